@@ -1,0 +1,5 @@
+"""The project: settings, URLs and the entry points of the server and of Celery."""
+
+from mcphub.celery import app as celery_app
+
+__all__ = ["celery_app"]

@@ -1,0 +1,185 @@
+"""All settings, read from the environment. Bad values fail at start-up, with the variable's name.
+
+Without any variable set, the hub runs embedded: SQLite, an in-memory broker and an in-memory channel layer,
+its state under `.mcphub/` beside `manage.py`.
+"""
+
+import os
+import secrets
+from pathlib import Path
+
+import environ
+
+env = environ.Env()
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+MCPHUB_DATA_DIR = Path(env.str("MCPHUB_DATA_DIR", default=str(BASE_DIR / ".mcphub"))).resolve()
+
+
+def generated_secret(path: Path) -> str:
+    """The secret in `path`, made on first use and readable by its owner only."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text().strip()
+    with os.fdopen(handle, "w") as file:
+        file.write(secrets.token_urlsafe(64))
+    return path.read_text().strip()
+
+
+# Signs cookies and is the root of the keys that seal secrets and arguments at rest. Every process needs the same one.
+SECRET_KEY = env.str("MCPHUB_SECRET_KEY", default="") or generated_secret(MCPHUB_DATA_DIR / "secret.key")
+# Earlier values of MCPHUB_SECRET_KEY, newest first: what they sealed can still be opened.
+SECRET_KEY_FALLBACKS = env.list("MCPHUB_SECRET_KEY_FALLBACKS", default=[])
+
+DEBUG = env.bool("MCPHUB_DEBUG", default=False)
+ALLOWED_HOSTS = env.list("MCPHUB_ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
+
+# --- Applications ---------------------------------------------------------------------------------------------
+
+INSTALLED_APPS = [
+    "daphne",
+    "unfold",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "channels",
+    "rest_framework",
+    "tools_app",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "mcphub.urls"
+ASGI_APPLICATION = "mcphub.asgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+# --- Stores ---------------------------------------------------------------------------------------------------
+
+DATABASES = {"default": env.db_url("DATABASE_URL", default=f"sqlite:///{MCPHUB_DATA_DIR / 'hub.sqlite3'}")}
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    DATABASES["default"]["OPTIONS"] = {
+        "timeout": 20,
+        "transaction_mode": "IMMEDIATE",
+        # FULL: a commit that returned survives a power cut, which is what "durable" promises.
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA journal_size_limit=67108864;",
+    }
+    # Tests use a file too: the recorder writes over a connection of its own, which ":memory:" does not share.
+    DATABASES["default"]["TEST"] = {"NAME": str(MCPHUB_DATA_DIR / "test.sqlite3")}
+else:
+    DATABASES["default"]["CONN_MAX_AGE"] = env.int("MCPHUB_DATABASE_CONN_MAX_AGE", default=60)
+    DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+
+REDIS_URL = env.str("REDIS_URL", default="")
+if REDIS_URL:
+    CHANNEL_LAYERS = {
+        "default": {
+            "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+            "CONFIG": {"hosts": [REDIS_URL], "prefix": env.str("MCPHUB_REDIS_PREFIX", default="mcphub")},
+        }
+    }
+else:
+    CHANNEL_LAYERS = {"default": {"BACKEND": "tools_app.events.layer.LocalChannelLayer"}}
+
+# --- Celery ---------------------------------------------------------------------------------------------------
+
+CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", default=REDIS_URL or "memory://")
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_DEFAULT_QUEUE = env.str("MCPHUB_QUEUE", default="mcphub")
+CELERY_TASK_ACKS_LATE = False
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+if CELERY_BROKER_URL.startswith("memory:"):
+    # The in-memory transport looks once a second unless told otherwise.
+    CELERY_BROKER_TRANSPORT_OPTIONS = {"polling_interval": 0.005}
+
+# --- The hub --------------------------------------------------------------------------------------------------
+
+MCPHUB_ALLOWED_ORIGINS = env.list("MCPHUB_ALLOWED_ORIGINS", default=[])
+# How many proxies in front of the hub may be believed about the caller's address (X-Forwarded-For).
+MCPHUB_TRUSTED_PROXIES = env.int("MCPHUB_TRUSTED_PROXIES", default=0)
+MCPHUB_MAX_BODY_BYTES = env.int("MCPHUB_MAX_BODY_BYTES", default=4 * 1024 * 1024)
+MCPHUB_MAX_JSON_DEPTH = env.int("MCPHUB_MAX_JSON_DEPTH", default=64)
+MCPHUB_MAX_BATCH = env.int("MCPHUB_MAX_BATCH", default=50)
+MCPHUB_PAGE_SIZE = env.int("MCPHUB_PAGE_SIZE", default=100)
+MCPHUB_PAYLOAD_BYTES = env.int("MCPHUB_PAYLOAD_BYTES", default=64 * 1024)
+MCPHUB_SESSION_IDLE_SECONDS = env.float("MCPHUB_SESSION_IDLE_SECONDS", default=24 * 3600.0)
+MCPHUB_QUEUE_SECONDS = env.float("MCPHUB_QUEUE_SECONDS", default=300.0)
+MCPHUB_LOST_SECONDS = env.float("MCPHUB_LOST_SECONDS", default=5.0)
+MCPHUB_CANCEL_SECONDS = env.float("MCPHUB_CANCEL_SECONDS", default=3.0)
+MCPHUB_DRAIN_SECONDS = env.float("MCPHUB_DRAIN_SECONDS", default=10.0)
+MCPHUB_STREAM_AFTER_SECONDS = env.float("MCPHUB_STREAM_AFTER_SECONDS", default=3.0)
+MCPHUB_KEEPALIVE_SECONDS = env.float("MCPHUB_KEEPALIVE_SECONDS", default=15.0)
+MCPHUB_RECORDER_QUEUE = env.int("MCPHUB_RECORDER_QUEUE", default=10_000)
+MCPHUB_WORKER_THREADS = env.int("MCPHUB_WORKER_THREADS", default=8)
+
+# --- Pages ----------------------------------------------------------------------------------------------------
+
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+STATIC_URL = "static/"
+STATIC_ROOT = MCPHUB_DATA_DIR / "static"
+WHITENOISE_USE_FINDERS = True
+LOGIN_URL = "admin:login"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+
+REST_FRAMEWORK = {
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+}
+
+# --- Behind HTTPS ---------------------------------------------------------------------------------------------
+
+if env.bool("MCPHUB_HTTPS", default=False):
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    SECURE_SSL_REDIRECT = True
+    SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+    SECURE_HSTS_SECONDS = 365 * 24 * 3600
+    SECURE_HSTS_INCLUDE_SUBDOMAINS = True
+    SECURE_HSTS_PRELOAD = True
+    SESSION_COOKIE_SECURE = True
+    CSRF_COOKIE_SECURE = True
+CSRF_TRUSTED_ORIGINS = [origin for origin in MCPHUB_ALLOWED_ORIGINS if "://" in origin]
+SESSION_COOKIE_HTTPONLY = True
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": env.str("MCPHUB_LOG_LEVEL", default="WARNING")},
+}

@@ -1,0 +1,52 @@
+"""Which tenants a person may see or change. Tenant-owned rows are reached through these functions only."""
+
+from typing import TypeVar
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db import models
+
+from tools_app.models import Membership, Role, Tenant
+
+Person = AbstractBaseUser | AnonymousUser
+Row = TypeVar("Row", bound=models.Model)
+
+
+def is_superuser(person: Person) -> bool:
+    """Whether this is an active superuser, who may see every tenant."""
+    return bool(person.is_active and getattr(person, "is_superuser", False))
+
+
+def tenants_seen_by(person: Person) -> models.QuerySet[Tenant]:
+    """Tenants whose pages `person` may read: all for a superuser, else those it is a member of."""
+    return _tenants(person, set(Role))
+
+
+def tenants_run_by(person: Person) -> models.QuerySet[Tenant]:
+    """Tenants that `person` may change: all for a superuser, else those it is an admin of."""
+    return _tenants(person, {Role.ADMIN})
+
+
+def rows_seen_by(person: Person, rows: models.QuerySet[Row], tenant_field: str = "tenant") -> models.QuerySet[Row]:
+    """Those of `rows` that `person` may read."""
+    if is_superuser(person):
+        return rows
+    return rows.filter(**{f"{tenant_field}__in": tenants_seen_by(person)})
+
+
+def may_change(person: Person, tenant: Tenant) -> bool:
+    """Whether `person` may change what belongs to `tenant`."""
+    return tenants_run_by(person).filter(pk=tenant.pk).exists()
+
+
+def may_enter_admin(person: Person) -> bool:
+    """Whether there is anything in the admin for `person`: superusers and members of any tenant."""
+    return bool(person.is_active) and tenants_seen_by(person).exists() or is_superuser(person)
+
+
+def _tenants(person: Person, roles: set[Role]) -> models.QuerySet[Tenant]:
+    if is_superuser(person):
+        return Tenant.objects.all()
+    if not person.is_active or not person.is_authenticated:
+        return Tenant.objects.none()
+    members = Membership.objects.filter(user=person.pk, role__in=roles)
+    return Tenant.objects.filter(pk__in=members.values("tenant"))

@@ -1,0 +1,153 @@
+"""The audit log (insert-only) and the calls that are running now (small, changing).
+
+A call lives in exactly one of two tables: `RunningCall` from its intent until it is settled, `Call` for ever
+after. Settling deletes the one row and inserts the other in one transaction, so whoever deletes the row is the
+one who says how the call ended.
+"""
+
+from django.db import models
+from django.utils import timezone
+
+from tools_app.models.catalog import Tool
+from tools_app.models.ids import new_id
+from tools_app.models.sessions import Session
+from tools_app.models.tenants import ApiKey, Tenant
+
+
+class Outcome(models.TextChoices):
+    """How a call ended."""
+
+    OK = "ok", "OK"
+    TOOL_ERROR = "tool_error", "Tool error"
+    REJECTED = "rejected", "Rejected"
+    DENIED = "denied", "Denied"
+    CANCELLED = "cancelled", "Cancelled"
+    TIMEOUT = "timeout", "Timed out"
+    LOST = "lost", "Lost"
+    INTERRUPTED = "interrupted", "Interrupted"
+
+
+class CallStatus(models.TextChoices):
+    """Where a call that has not ended stands."""
+
+    QUEUED = "queued", "Queued"
+    RUNNING = "running", "Running"
+
+
+class CallFacts(models.Model):
+    """What is known of a call from its first moment on."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, null=True, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    session = models.ForeignKey(Session, null=True, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    tool = models.ForeignKey(Tool, null=True, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    tool_name = models.CharField(max_length=128, blank=True)
+    tool_revision = models.PositiveIntegerField(null=True)
+    method = models.CharField(max_length=100, blank=True)
+    request_id = models.CharField(max_length=200, blank=True, help_text="The JSON-RPC id, as JSON.")
+    protocol_version = models.CharField(max_length=10, blank=True)
+    client_name = models.CharField(max_length=200, blank=True)
+    client_version = models.CharField(max_length=100, blank=True)
+    remote_address = models.CharField(max_length=45, blank=True)
+    started_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        abstract = True
+
+
+class RunningCall(CallFacts):
+    """The intent of a call: durable before a tool that changes anything starts, gone when the call is settled."""
+
+    status = models.CharField(max_length=10, choices=CallStatus)
+    background = models.BooleanField()
+    owner = models.UUIDField(help_text="The process that runs it, or that queued it.")
+    timeout_seconds = models.FloatField()
+    cancel_requested = models.BooleanField(default=False)
+    arguments = models.TextField(help_text="Redacted and capped, as the audit log will keep them.")
+    sealed_arguments = models.BinaryField(null=True, help_text="Encrypted, for the worker that runs the call.")
+    run_at = models.DateTimeField(null=True, help_text="When a worker began with it.")
+
+    class Meta:
+        ordering = ["-started_at"]
+
+    def __str__(self) -> str:
+        return f"{self.tool_name} {self.status}"
+
+
+class Call(CallFacts):
+    """One settled call or denial. HTTP status, JSON-RPC error and tool outcome are kept apart."""
+
+    finished_at = models.DateTimeField()
+    duration_us = models.PositiveBigIntegerField()
+    outcome = models.CharField(max_length=12, choices=Outcome)
+    http_status = models.PositiveSmallIntegerField(null=True)
+    rpc_error = models.IntegerField(null=True, help_text="The JSON-RPC error code, if the answer was one.")
+    is_error = models.BooleanField(null=True, help_text="The tool's own verdict, if it gave one.")
+    cause = models.TextField(blank=True, help_text="What went wrong, for the auditor; never sent to the client.")
+    background = models.BooleanField(default=False)
+    arguments_size = models.PositiveIntegerField(default=0)
+    result_size = models.PositiveIntegerField(default=0)
+    event_count = models.PositiveIntegerField(default=0)
+    repeated = models.PositiveIntegerField(default=1, help_text="Denials of one kind that this row stands for.")
+    writer = models.UUIDField(help_text="The process that recorded it.")
+
+    class Meta:
+        ordering = ["-started_at"]
+        indexes = [
+            models.Index(fields=["tenant", "-started_at"], name="call_by_tenant"),
+            models.Index(fields=["tenant", "tool_name", "-started_at"], name="call_by_tool"),
+            models.Index(fields=["tenant", "outcome", "-started_at"], name="call_by_outcome"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tool_name or self.method or 'request'} {self.outcome}"
+
+
+class CallPayload(models.Model):
+    """Arguments and result of a call, apart from the index table: redacted, capped JSON text."""
+
+    call = models.OneToOneField(
+        Call, primary_key=True, on_delete=models.DO_NOTHING, db_constraint=False, related_name="payload"
+    )
+    arguments = models.TextField(blank=True)
+    result = models.TextField(blank=True)
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+
+class CallEvent(models.Model):
+    """What a call said before its result: `sequence` counts from 1 within the call, `data` is JSON text."""
+
+    call = models.ForeignKey(
+        Call, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="events"
+    )
+    sequence = models.PositiveIntegerField()
+    at = models.DateTimeField(default=timezone.now)
+    kind = models.CharField(max_length=20)
+    data = models.TextField()
+
+    class Meta:
+        ordering = ["call", "sequence"]
+        constraints = [models.UniqueConstraint(fields=["call", "sequence"], name="event_sequence_once_per_call")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.sequence}"
+
+
+class Process(models.Model):
+    """A running process of the hub. `beats` grows while it lives; when it stands still, its calls are lost."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    kind = models.CharField(max_length=10)
+    host = models.CharField(max_length=255)
+    pid = models.PositiveIntegerField()
+    started_at = models.DateTimeField(default=timezone.now)
+    beats = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        verbose_name_plural = "processes"
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.pid}@{self.host}"

@@ -1,0 +1,96 @@
+"""What a tenant offers: its tools, their immutable revisions, and the secrets they use."""
+
+from django.conf import settings
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.db import models
+from django.utils import timezone
+
+from tools_app.models.ids import new_id
+from tools_app.models.tenants import Tenant
+
+TOOL_NAME = RegexValidator(
+    r"^[A-Za-z0-9_.-]{1,128}\Z", "Use letters, digits, underscore, hyphen and dot, at most 128 characters."
+)
+SECRET_NAME = RegexValidator(r"^[A-Za-z0-9_-]{1,64}\Z", "Use letters, digits, underscore and hyphen.")
+
+
+class ToolKind(models.TextChoices):
+    """How a tool runs: a Python function of an installed app, or an HTTP request."""
+
+    PYTHON = "python", "Python function"
+    HTTP = "http", "HTTP request"
+
+
+class Tool(models.Model):
+    """A tool as its tenant offers it now (tools, §Data Types of the specification).
+
+    `config` is what its kind needs: `{"function": "<registered name>"}` for a Python function, whose
+    schemas, title and annotations come from the code, and the fields of `execution.kinds.http.HttpConfig`
+    for an HTTP request.
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="tools")
+    name = models.CharField(max_length=128, validators=[TOOL_NAME])
+    kind = models.CharField(max_length=10, choices=ToolKind)
+    enabled = models.BooleanField(default=True)
+    title = models.CharField(max_length=200, blank=True)
+    description = models.TextField(blank=True)
+    input_schema = models.JSONField(default=dict, blank=True)
+    output_schema = models.JSONField(null=True, blank=True)
+    annotations = models.JSONField(
+        default=dict, blank=True, help_text="readOnlyHint, destructiveHint, idempotentHint, openWorldHint."
+    )
+    config = models.JSONField(default=dict, blank=True)
+    background = models.BooleanField(default=False, help_text="Run it in a Celery worker and stream its progress.")
+    timeout_seconds = models.FloatField(
+        default=60.0, validators=[MinValueValidator(0.1), MaxValueValidator(86_400.0)]
+    )
+    calls_per_minute = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no limit.")
+    revision = models.PositiveIntegerField(default=0, editable=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    updated_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["tenant", "name"]
+        constraints = [models.UniqueConstraint(fields=["tenant", "name"], name="tool_name_once_per_tenant")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ToolRevision(models.Model):
+    """One version of a tool's definition. Never changed after it was written."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tool = models.ForeignKey(Tool, on_delete=models.CASCADE, related_name="revisions")
+    number = models.PositiveIntegerField()
+    definition = models.JSONField()
+    digest = models.CharField(max_length=64)
+    created_at = models.DateTimeField(default=timezone.now)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+
+    class Meta:
+        ordering = ["tool", "-number"]
+        constraints = [models.UniqueConstraint(fields=["tool", "number"], name="revision_number_once_per_tool")]
+
+    def __str__(self) -> str:
+        return f"{self.tool} r{self.number}"
+
+
+class Secret(models.Model):
+    """A named value that HTTP tools put into their requests. Written by admins, read by no page."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="secrets")
+    name = models.CharField(max_length=64, validators=[SECRET_NAME])
+    ciphertext = models.BinaryField(editable=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    updated_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["tenant", "name"]
+        constraints = [models.UniqueConstraint(fields=["tenant", "name"], name="secret_name_once_per_tenant")]
+
+    def __str__(self) -> str:
+        return self.name

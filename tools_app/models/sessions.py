@@ -1,0 +1,35 @@
+"""Handshake-era sessions (2025-11-25, transports, §Session Management), as rows that any process serves."""
+
+from django.db import models
+from django.utils import timezone
+
+from tools_app.models.ids import new_id
+from tools_app.models.tenants import ApiKey, Tenant
+
+
+class Session(models.Model):
+    """What `initialize` agreed on, bound to the key that made it. Only a digest of the wire id is kept."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="sessions")
+    api_key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="sessions")
+    protocol_version = models.CharField(max_length=10)
+    client_name = models.CharField(max_length=200, blank=True)
+    client_version = models.CharField(max_length=100, blank=True)
+    client_capabilities = models.JSONField(default=dict)
+    remote_address = models.CharField(max_length=45, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+    last_seen_at = models.DateTimeField(default=timezone.now)
+    ended_at = models.DateTimeField(null=True)
+    end_reason = models.CharField(max_length=20, blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+        indexes = [
+            models.Index(fields=["tenant", "-created_at"], name="session_by_tenant"),
+            models.Index(fields=["last_seen_at"], condition=models.Q(ended_at=None), name="session_by_idleness"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.client_name or 'client'} {self.created_at:%Y-%m-%d %H:%M}"

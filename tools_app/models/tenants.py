@@ -1,0 +1,101 @@
+"""Who uses the hub: tenants, the people in them, and the keys their clients carry."""
+
+from django.conf import settings
+from django.core.validators import RegexValidator
+from django.db import models
+from django.utils import timezone
+
+from tools_app.models.ids import new_id
+from tools_app.models.validators import validate_key_names, validate_networks
+
+TENANT_SLUG = RegexValidator(r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$", "Use lower-case letters, digits and inner hyphens.")
+
+
+class Tenant(models.Model):
+    """One customer of the hub. Everything below it is invisible to every other tenant."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    slug = models.CharField(
+        max_length=63,
+        unique=True,
+        validators=[TENANT_SLUG],
+        help_text="Part of the tenant's address: /t/<slug>/mcp.",
+    )
+    name = models.CharField(max_length=200)
+    is_active = models.BooleanField(default=True, help_text="Off: every key of this tenant is refused.")
+    allow_query_key = models.BooleanField(
+        "allow ?api_key=",
+        default=False,
+        help_text="Accept the key in the URL too. URLs end up in proxy logs and histories: prefer a header.",
+    )
+    allowed_networks = models.JSONField(
+        default=list,
+        blank=True,
+        validators=[validate_networks],
+        help_text='Private networks that HTTP tools may reach, as a JSON list of CIDRs, e.g. ["10.1.0.0/16"].',
+    )
+    redacted_keys = models.JSONField(
+        default=list,
+        blank=True,
+        validators=[validate_key_names],
+        help_text='More key names whose values the audit log hides, as a JSON list, e.g. ["ssn"].',
+    )
+    calls_per_minute = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no limit.")
+    catalog_version = models.PositiveBigIntegerField(default=1, editable=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["slug"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Role(models.TextChoices):
+    """What a member may do: an admin changes its tenant, an auditor only reads."""
+
+    ADMIN = "admin", "Admin"
+    AUDITOR = "auditor", "Auditor"
+
+
+class Membership(models.Model):
+    """A person's role in one tenant."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships")
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=10, choices=Role)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["tenant", "user"]
+        constraints = [models.UniqueConstraint(fields=["user", "tenant"], name="one_role_per_member")]
+
+    def __str__(self) -> str:
+        return f"{self.user} in {self.tenant}"
+
+
+class ApiKey(models.Model):
+    """A credential of one tenant. Only a digest is kept: the key itself is shown once, at creation."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="api_keys")
+    name = models.CharField(max_length=200)
+    prefix = models.CharField(max_length=16, editable=False)
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    calls_per_minute = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no limit.")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, editable=False, on_delete=models.SET_NULL, related_name="+"
+    )
+    expires_at = models.DateTimeField(null=True, blank=True, help_text="Empty: never.")
+    revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
+    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    class Meta:
+        ordering = ["tenant", "name"]
+        verbose_name = "API key"
+        verbose_name_plural = "API keys"
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"
