@@ -41,7 +41,9 @@ ALLOWED_HOSTS = env.list("MCPHUB_ALLOWED_HOSTS", default=["localhost", "127.0.0.
 
 INSTALLED_APPS = [
     "daphne",
-    "unfold",
+    # The basic configuration: the hub has an admin site of its own (`tools_app.admin.site`).
+    "unfold.apps.BasicAppConfig",
+    "unfold.contrib.filters",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -156,6 +158,15 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
+
+UNFOLD = {
+    "SITE_TITLE": "mcphub",
+    "SITE_HEADER": "mcphub",
+    "SITE_SUBHEADER": "MCP tools for many tenants",
+    "SITE_SYMBOL": "hub",
+    "SITE_URL": None,
+    "SIDEBAR": {"navigation": "tools_app.admin.navigation.sidebar"},
+}
 
 REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],

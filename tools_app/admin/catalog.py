@@ -1,0 +1,200 @@
+"""Tools: Python functions that an app registers, and HTTP requests that an admin defines."""
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.admin import TabularInline
+from unfold.contrib.filters.admin import ChoicesDropdownFilter
+
+from tools_app.admin.code_tools import CodeToolsForm, functions_of
+from tools_app.admin.decorators import button, column
+from tools_app.admin.reach import reach_of
+from tools_app.admin.scoped import ScopedAdmin, TenantFilter, json_block, only, writer
+from tools_app.admin.site import site
+from tools_app.admin.tool_forms import HttpToolForm, PythonToolForm
+from tools_app.auth import access
+from tools_app.execution import authoring
+from tools_app.models import Tenant, Tool, ToolKind, ToolRevision
+
+Fieldsets = list[tuple[str | None, dict[str, Any]]]
+
+DECLARED = ("title", "description", "background", "timeout_seconds", "annotations_json", "input_json", "output_json")
+
+
+class RevisionInline(TabularInline):
+    """The definitions that a tool has had, newest first."""
+
+    model = ToolRevision
+    fields = ("number", "created_at", "author", "definition_json")
+    readonly_fields = fields
+    extra = 0
+    per_page = 10
+    hide_title = True
+    verbose_name_plural = "revisions"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ToolRevision]:
+        rows: QuerySet[ToolRevision] = super().get_queryset(request)
+        return rows.select_related("created_by")
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Whoever sees a tool sees what it was."""
+        return reach_of(request).enters
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    @column("by")
+    def author(self, revision: ToolRevision) -> str:
+        return revision.created_by.get_username() if revision.created_by else "-"
+
+    @column("definition")
+    def definition_json(self, revision: ToolRevision) -> SafeString:
+        block = json_block(revision.definition)
+        return format_html('<details><summary class="cursor-pointer">Show</summary>{}</details>', block)
+
+
+@admin.register(Tool, site=site)
+class ToolAdmin(ScopedAdmin):
+    """Tools of the tenants within reach. All writing is `execution.authoring`'s."""
+
+    inlines = (RevisionInline,)
+    list_display = ("name", "title", "tenant", "kind_label", "enabled", "background", "revision", "updated_at")
+    list_filter = (("kind", ChoicesDropdownFilter), "enabled", TenantFilter)
+    list_select_related = ("tenant",)
+    search_fields = ("name", "title", "description")
+    actions = ("enable_selected", "disable_selected")
+    actions_list = ("add_python_tools",)
+    readonly_fields = ("kind_label", "config_json", "annotations_json", "input_json", "output_json", "revision")
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any) -> Any:
+        options["form"] = PythonToolForm if obj and obj.kind == ToolKind.PYTHON else HttpToolForm
+        return super().get_form(request, obj, change, **options)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Tool | None = None) -> Fieldsets:
+        """The page of an HTTP tool, of a function that its code describes, or of a tool that is only read."""
+        if obj and not self.has_change_permission(request, obj):
+            return _read_only_page()
+        if obj and obj.kind == ToolKind.PYTHON:
+            return _python_page()
+        return _http_page(new=obj is None)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Tool | None = None) -> list[str]:
+        fixed = super().get_readonly_fields(request, obj)
+        return [*fixed, "name", *DECLARED] if obj and obj.kind == ToolKind.PYTHON else fixed
+
+    def save_model(self, request: HttpRequest, obj: Tool, form: Any, change: bool) -> None:
+        authoring.save_tool(obj, by=writer(request))
+
+    def delete_model(self, request: HttpRequest, obj: Tool) -> None:
+        authoring.delete_tool(obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Tool]) -> None:
+        for tool in queryset:
+            authoring.delete_tool(tool)
+
+    @admin.action(description="Switch on selected tools", permissions=["change"])
+    def enable_selected(self, request: HttpRequest, queryset: QuerySet[Tool]) -> None:
+        self._switch(request, queryset, enabled=True)
+
+    @admin.action(description="Switch off selected tools", permissions=["change"])
+    def disable_selected(self, request: HttpRequest, queryset: QuerySet[Tool]) -> None:
+        self._switch(request, queryset, enabled=False)
+
+    @button("Add Python tools", url_path="add-python", permissions=["add"], icon="code")
+    def add_python_tools(self, request: HttpRequest) -> HttpResponse:
+        """Offer functions of installed apps to a tenant that this person runs."""
+        tenants = access.tenants_run_by(request.user)
+        form = CodeToolsForm(tenants, request.POST or None)
+        if form.is_valid():
+            return self._offer(request, form.cleaned_data["tenant"], form.cleaned_data["functions"])
+        tenant = _named(tenants, request.GET.get("tenant")) or only(tenants)
+        page = {
+            "title": "Add Python tools",
+            "form": form,
+            "tenants": tenants,
+            "tenant": tenant,
+            "functions": functions_of(tenant) if tenant else [],
+            "opts": self.opts,
+        }
+        context = {**self.admin_site.each_context(request), **page}
+        return TemplateResponse(request, "admin/tools_app/tool/add_python.html", context)
+
+    def _offer(self, request: HttpRequest, tenant: Tenant, names: list[str]) -> HttpResponse:
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        added = authoring.add_code_tools(tenant, names, by=writer(request))
+        for tool in added:
+            self.log_addition(request, tool, [{"added": {}}])
+        self.message_user(request, f"Tools added to {tenant}: {len(added)}.", messages.SUCCESS)
+        return HttpResponseRedirect(reverse("admin:tools_app_tool_changelist"))
+
+    def _switch(self, request: HttpRequest, chosen: QuerySet[Tool], *, enabled: bool) -> None:
+        changed = [tool for tool in self.rows_run(request, chosen) if authoring.set_enabled(tool, enabled)]
+        said = "Switched on" if enabled else "Switched off"
+        for tool in changed:
+            self.log_change(request, tool, f"{said}.")
+        self.message_user(request, f"{said}: {len(changed)}.", messages.SUCCESS)
+
+    @column("kind", ordering="kind", label={ToolKind.PYTHON: "info", ToolKind.HTTP: "primary"})
+    def kind_label(self, tool: Tool) -> tuple[str, str]:
+        return tool.kind, tool.get_kind_display()
+
+    @column("configuration")
+    def config_json(self, tool: Tool) -> SafeString:
+        return json_block(tool.config)
+
+    @column("annotations")
+    def annotations_json(self, tool: Tool) -> SafeString:
+        return json_block(tool.annotations)
+
+    @column("input schema")
+    def input_json(self, tool: Tool) -> SafeString:
+        return json_block(tool.input_schema)
+
+    @column("output schema")
+    def output_json(self, tool: Tool) -> SafeString:
+        return json_block(tool.output_schema)
+
+
+def _http_page(*, new: bool) -> Fieldsets:
+    facts: Fieldsets = [] if new else [("Facts", {"fields": ("kind_label", "revision")})]
+    return [
+        (None, {"fields": ("tenant", "name", "title", "description", "enabled")}),
+        ("Request", {"fields": HttpToolForm.request_fields}),
+        ("Response", {"fields": HttpToolForm.response_fields}),
+        ("What clients see", {"fields": ("input_schema", "output_schema", "annotations")}),
+        ("Running", {"fields": ("background", "timeout_seconds", "calls_per_minute")}),
+        *facts,
+    ]
+
+
+def _python_page() -> Fieldsets:
+    said = {"description": "The function's code declares these.", "fields": ("config_json", *DECLARED, "revision")}
+    return [
+        (None, {"fields": ("tenant", "name", "kind_label", "enabled", "calls_per_minute")}),
+        ("Declared in code", said),
+    ]
+
+
+def _read_only_page() -> Fieldsets:
+    return [
+        (None, {"fields": ("tenant", "name", "kind_label", "enabled", "calls_per_minute")}),
+        ("Definition", {"fields": ("config_json", *DECLARED, "revision")}),
+    ]
+
+
+def _named(tenants: QuerySet[Tenant], slug: str | None) -> Tenant | None:
+    return tenants.filter(slug=slug).first() if slug else None

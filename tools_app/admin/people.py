@@ -1,0 +1,164 @@
+"""People: the members of tenants, and, for superusers, the accounts themselves.
+
+Groups and Django's permissions decide nothing on the hub (see `auth.access`), so there are no pages for them.
+"""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from unfold.admin import ModelAdmin
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from unfold.widgets import UnfoldAdminTextInputWidget
+
+from tools_app.admin.decorators import column
+from tools_app.admin.reach import Reach, reach_of
+from tools_app.admin.scoped import ScopedAdmin, TenantFilter
+from tools_app.admin.site import site
+from tools_app.models import Membership, Role
+
+LAST_ADMIN = "This is the tenant's last admin. Make somebody else an admin first."
+
+
+class NewMemberForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Adds a person who is named exactly: the accounts of the hub are listed to nobody but superusers."""
+
+    person = forms.CharField(
+        label="User name or e-mail",
+        help_text="Of an account that exists, written out in full.",
+        widget=UnfoldAdminTextInputWidget,
+    )
+
+    class Meta:
+        model = Membership
+        fields = ("tenant", "person", "role")
+
+    def clean_person(self) -> User:
+        """The account. Raises ValidationError if nobody, or more than one person, is meant."""
+        text = self.cleaned_data["person"].strip()
+        active = User.objects.filter(is_active=True)
+        found = list(active.filter(username=text) or active.filter(email__iexact=text)[:2])
+        if not found:
+            raise ValidationError("Nobody has this user name or e-mail. A superuser adds new accounts.")
+        if len(found) > 1:
+            raise ValidationError("Several people have this e-mail: write the user name.")
+        return found[0]
+
+    def clean(self) -> dict[str, Any] | None:
+        """Refuse a second role. Raises ValidationError."""
+        person, tenant = self.cleaned_data.get("person"), self.cleaned_data.get("tenant")
+        if person and tenant:
+            if Membership.objects.filter(user=person, tenant=tenant).exists():
+                raise ValidationError({"person": "This person is a member already."})
+            self.instance.user = person
+        return super().clean()
+
+
+class MemberForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Changes a member's role."""
+
+    class Meta:
+        model = Membership
+        fields = ("role",)
+
+    def clean_role(self) -> str:
+        """The role. Raises ValidationError if it would leave the tenant without an admin."""
+        role: str = self.cleaned_data["role"]
+        if role != Role.ADMIN and is_last_admin(self.instance):
+            raise ValidationError(LAST_ADMIN)
+        return role
+
+
+@admin.register(Membership, site=site)
+class MembershipAdmin(ScopedAdmin):
+    """Members of the tenants within reach."""
+
+    list_display = ("user", "email", "tenant", "role_label", "created_at")
+    list_filter = ("role", TenantFilter)
+    list_select_related = ("user", "tenant")
+    search_fields = ("user__username", "user__email")
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any) -> Any:
+        options["form"] = MemberForm if obj else NewMemberForm
+        return super().get_form(request, obj, change, **options)
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return ["tenant", "account", "role"] if obj else ["tenant", "person", "role"]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        fixed = super().get_readonly_fields(request, obj)
+        return [*fixed, "account"] if obj else fixed
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """The last admin stays, unless a superuser removes it: nobody else could let anybody in again."""
+        if obj is not None and not reach_of(request).everything and is_last_admin(obj):
+            return False
+        return super().has_delete_permission(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Membership]) -> None:
+        """Remove members one by one: each may be removable alone, and all of them not."""
+        for member in queryset:
+            if self.has_delete_permission(request, member):
+                member.delete()
+
+    @column("person")
+    def account(self, member: Membership) -> str:
+        """Whom this is about."""
+        return f"{member.user.get_username()} {member.user.email}".strip()
+
+    @column("e-mail", ordering="user__email")
+    def email(self, member: Membership) -> str:
+        return member.user.email
+
+    @column("role", ordering="role", label={Role.ADMIN: "primary", Role.AUDITOR: "info"})
+    def role_label(self, member: Membership) -> tuple[str, str]:
+        return member.role, Role(member.role).label
+
+
+@admin.register(User, site=site)
+class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]
+    """Accounts, for superusers only."""
+
+    form = UserChangeForm
+    add_form = UserCreationForm
+    change_password_form = AdminPasswordChangeForm
+    list_display = ("username", "email", "is_active", "is_superuser", "last_login")
+    list_filter = ("is_active", "is_superuser")
+    filter_horizontal = ()
+    fieldsets = (
+        (None, {"fields": ("username", "password", "first_name", "last_name", "email")}),
+        ("Access", {"fields": ("is_active", "is_superuser"), "description": "Superusers run the whole hub."}),
+        ("Dates", {"fields": ("last_login", "date_joined")}),
+    )
+    readonly_fields = ("last_login", "date_joined")
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self._reach(request).everything
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._reach(request).everything
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self._reach(request).everything
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._reach(request).everything
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._reach(request).everything
+
+    def _reach(self, request: HttpRequest) -> Reach:
+        return reach_of(request)
+
+
+def is_last_admin(member: Membership) -> bool:
+    """Whether the tenant would be left without an admin who can log in."""
+    if member.role != Role.ADMIN:
+        return False
+    others = Membership.objects.filter(tenant=member.tenant_id, role=Role.ADMIN, user__is_active=True)
+    return not others.exclude(pk=member.pk).exists()

@@ -1,0 +1,58 @@
+"""Sessions of handshake-era clients, as the hub keeps them."""
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import DropdownFilter
+
+from tools_app.admin.decorators import column
+from tools_app.admin.scoped import RecordAdmin, TenantFilter, json_block
+from tools_app.admin.site import site
+from tools_app.models import Session
+
+
+class OpenFilter(DropdownFilter):
+    """By whether a session has ended."""
+
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: RecordAdmin) -> list[tuple[str, str]]:
+        return [("open", "Open"), ("ended", "Ended")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Session]) -> QuerySet[Session]:
+        match self.value():
+            case "open":
+                return queryset.filter(ended_at=None)
+            case "ended":
+                return queryset.exclude(ended_at=None)
+        return queryset
+
+
+@admin.register(Session, site=site)
+class SessionAdmin(RecordAdmin):
+    """Sessions of the tenants within reach. The digest of the wire id stays in the database."""
+
+    list_display = ("client", "tenant", "api_key", "protocol_version", "state", "created_at", "last_seen_at")
+    list_filter = (OpenFilter, TenantFilter)
+    list_select_related = ("tenant", "api_key")
+    search_fields = ("client_name", "remote_address")
+    show_full_result_count = False
+    fieldsets = (
+        (None, {"fields": ("id", "tenant", "api_key", "state")}),
+        ("Client", {"fields": ("client", "remote_address", "protocol_version", "capabilities")}),
+        ("Times", {"fields": ("created_at", "last_seen_at", "ended_at", "end_reason")}),
+    )
+
+    @column("client", ordering="client_name")
+    def client(self, session: Session) -> str:
+        return f"{session.client_name} {session.client_version}".strip() or "-"
+
+    @column("state", label={"Open": "success", "Ended": "info"})
+    def state(self, session: Session) -> str:
+        return "Ended" if session.ended_at else "Open"
+
+    @column("capabilities")
+    def capabilities(self, session: Session) -> SafeString:
+        return json_block(session.client_capabilities)

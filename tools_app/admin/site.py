@@ -1,0 +1,50 @@
+"""The admin site: open to superusers and to the members of any tenant, whatever `is_staff` says."""
+
+from typing import Any, ClassVar
+
+from django.contrib.auth.forms import AuthenticationForm
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from unfold.forms import AuthenticationForm as UnfoldAuthenticationForm
+from unfold.sites import UnfoldAdminSite
+
+from tools_app.admin import dashboard
+from tools_app.admin.reach import reach_of
+from tools_app.auth import access
+
+
+class LoginForm(UnfoldAuthenticationForm):
+    """Refuses a stranger with the words it uses for a wrong password, so that it tells nobody who exists."""
+
+    error_messages: ClassVar = {
+        **UnfoldAuthenticationForm.error_messages,
+        "invalid_login": "No member of this hub has this user name and password. Both may be case-sensitive.",
+    }
+
+    def confirm_login_allowed(self, user: User) -> None:
+        """Let those in who may enter the admin. Raises ValidationError for the rest."""
+        AuthenticationForm.confirm_login_allowed(self, user)
+        if not access.may_enter_admin(user):
+            raise ValidationError(self.error_messages["invalid_login"], code="invalid_login")
+
+
+class HubAdminSite(UnfoldAdminSite):
+    """The admin of the hub."""
+
+    site_title = site_header = "mcphub"
+    index_title = "Overview"
+    login_form = LoginForm
+
+    def has_permission(self, request: HttpRequest) -> bool:
+        """Whether this person may open any page at all."""
+        return reach_of(request).enters
+
+    def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """The first page: how the person's tenants are doing, and what to do next."""
+        overview = dashboard.overview_for(request.user)
+        page: HttpResponse = super().index(request, {"overview": overview, **(extra_context or {})})
+        return page
+
+
+site = HubAdminSite()

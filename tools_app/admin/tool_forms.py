@@ -1,0 +1,150 @@
+"""The forms of a tool: what may be changed of a Python tool, and the whole definition of an HTTP tool."""
+
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from unfold.widgets import (
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextInputWidget,
+    UnfoldBooleanSwitchWidget,
+)
+
+from tools_app.admin.json_field import JsonTextField
+from tools_app.execution.kinds import http, python
+from tools_app.models import Tool, ToolKind
+from tools_app.protocol.authoring_schema import SchemaProblem, check_input_schema, check_schema
+
+HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+
+
+def check_annotations(annotations: dict[str, Any]) -> list[SchemaProblem]:
+    """The faults of a tool's annotations (tools, §Tool): a title, and hints that are true or false."""
+    known = {**dict.fromkeys(HINTS, bool), "title": str}
+    return [
+        SchemaProblem((name,), _annotation_fault(known.get(name)))
+        for name, value in annotations.items()
+        if not isinstance(value, known.get(name, ()))
+    ]
+
+
+def _annotation_fault(kind: type | None) -> str:
+    if kind is None:
+        return f"is no annotation. There are {', '.join(HINTS)} and title."
+    return "write true or false." if kind is bool else "write a text."
+
+
+class PythonToolForm(forms.ModelForm):  # type: ignore[type-arg]
+    """What an admin decides about a function whose code says the rest."""
+
+    class Meta:
+        model = Tool
+        fields = ("enabled", "calls_per_minute")
+
+    def clean(self) -> dict[str, Any] | None:
+        """Refuse to save a tool that cannot run. Raises ValidationError."""
+        try:
+            python.registered(self.instance.config.get("function", ""))
+        except python.UnknownFunction as problem:
+            raise ValidationError(
+                f"No installed app registers the function {problem} any more: this tool can be switched off, in the"
+                " list of tools, or deleted."
+            ) from problem
+        return super().clean()
+
+
+class HttpToolForm(forms.ModelForm):  # type: ignore[type-arg]
+    """An HTTP tool: its request and response fields are packed into `Tool.config`."""
+
+    request_fields = ("method", "base_url", "path", "query", "headers", "body_mode", "body")
+    response_fields = ("max_response_bytes", "follow_redirects")
+
+    method = forms.ChoiceField(choices=[(name, name) for name in http.METHODS], widget=UnfoldAdminSelectWidget)
+    base_url = forms.CharField(
+        label="base URL",
+        widget=UnfoldAdminTextInputWidget,
+        help_text="Requests never leave it, e.g. https://api.example.com/v1.",
+    )
+    path = forms.CharField(
+        required=False,
+        widget=UnfoldAdminTextInputWidget,
+        help_text="Below the base URL; {name} is replaced by that argument, e.g. users/{id}.",
+    )
+    query = JsonTextField(empty=dict, required=False, rows=4, help_text='E.g. {"q": "{term}", "limit": "{limit}"}.')
+    headers = JsonTextField(
+        empty=dict, required=False, rows=4, help_text='E.g. {"Authorization": "Bearer {secret:API_TOKEN}"}.'
+    )
+    body_mode = forms.ChoiceField(choices=[(name, name) for name in http.BODY_MODES], widget=UnfoldAdminSelectWidget)
+    body = JsonTextField(kind=None, required=False, help_text="The template of the body, for the modes that need one.")
+    max_response_bytes = forms.IntegerField(min_value=1, widget=UnfoldAdminIntegerFieldWidget)
+    follow_redirects = forms.BooleanField(
+        required=False,
+        widget=UnfoldBooleanSwitchWidget,
+        help_text="Each target is checked again; secrets are not sent to another origin.",
+    )
+    input_schema = JsonTextField(
+        check=check_input_schema, rows=14, help_text="JSON Schema of the arguments (2020-12 unless $schema says else)."
+    )
+    output_schema = JsonTextField(
+        check=check_schema, required=False, help_text="JSON Schema of the structured result. Empty: none is promised."
+    )
+    annotations = JsonTextField(
+        empty=dict,
+        check=check_annotations,
+        required=False,
+        rows=4,
+        help_text=Tool._meta.get_field("annotations").help_text,
+    )
+
+    class Meta:
+        model = Tool
+        fields = (
+            "tenant",
+            "name",
+            "title",
+            "description",
+            "enabled",
+            "input_schema",
+            "output_schema",
+            "annotations",
+            "background",
+            "timeout_seconds",
+            "calls_per_minute",
+        )
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        tool = options.get("instance")
+        options["initial"] = {**_config_of(tool), **(options.get("initial") or {})}
+        super().__init__(*args, **options)
+
+    def clean_name(self) -> str:
+        """The name. Raises ValidationError if another tool of the same tenant has it."""
+        name: str = self.cleaned_data["name"]
+        # The tenant of a tool that exists is no field of the form, so the model does not look.
+        tool = self.instance
+        if tool.tenant_id and Tool.objects.filter(tenant=tool.tenant_id, name=name).exclude(pk=tool.pk).exists():
+            raise ValidationError("This tenant has another tool of this name.")
+        return name
+
+    def clean(self) -> dict[str, Any] | None:
+        """Pack and check the configuration. Raises ValidationError on the field that is at fault."""
+        packed = (*self.request_fields, *self.response_fields)
+        if not self.errors:
+            config = {name: self.cleaned_data[name] for name in packed}
+            self._check(config)
+            self.instance.kind, self.instance.config = ToolKind.HTTP, config
+        return super().clean()
+
+    def _check(self, config: dict[str, Any]) -> None:
+        try:
+            http.parse_config(config)
+        except http.ConfigProblem as problem:
+            field = problem.field if problem.field in config else None
+            raise ValidationError({field: problem.message} if field else problem.message) from problem
+
+
+def _config_of(tool: Tool | None) -> dict[str, Any]:
+    if tool and tool.config:
+        return dict(tool.config)
+    return {"method": "GET", "max_response_bytes": 1024 * 1024, "input_schema": {"type": "object", "properties": {}}}
