@@ -6,36 +6,37 @@ its state under `.mcphub/` beside `manage.py`.
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
-import environ
-
-env = environ.Env()
+from mcphub import environment as env
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-MCPHUB_DATA_DIR = Path(env.str("MCPHUB_DATA_DIR", default=str(BASE_DIR / ".mcphub"))).resolve()
+MCPHUB_DATA_DIR = Path(env.text("MCPHUB_DATA_DIR", str(BASE_DIR / ".mcphub"))).resolve()
+MCPHUB_DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def generated_secret(path: Path) -> str:
     """The secret in `path`, made on first use and readable by its owner only."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text().strip()
-    with os.fdopen(handle, "w") as file:
-        file.write(secrets.token_urlsafe(64))
+    if not path.exists():
+        draft = path.with_name(f"{path.name}.{os.getpid()}")
+        draft.touch(mode=0o600)
+        draft.write_text(secrets.token_urlsafe(64))
+        # Linked when it is whole: of several processes that start at once one wins, and none reads half a secret.
+        with suppress(FileExistsError):
+            path.hardlink_to(draft)
+        draft.unlink()
     return path.read_text().strip()
 
 
 # Signs cookies and is the root of the keys that seal secrets and arguments at rest. Every process needs the same one.
-SECRET_KEY = env.str("MCPHUB_SECRET_KEY", default="") or generated_secret(MCPHUB_DATA_DIR / "secret.key")
+SECRET_KEY = env.text("MCPHUB_SECRET_KEY") or generated_secret(MCPHUB_DATA_DIR / "secret.key")
 # Earlier values of MCPHUB_SECRET_KEY, newest first: what they sealed can still be opened.
-SECRET_KEY_FALLBACKS = env.list("MCPHUB_SECRET_KEY_FALLBACKS", default=[])
+SECRET_KEY_FALLBACKS = env.items("MCPHUB_SECRET_KEY_FALLBACKS")
 
-DEBUG = env.bool("MCPHUB_DEBUG", default=False)
-ALLOWED_HOSTS = env.list("MCPHUB_ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
+DEBUG = env.flag("MCPHUB_DEBUG")
+ALLOWED_HOSTS = env.items("MCPHUB_ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
 
 # --- Applications ---------------------------------------------------------------------------------------------
 
@@ -86,7 +87,7 @@ TEMPLATES = [
 
 # --- Stores ---------------------------------------------------------------------------------------------------
 
-DATABASES = {"default": env.db_url("DATABASE_URL", default=f"sqlite:///{MCPHUB_DATA_DIR / 'hub.sqlite3'}")}
+DATABASES = {"default": env.database("DATABASE_URL", MCPHUB_DATA_DIR / "hub.sqlite3")}
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     DATABASES["default"]["OPTIONS"] = {
         "timeout": 20,
@@ -97,15 +98,15 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     # Tests use a file too: the recorder writes over a connection of its own, which ":memory:" does not share.
     DATABASES["default"]["TEST"] = {"NAME": str(MCPHUB_DATA_DIR / "test.sqlite3")}
 else:
-    DATABASES["default"]["CONN_MAX_AGE"] = env.int("MCPHUB_DATABASE_CONN_MAX_AGE", default=60)
+    DATABASES["default"]["CONN_MAX_AGE"] = env.whole("MCPHUB_DATABASE_CONN_MAX_AGE", 60, least=0)
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 
-REDIS_URL = env.str("REDIS_URL", default="")
+REDIS_URL = env.text("REDIS_URL")
 if REDIS_URL:
     CHANNEL_LAYERS = {
         "default": {
             "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-            "CONFIG": {"hosts": [REDIS_URL], "prefix": env.str("MCPHUB_REDIS_PREFIX", default="mcphub")},
+            "CONFIG": {"hosts": [REDIS_URL], "prefix": env.text("MCPHUB_REDIS_PREFIX", "mcphub")},
         }
     }
 else:
@@ -113,10 +114,10 @@ else:
 
 # --- Celery ---------------------------------------------------------------------------------------------------
 
-CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", default=REDIS_URL or "memory://")
+CELERY_BROKER_URL = env.text("CELERY_BROKER_URL", REDIS_URL or "memory://")
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_IGNORE_RESULT = True
-CELERY_TASK_DEFAULT_QUEUE = env.str("MCPHUB_QUEUE", default="mcphub")
+CELERY_TASK_DEFAULT_QUEUE = env.text("MCPHUB_QUEUE", "mcphub")
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
@@ -126,23 +127,27 @@ if CELERY_BROKER_URL.startswith("memory:"):
 
 # --- The hub --------------------------------------------------------------------------------------------------
 
-MCPHUB_ALLOWED_ORIGINS = env.list("MCPHUB_ALLOWED_ORIGINS", default=[])
+MCPHUB_ALLOWED_ORIGINS = env.items("MCPHUB_ALLOWED_ORIGINS")
 # How many proxies in front of the hub may be believed about the caller's address (X-Forwarded-For).
-MCPHUB_TRUSTED_PROXIES = env.int("MCPHUB_TRUSTED_PROXIES", default=0)
-MCPHUB_MAX_BODY_BYTES = env.int("MCPHUB_MAX_BODY_BYTES", default=4 * 1024 * 1024)
-MCPHUB_MAX_JSON_DEPTH = env.int("MCPHUB_MAX_JSON_DEPTH", default=64)
-MCPHUB_MAX_BATCH = env.int("MCPHUB_MAX_BATCH", default=50)
-MCPHUB_PAGE_SIZE = env.int("MCPHUB_PAGE_SIZE", default=100)
-MCPHUB_PAYLOAD_BYTES = env.int("MCPHUB_PAYLOAD_BYTES", default=64 * 1024)
-MCPHUB_SESSION_IDLE_SECONDS = env.float("MCPHUB_SESSION_IDLE_SECONDS", default=24 * 3600.0)
-MCPHUB_QUEUE_SECONDS = env.float("MCPHUB_QUEUE_SECONDS", default=300.0)
-MCPHUB_LOST_SECONDS = env.float("MCPHUB_LOST_SECONDS", default=5.0)
-MCPHUB_CANCEL_SECONDS = env.float("MCPHUB_CANCEL_SECONDS", default=3.0)
-MCPHUB_DRAIN_SECONDS = env.float("MCPHUB_DRAIN_SECONDS", default=10.0)
-MCPHUB_STREAM_AFTER_SECONDS = env.float("MCPHUB_STREAM_AFTER_SECONDS", default=3.0)
-MCPHUB_KEEPALIVE_SECONDS = env.float("MCPHUB_KEEPALIVE_SECONDS", default=15.0)
-MCPHUB_RECORDER_QUEUE = env.int("MCPHUB_RECORDER_QUEUE", default=10_000)
-MCPHUB_WORKER_THREADS = env.int("MCPHUB_WORKER_THREADS", default=8)
+MCPHUB_TRUSTED_PROXIES = env.whole("MCPHUB_TRUSTED_PROXIES", 0, least=0)
+MCPHUB_MAX_BODY_BYTES = env.whole("MCPHUB_MAX_BODY_BYTES", 4 * 1024 * 1024)
+MCPHUB_MAX_JSON_DEPTH = env.whole("MCPHUB_MAX_JSON_DEPTH", 64)
+MCPHUB_MAX_BATCH = env.whole("MCPHUB_MAX_BATCH", 50)
+MCPHUB_PAGE_SIZE = env.whole("MCPHUB_PAGE_SIZE", 100)
+MCPHUB_PAYLOAD_BYTES = env.whole("MCPHUB_PAYLOAD_BYTES", 64 * 1024)
+MCPHUB_SESSION_IDLE_SECONDS = env.seconds("MCPHUB_SESSION_IDLE_SECONDS", 24 * 3600.0)
+MCPHUB_QUEUE_SECONDS = env.seconds("MCPHUB_QUEUE_SECONDS", 300.0)
+MCPHUB_LOST_SECONDS = env.seconds("MCPHUB_LOST_SECONDS", 5.0)
+MCPHUB_CANCEL_SECONDS = env.seconds("MCPHUB_CANCEL_SECONDS", 3.0)
+MCPHUB_DRAIN_SECONDS = env.seconds("MCPHUB_DRAIN_SECONDS", 10.0)
+MCPHUB_STREAM_AFTER_SECONDS = env.seconds("MCPHUB_STREAM_AFTER_SECONDS", 3.0)
+MCPHUB_KEEPALIVE_SECONDS = env.seconds("MCPHUB_KEEPALIVE_SECONDS", 15.0)
+MCPHUB_RECORDER_QUEUE = env.whole("MCPHUB_RECORDER_QUEUE", 10_000)
+MCPHUB_WORKER_THREADS = env.whole("MCPHUB_WORKER_THREADS", 8)
+
+# What `up` gives the first admin and the demo tenant's first key; it makes them up when these are empty.
+MCPHUB_ADMIN_PASSWORD = env.text("MCPHUB_ADMIN_PASSWORD")
+MCPHUB_DEMO_API_KEY = env.text("MCPHUB_DEMO_API_KEY")
 
 # --- Pages ----------------------------------------------------------------------------------------------------
 
@@ -150,7 +155,7 @@ LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 STATIC_URL = "static/"
-STATIC_ROOT = MCPHUB_DATA_DIR / "static"
+# Straight from the packages: there is nothing to collect before the first start.
 WHITENOISE_USE_FINDERS = True
 LOGIN_URL = "admin:login"
 AUTH_PASSWORD_VALIDATORS = [
@@ -175,7 +180,7 @@ REST_FRAMEWORK = {
 
 # --- Behind HTTPS ---------------------------------------------------------------------------------------------
 
-if env.bool("MCPHUB_HTTPS", default=False):
+if env.flag("MCPHUB_HTTPS"):
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_SSL_REDIRECT = True
     SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
@@ -187,10 +192,11 @@ if env.bool("MCPHUB_HTTPS", default=False):
 CSRF_TRUSTED_ORIGINS = [origin for origin in MCPHUB_ALLOWED_ORIGINS if "://" in origin]
 SESSION_COOKIE_HTTPONLY = True
 
+LOG_LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": env.str("MCPHUB_LOG_LEVEL", default="WARNING")},
+    "root": {"handlers": ["stderr"], "level": env.choice("MCPHUB_LOG_LEVEL", LOG_LEVELS, "WARNING")},
 }
