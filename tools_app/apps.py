@@ -1,9 +1,14 @@
 """The Django application that hosts MCP tools."""
 
 from django.apps import AppConfig
+from django.utils.module_loading import autodiscover_modules
 
 
 class ToolsAppConfig(AppConfig):
     name = "tools_app"
     verbose_name = "MCP hub"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Import `mcp_tools.py` of every installed app, which registers the tools it defines."""
+        autodiscover_modules("mcp_tools")

@@ -1,0 +1,135 @@
+"""Tools that are Python functions: the registry of what installed apps offer, and how such a function is run.
+
+`tools_app.toolkit.tool` fills the registry while Django starts; it is the same in every process of a hub.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured, ValidationError
+from django.db import close_old_connections
+
+from tools_app.execution.context import ToolContext
+from tools_app.execution.kinds import docstring, outputs, signature
+from tools_app.execution.kinds.base import Runner, ToolDefinition
+from tools_app.execution.results import ToolResult
+from tools_app.models.catalog import TOOL_NAME
+
+# Synchronous tools run in threads: two pools, so that long background tools never keep a quick one waiting.
+# The second only has to be above the number of calls that a Celery worker runs at once.
+_INLINE_THREADS = ThreadPoolExecutor(max_workers=32, thread_name_prefix="tool")
+_BACKGROUND_THREADS = ThreadPoolExecutor(max_workers=256, thread_name_prefix="background-tool")
+
+
+class UnknownFunction(LookupError):
+    """No installed app registers a function under this name."""
+
+
+@dataclass(frozen=True)
+class PythonFunction:
+    """A registered function: what clients see of it, how to run it, and its `place` in the code."""
+
+    definition: ToolDefinition
+    background: bool
+    timeout_seconds: float
+    run: Runner
+    place: str
+
+
+_functions: dict[str, PythonFunction] = {}
+
+
+def register(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    annotations: Mapping[str, Any] | None = None,
+    background: bool = False,
+    timeout_seconds: float = 60.0,
+) -> PythonFunction:
+    """Offer `function` as a tool, under its own name unless `name` is given.
+
+    Raises ImproperlyConfigured for a bad name, a name that another function has, a time limit that is not above
+    zero, a generator, or a signature that JSON cannot fill.
+    """
+    name = name or function.__name__
+    place = signature.place_of(function)
+    _check(function, name, place, timeout_seconds)
+    described = docstring.parse(function.__doc__)
+    taken = signature.read(function, described.parameters)
+    given = outputs.read(taken.returns, place)
+    definition = ToolDefinition(
+        name=name,
+        title=title or name.replace("_", " ").replace("-", " ").capitalize(),
+        description=described.description,
+        input_schema=taken.schema,
+        output_schema=given.schema,
+        annotations=dict(annotations or {}),
+    )
+    threads = _BACKGROUND_THREADS if background else _INLINE_THREADS
+    run = _runner(function, taken.bind, given.package, threads)
+    _functions[name] = PythonFunction(definition, background, timeout_seconds, run, place)
+    return _functions[name]
+
+
+def registered(name: str) -> PythonFunction:
+    """The function registered under `name`. Raises UnknownFunction."""
+    try:
+        return _functions[name]
+    except KeyError:
+        raise UnknownFunction(name) from None
+
+
+def all_registered() -> Mapping[str, PythonFunction]:
+    """Every registered function, in the order of their names."""
+    return dict(sorted(_functions.items()))
+
+
+def _check(function: Callable[..., Any], name: str, place: str, timeout_seconds: float) -> None:
+    try:
+        TOOL_NAME(name)
+    except ValidationError as problem:
+        raise ImproperlyConfigured(f"{place}: {name!r} cannot be a tool's name. {problem.message}") from problem
+    holder = _functions.get(name)
+    # The same place again is a reloaded module, not a second tool.
+    if holder and holder.place != place:
+        raise ImproperlyConfigured(f"Two tools are named {name!r}: {holder.place} and {place}.")
+    if timeout_seconds <= 0:
+        raise ImproperlyConfigured(f"{place}: its time limit must be above zero, not {timeout_seconds}.")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ImproperlyConfigured(f"{place}: a tool returns one result; say the rest by ToolContext.progress.")
+
+
+def _runner(
+    function: Callable[..., Any],
+    bind: Callable[[dict[str, Any], ToolContext], dict[str, Any]],
+    package: Callable[[Any], ToolResult],
+    threads: Executor,
+) -> Runner:
+    async def run_here(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        return package(await function(**bind(arguments, context)))
+
+    async def run_in_thread(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        call = partial(copy_context().run, _call, function, bind(arguments, context))
+        return package(await asyncio.get_running_loop().run_in_executor(threads, call))
+
+    return run_here if inspect.iscoroutinefunction(function) else run_in_thread
+
+
+def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Call a synchronous tool in its thread, which must not inherit or keep a stale database connection."""
+    close_old_connections()
+    try:
+        return function(**arguments)
+    except StopIteration as problem:
+        # A future cannot carry StopIteration: before Python 3.12 its waiter would never wake.
+        raise RuntimeError("The tool raised StopIteration.") from problem
+    finally:
+        close_old_connections()
