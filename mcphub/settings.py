@@ -114,7 +114,7 @@ else:
 
 # --- Celery ---------------------------------------------------------------------------------------------------
 
-CELERY_BROKER_URL = env.text("CELERY_BROKER_URL", REDIS_URL or "memory://")
+CELERY_BROKER_URL = env.text("CELERY_BROKER_URL", REDIS_URL or "memory://localhost/")
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = env.text("MCPHUB_QUEUE", "mcphub")

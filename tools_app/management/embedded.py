@@ -1,0 +1,100 @@
+"""The hub in one process: an ASGI server, a Celery worker, and the order in which they start and stop."""
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+
+from channels.routing import get_default_application
+from django.conf import settings
+
+from tools_app.audit import recorder
+from tools_app.management.servers import AsgiServer, DaphneServer
+from tools_app.management.worker import EmbeddedWorker
+from tools_app.transport import shutdown
+
+logger = logging.getLogger(__name__)
+
+START_SECONDS = 30.0
+WORKER_STOP_SECONDS = 5.0
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A TCP socket on `host` and `port` (0: any free one). Raises OSError, above all when the port is taken."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError:
+        listener.close()
+        raise
+    listener.setblocking(False)
+    return listener
+
+
+class EmbeddedHub:
+    """Serves the project's ASGI application and, unless told otherwise, runs its background tools."""
+
+    def __init__(self, listener: socket.socket, *, with_worker: bool = True) -> None:
+        self.host, self.port = listener.getsockname()[:2]
+        self._server: AsgiServer = DaphneServer(get_default_application(), listener)
+        self._worker = EmbeddedWorker() if with_worker else None
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the hub answers, without a slash at the end."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    def serve_forever(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Serve in this thread until `stop`, and return when all is shut down. `ready` is called when it listens."""
+        if self._worker is not None:
+            self._worker.start()
+        self._server.run(ready)
+
+    def start_in_thread(self) -> None:
+        """Serve in a thread of its own, and return when the hub listens. Raises RuntimeError if it does not."""
+        listening = threading.Event()
+        self._thread = threading.Thread(target=self.serve_forever, args=[listening.set], name="hub", daemon=True)
+        self._thread.start()
+        if not listening.wait(START_SECONDS):
+            raise RuntimeError("The hub did not start.")
+
+    def stop(self) -> None:
+        """Begin to shut down, once. Safe from any thread and from a signal handler."""
+        if not self._stopping.is_set():
+            self._stopping.set()
+            self._server.spawn(self._shut_down)
+
+    def join(self, seconds: float) -> None:
+        """Wait for a hub that runs in a thread to end."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    async def _shut_down(self) -> None:
+        """Let calls finish before the worker goes, and have every record written before the connections close."""
+        try:
+            await _try(self._server.stop_listening)
+            await _try(lambda: shutdown.drain(settings.MCPHUB_DRAIN_SECONDS))
+            await _try(self._stop_worker)
+            await _try(lambda: asyncio.to_thread(recorder.shutdown))
+        finally:
+            self._server.stop()
+
+    async def _stop_worker(self) -> None:
+        if self._worker is not None and not await asyncio.to_thread(self._worker.stop, WORKER_STOP_SECONDS):
+            logger.warning("A background tool ignored its cancellation; the hub stops without it.")
+
+
+async def _try(step: Callable[[], Awaitable[None]]) -> None:
+    """Take one step of the shutdown: when it fails, the next ones matter all the more."""
+    try:
+        await step()
+    except Exception:
+        logger.exception("A step of the shutdown failed.")
