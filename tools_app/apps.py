@@ -5,6 +5,8 @@ from django.utils.module_loading import autodiscover_modules
 
 
 class ToolsAppConfig(AppConfig):
+    """Finds the tools that installed apps offer."""
+
     name = "tools_app"
     verbose_name = "MCP hub"
     default_auto_field = "django.db.models.BigAutoField"

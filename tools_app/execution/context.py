@@ -36,6 +36,14 @@ class ToolContext:
         """Whether the call was cancelled: a tool that notices should stop."""
         return self._cancelled.is_set()
 
+    def sleep(self, seconds: float) -> None:
+        """Wait, but no longer than anybody wants the answer. Raises CallCancelled when the call is cancelled.
+
+        It blocks the thread, so it is for synchronous tools; an `async` one awaits `asyncio.sleep`.
+        """
+        if self._cancelled.wait(seconds):
+            raise CallCancelled
+
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Tell the client how far the call is (progress, §Progress Flow); recorded before it is sent.
 

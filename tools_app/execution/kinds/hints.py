@@ -9,8 +9,7 @@ from annotated_types import BaseMetadata
 from django.core.exceptions import ImproperlyConfigured
 from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import core_schema
+from pydantic.json_schema import GenerateJsonSchema
 
 UNIONS = (Union, UnionType)
 
@@ -20,22 +19,11 @@ _JSON_LITERALS = (str, int, bool, NoneType)
 
 
 class QuietJsonSchema(GenerateJsonSchema):
-    """JSON Schema 2020-12 without the titles that only repeat a field's or a class's name."""
+    """JSON Schema 2020-12 without the titles that only repeat a field's name."""
 
-    def field_title_should_be_set(self, schema: Any) -> bool:
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's hook
+        """Never: a title that somebody wrote does not come this way."""
         return False
-
-    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        return _without_class_title(super().model_schema(schema), schema["cls"])
-
-    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
-        return _without_class_title(super().dataclass_schema(schema), schema["cls"])
-
-    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
-        return _without_class_title(super().typed_dict_schema(schema), schema.get("cls"))
-
-    def enum_schema(self, schema: core_schema.EnumSchema) -> JsonSchemaValue:
-        return _without_class_title(super().enum_schema(schema), schema["cls"])
 
 
 def is_plain(hint: Any) -> bool:
@@ -55,6 +43,12 @@ def adapter_for(hint: Any) -> TypeAdapter[Any]:
     return TypeAdapter(hint)
 
 
+def without_class_titles(schema: dict[str, Any], root: str = "") -> dict[str, Any]:
+    """Drop the titles that only repeat a class's name, from the definitions and from a schema of class `root`."""
+    definitions = {name: _untitled(inner, name) for name, inner in schema.get("$defs", {}).items()}
+    return _untitled(schema, root) | ({"$defs": definitions} if definitions else {})
+
+
 @contextmanager
 def refusing(place: str) -> Iterator[None]:
     """Turn what pydantic says of a hint that has no JSON form into ImproperlyConfigured that names `place`."""
@@ -64,7 +58,5 @@ def refusing(place: str) -> Iterator[None]:
         raise ImproperlyConfigured(f"{place}: {problem.message}") from problem
 
 
-def _without_class_title(schema: JsonSchemaValue, cls: type[Any] | None) -> JsonSchemaValue:
-    if cls is not None and schema.get("title") == cls.__name__:
-        del schema["title"]
-    return schema
+def _untitled(schema: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if (key, value) != ("title", name)}

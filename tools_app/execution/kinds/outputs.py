@@ -56,7 +56,8 @@ def _is_unstructured(hint: Any) -> bool:
 def _structured(hint: Any, place: str) -> Output:
     with hints.refusing(place):
         adapter = hints.adapter_for(hint)
-        schema = adapter.json_schema(mode="serialization", schema_generator=hints.QuietJsonSchema)
+        rendered = adapter.json_schema(mode="serialization", schema_generator=hints.QuietJsonSchema)
+    schema = hints.without_class_titles(rendered, getattr(hint, "__name__", ""))
     # A plain value is left as it is, which keeps an int under a `float` hint an int.
     plain = hints.is_plain(hint)
     wrapped = not _describes_object(schema)

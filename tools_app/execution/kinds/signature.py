@@ -126,7 +126,7 @@ def _schema(
         if name in defaults:
             schema["default"] = defaults[name]
     schema = {"type": "object", "properties": properties, "additionalProperties": False}
-    return schema | ({"required": required} if required else {}) | shared
+    return schema | ({"required": required} if required else {}) | hints.without_class_titles(shared)
 
 
 def _converted(name: str, value: Any, converter: TypeAdapter[Any]) -> Any:
