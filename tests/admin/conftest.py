@@ -1,0 +1,147 @@
+"""The people of the admin's tests: two tenants, those who work for them, and those who do not."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from tools_app.auth import keys
+from tools_app.execution import authoring
+from tools_app.models import (
+    ApiKey,
+    Call,
+    CallEvent,
+    CallPayload,
+    Membership,
+    Role,
+    RunningCall,
+    Secret,
+    Session,
+    Tenant,
+    Tool,
+    ToolKind,
+)
+
+NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
+
+HTTP_TOOL: dict[str, Any] = {
+    "kind": ToolKind.HTTP,
+    "description": "Finds things.",
+    "input_schema": {"type": "object", "properties": {"term": {"type": "string"}}},
+    "config": {"method": "GET", "base_url": "https://api.example.com/", "path": "find"},
+}
+
+
+@dataclass(frozen=True)
+class World:
+    """One tenant and a row of each kind that it owns."""
+
+    tenant: Tenant
+    apikey: ApiKey
+    key: str
+    tool: Tool
+    secret: Secret
+    session: Session
+    call: Call
+    runningcall: RunningCall
+
+    @property
+    def membership(self) -> Membership:
+        return self.tenant.memberships.get(role=Role.AUDITOR)
+
+    def row(self, model: str) -> Any:
+        return getattr(self, model)
+
+
+def person(name: str, tenant: Tenant | None = None, role: Role = Role.ADMIN) -> User:
+    user = User.objects.create_user(name, f"{name}@example.com")
+    if tenant:
+        Membership.objects.create(user=user, tenant=tenant, role=role)
+    return user
+
+
+def build_world(slug: str) -> World:
+    tenant = Tenant.objects.create(slug=slug, name=slug.capitalize())
+    apikey, key = keys.issue(tenant, f"{slug} laptop")
+    tool = Tool.objects.create(tenant=tenant, name=f"{slug}_find", **HTTP_TOOL)
+    session = Session.objects.create(
+        tenant=tenant, api_key=apikey, digest=uuid4().hex, protocol_version="2025-11-25", client_name=f"{slug}-client"
+    )
+    facts = {"tenant": tenant, "api_key": apikey, "session": session, "tool": tool, "tool_name": tool.name}
+    call = Call.objects.create(
+        **facts, started_at=NOON, finished_at=NOON, duration_us=1500, outcome="ok", writer=uuid4(), result_size=9
+    )
+    CallPayload.objects.create(call=call, arguments=f'{{"term": "{slug} words"}}', result='{"a": 1}')
+    CallEvent.objects.create(call=call, sequence=1, kind="progress", data='{"progress": 0.5}')
+    return World(
+        tenant=tenant,
+        apikey=apikey,
+        key=key,
+        tool=tool,
+        secret=authoring.set_secret(tenant, f"{slug}_token", f"{slug}-hush-hush"),
+        session=session,
+        call=call,
+        runningcall=RunningCall.objects.create(
+            **facts, status="running", background=True, owner=uuid4(), timeout_seconds=60, arguments="{}"
+        ),
+    )
+
+
+@pytest.fixture(autouse=True)
+def _no_static_files(settings: Any) -> None:
+    """Looking for them takes longer than any of these tests."""
+    settings.WHITENOISE_USE_FINDERS = False
+
+
+@pytest.fixture
+def acme(db: None) -> World:
+    return build_world("acme")
+
+
+@pytest.fixture
+def globex(db: None) -> World:
+    return build_world("globex")
+
+
+@pytest.fixture
+def people(acme: World, globex: World) -> dict[str, User]:
+    """Everybody, by the part they play towards acme."""
+    person("auditor", acme.tenant, Role.AUDITOR)
+    person("globex_auditor", globex.tenant, Role.AUDITOR)
+    return {
+        "superuser": User.objects.create_superuser("superuser"),
+        "admin": person("admin", acme.tenant),
+        "teammate": person("teammate", acme.tenant),
+        "auditor": User.objects.get(username="auditor"),
+        "stranger": person("stranger", globex.tenant),
+        "outsider": person("outsider"),
+    }
+
+
+@pytest.fixture
+def as_(people: dict[str, User]) -> Any:
+    """A browser in which that person is logged in; nobody for `anonymous`."""
+
+    def browser(name: str) -> Client:
+        client = Client()
+        if name != "anonymous":
+            client.force_login(people[name])
+        return client
+
+    return browser
+
+
+@pytest.fixture
+def page() -> Any:
+    """The address of a page: `page("apikey", "change", row)`."""
+
+    def address(model: str, view: str, row: Any = None) -> str:
+        app = "auth" if model == "user" else "tools_app"
+        return reverse(f"admin:{app}_{model}_{view}", args=[row.pk] if row else [])
+
+    return address
