@@ -136,6 +136,17 @@ class CallEvent(models.Model):
         return f"{self.kind} {self.sequence}"
 
 
+class CallAnswer(models.Model):
+    """The whole answer of a background call, sealed, until whoever waits for it has had time to take it."""
+
+    call_id = models.UUIDField(primary_key=True)
+    sealed = models.BinaryField()
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+
 class Process(models.Model):
     """A running process of the hub. `beats` grows while it lives; when it stands still, its calls are lost."""
 

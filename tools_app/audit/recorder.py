@@ -1,0 +1,188 @@
+"""The recorder: group commit. What it says is recorded is on disk.
+
+One thread owns one connection and a bounded queue. It takes all that waits, writes it in one transaction, then
+wakes those who wait: no timer, batches form by themselves while the last commit runs.
+"""
+
+import asyncio
+import concurrent.futures
+import logging
+import os
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from django.conf import settings
+from django.db import connection
+
+from tools_app.audit.entries import Entry, batch_of
+from tools_app.audit.writers import writer
+
+log = logging.getLogger(__name__)
+
+LARGEST_BATCH = 500
+CLOSE_SECONDS = 10.0
+
+
+class RecorderGone(Exception):
+    """Nothing can be recorded now: the queue is full, the database is away, or the recorder is closed."""
+
+
+Waiter = asyncio.Future[bool] | concurrent.futures.Future[bool] | None
+
+
+class _Item(NamedTuple):
+    entry: Entry
+    waiter: Waiter
+
+
+class Recorder:
+    """Records entries in the order in which they come.
+
+    `after_commit` is called in the recorder's thread with the topics of what just became durable.
+    """
+
+    def __init__(self, capacity: int, after_commit: Callable[[Sequence[str]], None]) -> None:
+        self._capacity = capacity
+        self._after_commit = after_commit
+        self._queue: deque[_Item] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
+        self._thread.start()
+
+    def submit(self, entry: Entry) -> None:
+        """Record `entry` without waiting for it. Raises RecorderGone if the queue is full or closed."""
+        self._put(_Item(entry, None))
+
+    def recording(self, entry: Entry) -> asyncio.Future[bool]:
+        """Record `entry`; the future is done when it is durable: False if somebody else settled the call before.
+
+        Raises RecorderGone, here or from the future.
+        """
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._put(_Item(entry, waiter))
+        return waiter
+
+    def record(self, entry: Entry, timeout: float = 30.0) -> bool:
+        """The same for a thread that can wait."""
+        waiter: concurrent.futures.Future[bool] = concurrent.futures.Future()
+        self._put(_Item(entry, waiter))
+        try:
+            return waiter.result(timeout)
+        except concurrent.futures.TimeoutError:
+            raise RecorderGone("the recorder did not answer in time") from None
+
+    def close(self) -> None:
+        """Write what waits and stop. Bounded by CLOSE_SECONDS."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join(CLOSE_SECONDS)
+
+    def _put(self, item: _Item) -> None:
+        with self._changed:
+            if self._closed:
+                raise RecorderGone("the recorder is closed")
+            if len(self._queue) >= self._capacity:
+                raise RecorderGone("the recorder's queue is full")
+            self._queue.append(item)
+            self._changed.notify()
+
+    def _work(self) -> None:
+        while items := self._take():
+            self._write(items)
+        connection.close()
+
+    def _take(self) -> list[_Item]:
+        with self._changed:
+            while not self._queue and not self._closed:
+                self._changed.wait()
+            count = min(len(self._queue), LARGEST_BATCH)
+            return [self._queue.popleft() for _ in range(count)]
+
+    def _write(self, items: list[_Item]) -> None:
+        try:
+            late = writer()(batch_of([item.entry for item in items]))
+        except Exception as problem:  # noqa: BLE001 - whoever waits is told, the thread lives on
+            self._fail(items, problem)
+            return
+        _wake([(item.waiter, item.entry.call_id not in late) for item in items if item.waiter is not None])
+        self._ring(items)
+
+    def _ring(self, items: list[_Item]) -> None:
+        topics = dict.fromkeys(item.entry.topic for item in items if item.entry.topic)
+        if topics:
+            self._after_commit(list(topics))
+
+    def _fail(self, items: list[_Item], problem: Exception) -> None:
+        """One bad row must not take its batch with it; a database that is away takes all."""
+        if len(items) > 1 and _is_about_the_row(problem):
+            for item in items:
+                self._write([item])
+            return
+        log.error("%d records could not be written: %s", len(items), problem)
+        connection.close()
+        gone = RecorderGone(str(problem))
+        _wake([(item.waiter, gone) for item in items if item.waiter is not None])
+
+
+def _is_about_the_row(problem: Exception) -> bool:
+    name = type(problem).__name__
+    return name not in {"OperationalError", "InterfaceError", "AdminShutdown", "PoolTimeout"}
+
+
+def _wake(outcomes: list[tuple[Waiter, bool | RecorderGone]]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Waiter, bool | RecorderGone]]] = defaultdict(list)
+    for waiter, outcome in outcomes:
+        if isinstance(waiter, asyncio.Future):
+            by_loop[waiter.get_loop()].append((waiter, outcome))
+        else:
+            _settle([(waiter, outcome)])
+    for loop, settled in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_settle, settled)
+        except RuntimeError:
+            log.warning("%d records are durable, but the loop that waited for them is closed", len(settled))
+
+
+def _settle(outcomes: list[tuple[Waiter, bool | RecorderGone]]) -> None:
+    for waiter, outcome in outcomes:
+        if waiter is None or waiter.done():
+            continue
+        if isinstance(outcome, RecorderGone):
+            waiter.set_exception(outcome)
+        else:
+            waiter.set_result(outcome)
+
+
+_recorders: dict[int, Recorder] = {}
+_starting = threading.Lock()
+_after_commit: list[Callable[[Sequence[str]], None]] = [lambda topics: None]
+
+
+def on_commit(ring: Callable[[Sequence[str]], None]) -> None:
+    """What every recorder of this process calls with the topics of what became durable."""
+    _after_commit[0] = ring
+
+
+def current() -> Recorder:
+    """This process's recorder, started on first use; a forked child gets its own."""
+    recorder = _recorders.get(os.getpid())
+    return recorder if recorder is not None else _start()
+
+
+def _start() -> Recorder:
+    with _starting:
+        pid = os.getpid()
+        if pid not in _recorders:
+            _recorders[pid] = Recorder(settings.MCPHUB_RECORDER_QUEUE, lambda topics: _after_commit[0](topics))
+        return _recorders[pid]
+
+
+def shutdown() -> None:
+    """Write what waits and stop this process's recorder. The next `current()` starts a new one."""
+    recorder = _recorders.pop(os.getpid(), None)
+    if recorder is not None:
+        recorder.close()

@@ -1,0 +1,85 @@
+"""What the audit log keeps of arguments and results: JSON text without secrets, and not too much of it.
+
+Values are hidden by the name of their key: a name counts as secret by its letters and digits alone, so that
+`apiKey`, `api_key` and `X-Api-Key` are one.
+"""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+from django.conf import settings
+
+HIDDEN: Final = "[redacted]"
+# Secret wherever they stand in a name ("db_password_old") …
+ANYWHERE: Final = ("password", "passwd", "secret", "credential", "authorization", "apikey", "privatekey")
+# … or at its end only: "access_token" is one, "max_tokens" and "token_count" are not.
+AT_THE_END: Final = ("token", "cookie", "passphrase", "pin")
+
+_NOT_A_WORD = re.compile(r"[^a-z0-9]")
+
+
+def kept(value: Any, more_keys: tuple[str, ...] = ()) -> tuple[str, int]:
+    """`value` as the audit log keeps it, and its size in bytes before anything was taken away.
+
+    `more_keys` are names that the tenant wants hidden too. A text above MCPHUB_PAYLOAD_BYTES becomes a JSON object
+    that says so, with its beginning.
+    """
+    raw = orjson.dumps(value, default=str)
+    shown = orjson.dumps(_redacted(value, more_keys), default=str) if _suspect(more_keys).search(raw) else raw
+    return _capped(shown), len(raw)
+
+
+def _capped(shown: bytes) -> str:
+    limit = settings.MCPHUB_PAYLOAD_BYTES
+    if len(shown) <= limit:
+        return shown.decode()
+    head = shown[:limit].decode(errors="ignore")
+    return orjson.dumps({"truncated": True, "size": len(shown), "head": head}).decode()
+
+
+def _redacted(value: Any, more_keys: tuple[str, ...]) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: HIDDEN if _is_secret(str(key), more_keys) else _redacted(item, more_keys) for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_redacted(item, more_keys) for item in value]
+    return _redacted_text(value, more_keys) if isinstance(value, str) else value
+
+
+def _redacted_text(value: str, more_keys: tuple[str, ...]) -> str:
+    """A text that is itself a JSON object or list, as tools give it beside structured content, hides nothing less."""
+    if value[:1] not in ("{", "[") or not _suspect(more_keys).search(value.encode(errors="replace")):
+        return value
+    try:
+        inner = orjson.loads(value)
+    except (orjson.JSONDecodeError, UnicodeEncodeError):
+        return value
+    return orjson.dumps(_redacted(inner, more_keys)).decode()
+
+
+@lru_cache(maxsize=4096)
+def _is_secret(name: str, more_keys: tuple[str, ...]) -> bool:
+    plain = _plain(name)
+    if any(word in plain for word in ANYWHERE):
+        return True
+    return plain.endswith((*AT_THE_END, *_plains(more_keys)))
+
+
+@lru_cache(maxsize=1024)
+def _suspect(more_keys: tuple[str, ...]) -> re.Pattern[bytes]:
+    """Finds texts that may hold a secret key name: most hold none and need not be walked through."""
+    words = (*ANYWHERE, *AT_THE_END, *_plains(more_keys))
+    spelled = ("[^a-z0-9\"]{0,3}".join(word) for word in words)
+    return re.compile("|".join(spelled).encode(), re.IGNORECASE)
+
+
+def _plains(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(plain for plain in map(_plain, names) if plain)
+
+
+def _plain(name: str) -> str:
+    return _NOT_A_WORD.sub("", name.lower())

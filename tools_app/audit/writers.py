@@ -1,0 +1,163 @@
+"""How a batch gets into the database: the cheapest statements that each one offers, behind one interface.
+
+A writer works on the connection of the thread that calls it and writes a batch in one transaction. It returns the
+ids of calls that somebody else had settled already: of those it wrote nothing.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import Model
+
+from tools_app.audit.entries import Batch, Ending
+from tools_app.audit.rows import CALL_COLUMNS, RUNNING_COLUMNS, Answer, Payload, Said
+from tools_app.models import Call, CallAnswer, CallEvent, CallPayload, RunningCall
+
+Row = Sequence[Any]
+Table = tuple[type[Model], Sequence[str]]
+
+RUNNING: Table = (RunningCall, RUNNING_COLUMNS)
+CALLS: Table = (Call, CALL_COLUMNS)
+PAYLOADS: Table = (CallPayload, Payload._fields)
+ANSWERS: Table = (CallAnswer, Answer._fields)
+EVENTS: Table = (CallEvent, Said._fields)
+
+
+class Writer(Protocol):
+    """Writes one batch durably and returns the ids of calls that were settled before."""
+
+    def __call__(self, batch: Batch) -> set[UUID]: ...
+
+
+class Statements(Protocol):
+    """The few statements by which databases differ. All are called inside one transaction."""
+
+    def insert(self, table: Table, rows: list[Row]) -> None: ...
+
+    def settle(self, ids: list[UUID]) -> set[UUID]:
+        """Delete these running calls; the ids of those that were there."""
+
+
+def write(batch: Batch, statements: Statements) -> set[UUID]:
+    """Write a batch by means of `statements`."""
+    settling = [entry.call_id for entry in batch.endings if entry.settles]
+    late = set(settling) - statements.settle(settling) if settling else set()
+    endings = [entry for entry in batch.endings if entry.call_id not in late] if late else batch.endings
+    for table, rows in _inserts(batch, endings):
+        if rows:
+            statements.insert(table, rows)
+    return late
+
+
+def _inserts(batch: Batch, endings: list[Ending]) -> Iterable[tuple[Table, list[Row]]]:
+    yield RUNNING, [entry.facts + entry.begun for entry in batch.beginnings]
+    yield EVENTS, [entry.said for entry in batch.sayings]
+    yield CALLS, [entry.facts + entry.ended for entry in endings]
+    yield PAYLOADS, [entry.payload for entry in endings]
+    yield ANSWERS, [entry.answer for entry in endings if entry.answer is not None]
+
+
+class SqliteStatements:
+    """`executemany` on the driver's own connection: no ORM, no statement built twice."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+
+    def insert(self, table: Table, rows: list[Row]) -> None:
+        self._raw.executemany(_insert_sql(table), [_plain(row) for row in rows])
+
+    def settle(self, ids: list[UUID]) -> set[UUID]:
+        sql = f'DELETE FROM "{RunningCall._meta.db_table}" WHERE "id" = ?'  # noqa: S608 - our own table name
+        return {id for id in ids if self._raw.execute(sql, (id.hex,)).rowcount}
+
+
+def sqlite_writer(batch: Batch) -> set[UUID]:
+    """One IMMEDIATE transaction; durable when it returns, given `PRAGMA synchronous=FULL`."""
+    connection.ensure_connection()
+    raw = connection.connection
+    raw.execute("BEGIN IMMEDIATE")
+    try:
+        late = write(batch, SqliteStatements(raw))
+    except BaseException:
+        raw.execute("ROLLBACK")
+        raise
+    raw.execute("COMMIT")
+    return late
+
+
+def _insert_sql(table: Table) -> str:
+    if table not in _sql:
+        model, columns = table
+        names = ", ".join(f'"{column}"' for column in columns)
+        marks = ", ".join("?" * len(columns))
+        _sql[table] = f'INSERT INTO "{model._meta.db_table}" ({names}) VALUES ({marks})'  # noqa: S608
+    return _sql[table]
+
+
+_sql: dict[Table, str] = {}
+
+
+def _plain(row: Row) -> list[Any]:
+    return [_as_sqlite[type(value)](value) if type(value) in _as_sqlite else value for value in row]
+
+
+_as_sqlite: dict[type, Callable[[Any], Any]] = {
+    UUID: lambda value: value.hex,
+    datetime: lambda value: str(value.astimezone(UTC).replace(tzinfo=None)),
+}
+
+
+class PostgresStatements:
+    """COPY: rows stream in without a statement each."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+
+    def insert(self, table: Table, rows: list[Row]) -> None:
+        model, columns = table
+        names = ", ".join(f'"{column}"' for column in columns)
+        with self._raw.cursor() as cursor, cursor.copy(f'COPY "{model._meta.db_table}" ({names}) FROM STDIN') as copy:
+            for row in rows:
+                copy.write_row(row)
+
+    def settle(self, ids: list[UUID]) -> set[UUID]:
+        sql = f'DELETE FROM "{RunningCall._meta.db_table}" WHERE "id" = ANY(%s) RETURNING "id"'  # noqa: S608
+        with self._raw.cursor() as cursor:
+            return {row[0] for row in cursor.execute(sql, (ids,))}
+
+
+def postgres_writer(batch: Batch) -> set[UUID]:
+    """One transaction on psycopg's own connection."""
+    connection.ensure_connection()
+    raw = connection.connection
+    with raw.transaction():
+        return write(batch, PostgresStatements(raw))
+
+
+class PortableStatements:
+    """What every database that Django knows can do."""
+
+    def insert(self, table: Table, rows: list[Row]) -> None:
+        model, columns = table
+        instances = [model(**dict(zip(columns, row, strict=True))) for row in rows]
+        model._default_manager.bulk_create(instances)
+
+    def settle(self, ids: list[UUID]) -> set[UUID]:
+        return {id for id in ids if RunningCall.objects.filter(pk=id).delete()[0]}
+
+
+def portable_writer(batch: Batch) -> set[UUID]:
+    """One transaction through the ORM."""
+    with transaction.atomic():
+        return write(batch, PortableStatements())
+
+
+_WRITERS: dict[str, Writer] = {"sqlite": sqlite_writer, "postgresql": postgres_writer}
+
+
+def writer() -> Writer:
+    """The best writer for the configured database."""
+    return _WRITERS.get(connection.vendor, portable_writer)

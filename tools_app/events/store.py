@@ -1,0 +1,66 @@
+"""Reading what a call said: the store is the truth, doorbells only say when to look."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from tools_app.auth import vault
+from tools_app.models import Call, CallAnswer, CallEvent, RunningCall
+
+MOST_EVENTS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of a call; `sequence` counts from 1."""
+
+    sequence: int
+    kind: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What happened to a call since somebody looked. `outcome` is set once it ended, `known` while it exists at all."""
+
+    events: list[Event]
+    outcome: str | None
+    known: bool
+    answer: bytes | None
+
+
+def news(call_id: UUID, after: int) -> News:
+    """Events of a call with a sequence above `after`, at most MOST_EVENTS, and how it ended, if it did.
+
+    The end is read first: events are written before it, so an end that was seen means that no event is missing.
+    """
+    outcome = Call.objects.filter(pk=call_id).values_list("outcome", flat=True).first()
+    events = _events(call_id, after)
+    if len(events) == MOST_EVENTS:
+        return News(events, None, True, None)
+    if outcome is None:
+        known = bool(events) or RunningCall.objects.filter(pk=call_id).exists() or _ended(call_id)
+        return News(events, None, known, None)
+    return News(events, outcome, True, _answer(call_id))
+
+
+def answer_purpose(call_id: UUID) -> str:
+    """What a call's answer is sealed for."""
+    return f"answer:{call_id}"
+
+
+def _events(call_id: UUID, after: int) -> list[Event]:
+    rows = CallEvent.objects.filter(call_id=call_id, sequence__gt=after).order_by("sequence")
+    return [Event(row.sequence, row.kind, orjson.loads(row.data)) for row in rows[:MOST_EVENTS]]
+
+
+def _ended(call_id: UUID) -> bool:
+    """Whether the call was settled since its end was looked for."""
+    return Call.objects.filter(pk=call_id).exists()
+
+
+def _answer(call_id: UUID) -> bytes | None:
+    row = CallAnswer.objects.filter(pk=call_id).first()
+    return vault.unseal(bytes(row.sealed), answer_purpose(call_id)) if row else None

@@ -1,0 +1,123 @@
+"""Calls that run in the web process.
+
+A tool that may change something starts only when its intent is durable. One that says it is read-only starts at
+once; its intent follows when it outlives a moment or says something, and a quick one is one record only.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from tools_app.audit import recorder
+from tools_app.audit.entries import Beginning
+from tools_app.audit.recorder import RecorderGone
+from tools_app.events.store import Event
+from tools_app.execution import local
+from tools_app.execution.catalog import CompiledTool
+from tools_app.execution.context import ToolContext
+from tools_app.execution.invocation import Invocation, Ledger
+from tools_app.execution.local import LocalCall
+from tools_app.execution.results import ToolResult, failed
+from tools_app.execution.run import Ran, run_tool
+from tools_app.models import CallStatus, Outcome
+
+Say = Callable[[Event], None]
+
+# How long a read-only call may run before its intent is written: longer than a quick call, shorter than a crash matters.
+MOMENT_SECONDS = 0.02
+
+
+class InlineCall:
+    """One call that runs on this event loop."""
+
+    def __init__(self, invocation: Invocation, tool: CompiledTool, ledger: Ledger, say: Say) -> None:
+        self._invocation = invocation
+        self._tool = tool
+        self._ledger = ledger
+        self._say = say
+        self._recorder = recorder.current()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._beginning_once = threading.Lock()
+        self._task: asyncio.Task[Any] | None = None
+        self._local = LocalCall(
+            ledger.facts.id,
+            invocation.session.id if invocation.session else None,
+            invocation.request_id,
+            self._interrupt,
+        )
+
+    async def run(self) -> Ran:
+        """Run the tool and record how it ended: when this returns, the record is durable. Raises RecorderGone."""
+        local.add(self._local)
+        try:
+            return await self._recorded(await self._run())
+        except asyncio.CancelledError:
+            self._local.stop(Outcome.CANCELLED)
+            self._recorder.submit(self._ledger.ending(_abandoned().end()))
+            raise
+        finally:
+            local.remove(self._local)
+
+    async def _run(self) -> Ran:
+        if not self._tool.read_only:
+            await self._recorder.recording(self._beginning())
+            return await self._run_tool()
+        timer = self._loop.call_later(MOMENT_SECONDS, self._begin_in_time)
+        try:
+            return await self._run_tool()
+        finally:
+            timer.cancel()
+
+    async def _run_tool(self) -> Ran:
+        context = ToolContext(str(self._local.id), self._invocation.caller(), self._emit, self._local.cancelled)
+        self._task = asyncio.current_task()
+        return await run_tool(self._tool, self._invocation.arguments, context, self._local)
+
+    async def _recorded(self, ran: Ran) -> Ran:
+        self._task = None
+        if await self._recorder.recording(self._ledger.ending(ran.end())):
+            return ran
+        return Ran(Outcome.LOST, failed("The call was settled by another process."))
+
+    def _beginning(self) -> Beginning:
+        return self._ledger.beginning(CallStatus.RUNNING, self._tool.timeout_seconds)
+
+    def _begin(self) -> None:
+        """Write the intent now, if it has not been. Raises RecorderGone."""
+        with self._beginning_once:
+            if not self._ledger.begun:
+                self._recorder.submit(self._beginning())
+
+    def _begin_in_time(self) -> None:
+        """The same when its moment is over: what cannot be recorded now is refused at the call's end."""
+        with suppress(RecorderGone):
+            self._begin()
+
+    def _emit(self, kind: str, data: dict[str, Any]) -> None:
+        """Record an event, then send it. A tool in a thread waits until its event is durable: it cannot run ahead."""
+        self._begin()
+        saying = self._ledger.saying(kind, data)
+        event = Event(saying.said.sequence, kind, data)
+        if threading.get_ident() == self._thread:
+            self._recorder.recording(saying).add_done_callback(lambda durable: self._heard(durable, event))
+            return
+        self._recorder.record(saying)
+        self._loop.call_soon_threadsafe(self._say, event)
+
+    def _heard(self, durable: asyncio.Future[bool], event: Event) -> None:
+        if durable.exception() is None:
+            self._say(event)
+
+    def _interrupt(self) -> None:
+        self._loop.call_soon_threadsafe(self._cancel_task)
+
+    def _cancel_task(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
+def _abandoned() -> Ran:
+    return Ran(Outcome.CANCELLED, ToolResult(content=[], is_error=True, cause="the client closed the request"))

@@ -1,0 +1,201 @@
+"""One `tools/call` on its way: who asks for what, what has been recorded of it, and what will be."""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import count
+from time import perf_counter_ns
+from typing import Any
+from uuid import UUID
+
+import orjson
+from django.utils import timezone
+
+from tools_app.audit.entries import Beginning, Ending, Saying
+from tools_app.audit.identity import process_id
+from tools_app.audit.redaction import kept
+from tools_app.audit.rows import Answer, Begun, Ended, Facts, Payload, Said
+from tools_app.auth.principal import Principal
+from tools_app.auth.sessions import SessionFacts
+from tools_app.execution.catalog import CompiledTool
+from tools_app.execution.context import Caller
+from tools_app.models import CallStatus, Outcome, RunningCall
+from tools_app.models.ids import new_id
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """What the client says of itself, and where it calls from. Shown and recorded, never believed."""
+
+    name: str
+    version: str
+    remote_address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """What a `tools/call` asks for. `request_id` is JSON text, `version` the revision that its answer must fit."""
+
+    principal: Principal
+    session: SessionFacts | None
+    client: Client
+    version: str
+    request_id: str
+    tool_name: str
+    arguments: dict[str, Any]
+
+    def caller(self) -> Caller:
+        """The caller as far as a tool may know it."""
+        return Caller(
+            tenant_id=str(self.principal.tenant_id),
+            tenant_slug=self.principal.tenant_slug,
+            remote_address=self.client.remote_address,
+            client_name=self.client.name,
+            client_version=self.client.version,
+        )
+
+
+def facts_of(invocation: Invocation, tool: CompiledTool | None) -> Facts:
+    """The columns that are known when a call arrives."""
+    return Facts(
+        id=new_id(),
+        tenant_id=invocation.principal.tenant_id,
+        api_key_id=invocation.principal.key_id,
+        session_id=invocation.session.id if invocation.session else None,
+        tool_id=tool.id if tool else None,
+        tool_name=storable(invocation.tool_name, 128),
+        tool_revision=tool.revision if tool else None,
+        method="tools/call",
+        request_id=storable(invocation.request_id, 200),
+        protocol_version=invocation.version,
+        client_name=storable(invocation.client.name, 200),
+        client_version=storable(invocation.client.version, 100),
+        remote_address=invocation.client.remote_address,
+        started_at=timezone.now(),
+    )
+
+
+def facts_of_row(row: RunningCall) -> Facts:
+    """The same columns of a call that stands as a row."""
+    return Facts(*(getattr(row, name) for name in Facts._fields))
+
+
+def storable(text: str, longest: int) -> str:
+    """A client's text as a column takes it: not too long, and without the one character that PostgreSQL refuses."""
+    return text[:longest].replace("\x00", "�")
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Makes the records of one call. Its sequence numbers may be drawn from any thread."""
+
+    facts: Facts
+    arguments: str
+    arguments_size: int
+    more_keys: tuple[str, ...]
+    background: bool = False
+    begun: bool = False
+    _sequence: "count[int]" = field(default_factory=lambda: count(1))
+    _said: int = 0
+    _clock: int = field(default_factory=perf_counter_ns)
+
+    def beginning(self, status: CallStatus, timeout_seconds: float, sealed: bytes | None = None) -> Beginning:
+        """The call's intent. From here on its end must settle it."""
+        self.begun = True
+        begun = Begun(
+            status=status.value,
+            background=self.background,
+            owner=process_id(),
+            timeout_seconds=timeout_seconds,
+            cancel_requested=False,
+            arguments=self.arguments,
+            sealed_arguments=sealed,
+            run_at=None,
+        )
+        return Beginning(self.facts, begun)
+
+    def saying(self, kind: str, data: dict[str, Any], topic: str = "") -> Saying:
+        """The call's next event."""
+        self._said = next(self._sequence)
+        text, _ = kept(data, self.more_keys)
+        return Saying(Said(self.facts.id, self._said, timezone.now(), kind, text), topic)
+
+    def ending(self, end: "End", topic: str = "") -> Ending:
+        """The call's terminal record."""
+        result, size = kept(end.result, self.more_keys) if end.result is not None else ("", 0)
+        now = timezone.now()
+        ended = Ended(
+            finished_at=now,
+            duration_us=self._duration_us(now),
+            outcome=end.outcome.value,
+            http_status=end.http_status,
+            rpc_error=end.rpc_error,
+            is_error=end.is_error,
+            cause=end.cause.replace("\x00", "�"),
+            background=self.background,
+            arguments_size=self.arguments_size,
+            result_size=size,
+            event_count=self._said,
+            repeated=1,
+            writer=process_id(),
+        )
+        payload = Payload(self.facts.id, self.arguments, result)
+        answer = Answer(self.facts.id, end.sealed_answer, now) if end.sealed_answer is not None else None
+        return Ending(self.facts, ended, payload, settles=self.begun, answer=answer, topic=topic)
+
+    def _duration_us(self, now: datetime) -> int:
+        if self.background:
+            return max(0, int((now - self.facts.started_at).total_seconds() * 1_000_000))
+        return (perf_counter_ns() - self._clock) // 1000
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a call ended, before it is recorded."""
+
+    outcome: Outcome
+    http_status: int | None = 200
+    rpc_error: int | None = None
+    is_error: bool | None = None
+    cause: str = ""
+    result: Any = None
+    sealed_answer: bytes | None = None
+
+    def with_answer(self, sealed: bytes) -> "End":
+        """The same with the answer for whoever waits in another process."""
+        return replace(self, sealed_answer=sealed)
+
+
+def open_ledger(invocation: Invocation, tool: CompiledTool | None) -> Ledger:
+    """The ledger of a call that just arrived."""
+    arguments, size = kept(invocation.arguments, invocation.principal.redacted_keys)
+    return Ledger(
+        facts=facts_of(invocation, tool),
+        arguments=arguments,
+        arguments_size=size,
+        more_keys=invocation.principal.redacted_keys,
+        background=tool.background if tool else False,
+    )
+
+
+def ledger_of_row(row: RunningCall, more_keys: tuple[str, ...] = (), said: int = 0) -> Ledger:
+    """The ledger of a call that another process began."""
+    ledger = Ledger(
+        facts=facts_of_row(row),
+        arguments=row.arguments,
+        arguments_size=len(row.arguments),
+        more_keys=more_keys,
+        background=row.background,
+        begun=True,
+    )
+    ledger._said = said
+    return ledger
+
+
+def call_topic(call_id: UUID) -> str:
+    """What is rung when a call said something or ended."""
+    return f"call:{call_id}"
+
+
+def encoded(value: Any) -> bytes:
+    """JSON of a tool's value; what JSON lacks becomes text."""
+    return orjson.dumps(value, default=str)

@@ -1,0 +1,62 @@
+"""The calls that this process is running, so that they can be stopped from anywhere in it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event
+from uuid import UUID
+
+from tools_app.models import Outcome
+
+
+@dataclass(slots=True)
+class LocalCall:
+    """A call that runs here. `interrupt` wakes it from what it awaits, from any thread."""
+
+    id: UUID
+    session_id: UUID | None
+    request_id: str
+    interrupt: Callable[[], None]
+    cancelled: Event = field(default_factory=Event)
+    stopped_as: Outcome | None = None
+
+    def stop(self, outcome: Outcome) -> None:
+        """Stop the call; `outcome` is how it will have ended. Stopping twice changes nothing."""
+        if self.stopped_as is None:
+            self.stopped_as = outcome
+            self.cancelled.set()
+            self.interrupt()
+
+
+_running: dict[UUID, LocalCall] = {}
+
+
+def add(call: LocalCall) -> None:
+    """Note a call that begins to run."""
+    _running[call.id] = call
+
+
+def remove(call: LocalCall) -> None:
+    """Note that a call runs no more."""
+    _running.pop(call.id, None)
+
+
+def running() -> list[LocalCall]:
+    """The calls that run here now."""
+    return list(_running.values())
+
+
+def stop(call_id: UUID) -> bool:
+    """Cancel a call if it runs here."""
+    call = _running.get(call_id)
+    if call is not None:
+        call.stop(Outcome.CANCELLED)
+    return call is not None
+
+
+def stop_request(session_id: UUID, request_id: str) -> bool:
+    """Cancel the call of a session's request if it runs here."""
+    for call in running():
+        if call.session_id == session_id and call.request_id == request_id:
+            call.stop(Outcome.CANCELLED)
+            return True
+    return False

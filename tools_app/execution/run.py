@@ -1,0 +1,110 @@
+"""Running one tool: under its timeout, with every way of failing turned into a result and a cause."""
+
+import asyncio
+import logging
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from tools_app.execution.catalog import CompiledTool
+from tools_app.execution.context import ToolContext
+from tools_app.execution.invocation import End
+from tools_app.execution.local import LocalCall
+from tools_app.execution.results import CallCancelled, ToolError, ToolResult, failed
+from tools_app.models import Outcome
+
+log = logging.getLogger(__name__)
+
+WAS_CANCELLED = "The call was cancelled."
+WAS_INTERRUPTED = "The hub was stopped while the call ran."
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a run ended, and what to tell the client."""
+
+    outcome: Outcome
+    result: ToolResult
+
+    def end(self) -> End:
+        """The same as it will be recorded."""
+        return End(
+            outcome=self.outcome, is_error=self.result.is_error, cause=self.result.cause, result=as_json(self.result)
+        )
+
+
+def as_json(result: ToolResult) -> dict[str, Any]:
+    """A result as it goes over the wire (tools, §Tool Result)."""
+    body: dict[str, Any] = {"content": result.content}
+    if result.structured is not None:
+        body["structuredContent"] = result.structured
+    body["isError"] = result.is_error
+    return body
+
+
+async def run_tool(tool: CompiledTool, arguments: dict[str, Any], context: ToolContext, call: LocalCall) -> Ran:
+    """Run `tool` to its end. Raises nothing but CancelledError, and that only if nobody stopped the call by name."""
+    try:
+        async with asyncio.timeout(tool.timeout_seconds) as limit:
+            result = await tool.run(arguments, context)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if call.stopped_as is None or task is None:
+            raise
+        task.uncancel()
+        return _stopped(call)
+    except CallCancelled:
+        return _stopped(call)
+    except ToolError as refusal:
+        return Ran(Outcome.TOOL_ERROR, failed(str(refusal)))
+    except Exception as problem:  # noqa: BLE001 - whatever a tool raises is the tool's failure, not the hub's
+        if limit.expired():
+            return _timed_out(tool, call)
+        return _raised(tool, problem)
+    return _checked(tool, result)
+
+
+def _checked(tool: CompiledTool, result: ToolResult) -> Ran:
+    if result.is_error:
+        return Ran(Outcome.TOOL_ERROR, result)
+    problem = _output_problem(tool, result)
+    if problem:
+        log.error("Tool %s broke its output schema: %s", tool.name, problem)
+        return Ran(Outcome.TOOL_ERROR, failed(f"The tool '{tool.name}' gave a result that it does not declare.", problem))
+    return Ran(Outcome.OK, result)
+
+
+def _output_problem(tool: CompiledTool, result: ToolResult) -> str:
+    """What is wrong with a result: not JSON, or against the tool's own output schema (tools, §Output Schema)."""
+    try:
+        wire = orjson.loads(orjson.dumps(result.structured)) if tool.output else orjson.dumps(as_json(result))
+    except TypeError as problem:
+        return f"not JSON: {problem}"
+    if tool.output is None:
+        return ""
+    if result.structured is None:
+        return "no structured content"
+    return "; ".join(f"{problem.field or 'result'}: {problem.message}" for problem in tool.output.problems(wire))
+
+
+def _raised(tool: CompiledTool, problem: Exception) -> Ran:
+    log.error("Tool %s raised %s", tool.name, type(problem).__name__, exc_info=problem)
+    cause = "".join(traceback.format_exception(problem))
+    return Ran(Outcome.TOOL_ERROR, failed(f"An error occurred invoking '{tool.name}'.", cause))
+
+
+def _timed_out(tool: CompiledTool, call: LocalCall) -> Ran:
+    call.cancelled.set()
+    return Ran(Outcome.TIMEOUT, timed_out(tool.name, tool.timeout_seconds))
+
+
+def timed_out(tool_name: str, seconds: float) -> ToolResult:
+    """What the client hears of a tool that took too long."""
+    return failed(f"The tool '{tool_name}' did not finish within {seconds:g} seconds.", "timed out")
+
+
+def _stopped(call: LocalCall) -> Ran:
+    outcome = call.stopped_as or Outcome.CANCELLED
+    return Ran(outcome, failed(WAS_INTERRUPTED if outcome == Outcome.INTERRUPTED else WAS_CANCELLED))

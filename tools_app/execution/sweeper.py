@@ -1,0 +1,108 @@
+"""Settling calls that nobody else will settle: lost with their process, stuck, or deaf to their cancellation.
+
+Every process sweeps. Time is taken from its own monotonic clock, by watching how long a fact has stood still, so
+that no clock that is wrong or set back can end a call. Whoever removes the running row settles the call; the others
+find that it is done.
+"""
+
+import logging
+from collections.abc import Hashable, Iterable
+from time import monotonic
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import F, Max
+
+from tools_app.audit import identity, recorder
+from tools_app.execution import local, queue
+from tools_app.execution.invocation import End, call_topic, ledger_of_row
+from tools_app.models import CallEvent, CallStatus, Outcome, Process, RunningCall
+
+log = logging.getLogger(__name__)
+
+# What a call may take beyond its own timeout before somebody else ends it: the worker's own timeout comes first.
+GRACE_SECONDS = 5.0
+
+
+class Standstill:
+    """How long facts have been the same, by this process's own clock."""
+
+    def __init__(self) -> None:
+        self._since: dict[Hashable, float] = {}
+
+    def seconds(self, facts: Iterable[Hashable]) -> dict[Hashable, float]:
+        """For how long each of `facts` has been seen at every look. Those not seen now are forgotten."""
+        now = monotonic()
+        self._since = {fact: self._since.get(fact, now) for fact in facts}
+        return {fact: now - since for fact, since in self._since.items()}
+
+
+def beat(kind: str) -> None:
+    """Show that this process lives."""
+    alive = Process.objects.filter(pk=identity.process_id()).update(beats=F("beats") + 1)
+    if not alive:
+        identity.row(kind).save(force_insert=True)
+
+
+def leave() -> None:
+    """Say that this process is gone, so that nobody waits for its next beat."""
+    Process.objects.filter(pk=identity.process_id()).delete()
+
+
+def stop_cancelled() -> None:
+    """Stop the calls of this process that another one was asked to cancel."""
+    if not local.running():
+        return
+    own = RunningCall.objects.filter(owner=identity.process_id(), cancel_requested=True)
+    for call_id in own.values_list("pk", flat=True):
+        local.stop(call_id)
+
+
+class Sweeper:
+    """Remembers between sweeps what stood still."""
+
+    def __init__(self) -> None:
+        self._beats = Standstill()
+        self._stuck = Standstill()
+
+    def sweep(self) -> None:
+        """Settle every call that is lost, overdue or deaf."""
+        rows = list(RunningCall.objects.all())
+        dead = self._dead_owners(rows)
+        stuck = self._stuck.seconds((row.pk, row.status, row.cancel_requested) for row in rows)
+        for row in rows:
+            end = _end_of(row, row.owner in dead, stuck[row.pk, row.status, row.cancel_requested])
+            if end is not None:
+                settle(row, end)
+        Process.objects.filter(pk__in=dead).delete()
+
+    def _dead_owners(self, rows: list[RunningCall]) -> set[UUID]:
+        """Processes whose heart stood still for MCPHUB_LOST_SECONDS, and owners that are no process at all."""
+        beats = dict(Process.objects.values_list("pk", "beats"))
+        facts = set(beats.items()) | {(row.owner, None) for row in rows if row.owner not in beats}
+        stood = self._beats.seconds(facts)
+        dead = {fact[0] for fact, seconds in stood.items() if seconds > settings.MCPHUB_LOST_SECONDS}  # type: ignore[index]
+        return dead - {identity.process_id()}
+
+
+def _end_of(row: RunningCall, owner_is_dead: bool, stood_seconds: float) -> End | None:
+    if owner_is_dead:
+        return End(Outcome.LOST, is_error=True, cause="its process died")
+    if row.cancel_requested and stood_seconds > settings.MCPHUB_CANCEL_SECONDS:
+        return End(Outcome.CANCELLED, is_error=True, cause="cancelled; the tool did not stop by itself")
+    if row.status == CallStatus.QUEUED and stood_seconds > settings.MCPHUB_QUEUE_SECONDS:
+        return End(Outcome.TIMEOUT, is_error=True, cause="no worker took it")
+    if row.status == CallStatus.RUNNING and stood_seconds > row.timeout_seconds + GRACE_SECONDS:
+        return End(Outcome.TIMEOUT, is_error=True, cause="it did not end at its timeout")
+    return None
+
+
+def settle(row: RunningCall, end: End) -> bool:
+    """Record how a call ended that its own process did not settle. False if it was settled meanwhile."""
+    if row.background:
+        queue.revoke(row.pk)
+    said = CallEvent.objects.filter(call_id=row.pk).aggregate(last=Max("sequence"))["last"] or 0
+    settled = recorder.current().record(ledger_of_row(row, said=said).ending(end, call_topic(row.pk)))
+    if settled:
+        log.warning("Call %s of %s was settled as %s: %s", row.pk, row.tool_name, end.outcome.value, end.cause)
+    return settled

@@ -1,0 +1,26 @@
+"""Results as JSON, with what the modern era wants in each of them."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from tools_app.protocol.inbound import SERVER_META
+from tools_app.protocol.versions import Era
+
+SERVER: Final = {"name": "mcphub", "title": "mcphub", "version": "0.1.0"}
+LIST_TTL_MS: Final = 60_000
+
+
+def rendered(result: Mapping[str, Any], era: Era) -> bytes:
+    """A complete result (2026-07-28, base protocol, §ResultType and §Per-response protocol fields)."""
+    if era is Era.HANDSHAKE:
+        return orjson.dumps(result)
+    return orjson.dumps({"resultType": "complete", **result, "_meta": {SERVER_META: SERVER}})
+
+
+def cacheable(result: Mapping[str, Any], era: Era) -> bytes:
+    """A complete result with caching hints (caching, §Cacheable Results); lists differ by key, so they are private."""
+    if era is Era.HANDSHAKE:
+        return rendered(result, era)
+    return rendered({**result, "ttlMs": LIST_TTL_MS, "cacheScope": "private"}, era)

@@ -1,0 +1,35 @@
+"""All crossing from asyncio to the ORM, in one place.
+
+Queries run in a small pool of threads, each with a connection of its own: nothing waits for Django's one
+thread-sensitive thread, and no connection is held while a tool runs.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+from django.db import close_old_connections
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+THREADS = 4
+
+_pool = ThreadPoolExecutor(THREADS, thread_name_prefix="store")
+
+
+async def in_store(query: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run `query` in the pool and return what it returns, or raise what it raises."""
+    context = contextvars.copy_context()
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(_pool, lambda: context.run(_guarded, lambda: query(*args, **kwargs)))
+
+
+def _guarded(query: Callable[[], T]) -> T:
+    close_old_connections()
+    try:
+        return query()
+    finally:
+        close_old_connections()

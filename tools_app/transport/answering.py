@@ -1,0 +1,53 @@
+"""From a request to its reply: the one boundary where errors become JSON-RPC errors."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from django.db import Error
+
+from tools_app.audit.recorder import RecorderGone
+from tools_app.methods import lifecycle, subscriptions, tools
+from tools_app.methods.exchange import Cancelled, Exchange
+from tools_app.methods.registry import handler_of
+from tools_app.protocol.errors import INTERNAL_ERROR, RpcError, store_gone
+from tools_app.protocol.jsonrpc import result_message
+from tools_app.protocol.versions import Era
+from tools_app.transport.responses import Reply, refusal
+
+log = logging.getLogger(__name__)
+
+# Importing these modules is what registers their handlers.
+NAMESPACES = (lifecycle, subscriptions, tools)
+
+
+async def answer(exchange: Exchange) -> Reply:
+    """The reply to a request. A cancelled one has a reply without a message."""
+    request = exchange.request
+    try:
+        handler = handler_of(request.method, exchange.era)
+        return Reply(result_message(request.id, await handler(exchange)))
+    except Cancelled:
+        return Reply(None)
+    except Exception as problem:  # noqa: BLE001 - nothing may leave the endpoint but JSON-RPC
+        return refusal(as_rpc_error(problem), request.id, modern=exchange.era is Era.MODERN)
+
+
+async def answer_batch(exchanges: Sequence[Exchange], malformed: Sequence[bytes]) -> Reply:
+    """One array of responses, in the order of the requests (2025-03-26, base protocol, §Batching)."""
+    replies = await asyncio.gather(*(answer(exchange) for exchange in exchanges))
+    parts = [*malformed, *(reply.message for reply in replies if reply.message is not None)]
+    return Reply(b"[%b]" % b",".join(parts) if parts else None)
+
+
+def as_rpc_error(problem: Exception) -> RpcError:
+    """What the client hears of a problem: nothing of its cause, unless it was meant for it."""
+    if isinstance(problem, RpcError):
+        return problem
+    if isinstance(problem, Error | RecorderGone):
+        log.warning("The store is away: %s", problem)
+        return store_gone()
+    log.error("The hub failed", exc_info=problem)
+    return RpcError(INTERNAL_ERROR, "Internal error.", status=500)
+
+

@@ -1,0 +1,186 @@
+"""Writing an answer to its client: one JSON body if it ended before it said anything, else an event stream.
+
+A stream begins with the first message, or after some seconds of silence, so that proxies see life. A client that
+accepts only one of the two gets that one.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import aclosing, suppress
+from typing import Any
+
+from django.conf import settings
+
+from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
+from tools_app.transport.incoming import Incoming, Send
+from tools_app.transport.outbox import Outbox
+from tools_app.transport.responses import EventStream, Header, Reply, refusal, send_reply
+from tools_app.transport.state import WebState
+from tools_app.transport.streams import OpenStream
+
+# Most calls end within this: they are spared the task that watches for their client to leave.
+QUICK_SECONDS = 0.05
+
+_unattended: set[asyncio.Task[Reply]] = set()
+
+
+class Delivery:
+    """The answer of one POST on its way to its client."""
+
+    def __init__(
+        self, incoming: Incoming, send: Send, web: WebState, headers: Iterable[Header], *, cancel_when_gone: bool
+    ) -> None:
+        self._incoming = incoming
+        self._send = send
+        self._web = web
+        self._headers = tuple(headers)
+        self._cancel_when_gone = cancel_when_gone
+        self._gone = False
+        self._stream: EventStream | None = None
+        self.outbox = Outbox()
+
+    async def deliver(self, work: Coroutine[Any, Any, Reply]) -> None:
+        """Run `work` and write what it sends and returns. If the client leaves, its revision says what becomes of it."""
+        answering = asyncio.create_task(work)
+        answering.add_done_callback(self.outbox.wake)
+        await asyncio.sleep(0)
+        if not answering.done():
+            await self.outbox.wait(QUICK_SECONDS)
+        if answering.done():
+            await self._finish(answering.result())
+            return
+        await self._attend(answering)
+
+    async def _attend(self, answering: asyncio.Task[Reply]) -> None:
+        watching = asyncio.create_task(self._watch())
+        given_up = asyncio.create_task(self._web.given_up.wait())
+        given_up.add_done_callback(self.outbox.wake)
+        try:
+            while not (answering.done() or self._gone or self._web.given_up.is_set()):
+                await self._write_messages()
+                await self._wait(answering)
+        finally:
+            watching.cancel()
+            given_up.cancel()
+            self._leave(answering)
+        if answering.done():
+            await self._finish(answering.result())
+        elif not self._gone:
+            await self._finish(_stopping())
+
+    async def _wait(self, answering: asyncio.Task[Reply]) -> None:
+        """Wait for something to happen; after some silence, begin the stream or keep it alive."""
+        if answering.done() or self.outbox.has_messages:
+            return
+        begun = self._stream is not None
+        seconds = settings.MCPHUB_KEEPALIVE_SECONDS if begun else settings.MCPHUB_STREAM_AFTER_SECONDS
+        began = asyncio.get_running_loop().time()
+        await self.outbox.wait(seconds)
+        silent = asyncio.get_running_loop().time() - began >= seconds
+        if silent and self._incoming.accepts_stream:
+            await (await self._begun()).keep_alive()
+
+    async def _write_messages(self) -> None:
+        messages = self.outbox.take()
+        if messages and self._incoming.accepts_stream:
+            await (await self._begun()).write(messages)
+
+    async def _finish(self, reply: Reply) -> None:
+        """Write what is left and the answer itself."""
+        await self._write_messages()
+        as_stream = self._stream is not None or not self._incoming.accepts_json
+        if not as_stream and reply.message is not None:
+            await send_reply(self._send, reply, self._headers)
+            return
+        if not self._incoming.accepts_stream:
+            await send_reply(self._send, Reply(None, 202), self._headers)
+            return
+        stream = await self._begun()
+        await stream.write([reply.message] if reply.message is not None else [])
+        await stream.end()
+
+    async def _begun(self) -> EventStream:
+        if self._stream is None:
+            self._stream = EventStream(self._send)
+            await self._stream.begin(self._headers)
+        return self._stream
+
+    async def _watch(self) -> None:
+        await self._incoming.disconnected()
+        self._gone = True
+        self.outbox.wake()
+
+    def _leave(self, answering: asyncio.Task[Reply]) -> None:
+        """Leave a call that still runs: cancelled in the modern era, running on in the handshake era."""
+        if answering.done():
+            return
+        if self._cancel_when_gone and not self._web.given_up.is_set():
+            answering.cancel()
+        _unattended.add(answering)
+        answering.add_done_callback(_unattended.discard)
+
+
+def _stopping() -> Reply:
+    return refusal(RpcError(INTERNAL_ERROR, "The hub is stopping.", retry_after=1))
+
+
+async def deliver_stream(
+    incoming: Incoming,
+    send: Send,
+    web: WebState,
+    open_stream: OpenStream,
+    messages: AsyncIterator[bytes],
+    *,
+    headers: Iterable[Header] = (),
+    farewell: bytes | None = None,
+) -> None:
+    """Write `messages` as they come until the client leaves or the stream is ended from outside.
+
+    Empty messages are skipped. Raises what the iterator raises before its first message: nothing is sent by then.
+    """
+    outbox = Outbox()
+    async with aclosing(messages):  # type: ignore[type-var]
+        outbox.put(await anext(messages))
+        stream = EventStream(send)
+        await stream.begin(headers)
+        web.streams.add(open_stream)
+        pumping = asyncio.create_task(_pump(messages, outbox))
+        watching = asyncio.create_task(incoming.disconnected())
+        ending = asyncio.create_task(open_stream.ended.wait())
+        stops = (pumping, watching, ending)
+        for stop in stops:
+            stop.add_done_callback(outbox.wake)
+        try:
+            while not any(stop.done() for stop in stops):
+                await _forward(outbox, stream, stops)
+            if not watching.done():
+                await stream.write([farewell] if farewell and web.draining else [])
+                await stream.end()
+        finally:
+            web.streams.remove(open_stream)
+            await _cancelled(stops)
+
+
+async def _forward(outbox: Outbox, stream: EventStream, stops: tuple[asyncio.Task[Any], ...]) -> None:
+    messages = [message for message in outbox.take() if message]
+    await stream.write(messages)
+    if outbox.has_messages or any(stop.done() for stop in stops):
+        return
+    began = asyncio.get_running_loop().time()
+    await outbox.wait(settings.MCPHUB_KEEPALIVE_SECONDS)
+    if asyncio.get_running_loop().time() - began >= settings.MCPHUB_KEEPALIVE_SECONDS:
+        await stream.keep_alive()
+
+
+async def _pump(messages: AsyncIterator[bytes], outbox: Outbox) -> None:
+    async for message in messages:
+        if message:
+            outbox.put(message)
+
+
+async def _cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with suppress(asyncio.CancelledError, Exception):
+            await task

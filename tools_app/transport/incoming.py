@@ -1,0 +1,142 @@
+"""An HTTP request as ASGI delivers it, read into values: headers, credential, address, body. Decides nothing."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qs
+
+from django.conf import settings
+
+from tools_app.auth.principal import Credential
+from tools_app.protocol.errors import INVALID_REQUEST, RpcError
+from tools_app.protocol.inbound import ROUTING_HEADERS
+
+Scope = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+
+JSON_TYPES = ("application/json", "application/*", "*/*")
+STREAM_TYPES = ("text/event-stream", "text/*", "*/*")
+
+
+class TooLarge(Exception):
+    """The body is larger than MCPHUB_MAX_BODY_BYTES."""
+
+
+class Disconnected(Exception):
+    """The client went away before its request was complete."""
+
+
+class Incoming:
+    """One request. Header names are lower-case; of a repeated header the last value counts."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._scope = scope
+        self.receive = receive
+        self.http_method: str = scope["method"]
+        self.headers: dict[str, str] = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+
+    @property
+    def tenant_slug(self) -> str | None:
+        """The slug in the path, if it names a tenant."""
+        slug: str | None = self._scope["url_route"]["slug"]
+        return slug
+
+    @property
+    def scheme(self) -> str:
+        """http or https, as the server saw it."""
+        return str(self._scope.get("scheme", "http"))
+
+    def repeated_routing_header(self) -> str | None:
+        """A routing header that came more than once: readers of the first and of the last would disagree."""
+        raw = self._scope["headers"]
+        if len(raw) == len(self.headers):
+            return None
+        names = [name.decode("latin-1") for name, _ in raw]
+        return next((name for name in ROUTING_HEADERS if names.count(name) > 1), None)
+
+    @property
+    def credential(self) -> Credential | None:
+        """The key that the request carries: a bearer token, X-API-Key, or `?api_key=`, in this order."""
+        scheme, _, token = self.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and token.strip():
+            return Credential(token.strip())
+        if key := self.headers.get("x-api-key", "").strip():
+            return Credential(key)
+        key = self._query_key()
+        return Credential(key, from_query=True) if key else None
+
+    def _query_key(self) -> str:
+        query = self._scope["query_string"]
+        return parse_qs(query.decode("latin-1")).get("api_key", [""])[0] if query else ""
+
+    @property
+    def remote_address(self) -> str:
+        """The caller's address, as far as the configured proxies vouch for it."""
+        client = self._scope.get("client")
+        address = str(client[0]) if client else ""
+        if not settings.MCPHUB_TRUSTED_PROXIES:
+            return address
+        hops = [hop.strip() for hop in self.headers.get("x-forwarded-for", "").split(",") if hop.strip()]
+        return hops[-min(settings.MCPHUB_TRUSTED_PROXIES, len(hops))][:45] if hops else address
+
+    @property
+    def accepts_json(self) -> bool:
+        """Whether one JSON body may answer."""
+        return self._accepts(JSON_TYPES)
+
+    @property
+    def accepts_stream(self) -> bool:
+        """Whether an event stream may answer."""
+        return self._accepts(STREAM_TYPES)
+
+    def _accepts(self, types: tuple[str, ...]) -> bool:
+        accept = self.headers.get("accept")
+        return accept is None or any(kind in accept.lower() for kind in types)
+
+    def check_content_type(self) -> None:
+        """Raise RpcError (415) for a body that says it is something else than JSON."""
+        kind = self.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise RpcError(INVALID_REQUEST, "Content-Type must be application/json.", status=415)
+
+    async def body(self) -> bytes:
+        """The whole body, chunked or not. Raises TooLarge as soon as it is, and Disconnected."""
+        limit = settings.MCPHUB_MAX_BODY_BYTES
+        if _declared(self.headers) > limit:
+            raise TooLarge
+        message = await self._next()
+        body: bytes = message.get("body", b"")
+        if not message.get("more_body"):
+            return _within(body, limit)
+        chunks, size = [body], len(body)
+        while message.get("more_body"):
+            message = await self._next()
+            chunks.append(message.get("body", b""))
+            size += len(chunks[-1])
+            if size > limit:
+                raise TooLarge
+        return b"".join(chunks)
+
+    async def _next(self) -> Mapping[str, Any]:
+        message = await self.receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        return message
+
+    async def disconnected(self) -> None:
+        """Wait until the client is gone."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+
+def _declared(headers: Mapping[str, str]) -> int:
+    length = headers.get("content-length", "")
+    return int(length) if length.isascii() and length.isdigit() and len(length) < 16 else 0
+
+
+def _within(body: bytes, limit: int) -> bytes:
+    if len(body) > limit:
+        raise TooLarge
+    return body

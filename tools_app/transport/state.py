@@ -1,0 +1,56 @@
+"""What one event loop of a web process shares: its switchboard, its open streams, and whether it is stopping."""
+
+import asyncio
+from uuid import UUID
+
+from tools_app.audit import recorder
+from tools_app.auth import principal, sessions
+from tools_app.events import publish
+from tools_app.events.switchboard import Switchboard
+from tools_app.execution import catalog, housekeeping, local
+from tools_app.transport.streams import OpenStreams
+
+
+class WebState:
+    """Made with the first request that a loop serves."""
+
+    def __init__(self) -> None:
+        self.switchboard = Switchboard()
+        self.streams = OpenStreams()
+        self.draining = False
+        self.given_up = asyncio.Event()
+        self.busy = 0
+        self.switchboard.handle("catalog", lambda tenant_id: catalog.ring.forget(UUID(tenant_id)))
+        self.switchboard.handle("cancel", lambda call_id: local.stop(UUID(call_id)))
+        self.switchboard.start()
+        recorder.on_commit(lambda topics: publish.ring(*topics))
+        housekeeping.start("web")
+
+
+_states: dict[asyncio.AbstractEventLoop, WebState] = {}
+
+
+def current() -> WebState:
+    """The state of the running loop."""
+    loop = asyncio.get_running_loop()
+    state = _states.get(loop)
+    if state is None:
+        state = _states[loop] = WebState()
+    return state
+
+
+def known() -> WebState | None:
+    """The state of the running loop, if it served anything yet."""
+    return _states.get(asyncio.get_running_loop())
+
+
+def discard() -> None:
+    """Forget the running loop's state: the loop ends."""
+    _states.pop(asyncio.get_running_loop(), None)
+
+
+def forget_everything() -> None:
+    """Drop what this process remembers of the database (tests, where it is emptied under the hub)."""
+    principal.ring.forget_all()
+    sessions.ring.forget_all()
+    catalog.forget_all()
