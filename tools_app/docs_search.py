@@ -84,19 +84,17 @@ def index() -> Index:
 
 
 def sections(path: str, source: str) -> Iterator[Section]:
-    """Cut a page in Markdown at its headings."""
-    title = heading = path
-    titled = False
-    lines: list[str] = []
-    for found, line in _lines(source):
-        if found is None:
-            lines.append(line)
-            continue
+    """Cut a page in Markdown at its headings; what stands above the first goes under the page's path."""
+    blocks: list[tuple[str, list[str]]] = [(path, [])]
+    for heading, line in _lines(source):
+        if heading is None:
+            blocks[-1][1].append(line)
+        else:
+            blocks.append((heading, []))
+    title = blocks[1][0] if len(blocks) > 1 else path
+    for heading, lines in blocks:
         if text := "\n".join(lines).strip():
             yield Section(path, title, heading, text)
-        title, titled, heading, lines = (title if titled else found), True, found, []
-    if text := "\n".join(lines).strip():
-        yield Section(path, title, heading, text)
 
 
 def _pages(root: Path) -> Iterator[Iterator[Section]]:
