@@ -3,8 +3,9 @@
 What is shown here was sent by clients, so it is escaped, and what a record points to may be gone by now.
 """
 
-from datetime import datetime, timedelta
-from typing import Any, cast
+from collections.abc import Callable
+from datetime import datetime, time, timedelta
+from typing import Any, TypeVar, cast
 
 import orjson
 from django.contrib import admin
@@ -14,6 +15,7 @@ from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.dateparse import parse_date, parse_time
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -32,6 +34,8 @@ from tools_app.admin.scoped import (
 from tools_app.admin.site import site
 from tools_app.auth import access
 from tools_app.models import ApiKey, Call, CallEvent, CallPayload, CallStatus, Outcome, RunningCall, Tool
+
+Parsed = TypeVar("Parsed")
 
 MOST_COUNTED = 10_000
 MOST_EVENTS = 500
@@ -72,6 +76,23 @@ class PeriodFilter(DropdownFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         period = PERIODS.get(self.value() or "")
         return queryset.filter(started_at__gte=timezone.now() - period) if period else queryset
+
+
+class MomentFilter(RangeDateTimeFilter):
+    """Between two moments in the hub's time zone. A date without a time means from its start, or to its end."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        first, last = self._moment("from", time.min), self._moment("to", time.max)
+        if first:
+            queryset = queryset.filter(**{f"{self.field_path}__gte": first})
+        if last:
+            queryset = queryset.filter(**{f"{self.field_path}__lte": last})
+        return queryset
+
+    def _moment(self, side: str, otherwise: time) -> datetime | None:
+        day = _parsed(parse_date, self.used_parameters.get(f"{self.field_path}_{side}_0"))
+        hour = _parsed(parse_time, self.used_parameters.get(f"{self.field_path}_{side}_1"))
+        return timezone.make_aware(datetime.combine(day, hour or otherwise)) if day else None
 
 
 class ToolFilter(DropdownFilter):
@@ -171,7 +192,7 @@ class CallAdmin(CallFactsAdmin):
         ToolFilter,
         KeyFilter,
         PeriodFilter,
-        ("started_at", RangeDateTimeFilter),
+        ("started_at", MomentFilter),
         TenantFilter,
     )
     search_fields = (*CallFactsAdmin.search_fields, "cause")
@@ -270,6 +291,13 @@ class RunningCallAdmin(CallFactsAdmin):
     @column("arguments")
     def arguments_text(self, call: RunningCall) -> SafeString | str:
         return text_block(_indented(call.arguments)) if call.arguments else "-"
+
+
+def _parsed(parse: Callable[[str], Parsed | None], text: str | None) -> Parsed | None:
+    try:
+        return parse(text or "")
+    except ValueError:
+        return None
 
 
 def _payload(call: Call, part: str, size: int) -> SafeString | str:

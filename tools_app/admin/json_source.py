@@ -20,7 +20,7 @@ ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 SCALARS = json.JSONDecoder()
 
 
-class JsonProblem(ValueError):  # noqa: N818 - it is the person's, not ours
+class JsonProblem(ValueError):
     """The text is no JSON that can be kept. The message names line and column where they are known."""
 
 

@@ -1,0 +1,130 @@
+"""The audit log: shown as it is, whatever was sent."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.utils import timezone
+
+from tools_app.models import Call, CallEvent, CallPayload
+
+ATTACK = '<script>alert("x")</script>'
+
+
+def record(tenant: Any = None, **facts: Any) -> Call:
+    now = timezone.now()
+    values = {"started_at": now, "finished_at": now, "duration_us": 1, "outcome": "denied", "writer": uuid4()}
+    return Call.objects.create(tenant=tenant, **(values | facts))
+
+
+def listed(client: Any, page: Any, **query: str) -> list[Any]:
+    return [call.tool_name for call in client.get(page("call", "changelist"), query).context["cl"].queryset]
+
+
+def test_a_call_is_shown_with_arguments_result_and_events(as_: Any, page: Any, acme: Any) -> None:
+    text = as_("auditor").get(page("call", "change", acme.call)).content.decode()
+    for shown in ("acme words", "&quot;a&quot;: 1", "progress", "0.5", "1.5 ms", "acme laptop", "acme-client"):
+        assert shown in text
+
+
+def test_whatever_a_client_sent_is_escaped(as_: Any, page: Any, acme: Any) -> None:
+    names = ("tool_name", "client_name", "client_version", "request_id", "cause", "method", "protocol_version")
+    call = record(acme.tenant, **{name: ATTACK[: 10 if name == "protocol_version" else None] for name in names})
+    CallPayload.objects.create(call=call, arguments=ATTACK, result=f'["{ATTACK[8:]}", "{"<b>"}"]')
+    CallEvent.objects.create(call=call, sequence=1, kind="<i>", data=ATTACK)
+    client = as_("auditor")
+    for address in (page("call", "change", call), page("call", "changelist")):
+        text = client.get(address).content.decode()
+        assert "&lt;script&gt;" in text
+        assert not any(raw in text for raw in ("<script>alert", "<b>", "<i>", '</script>"]'))
+
+
+def test_a_call_without_payload_or_with_a_cut_off_one_is_shown(as_: Any, page: Any, acme: Any) -> None:
+    client = as_("auditor")
+    bare = record(acme.tenant, arguments_size=70_000)
+    assert "Not kept (70000 bytes)" in client.get(page("call", "change", bare)).content.decode()
+    CallPayload.objects.filter(call=acme.call).update(arguments='{"term": "cut o')
+    assert "cut o" in client.get(page("call", "change", acme.call)).content.decode()
+
+
+def test_a_call_whose_tool_key_and_session_are_gone_is_shown(as_: Any, page: Any, acme: Any) -> None:
+    key = acme.apikey.pk
+    acme.tool.delete()
+    acme.apikey.delete()
+    client = as_("auditor")
+    text = client.get(page("call", "change", acme.call)).content.decode()
+    assert "acme_find" in text
+    assert f"{key} (gone)" in text
+    assert client.get(page("call", "changelist")).status_code == 200
+
+
+def test_denials_without_a_tenant_are_for_superusers(as_: Any, page: Any, acme: Any) -> None:
+    denial = record(cause="Unknown key.")
+    assert as_("superuser").get(page("call", "change", denial)).status_code == 200
+    assert as_("admin").get(page("call", "change", denial)).status_code == 404
+    assert denial.pk not in {call.pk for call in as_("admin").get(page("call", "changelist")).context["cl"].queryset}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"q": "needle"},
+        {"q": "the-cause"},
+        {"q": "special-client"},
+        {"outcome__exact": "timeout"},
+        {"tool": "needle"},
+        {"period": "1h"},
+        {"started_at_from_0": "2026-06-01"},
+        {"started_at_from_0": "2026-06-01", "started_at_from_1": "00:00:00", "started_at_to_0": "9000-01-01"},
+        {"started_at_from_0": "2026-06-01", "started_at_to_0": "no date"},
+    ],
+)
+def test_calls_are_found_by_what_an_auditor_knows(as_: Any, page: Any, acme: Any, query: dict[str, str]) -> None:
+    moment = timezone.now() - timedelta(minutes=5)
+    record(
+        acme.tenant,
+        started_at=moment,
+        tool_name="needle",
+        outcome="timeout",
+        cause="the-cause",
+        client_name="special-client",
+    )
+    assert listed(as_("auditor"), page, **query) == ["needle"]
+
+
+def test_calls_are_found_by_key(as_: Any, page: Any, acme: Any) -> None:
+    record(acme.tenant)
+    assert listed(as_("auditor"), page, key=str(acme.apikey.pk)) == ["acme_find"]
+
+
+@pytest.mark.parametrize("query", [{"key": "nonsense"}, {"tenant": "nonsense"}])
+def test_a_filter_that_makes_no_sense_finds_nothing(as_: Any, page: Any, query: dict[str, str]) -> None:
+    assert listed(as_("superuser"), page, **query) == []
+
+
+def test_a_foreign_key_as_a_filter_finds_nothing(as_: Any, page: Any, globex: Any) -> None:
+    assert listed(as_("auditor"), page, key=str(globex.apikey.pk)) == []
+
+
+def test_a_running_calls_sealed_arguments_are_not_shown(as_: Any, page: Any, acme: Any) -> None:
+    type(acme.runningcall).objects.update(sealed_arguments=b"sealed-bytes", arguments='{"password": "[redacted]"}')
+    text = as_("superuser").get(page("runningcall", "change", acme.runningcall)).content.decode()
+    assert "[redacted]" in text
+    assert "sealed-bytes" not in text
+
+
+def test_the_first_page_counts_what_its_reader_may_see(as_: Any, acme: Any, globex: Any) -> None:
+    record(acme.tenant, outcome="ok")
+    record(globex.tenant, outcome="ok", repeated=40)
+    record(repeated=2)
+    assert as_("auditor").get("/admin/").context["overview"].calls == 1
+    overview = as_("superuser").get("/admin/").context["overview"]
+    assert (overview.calls, overview.running, overview.active_keys) == (43, 2, 2)
+
+
+def test_the_first_page_says_what_a_tenant_still_lacks(as_: Any, acme: Any) -> None:
+    assert "First steps" not in as_("admin").get("/admin/").content.decode()
+    acme.tool.delete()
+    assert "Add an HTTP tool" in as_("admin").get("/admin/").content.decode()
+    assert "Add an HTTP tool" not in as_("auditor").get("/admin/").content.decode()

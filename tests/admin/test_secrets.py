@@ -1,0 +1,57 @@
+"""Secrets: written by admins, read by no page."""
+
+from typing import Any
+
+import pytest
+
+from tools_app.execution import authoring
+from tools_app.models import Secret
+
+
+@pytest.mark.parametrize("role", ["superuser", "admin", "auditor"])
+def test_no_page_shows_a_secret(as_: Any, page: Any, acme: Any, role: str) -> None:
+    client = as_(role)
+    addresses = [page("secret", "changelist")]
+    addresses += [page("secret", view, acme.secret) for view in ("change", "history", "delete")]
+    for address in addresses:
+        assert "hush-hush" not in client.get(address).content.decode()
+
+
+def test_a_value_that_was_typed_is_not_sent_back_with_the_errors_of_other_fields(
+    as_: Any, page: Any, acme: Any
+) -> None:
+    form = {"tenant": acme.tenant.pk, "name": "not a name!", "value": "open-sesame"}
+    answer = as_("admin").post(page("secret", "add"), form)
+    assert answer.status_code == 200
+    assert "open-sesame" not in answer.content.decode()
+
+
+def test_an_admin_stores_and_replaces_a_value_exactly_as_typed(as_: Any, page: Any, acme: Any) -> None:
+    client = as_("admin")
+    form = {"tenant": acme.tenant.pk, "name": "api_token", "value": " first "}
+    assert client.post(page("secret", "add"), form).status_code == 302
+    secret = Secret.objects.get(name="api_token")
+    assert authoring.open_secret(secret) == " first "
+    client.post(page("secret", "change", secret), {"value": "second", "name": "renamed"})
+    secret.refresh_from_db()
+    assert (secret.name, authoring.open_secret(secret)) == ("api_token", "second")
+
+
+def test_a_second_secret_of_one_name_is_refused(as_: Any, page: Any, acme: Any) -> None:
+    form = {"tenant": acme.tenant.pk, "name": acme.secret.name, "value": "other"}
+    assert "already exists" in as_("admin").post(page("secret", "add"), form).content.decode()
+    assert authoring.open_secret(Secret.objects.get(pk=acme.secret.pk)) == "acme-hush-hush"
+
+
+def test_a_secret_of_a_foreign_tenant_cannot_be_stored(as_: Any, page: Any, globex: Any) -> None:
+    form = {"tenant": globex.tenant.pk, "name": "planted", "value": "other"}
+    assert "Select a valid choice" in as_("admin").post(page("secret", "add"), form).content.decode()
+    assert not Secret.objects.filter(name="planted").exists()
+
+
+def test_deleting_a_secret_raises_the_catalogs_version(as_: Any, page: Any, acme: Any) -> None:
+    acme.tenant.refresh_from_db()
+    before = acme.tenant.catalog_version
+    as_("admin").post(page("secret", "delete", acme.secret), {"post": "yes"})
+    acme.tenant.refresh_from_db()
+    assert acme.tenant.catalog_version > before
