@@ -47,23 +47,24 @@ class CompiledSchema:
         """Every field of `value` that fails, at most MOST_PROBLEMS."""
         found: list[FieldProblem] = []
         for error in self._validator.iter_errors(value):
-            found.append(_problem(error))
-            if len(found) == MOST_PROBLEMS:
+            found.extend(_problems(error))
+            if len(found) >= MOST_PROBLEMS:
                 break
-        return found
+        return found[:MOST_PROBLEMS]
 
 
-def _problem(error: Any) -> FieldProblem:
+def _problems(error: Any) -> list[FieldProblem]:
+    """The fields that one error is about: a missing or unexpected property is named itself, not its parent."""
     path = [str(step) for step in error.instance_path]
-    missing = _missing_property(error)
-    if missing is not None:
-        return FieldProblem(".".join([*path, missing]), f"'{missing}' is required", None)
-    return FieldProblem(".".join(path), error.message, _shortened(error.instance))
-
-
-def _missing_property(error: Any) -> str | None:
-    kind = error.kind
-    return kind.property if kind.name == "required" else None
+    if error.kind.name == "required":
+        name = error.kind.property
+        return [FieldProblem(".".join([*path, name]), f"'{name}' is required", None)]
+    if error.kind.name == "additionalProperties":
+        return [
+            FieldProblem(".".join([*path, name]), f"'{name}' is not expected", _shortened(error.instance[name]))
+            for name in error.kind.unexpected
+        ]
+    return [FieldProblem(".".join(path), error.message, _shortened(error.instance))]
 
 
 def _shortened(value: Any) -> Any:

@@ -1,0 +1,73 @@
+"""What tests of every part share: tenants, keys, and a real hub that runs in this process."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from pytest_django import DjangoDbBlocker
+
+from tools_app.auth import keys, limits
+from tools_app.execution import authoring
+from tools_app.management.embedded import EmbeddedHub, bind
+from tools_app.models import Tenant, Tool
+from tools_app.transport import state
+
+STOP_SECONDS = 30.0
+
+
+def forget_everything() -> None:
+    """Empty what this process remembers of a database that was just flushed."""
+    limits.forget_all()
+    state.forget_everything()
+
+
+@pytest.fixture(scope="session")
+def running_hub(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[EmbeddedHub]:
+    """The hub of `manage.py up`, server and worker. Once per run: the reactor starts only once."""
+    with django_db_blocker.unblock():
+        hub = EmbeddedHub(bind("127.0.0.1", 0))
+        hub.start_in_thread()
+        yield hub
+        hub.stop()
+        hub.join(STOP_SECONDS)
+
+
+@pytest.fixture
+def hub(running_hub: EmbeddedHub, transactional_db: None) -> Iterator[EmbeddedHub]:
+    """The running hub, on a database that holds nothing but what the test puts there."""
+    forget_everything()
+    yield running_hub
+    forget_everything()
+
+
+@pytest.fixture
+def tenant(db: None) -> Tenant:
+    """The tenant that the test is about."""
+    return Tenant.objects.create(slug="acme", name="Acme")
+
+
+@pytest.fixture
+def other_tenant(db: None) -> Tenant:
+    """The neighbour, who must never see anything of `tenant`."""
+    return Tenant.objects.create(slug="rival", name="Rival")
+
+
+@pytest.fixture
+def key(tenant: Tenant) -> str:
+    """An API key of `tenant`, as a client carries it."""
+    return keys.issue(tenant, "test")[1]
+
+
+@pytest.fixture
+def other_key(other_tenant: Tenant) -> str:
+    """An API key of `other_tenant`."""
+    return keys.issue(other_tenant, "test")[1]
+
+
+@pytest.fixture
+def offer(tenant: Tenant) -> Callable[..., list[Tool]]:
+    """Offer registered functions to `tenant`: `offer("echo", "count")`."""
+
+    def add(*names: str) -> list[Tool]:
+        return authoring.add_code_tools(tenant, list(names))
+
+    return add
