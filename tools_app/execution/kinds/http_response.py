@@ -1,0 +1,139 @@
+"""From the answer of a service to a tool's result (tools, §Tool Result). No I/O.
+
+Secrets are taken out of a text before it is cut or parsed into a result, so that no half of one stays.
+"""
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from tools_app.execution.outgoing.exchange import Reply
+from tools_app.execution.outgoing.redirects import REDIRECTS
+from tools_app.execution.outgoing.scrubbing import Scrubber
+from tools_app.execution.results import ToolResult, failed, text
+
+EXCERPT_CHARACTERS = 2000
+SUCCESSES = range(200, 300)
+
+_MEDIA_TYPE = re.compile(r"[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+-]+")
+_TEXTUAL = re.compile(
+    r"text/.*|application/(json|xml|javascript|ecmascript|yaml|x-yaml|toml|graphql|x-www-form-urlencoded|x-ndjson)"
+    r"|.*\+(json|xml|yaml)"
+)
+_JSON = re.compile(r"(application|text)/json|.*\+json")
+# Python knows more, some of them no encodings of text or slow on hostile input.
+_CHARSET = re.compile(
+    r"utf-?8|utf-?16(le|be)?|us-ascii|ascii|iso-8859-\d{1,2}|latin-?1|windows-125\d|cp125\d|gbk|gb2312|gb18030|big5"
+    r"|euc-(jp|kr)|shift[_-]jis|koi8-[ru]"
+)
+
+
+@dataclass(frozen=True)
+class _ContentType:
+    essence: str
+    charset: str
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    """A JSON value that a result can carry, and its text."""
+
+    value: Any
+    text: str
+
+
+def to_result(reply: Reply, output_schema: Mapping[str, Any] | None, scrubber: Scrubber) -> ToolResult:
+    """What the model gets of `reply`: its content, or an error for a status that is no success."""
+    if reply.status not in SUCCESSES:
+        return _refused(reply, scrubber)
+    if not reply.body:
+        return ToolResult([text(f"(empty response, HTTP {reply.status})")])
+    kind = _content_type(reply)
+    parsed = _parsed(reply, kind, scrubber)
+    if parsed is not None:
+        return ToolResult([text(parsed.text)], structured=_structured(parsed.value, output_schema))
+    return ToolResult([_block(reply, kind, scrubber)])
+
+
+def _refused(reply: Reply, scrubber: Scrubber) -> ToolResult:
+    if reply.status in REDIRECTS:
+        return failed(f"HTTP {reply.status} from the service: a redirect, and redirects are off for this tool.")
+    return failed(f"HTTP {reply.status} from the service: {_excerpt(reply, scrubber)}")
+
+
+def _excerpt(reply: Reply, scrubber: Scrubber) -> str:
+    kind = _content_type(reply)
+    if not reply.body:
+        return "(empty response)"
+    if not _is_text(reply, kind):
+        return _described(reply, kind, scrubber)
+    parsed = _parsed(reply, kind, scrubber)
+    whole = parsed.text if parsed else _readable(reply, kind, scrubber)
+    return whole if len(whole) <= EXCERPT_CHARACTERS else f"{whole[:EXCERPT_CHARACTERS]}…"
+
+
+def _content_type(reply: Reply) -> _ContentType:
+    essence, _, parameters = reply.headers.get("content-type", "").lower().partition(";")
+    declared = re.search(r"charset\s*=\s*\"?([a-z0-9_-]+)", parameters)
+    known = declared is not None and _CHARSET.fullmatch(declared[1])
+    essence = essence.strip()
+    charset = declared[1] if declared and known else "utf-8"
+    return _ContentType(essence if _MEDIA_TYPE.fullmatch(essence) else "", charset)
+
+
+def _is_text(reply: Reply, kind: _ContentType) -> bool:
+    if kind.essence:
+        return _TEXTUAL.fullmatch(kind.essence) is not None
+    return b"\x00" not in reply.body
+
+
+def _decoded(reply: Reply, kind: _ContentType) -> str:
+    return reply.body.decode(kind.charset, "replace").removeprefix("\ufeff")
+
+
+def _readable(reply: Reply, kind: _ContentType, scrubber: Scrubber) -> str:
+    return scrubber.text(_decoded(reply, kind))
+
+
+def _parsed(reply: Reply, kind: _ContentType, scrubber: Scrubber) -> _Parsed | None:
+    """The JSON of a reply; None if it has none, or one that nothing could pass on.
+
+    It is written anew, because escapes in the original could hide a secret.
+    """
+    if not _JSON.fullmatch(kind.essence):
+        return None
+    try:
+        value = scrubber.value(json.loads(_decoded(reply, kind)))
+        orjson.dumps(value)
+        return _Parsed(value, json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def _structured(value: Any, output_schema: Mapping[str, Any] | None) -> Any:
+    """The structured content, which is an object: another value goes under `result` if the schema has that."""
+    if output_schema is None:
+        return None
+    if isinstance(value, dict):
+        return value
+    return {"result": value} if "result" in output_schema.get("properties", {}) else None
+
+
+def _block(reply: Reply, kind: _ContentType, scrubber: Scrubber) -> dict[str, Any]:
+    """A content block for what is not JSON."""
+    if _is_text(reply, kind):
+        return text(_readable(reply, kind, scrubber))
+    family = kind.essence.partition("/")[0]
+    if family in {"image", "audio"}:
+        data = b64encode(scrubber.data(reply.body)).decode()
+        return {"type": family, "data": data, "mimeType": scrubber.text(kind.essence)}
+    return text(f"The service answered with {_described(reply, kind, scrubber)}, which cannot be shown here.")
+
+
+def _described(reply: Reply, kind: _ContentType, scrubber: Scrubber) -> str:
+    return f"{len(reply.body)} bytes of {scrubber.text(kind.essence) or 'an unknown type'}"

@@ -1,0 +1,63 @@
+"""Following redirects by our own rules (RFC 9110, section 15.4): few, checked one by one, and without secrets.
+
+A target is dialed like any other host, so its addresses are checked again. What goes to another origin is only what
+any browser would tell it.
+"""
+
+from dataclasses import replace
+
+from tools_app.execution.outgoing.exchange import Outbound, Reply, Terms, exchange
+from tools_app.execution.outgoing.failures import RequestFailed
+from tools_app.execution.outgoing.scrubbing import Scrubber
+from tools_app.execution.outgoing.urls import BadUrl, Url
+
+MOST_REDIRECTS = 5
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+HARMLESS_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "content-type", "user-agent"})
+_MOVED = frozenset({301, 302})
+_SEE_OTHER = 303
+
+
+async def exchange_following(request: Outbound, terms: Terms, scrubber: Scrubber) -> Reply:
+    """Send `request`, and again wherever the answers point. Raises RequestFailed."""
+    for _ in range(MOST_REDIRECTS + 1):
+        reply = await exchange(request, terms)
+        if reply.status not in REDIRECTS:
+            return reply
+        request = redirected(request, reply, scrubber)
+    raise RequestFailed(f"the service redirected more than {MOST_REDIRECTS} times")
+
+
+def redirected(request: Outbound, reply: Reply, scrubber: Scrubber) -> Outbound:
+    """The request that answers a redirect. Raises RequestFailed if the hub does not make it."""
+    location = reply.headers.get("location", "")
+    try:
+        url = request.url.joined(location)
+    except BadUrl as problem:
+        raise RequestFailed(f"the service redirected to an address that cannot be used: {problem}") from problem
+    following = replace(_reshaped(request, reply.status), url=url)
+    if url.origin == request.url.origin:
+        return following
+    return _abroad(following, request.url, scrubber)
+
+
+def _reshaped(request: Outbound, status: int) -> Outbound:
+    """The method and body after a redirect (RFC 9110, sections 15.4.2 to 15.4.9)."""
+    becomes_get = status == _SEE_OTHER or (status in _MOVED and request.method == "POST")
+    if not becomes_get or request.method == "HEAD":
+        return request
+    headers = tuple((name, value) for name, value in request.headers if name.lower() != "content-type")
+    return replace(request, method="GET", headers=headers, body=None)
+
+
+def _abroad(request: Outbound, came_from: Url, scrubber: Scrubber) -> Outbound:
+    """The request without what is not for another origin. Raises RequestFailed if a secret would have to go."""
+    if came_from.scheme == "https" and request.url.scheme == "http":
+        raise RequestFailed("the service redirected from https to http, which this hub does not follow")
+    if scrubber.finds(str(request.url)) or scrubber.finds(request.body or b""):
+        raise RequestFailed("the service redirected a request with a secret to another origin")
+    return replace(request, headers=tuple(_harmless(request.headers, scrubber)))
+
+
+def _harmless(headers: tuple[tuple[str, str], ...], scrubber: Scrubber) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in headers if name.lower() in HARMLESS_HEADERS and not scrubber.finds(value)]
