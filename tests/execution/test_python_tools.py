@@ -1,6 +1,7 @@
 """Python functions as tools: the registry, what they give back, and where they run."""
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -9,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import orjson
 import pytest
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
@@ -390,6 +392,20 @@ def test_a_sync_function_that_runs_out_of_an_iterator_fails_at_once(run: Callabl
 
     with pytest.raises(RuntimeError, match="StopIteration"):
         run(first)
+
+
+# --- What the documentation says of them
+
+
+def test_the_examples_of_the_documentation_register() -> None:
+    page = (settings.BASE_DIR / "docs" / "writing-tools.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {"__name__": "documentation"}
+    for example in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(example, names)
+
+    assert list(python.all_registered()) == ["find_orders", "reindex"]
+    assert python.registered("find_orders").definition.input_schema["required"] == ["customer"]
+    assert python.registered("reindex").background
 
 
 def _function_of_its_own() -> Callable[[], None]:
