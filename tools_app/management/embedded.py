@@ -53,7 +53,10 @@ class EmbeddedHub:
         return f"http://{host}:{self.port}"
 
     def serve_forever(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Serve in this thread until `stop`, and return when all is shut down. `ready` is called when it listens."""
+        """Serve in this thread until `stop`, and return when all is shut down. `ready` is called when it listens.
+
+        Raises WorkerNotStarted, and OSError if somebody took the port in the last moment.
+        """
         if self._worker is not None:
             self._worker.start()
         self._server.run(ready)

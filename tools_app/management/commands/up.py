@@ -18,6 +18,7 @@ from tools_app.execution import authoring
 from tools_app.management import first_run
 from tools_app.management.banner import banner
 from tools_app.management.embedded import EmbeddedHub, bind
+from tools_app.management.worker import WorkerNotStarted
 
 STRAGGLER_SECONDS = 2.0
 
@@ -40,7 +41,10 @@ class Command(BaseCommand):
         made = _prepare(demo=not no_demo)
         hub = EmbeddedHub(listener, with_worker=not no_worker)
         _stop_on_signals(hub)
-        hub.serve_forever(lambda: self._say(banner(hub.url, made, demo=not no_demo)))
+        try:
+            hub.serve_forever(lambda: self._say(banner(hub.url, made, demo=not no_demo)))
+        except WorkerNotStarted as problem:
+            raise CommandError(str(problem)) from problem
         self._say("mcphub has stopped.")
         _leave_stragglers_behind()
 
@@ -55,7 +59,7 @@ def _bind(host: str, port: int) -> socket.socket:
         return bind(host, port)
     except OSError as problem:
         if problem.errno == errno.EADDRINUSE:
-            raise CommandError(f"Port {port} on {host} is in use. Choose another one: --port 8001") from problem
+            raise CommandError(f"Port {port} on {host} is in use. Choose another one with --port.") from problem
         raise CommandError(f"Cannot listen on {host}:{port}: {problem.strerror}.") from problem
 
 

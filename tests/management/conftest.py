@@ -1,0 +1,105 @@
+"""`manage.py` as people run it: a process of its own, with a data directory of its own."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Empty, Queue
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+WAIT_SECONDS = 40.0
+LAST_LINE = "Press Ctrl-C to stop."
+
+
+class Up:
+    """A `manage.py up` that listens."""
+
+    def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "manage.py", "up", "--port", "0", *arguments],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._lines: Queue[str] = Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.banner = self._wait_for(LAST_LINE)
+        self.url = re.findall(r"http://\S+?:\d+", self.banner)[0]
+
+    def send(self, what: signal.Signals) -> None:
+        self._process.send_signal(what)
+
+    def ended(self) -> tuple[int, str]:
+        """Wait for the end: the exit code and what stood on stderr."""
+        code = self._process.wait(WAIT_SECONDS)
+        self._reader.join(WAIT_SECONDS)
+        with self._process:
+            return code, self._process.stderr.read()
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self.ended()
+
+    def _read(self) -> None:
+        for line in self._process.stdout:
+            self._lines.put(line)
+
+    def _wait_for(self, last: str) -> str:
+        said = ""
+        while last not in said:
+            try:
+                said += self._lines.get(timeout=WAIT_SECONDS)
+            except Empty:
+                self._process.kill()
+                pytest.fail(f"up did not start; it said {said!r} and {self.ended()}")
+        return said
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """The variables of this process without those of the hub, so that nothing of the machine leaks in."""
+    foreign = ("MCPHUB_", "DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL", "DJANGO_SETTINGS_MODULE")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return clean | {"MCPHUB_DATA_DIR": str(tmp_path / "data")}
+
+
+@pytest.fixture
+def up(environment: dict[str, str]) -> Iterator[Callable[..., Up]]:
+    """Start hubs that end with the test: `up("--no-demo", MCPHUB_ADMIN_PASSWORD="...")`."""
+    started = []
+
+    def start(*arguments: str, **variables: str) -> Up:
+        started.append(Up(list(arguments), environment | variables))
+        return started[-1]
+
+    yield start
+    for hub in started:
+        hub.kill()
+
+
+@pytest.fixture
+def manage(environment: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a command to its end: `manage("issue_key", "--tenant", "demo")`."""
+
+    def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=ROOT,
+            env=environment | variables,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_SECONDS,
+            check=False,
+        )
+
+    return run
