@@ -27,6 +27,7 @@ from tools_app.admin.scoped import (
     MOST_CHOICES,
     RecordAdmin,
     TenantFilter,
+    badge,
     by_id,
     related,
     text_block,
@@ -198,9 +199,7 @@ class CallAdmin(CallFactsAdmin):
     search_fields = (*CallFactsAdmin.search_fields, "cause")
     fieldsets = (
         (None, {"fields": ("called", "outcome_label", "cause_text")}),
-        ("Arguments", {"fields": ("arguments",)}),
-        ("Result", {"fields": ("result",)}),
-        ("Events", {"fields": ("events",)}),
+        ("Exchange", {"fields": ("arguments", "events", "result")}),
         (
             "Who",
             {"fields": ("tenant_link", "key_link", "session_link", "client", "remote_address", "protocol_version")},
@@ -217,9 +216,9 @@ class CallAdmin(CallFactsAdmin):
         """A record's tenant may be gone, so the column that is shown is a safe one."""
         return ["tenant_link" if name == "tenant" else name for name in super().get_list_display(request)]
 
-    @column("outcome", ordering="outcome", label=OUTCOME_COLOURS)
-    def outcome_label(self, call: Call) -> tuple[str, str]:
-        return call.outcome, call.get_outcome_display()
+    @column("outcome", ordering="outcome")
+    def outcome_label(self, call: Call) -> SafeString:
+        return badge(call.get_outcome_display(), OUTCOME_COLOURS[Outcome(call.outcome)])
 
     @column("duration", ordering="duration_us")
     def took(self, call: Call) -> str:
@@ -250,8 +249,7 @@ class RunningCallAdmin(CallFactsAdmin):
     list_filter = (("status", ChoicesDropdownFilter), ToolFilter, TenantFilter)
     fieldsets = (
         (None, {"fields": ("called", "status_label", "running_for")}),
-        ("Arguments", {"fields": ("arguments_text",)}),
-        ("Events", {"fields": ("events",)}),
+        ("Exchange", {"fields": ("arguments_text", "events")}),
         (
             "Who",
             {"fields": ("tenant_link", "key_link", "session_link", "client", "remote_address", "protocol_version")},
@@ -279,9 +277,9 @@ class RunningCallAdmin(CallFactsAdmin):
         """A record's tenant may be gone, so the column that is shown is a safe one."""
         return ["tenant_link" if name == "tenant" else name for name in super().get_list_display(request)]
 
-    @column("status", label={CallStatus.QUEUED: "info", CallStatus.RUNNING: "primary"})
-    def status_label(self, call: RunningCall) -> tuple[str, str]:
-        return call.status, call.get_status_display()
+    @column("status")
+    def status_label(self, call: RunningCall) -> SafeString:
+        return badge(call.get_status_display(), "info" if call.status == CallStatus.QUEUED else "primary")
 
     @column("for")
     def running_for(self, call: RunningCall) -> str:

@@ -16,7 +16,7 @@ from unfold.contrib.filters.admin import ChoicesDropdownFilter
 from tools_app.admin.code_tools import CodeToolsForm, functions_of
 from tools_app.admin.decorators import button, column
 from tools_app.admin.reach import reach_of
-from tools_app.admin.scoped import ScopedAdmin, TenantFilter, json_block, only, writer
+from tools_app.admin.scoped import ScopedAdmin, TenantFilter, badge, json_block, only, writer
 from tools_app.admin.site import site
 from tools_app.admin.tool_forms import HttpToolForm, PythonToolForm
 from tools_app.auth import access
@@ -76,8 +76,19 @@ class ToolAdmin(ScopedAdmin):
     list_select_related = ("tenant",)
     search_fields = ("name", "title", "description")
     actions = ("enable_selected", "disable_selected")
-    actions_list = ("add_python_tools",)
+    actions_list = ("add_python_tools", "add_http_tool")
     readonly_fields = ("kind_label", "config_json", "annotations_json", "input_json", "output_json", "revision")
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Define an HTTP tool: those of the other kind come from code."""
+        page: HttpResponse = super().add_view(request, form_url, {"title": "Add HTTP tool", **(extra_context or {})})
+        return page
+
+    def get_inlines(self, request: HttpRequest, obj: Tool | None) -> tuple[type[RevisionInline], ...]:
+        """A tool that is not there yet has no revisions."""
+        return self.inlines if obj else ()
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any) -> Any:
         options["form"] = PythonToolForm if obj and obj.kind == ToolKind.PYTHON else HttpToolForm
@@ -132,6 +143,11 @@ class ToolAdmin(ScopedAdmin):
         context = {**self.admin_site.each_context(request), **page}
         return TemplateResponse(request, "admin/tools_app/tool/add_python.html", context)
 
+    @button("Add HTTP tool", url_path="add-http", permissions=["add"], icon="http")
+    def add_http_tool(self, request: HttpRequest) -> HttpResponse:
+        """Go to the form of a new HTTP tool."""
+        return HttpResponseRedirect(reverse("admin:tools_app_tool_add"))
+
     def _offer(self, request: HttpRequest, tenant: Tenant, names: list[str]) -> HttpResponse:
         if not self.has_add_permission(request):
             raise PermissionDenied
@@ -148,9 +164,9 @@ class ToolAdmin(ScopedAdmin):
             self.log_change(request, tool, f"{said}.")
         self.message_user(request, f"{said}: {len(changed)}.", messages.SUCCESS)
 
-    @column("kind", ordering="kind", label={ToolKind.PYTHON: "info", ToolKind.HTTP: "primary"})
-    def kind_label(self, tool: Tool) -> tuple[str, str]:
-        return tool.kind, tool.get_kind_display()
+    @column("kind", ordering="kind")
+    def kind_label(self, tool: Tool) -> SafeString:
+        return badge(tool.get_kind_display(), "info" if tool.kind == ToolKind.PYTHON else "primary")
 
     @column("configuration")
     def config_json(self, tool: Tool) -> SafeString:

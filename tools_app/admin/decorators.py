@@ -7,15 +7,13 @@ from unfold.decorators import action, display
 from unfold.enums import ActionVariant
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-# A colour for all values, or one for each.
-Label = bool | dict[Any, str]
 
 
-def column(description: str, *, ordering: str | None = None, label: Label | None = None) -> Callable[[Method], Method]:
-    """A method whose value is shown as a column or a read-only field, as a coloured `label` if given."""
+def column(description: str, *, ordering: str | None = None) -> Callable[[Method], Method]:
+    """A method whose value is shown as a column or a read-only field."""
     return cast(
         "Callable[[Method], Method]",
-        display(description=description, ordering=ordering, label=label),
+        display(description=description, ordering=ordering),
     )
 
 

@@ -19,7 +19,7 @@ class JsonTextarea(UnfoldAdminTextareaWidget):
     """A textarea in a monospaced font."""
 
     def __init__(self, rows: int = 8) -> None:
-        super().__init__(attrs={"rows": rows, "class": "font-mono", "spellcheck": "false"})
+        super().__init__(attrs={"rows": rows, "style": "font-family: ui-monospace, monospace", "spellcheck": "false"})
 
 
 class JsonTextField(forms.Field):
@@ -72,5 +72,6 @@ class JsonTextField(forms.Field):
         if self.kind and not isinstance(source.value, self.kind):
             raise ValidationError(f"Line 1: write {KINDS[self.kind]}.", code="kind")
         problems = self.check(source.value) if self.check else []
-        if problems:
-            raise ValidationError([f"Line {source.line_of(problem.path)}: {problem}" for problem in problems])
+        told = sorted((source.line_of(problem.path), str(problem)) for problem in problems)
+        if told:
+            raise ValidationError([f"Line {line}: {problem}" for line, problem in told])

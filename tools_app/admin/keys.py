@@ -10,11 +10,12 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import DropdownFilter
 
 from tools_app.admin.dashboard import active_keys
 from tools_app.admin.decorators import button, column
-from tools_app.admin.scoped import ScopedAdmin, TenantFilter, writer
+from tools_app.admin.scoped import ScopedAdmin, TenantFilter, badge, writer
 from tools_app.admin.site import site
 from tools_app.auth import keys, snippets
 from tools_app.models import ApiKey
@@ -139,9 +140,10 @@ class ApiKeyAdmin(ScopedAdmin):
     def visible_prefix(self, key: ApiKey) -> str:
         return f"{key.prefix}…"
 
-    @column("status", label=STATUS_COLOURS)
-    def status(self, key: ApiKey) -> str:
-        return status_of(key)
+    @column("status")
+    def status(self, key: ApiKey) -> SafeString:
+        status = status_of(key)
+        return badge(status, STATUS_COLOURS[status])
 
     @column("created by")
     def created_by_name(self, key: ApiKey) -> str:

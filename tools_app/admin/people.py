@@ -12,13 +12,14 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from tools_app.admin.decorators import column
 from tools_app.admin.reach import Reach, reach_of
-from tools_app.admin.scoped import ScopedAdmin, TenantFilter
+from tools_app.admin.scoped import ScopedAdmin, TenantFilter, badge
 from tools_app.admin.site import site
 from tools_app.models import Membership, Role
 
@@ -115,9 +116,9 @@ class MembershipAdmin(ScopedAdmin):
     def email(self, member: Membership) -> str:
         return member.user.email
 
-    @column("role", ordering="role", label={Role.ADMIN: "primary", Role.AUDITOR: "info"})
-    def role_label(self, member: Membership) -> tuple[str, str]:
-        return member.role, Role(member.role).label
+    @column("role", ordering="role")
+    def role_label(self, member: Membership) -> SafeString:
+        return badge(Role(member.role).label, "primary" if member.role == Role.ADMIN else "info")
 
 
 @admin.register(User, site=site)

@@ -13,6 +13,7 @@ from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import ForeignKey, Model, QuerySet
 from django.forms import ModelChoiceField, ModelForm
 from django.http import Http404, HttpRequest
+from django.template.loader import render_to_string
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
@@ -165,6 +166,11 @@ def related(row: Model, name: str) -> Any:
         return getattr(row, name)
     except ObjectDoesNotExist:
         return None
+
+
+def badge(text: str, colour: str) -> SafeString:
+    """A coloured label: `success`, `info`, `warning`, `danger` or `primary`."""
+    return render_to_string("unfold/helpers/label.html", {"text": text, "type": colour})
 
 
 def json_block(value: Any) -> SafeString:

@@ -7,7 +7,7 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import DropdownFilter
 
 from tools_app.admin.decorators import column
-from tools_app.admin.scoped import RecordAdmin, TenantFilter, json_block
+from tools_app.admin.scoped import RecordAdmin, TenantFilter, badge, json_block
 from tools_app.admin.site import site
 from tools_app.models import Session
 
@@ -49,9 +49,9 @@ class SessionAdmin(RecordAdmin):
     def client(self, session: Session) -> str:
         return f"{session.client_name} {session.client_version}".strip() or "-"
 
-    @column("state", label={"Open": "success", "Ended": "info"})
-    def state(self, session: Session) -> str:
-        return "Ended" if session.ended_at else "Open"
+    @column("state")
+    def state(self, session: Session) -> SafeString:
+        return badge("Ended", "info") if session.ended_at else badge("Open", "success")
 
     @column("capabilities")
     def capabilities(self, session: Session) -> SafeString:

@@ -13,9 +13,12 @@ from unfold.widgets import (
 
 from tools_app.admin.json_field import JsonTextField
 from tools_app.execution.kinds import http, python
+from tools_app.execution.kinds.http_config import DEFAULT_RESPONSE_BYTES
 from tools_app.models import Tool, ToolKind
 from tools_app.protocol.authoring_schema import SchemaProblem, check_input_schema, check_schema
 
+# With one of these, a schema may take arguments that its `properties` do not name.
+OPEN_KEYWORDS = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"}
 HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 
@@ -62,7 +65,7 @@ class HttpToolForm(forms.ModelForm):  # type: ignore[type-arg]
 
     method = forms.ChoiceField(choices=[(name, name) for name in http.METHODS], widget=UnfoldAdminSelectWidget)
     base_url = forms.CharField(
-        label="base URL",
+        label="Base URL",
         widget=UnfoldAdminTextInputWidget,
         help_text="Requests never leave it, e.g. https://api.example.com/v1.",
     )
@@ -75,9 +78,19 @@ class HttpToolForm(forms.ModelForm):  # type: ignore[type-arg]
     headers = JsonTextField(
         empty=dict, required=False, rows=4, help_text='E.g. {"Authorization": "Bearer {secret:API_TOKEN}"}.'
     )
-    body_mode = forms.ChoiceField(choices=[(name, name) for name in http.BODY_MODES], widget=UnfoldAdminSelectWidget)
-    body = JsonTextField(kind=None, required=False, help_text="The template of the body, for the modes that need one.")
-    max_response_bytes = forms.IntegerField(min_value=1, widget=UnfoldAdminIntegerFieldWidget)
+    body_mode = forms.ChoiceField(
+        choices=[(name, name) for name in http.BODY_MODES],
+        widget=UnfoldAdminSelectWidget,
+        help_text='"arguments" sends those that nothing else uses, as one JSON object.',
+    )
+    body = JsonTextField(
+        kind=None,
+        required=False,
+        help_text='For the mode "template": the JSON that is sent, with placeholders in its texts.',
+    )
+    max_response_bytes = forms.IntegerField(
+        widget=UnfoldAdminIntegerFieldWidget, help_text="A longer answer is an error; no more than this is ever read."
+    )
     follow_redirects = forms.BooleanField(
         required=False,
         widget=UnfoldBooleanSwitchWidget,
@@ -138,13 +151,22 @@ class HttpToolForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def _check(self, config: dict[str, Any]) -> None:
         try:
-            http.parse_config(config)
+            parsed = http.parse_config(config)
         except http.ConfigProblem as problem:
             field = problem.field if problem.field in config else None
             raise ValidationError({field: problem.message} if field else problem.message) from problem
+        schema = self.cleaned_data["input_schema"]
+        missing = http.placeholders(parsed) - schema.get("properties", {}).keys()
+        if missing and not OPEN_KEYWORDS & schema.keys():
+            names = ", ".join(sorted(missing))
+            raise ValidationError({"input_schema": f"The request uses what is no property here: {names}."})
 
 
 def _config_of(tool: Tool | None) -> dict[str, Any]:
     if tool and tool.config:
         return dict(tool.config)
-    return {"method": "GET", "max_response_bytes": 1024 * 1024, "input_schema": {"type": "object", "properties": {}}}
+    return {
+        "method": "GET",
+        "max_response_bytes": DEFAULT_RESPONSE_BYTES,
+        "input_schema": {"type": "object", "properties": {}},
+    }

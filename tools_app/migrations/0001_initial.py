@@ -75,7 +75,7 @@ class Migration(migrations.Migration):
             name='Tenant',
             fields=[
                 ('id', models.UUIDField(default=tools_app.models.ids.new_id, editable=False, primary_key=True, serialize=False)),
-                ('slug', models.CharField(help_text="Part of the tenant's address: /t/<slug>/mcp.", max_length=63, unique=True, validators=[django.core.validators.RegexValidator('^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$', 'Use lower-case letters, digits and inner hyphens.')])),
+                ('slug', models.CharField(help_text="Part of the tenant's address: /t/SLUG/mcp.", max_length=63, unique=True, validators=[django.core.validators.RegexValidator('^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$', 'Use lower-case letters, digits and inner hyphens.')])),
                 ('name', models.CharField(max_length=200)),
                 ('is_active', models.BooleanField(default=True, help_text='Off: every key of this tenant is refused.')),
                 ('allow_query_key', models.BooleanField(default=False, help_text='Accept the key in the URL too. URLs end up in proxy logs and histories: prefer a header.', verbose_name='allow ?api_key=')),

@@ -19,7 +19,7 @@ class Tenant(models.Model):
         max_length=63,
         unique=True,
         validators=[TENANT_SLUG],
-        help_text="Part of the tenant's address: /t/<slug>/mcp.",
+        help_text="Part of the tenant's address: /t/SLUG/mcp.",
     )
     name = models.CharField(max_length=200)
     is_active = models.BooleanField(default=True, help_text="Off: every key of this tenant is refused.")
