@@ -117,7 +117,7 @@ def test_who_belongs_to_no_tenant_is_sent_to_the_login(as_: Any, page: Any, acme
 
 
 @pytest.mark.parametrize("role", ["admin", "auditor", "stranger"])
-@pytest.mark.parametrize("view", ["change", "delete", "history", "changelist", "add"])
+@pytest.mark.parametrize("view", ["change", "delete", "history", "password_change", "changelist", "add"])
 def test_accounts_are_for_superusers_only(as_: Any, page: Any, people: Any, view: str, role: str) -> None:
     row = None if view in {"changelist", "add"} else people["superuser"]
     assert as_(role).get(page("user", view, row)).status_code == FORBIDDEN
