@@ -50,7 +50,8 @@ def test_the_first_run_shows_each_secret_once_and_how_to_connect(up):
     snippet = json.loads(banner[banner.index("{\n") : banner.rindex("}\n") + 1])
     assert PASSWORD.search(banner)
     assert snippet["mcpServers"]["mcphub"]["headers"] == {"Authorization": f"Bearer {key}"}
-    assert f'/mcp --header "Authorization: Bearer {key}"' in banner
+    assert f"claude mcp add --transport http mcphub {snippet['mcpServers']['mcphub']['url']} --header" in banner
+    assert f"'Authorization: Bearer {key}'" in banner
 
 
 def test_the_first_run_makes_the_demo_tenant_with_its_tools(up, tmp_path):

@@ -1,10 +1,10 @@
 """What `manage.py up` says once it listens: where the hub is, what was just made, and how to connect a client."""
 
-import json
-
+from tools_app.auth import snippets
 from tools_app.management.first_run import ADMIN, DEMO, Credential, FirstRun
 
 KEY_PLACEHOLDER = "YOUR_API_KEY"
+SERVER = "mcphub"
 
 
 def banner(url: str, made: FirstRun, *, demo: bool) -> str:
@@ -39,8 +39,7 @@ def _key(key: Credential | None) -> str:
 
 
 def _connect(url: str, key: Credential | None) -> str:
-    bearer = f"Bearer {key.value if key and key.value else KEY_PLACEHOLDER}"
-    line = f'claude mcp add --transport http mcphub {url}/mcp --header "Authorization: {bearer}"'
-    server = {"type": "http", "url": f"{url}/mcp", "headers": {"Authorization": bearer}}
-    snippet = json.dumps({"mcpServers": {"mcphub": server}}, indent=2)
+    shown = key.value if key and key.value else KEY_PLACEHOLDER
+    line = snippets.claude_command(SERVER, f"{url}/mcp", shown)
+    snippet = snippets.client_json(SERVER, f"{url}/mcp", shown)
     return f"Connect Claude Code:\n\n{line}\n\nAny other client:\n\n{snippet}"
