@@ -72,7 +72,7 @@ def _why_broken(error: Exception, label: str) -> str:
     if isinstance(error, httpcore.TimeoutException):
         return f"{label} did not answer in time"
     if isinstance(error, httpcore.RemoteProtocolError):
-        return f"{label} gave an answer that is not HTTP"
+        return f"{label} gave no whole HTTP answer"
     return f"the connection to {label} broke"
 
 
