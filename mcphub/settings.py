@@ -93,7 +93,10 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
         "timeout": 20,
         "transaction_mode": "IMMEDIATE",
         # FULL: a commit that returned survives a power cut, which is what "durable" promises.
-        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA journal_size_limit=67108864;",
+        "init_command": (
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; "
+            "PRAGMA journal_size_limit=67108864; PRAGMA wal_autocheckpoint=4000;"
+        ),
     }
     # Tests use a file too: the recorder writes over a connection of its own, which ":memory:" does not share.
     DATABASES["default"]["TEST"] = {"NAME": str(MCPHUB_DATA_DIR / "test.sqlite3")}

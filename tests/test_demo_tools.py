@@ -1,14 +1,14 @@
 """The demo tools, each through its runner."""
 
 import asyncio
-import threading
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from tools_app import docs_search, mcp_tools
-from tools_app.execution.context import Caller, ToolContext
+from tools_app.execution.context import Caller, Cancellation, ToolContext
 from tools_app.execution.kinds import python
 from tools_app.execution.results import CallCancelled, ToolError, ToolResult, text
 from tools_app.protocol.schema import CompiledSchema
@@ -22,11 +22,11 @@ class Call:
 
     def __init__(self) -> None:
         self.said: list[dict[str, Any]] = []
-        self.cancelled = threading.Event()
+        self.cancelled = Cancellation()
 
     def run(self, tool_name: str, **arguments: Any) -> ToolResult:
-        caller = Caller("1", "acme", "203.0.113.9", "test", "1")
-        context = ToolContext("call", caller, self._hear, self.cancelled)
+        caller = Caller(UUID(int=1), "acme", "203.0.113.9", "test", "1")
+        context = ToolContext(UUID(int=2), caller, self._hear, self.cancelled)
         runner = python.registered(tool_name).run
         return asyncio.run(asyncio.wait_for(runner(arguments, context), WAIT_SECONDS))
 

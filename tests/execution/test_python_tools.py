@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import orjson
 import pytest
@@ -15,7 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from tools_app.execution.context import Caller
+from tools_app.execution.context import Caller, Cancellation
 from tools_app.execution.kinds import python
 from tools_app.execution.results import ToolError, ToolResult, text
 from tools_app.toolkit import ToolContext, tool
@@ -33,8 +34,8 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> dict[str, python.PythonFunction
 
 @pytest.fixture
 def context() -> ToolContext:
-    caller = Caller("1", "acme", "203.0.113.9", "test", "1")
-    return ToolContext("call", caller, lambda kind, data: None, threading.Event())
+    caller = Caller(UUID(int=1), "acme", "203.0.113.9", "test", "1")
+    return ToolContext(UUID(int=2), caller, lambda kind, data: None, Cancellation())
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.admin.filters import SimpleListFilter
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import ForeignKey, Model, QuerySet
 from django.forms import ModelChoiceField, ModelForm
@@ -149,9 +149,9 @@ def by_id(rows: QuerySet[Any], field: str, value: str | None) -> QuerySet[Any]:
         return rows.none()
 
 
-def writer(request: HttpRequest) -> AbstractBaseUser | None:
+def writer(request: HttpRequest) -> User | None:
     """Who is to be named as the author of a change."""
-    return request.user if isinstance(request.user, AbstractBaseUser) else None
+    return request.user if isinstance(request.user, User) else None
 
 
 def only(rows: QuerySet[Any]) -> Any:

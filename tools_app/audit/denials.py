@@ -61,7 +61,7 @@ def note(denial: Denial) -> None:
 
 def flush(*, at_once: bool = False) -> None:
     """Record what was only counted, once the minute is over or `at_once`, and begin a new one."""
-    global _window  # noqa: PLW0603 - one window a process
+    global _window
     with _lock:
         if not at_once and monotonic() - _window.began < WINDOW_SECONDS:
             return

@@ -1,13 +1,13 @@
 """What can be recorded: the beginning of a call, what it says, and its end."""
 
-from dataclasses import dataclass
 from uuid import UUID
+
+import msgspec
 
 from tools_app.audit.rows import Answer, Begun, Ended, Facts, Payload, Said
 
 
-@dataclass(frozen=True, slots=True)
-class Beginning:
+class Beginning(msgspec.Struct, frozen=True):
     """A call's intent, kept as a `RunningCall` until the call is settled."""
 
     facts: Facts
@@ -16,11 +16,11 @@ class Beginning:
 
     @property
     def call_id(self) -> UUID:
+        """Which call this is about."""
         return self.facts.id
 
 
-@dataclass(frozen=True, slots=True)
-class Saying:
+class Saying(msgspec.Struct, frozen=True):
     """An event of a call. `topic` is rung once the event is durable."""
 
     said: Said
@@ -28,11 +28,11 @@ class Saying:
 
     @property
     def call_id(self) -> UUID:
+        """Which call this is about."""
         return self.said.call_id
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(msgspec.Struct, frozen=True):
     """A call's terminal record. `settles`: a `RunningCall` stands for it, and only who removes that may write this."""
 
     facts: Facts
@@ -44,14 +44,14 @@ class Ending:
 
     @property
     def call_id(self) -> UUID:
+        """Which call this is about."""
         return self.facts.id
 
 
 Entry = Beginning | Saying | Ending
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """Entries that become durable together, in the order in which the tables take them."""
 
     beginnings: list[Beginning]

@@ -19,5 +19,5 @@ def process_id() -> UUID:
 
 
 def row(kind: str) -> Process:
-    """This process as a row; `kind` is "web" or "worker"."""
+    """The row of this process; `kind` is "web" or "worker"."""
     return Process(id=process_id(), kind=kind, host=socket.gethostname()[:255], pid=os.getpid())

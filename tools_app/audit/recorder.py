@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 LARGEST_BATCH = 500
 CLOSE_SECONDS = 10.0
+# Under load, a commit of many costs little more than a commit of few. A lone caller never waits for this.
+GATHER_SECONDS = 0.002
 
 
 class RecorderGone(Exception):
@@ -49,6 +51,8 @@ class Recorder:
         self._queue: deque[_Item] = deque()
         self._changed = threading.Condition()
         self._closed = False
+        self._busy = False
+        self._gathering = False
         self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
         self._thread.start()
 
@@ -88,10 +92,12 @@ class Recorder:
             if len(self._queue) >= self._capacity:
                 raise RecorderGone("the recorder's queue is full")
             self._queue.append(item)
-            self._changed.notify()
+            if not self._gathering:
+                self._changed.notify()
 
     def _work(self) -> None:
         while items := self._take():
+            self._busy = len(items) > 1
             self._write(items)
         connection.close()
 
@@ -99,6 +105,10 @@ class Recorder:
         with self._changed:
             while not self._queue and not self._closed:
                 self._changed.wait()
+            if self._busy and not self._closed and len(self._queue) < LARGEST_BATCH:
+                self._gathering = True
+                self._changed.wait(GATHER_SECONDS)
+                self._gathering = False
             count = min(len(self._queue), LARGEST_BATCH)
             return [self._queue.popleft() for _ in range(count)]
 
@@ -159,7 +169,7 @@ def _settle(outcomes: list[tuple[Waiter, bool | RecorderGone]]) -> None:
 
 _recorders: dict[int, Recorder] = {}
 _starting = threading.Lock()
-_after_commit: list[Callable[[Sequence[str]], None]] = [lambda topics: None]
+_after_commit: list[Callable[[Sequence[str]], None]] = [lambda _topics: None]
 
 
 def on_commit(ring: Callable[[Sequence[str]], None]) -> None:
@@ -168,16 +178,20 @@ def on_commit(ring: Callable[[Sequence[str]], None]) -> None:
 
 
 def current() -> Recorder:
-    """This process's recorder, started on first use; a forked child gets its own."""
+    """The recorder of this process, started on first use; a forked child gets its own."""
     recorder = _recorders.get(os.getpid())
     return recorder if recorder is not None else _start()
+
+
+def _ring_after_commit(topics: Sequence[str]) -> None:
+    _after_commit[0](topics)
 
 
 def _start() -> Recorder:
     with _starting:
         pid = os.getpid()
         if pid not in _recorders:
-            _recorders[pid] = Recorder(settings.MCPHUB_RECORDER_QUEUE, lambda topics: _after_commit[0](topics))
+            _recorders[pid] = Recorder(settings.MCPHUB_RECORDER_QUEUE, _ring_after_commit)
         return _recorders[pid]
 
 

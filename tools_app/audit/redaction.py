@@ -43,7 +43,8 @@ def _capped(shown: bytes) -> str:
 def _redacted(value: Any, more_keys: tuple[str, ...]) -> Any:
     if isinstance(value, dict):
         return {
-            key: HIDDEN if _is_secret(str(key), more_keys) else _redacted(item, more_keys) for key, item in value.items()
+            key: HIDDEN if _is_secret(str(key), more_keys) else _redacted(item, more_keys)
+            for key, item in value.items()
         }
     if isinstance(value, list):
         return [_redacted(item, more_keys) for item in value]
@@ -73,7 +74,7 @@ def _is_secret(name: str, more_keys: tuple[str, ...]) -> bool:
 def _suspect(more_keys: tuple[str, ...]) -> re.Pattern[bytes]:
     """Finds texts that may hold a secret key name: most hold none and need not be walked through."""
     words = (*ANYWHERE, *AT_THE_END, *_plains(more_keys))
-    spelled = ("[^a-z0-9\"]{0,3}".join(word) for word in words)
+    spelled = ('[^a-z0-9"]{0,3}'.join(word) for word in words)
     return re.compile("|".join(spelled).encode(), re.IGNORECASE)
 
 

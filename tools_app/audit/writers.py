@@ -4,8 +4,10 @@ A writer works on the connection of the thread that calls it and writes a batch 
 ids of calls that somebody else had settled already: of those it wrote nothing.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import chain
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -26,16 +28,22 @@ ANSWERS: Table = (CallAnswer, Answer._fields)
 EVENTS: Table = (CallEvent, Said._fields)
 
 
+# Rows in one INSERT: well below SQLite's limit of 32,766 variables, and few enough statements to stay prepared.
+MOST_ROWS = 32
+
+
 class Writer(Protocol):
     """Writes one batch durably and returns the ids of calls that were settled before."""
 
-    def __call__(self, batch: Batch) -> set[UUID]: ...
+    def __call__(self, batch: Batch) -> set[UUID]:
+        """Write `batch`."""
 
 
 class Statements(Protocol):
     """The few statements by which databases differ. All are called inside one transaction."""
 
-    def insert(self, table: Table, rows: list[Row]) -> None: ...
+    def insert(self, table: Table, rows: list[Row]) -> None:
+        """Add `rows` to `table`."""
 
     def settle(self, ids: list[UUID]) -> set[UUID]:
         """Delete these running calls; the ids of those that were there."""
@@ -61,15 +69,23 @@ def _inserts(batch: Batch, endings: list[Ending]) -> Iterable[tuple[Table, list[
 
 
 class SqliteStatements:
-    """`executemany` on the driver's own connection: no ORM, no statement built twice."""
+    """Inserts of many rows on the driver's own connection: no ORM, and no statement built twice.
+
+    Not `executemany`: the driver lets other threads run between its rows, and a busy event loop then makes the
+    recorder wait for each of them.
+    """
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
 
     def insert(self, table: Table, rows: list[Row]) -> None:
-        self._raw.executemany(_insert_sql(table), [_plain(row) for row in rows])
+        """Add `rows` to `table`."""
+        for start in range(0, len(rows), MOST_ROWS):
+            part = rows[start : start + MOST_ROWS]
+            self._raw.execute(_insert_sql(table, len(part)), list(chain.from_iterable(map(_plain, part))))
 
     def settle(self, ids: list[UUID]) -> set[UUID]:
+        """Delete these running calls; the ids of those that were there."""
         sql = f'DELETE FROM "{RunningCall._meta.db_table}" WHERE "id" = ?'  # noqa: S608 - our own table name
         return {id for id in ids if self._raw.execute(sql, (id.hex,)).rowcount}
 
@@ -88,26 +104,24 @@ def sqlite_writer(batch: Batch) -> set[UUID]:
     return late
 
 
-def _insert_sql(table: Table) -> str:
-    if table not in _sql:
-        model, columns = table
-        names = ", ".join(f'"{column}"' for column in columns)
-        marks = ", ".join("?" * len(columns))
-        _sql[table] = f'INSERT INTO "{model._meta.db_table}" ({names}) VALUES ({marks})'  # noqa: S608
-    return _sql[table]
-
-
-_sql: dict[Table, str] = {}
+@lru_cache(maxsize=MOST_ROWS * 5)
+def _insert_sql(table: Table, rows: int) -> str:
+    model, columns = table
+    names = ", ".join(f'"{column}"' for column in columns)
+    marks = f"({', '.join('?' * len(columns))})"
+    return f'INSERT INTO "{model._meta.db_table}" ({names}) VALUES {", ".join([marks] * rows)}'  # noqa: S608
 
 
 def _plain(row: Row) -> list[Any]:
-    return [_as_sqlite[type(value)](value) if type(value) in _as_sqlite else value for value in row]
-
-
-_as_sqlite: dict[type, Callable[[Any], Any]] = {
-    UUID: lambda value: value.hex,
-    datetime: lambda value: str(value.astimezone(UTC).replace(tzinfo=None)),
-}
+    """A row as Django's SQLite backend would store it."""
+    plain = list(row)
+    for position, value in enumerate(row):
+        kind = type(value)
+        if kind is UUID:
+            plain[position] = f"{value.int:032x}"
+        elif kind is datetime:
+            plain[position] = str(value.astimezone(UTC).replace(tzinfo=None))
+    return plain
 
 
 class PostgresStatements:
@@ -117,6 +131,7 @@ class PostgresStatements:
         self._raw = raw
 
     def insert(self, table: Table, rows: list[Row]) -> None:
+        """Add `rows` to `table`."""
         model, columns = table
         names = ", ".join(f'"{column}"' for column in columns)
         with self._raw.cursor() as cursor, cursor.copy(f'COPY "{model._meta.db_table}" ({names}) FROM STDIN') as copy:
@@ -124,6 +139,7 @@ class PostgresStatements:
                 copy.write_row(row)
 
     def settle(self, ids: list[UUID]) -> set[UUID]:
+        """Delete these running calls; the ids of those that were there."""
         sql = f'DELETE FROM "{RunningCall._meta.db_table}" WHERE "id" = ANY(%s) RETURNING "id"'  # noqa: S608
         with self._raw.cursor() as cursor:
             return {row[0] for row in cursor.execute(sql, (ids,))}
@@ -141,11 +157,13 @@ class PortableStatements:
     """What every database that Django knows can do."""
 
     def insert(self, table: Table, rows: list[Row]) -> None:
+        """Add `rows` to `table`."""
         model, columns = table
         instances = [model(**dict(zip(columns, row, strict=True))) for row in rows]
         model._default_manager.bulk_create(instances)
 
     def settle(self, ids: list[UUID]) -> set[UUID]:
+        """Delete these running calls; the ids of those that were there."""
         return {id for id in ids if RunningCall.objects.filter(pk=id).delete()[0]}
 
 

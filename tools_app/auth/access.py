@@ -40,7 +40,7 @@ def may_change(person: Person, tenant: Tenant) -> bool:
 
 def may_enter_admin(person: Person) -> bool:
     """Whether there is anything in the admin for `person`: superusers and members of any tenant."""
-    return bool(person.is_active) and tenants_seen_by(person).exists() or is_superuser(person)
+    return is_superuser(person) or (bool(person.is_active) and tenants_seen_by(person).exists())
 
 
 def _tenants(person: Person, roles: set[Role]) -> models.QuerySet[Tenant]:

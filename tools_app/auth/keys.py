@@ -4,7 +4,7 @@ import hashlib
 import secrets
 from datetime import datetime
 
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.utils import timezone
 
 from tools_app.models import ApiKey, Tenant
@@ -35,7 +35,7 @@ def issue(
     *,
     key: str | None = None,
     expires_at: datetime | None = None,
-    created_by: AbstractBaseUser | None = None,
+    created_by: User | None = None,
 ) -> tuple[ApiKey, str]:
     """Store a new key of `tenant` and return its row and the key itself, which cannot be had again.
 

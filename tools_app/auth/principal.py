@@ -2,10 +2,10 @@
 
 import hmac
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
 from django.utils import timezone
 
 from tools_app.auth import usage
@@ -14,8 +14,7 @@ from tools_app.auth.ring import Ring
 from tools_app.models import ApiKey
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(msgspec.Struct, frozen=True):
     """A tenant's key that passed every check. `redacted_keys` are the tenant's own, beside the built-in ones."""
 
     key_id: UUID
@@ -26,16 +25,14 @@ class Principal:
     redacted_keys: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Credential:
+class Credential(msgspec.Struct, frozen=True):
     """What a request carries: the key, and whether it stood in the URL."""
 
     key: str
     from_query: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _KnownKey:
+class _KnownKey(msgspec.Struct, frozen=True):
     digest: str
     principal: Principal
     allow_query: bool

@@ -1,4 +1,4 @@
-"""Handshake-era sessions: made by `initialize`, found by any process, bound to their key, ended by DELETE or idleness."""
+"""Handshake-era sessions: made by `initialize`, found by any process, bound to their key, ended by DELETE or time."""
 
 import secrets
 from collections.abc import Mapping, Sequence

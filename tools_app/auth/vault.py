@@ -43,4 +43,4 @@ def unseal(sealed: bytes, purpose: str) -> bytes:
             return _cipher(root).decrypt(nonce, ciphertext, purpose.encode())
         except (InvalidTag, ValueError):
             continue
-    raise Unsealable(f"cannot open what was sealed for {purpose.split(':')[0]}")
+    raise Unsealable(f"cannot open what was sealed for {purpose.partition(':')[0]}")

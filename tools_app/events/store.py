@@ -1,9 +1,9 @@
 """Reading what a call said: the store is the truth, doorbells only say when to look."""
 
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import orjson
 
 from tools_app.auth import vault
@@ -12,8 +12,7 @@ from tools_app.models import Call, CallAnswer, CallEvent, RunningCall
 MOST_EVENTS = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """One event of a call; `sequence` counts from 1."""
 
     sequence: int
@@ -21,8 +20,7 @@ class Event:
     data: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class News:
+class News(msgspec.Struct, frozen=True):
     """What happened to a call since somebody looked. `outcome` is set once it ended, `known` while it exists at all."""
 
     events: list[Event]

@@ -8,7 +8,7 @@ import hashlib
 from typing import Any
 
 import orjson
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
@@ -32,7 +32,7 @@ DEFINITION_FIELDS = (
 )
 
 
-def save_tool(tool: Tool, by: AbstractBaseUser | None = None) -> Tool:
+def save_tool(tool: Tool, by: User | None = None) -> Tool:
     """Write `tool`, with a new revision if its definition changed. The caller has validated it."""
     with transaction.atomic():
         adopt_code(tool)
@@ -87,7 +87,7 @@ def set_enabled(tool: Tool, enabled: bool) -> bool:
     return bool(changed)
 
 
-def add_code_tools(tenant: Tenant, names: list[str], by: AbstractBaseUser | None = None) -> list[Tool]:
+def add_code_tools(tenant: Tenant, names: list[str], by: User | None = None) -> list[Tool]:
     """Offer the registered functions `names` to `tenant`; those it has already are left alone."""
     present = set(tenant.tools.filter(name__in=names).values_list("name", flat=True))
     wanted = [name for name in names if name not in present]

@@ -38,6 +38,7 @@ class CompiledTool:
 
     @property
     def name(self) -> str:
+        """The name under which clients call it."""
         return self.definition.name
 
     @property

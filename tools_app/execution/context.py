@@ -1,20 +1,47 @@
 """What a tool may do while it runs: say how far it is, and learn whether anybody still wants the answer."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import Event
 from typing import Any
+from uuid import UUID
+
+import msgspec
 
 from tools_app.execution.results import CallCancelled
 
 Emit = Callable[[str, dict[str, Any]], None]
 
 
-@dataclass(frozen=True)
-class Caller:
+class Cancellation:
+    """Whether a call was cancelled, to be asked and waited for from any thread. Cheap as long as nobody waits."""
+
+    __slots__ = ("_event", "_is_set")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._event: Event | None = None
+
+    def is_set(self) -> bool:
+        """Whether the call was cancelled."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Cancel. Whoever waits wakes."""
+        self._is_set = True
+        if self._event is not None:
+            self._event.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the cancellation, at most `seconds`: whether it came."""
+        self._event = self._event or Event()
+        # Looked at after the event stands: a `set` that came before has not seen it.
+        return self._is_set or self._event.wait(seconds)
+
+
+class Caller(msgspec.Struct, frozen=True):
     """Who called, as far as a tool may know."""
 
-    tenant_id: str
+    tenant_id: UUID
     tenant_slug: str
     remote_address: str
     client_name: str
@@ -24,7 +51,7 @@ class Caller:
 class ToolContext:
     """Handed to a tool that asks for it by annotating a parameter with `ToolContext`. Safe to use from any thread."""
 
-    def __init__(self, call_id: str, caller: Caller, emit: Emit, cancelled: Event) -> None:
+    def __init__(self, call_id: UUID, caller: Caller, emit: Emit, cancelled: Cancellation) -> None:
         self.call_id = call_id
         self.caller = caller
         self._emit = emit

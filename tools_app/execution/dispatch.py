@@ -1,6 +1,6 @@
 """The way of a `tools/call`: resolve, limit, check, run here or in a worker, and answer only what is recorded."""
 
-from dataclasses import dataclass
+import msgspec
 
 from tools_app.audit import denials, recorder
 from tools_app.audit.denials import Denial
@@ -21,8 +21,7 @@ from tools_app.protocol.schema import FieldProblem
 from tools_app.protocol.versions import Era, reports_bad_arguments_in_result
 
 
-@dataclass(frozen=True, slots=True)
-class CallAnswer:
+class CallAnswer(msgspec.Struct, frozen=True):
     """What to answer: the tool's result, or `cancelled`, when nobody waits for one."""
 
     result: ToolResult
@@ -127,4 +126,3 @@ def _explained(tool_name: str, problems: list[FieldProblem]) -> str:
 
 def _line(problem: FieldProblem) -> str:
     return f"- {problem.field}: {problem.message}" if problem.field else f"- {problem.message}"
-

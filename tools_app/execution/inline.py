@@ -25,7 +25,7 @@ from tools_app.models import CallStatus, Outcome
 
 Say = Callable[[Event], None]
 
-# How long a read-only call may run before its intent is written: longer than a quick call, shorter than a crash matters.
+# How long a read-only call may run before its intent is written: a quick call is over by then.
 MOMENT_SECONDS = 0.02
 
 
@@ -72,7 +72,7 @@ class InlineCall:
             timer.cancel()
 
     async def _run_tool(self) -> Ran:
-        context = ToolContext(str(self._local.id), self._invocation.caller(), self._emit, self._local.cancelled)
+        context = ToolContext(self._local.id, self._invocation.caller(), self._emit, self._local.cancelled)
         self._task = asyncio.current_task()
         return await run_tool(self._tool, self._invocation.arguments, context, self._local)
 

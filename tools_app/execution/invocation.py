@@ -1,12 +1,13 @@
 """One `tools/call` on its way: who asks for what, what has been recorded of it, and what will be."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import count
+from threading import Lock
 from time import perf_counter_ns
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import orjson
 from django.utils import timezone
 
@@ -22,8 +23,7 @@ from tools_app.models import CallStatus, Outcome, RunningCall
 from tools_app.models.ids import new_id
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(msgspec.Struct, frozen=True):
     """What the client says of itself, and where it calls from. Shown and recorded, never believed."""
 
     name: str
@@ -31,8 +31,7 @@ class Client:
     remote_address: str
 
 
-@dataclass(frozen=True, slots=True)
-class Invocation:
+class Invocation(msgspec.Struct, frozen=True):
     """What a `tools/call` asks for. `request_id` is JSON text, `version` the revision that its answer must fit."""
 
     principal: Principal
@@ -46,7 +45,7 @@ class Invocation:
     def caller(self) -> Caller:
         """The caller as far as a tool may know it."""
         return Caller(
-            tenant_id=str(self.principal.tenant_id),
+            tenant_id=self.principal.tenant_id,
             tenant_slug=self.principal.tenant_slug,
             remote_address=self.client.remote_address,
             client_name=self.client.name,
@@ -94,8 +93,8 @@ class Ledger:
     more_keys: tuple[str, ...]
     background: bool = False
     begun: bool = False
-    _sequence: "count[int]" = field(default_factory=lambda: count(1))
-    _said: int = 0
+    said: int = 0
+    _numbering: Lock = field(default_factory=Lock)
     _clock: int = field(default_factory=perf_counter_ns)
 
     def beginning(self, status: CallStatus, timeout_seconds: float, sealed: bytes | None = None) -> Beginning:
@@ -115,9 +114,11 @@ class Ledger:
 
     def saying(self, kind: str, data: dict[str, Any], topic: str = "") -> Saying:
         """The call's next event."""
-        self._said = next(self._sequence)
+        with self._numbering:
+            self.said += 1
+            sequence = self.said
         text, _ = kept(data, self.more_keys)
-        return Saying(Said(self.facts.id, self._said, timezone.now(), kind, text), topic)
+        return Saying(Said(self.facts.id, sequence, timezone.now(), kind, text), topic)
 
     def ending(self, end: "End", topic: str = "") -> Ending:
         """The call's terminal record."""
@@ -134,7 +135,7 @@ class Ledger:
             background=self.background,
             arguments_size=self.arguments_size,
             result_size=size,
-            event_count=self._said,
+            event_count=self.said,
             repeated=1,
             writer=process_id(),
         )
@@ -148,8 +149,7 @@ class Ledger:
         return (perf_counter_ns() - self._clock) // 1000
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(msgspec.Struct, frozen=True):
     """How a call ended, before it is recorded."""
 
     outcome: Outcome
@@ -162,7 +162,7 @@ class End:
 
     def with_answer(self, sealed: bytes) -> "End":
         """The same with the answer for whoever waits in another process."""
-        return replace(self, sealed_answer=sealed)
+        return msgspec.structs.replace(self, sealed_answer=sealed)
 
 
 def open_ledger(invocation: Invocation, tool: CompiledTool | None) -> Ledger:
@@ -179,16 +179,15 @@ def open_ledger(invocation: Invocation, tool: CompiledTool | None) -> Ledger:
 
 def ledger_of_row(row: RunningCall, more_keys: tuple[str, ...] = (), said: int = 0) -> Ledger:
     """The ledger of a call that another process began."""
-    ledger = Ledger(
+    return Ledger(
         facts=facts_of_row(row),
         arguments=row.arguments,
         arguments_size=len(row.arguments),
         more_keys=more_keys,
         background=row.background,
         begun=True,
+        said=said,
     )
-    ledger._said = said
-    return ledger
 
 
 def call_topic(call_id: UUID) -> str:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from threading import Event
 from uuid import UUID
 
+from tools_app.execution.context import Cancellation
 from tools_app.models import Outcome
 
 
@@ -16,7 +16,7 @@ class LocalCall:
     session_id: UUID | None
     request_id: str
     interrupt: Callable[[], None]
-    cancelled: Event = field(default_factory=Event)
+    cancelled: Cancellation = field(default_factory=Cancellation)
     stopped_as: Outcome | None = None
 
     def stop(self, outcome: Outcome) -> None:

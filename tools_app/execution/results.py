@@ -1,11 +1,11 @@
 """What a tool gives back, and the errors by which it says why it gives nothing back."""
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 
-@dataclass(frozen=True)
-class ToolResult:
+
+class ToolResult(msgspec.Struct, frozen=True):
     """A tool's answer (tools, §Tool Result): content blocks as JSON objects, and the structured content if any.
 
     `cause` is what went wrong, for the auditor's eyes; it never leaves the hub.

@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import traceback
-from dataclasses import dataclass
+from collections.abc import Coroutine
 from typing import Any
 
+import msgspec
 import orjson
 
+from tools_app.execution import eager
 from tools_app.execution.catalog import CompiledTool
 from tools_app.execution.context import ToolContext
 from tools_app.execution.invocation import End
@@ -21,8 +23,7 @@ WAS_CANCELLED = "The call was cancelled."
 WAS_INTERRUPTED = "The hub was stopped while the call ran."
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(msgspec.Struct, frozen=True):
     """How a run ended, and what to tell the client."""
 
     outcome: Outcome
@@ -47,8 +48,7 @@ def as_json(result: ToolResult) -> dict[str, Any]:
 async def run_tool(tool: CompiledTool, arguments: dict[str, Any], context: ToolContext, call: LocalCall) -> Ran:
     """Run `tool` to its end. Raises nothing but CancelledError, and that only if nobody stopped the call by name."""
     try:
-        async with asyncio.timeout(tool.timeout_seconds) as limit:
-            result = await tool.run(arguments, context)
+        return _checked(tool, await _in_time(tool, tool.run(arguments, context)))
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if call.stopped_as is None or task is None:
@@ -59,11 +59,28 @@ async def run_tool(tool: CompiledTool, arguments: dict[str, Any], context: ToolC
         return _stopped(call)
     except ToolError as refusal:
         return Ran(Outcome.TOOL_ERROR, failed(str(refusal)))
-    except Exception as problem:  # noqa: BLE001 - whatever a tool raises is the tool's failure, not the hub's
-        if limit.expired():
-            return _timed_out(tool, call)
+    except _TimeIsUp:
+        return _timed_out(tool, call)
+    except (Exception, SystemExit) as problem:  # noqa: BLE001 - whatever a tool raises is its failure, not the hub's
         return _raised(tool, problem)
-    return _checked(tool, result)
+
+
+class _TimeIsUp(Exception):
+    """The hub's own timeout, which a tool's TimeoutError is not."""
+
+
+async def _in_time(tool: CompiledTool, running: Coroutine[Any, Any, ToolResult]) -> ToolResult:
+    begun = eager.begin(running)
+    if isinstance(begun, eager.Finished):
+        return begun.value
+    limit = asyncio.timeout(tool.timeout_seconds)
+    try:
+        async with limit:
+            return await begun
+    except TimeoutError as problem:
+        if limit.expired():
+            raise _TimeIsUp from problem
+        raise
 
 
 def _checked(tool: CompiledTool, result: ToolResult) -> Ran:
@@ -72,7 +89,8 @@ def _checked(tool: CompiledTool, result: ToolResult) -> Ran:
     problem = _output_problem(tool, result)
     if problem:
         log.error("Tool %s broke its output schema: %s", tool.name, problem)
-        return Ran(Outcome.TOOL_ERROR, failed(f"The tool '{tool.name}' gave a result that it does not declare.", problem))
+        text = f"The tool '{tool.name}' gave a result that it does not declare."
+        return Ran(Outcome.TOOL_ERROR, failed(text, problem))
     return Ran(Outcome.OK, result)
 
 
@@ -89,7 +107,7 @@ def _output_problem(tool: CompiledTool, result: ToolResult) -> str:
     return "; ".join(f"{problem.field or 'result'}: {problem.message}" for problem in tool.output.problems(wire))
 
 
-def _raised(tool: CompiledTool, problem: Exception) -> Ran:
+def _raised(tool: CompiledTool, problem: BaseException) -> Ran:
     log.error("Tool %s raised %s", tool.name, type(problem).__name__, exc_info=problem)
     cause = "".join(traceback.format_exception(problem))
     return Ran(Outcome.TOOL_ERROR, failed(f"An error occurred invoking '{tool.name}'.", cause))

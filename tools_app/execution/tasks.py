@@ -8,7 +8,7 @@ from tools_app.execution import housekeeping, worker
 from tools_app.execution.queue import RUN_CALL
 
 
-@shared_task(name=RUN_CALL)  # type: ignore[untyped-decorator]
+@shared_task(name=RUN_CALL)
 def run_call(call_id: str) -> None:
     """Run one background call."""
     housekeeping.start("worker")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -33,6 +34,7 @@ def run_claimed(call_id: UUID) -> None:
     row = _claim(call_id)
     if row is None:
         return
+    assert row.tenant_id is not None
     tenant = Tenant.objects.get(pk=row.tenant_id)
     ledger = ledger_of_row(row, tuple(tenant.redacted_keys))
     tool = _tool_of(row)
@@ -57,7 +59,7 @@ def _tool_of(row: RunningCall) -> CompiledTool | None:
 def _run(row: RunningCall, tool: CompiledTool, tenant: Tenant, ledger: Ledger) -> Ran:
     connection.close()  # a tool may run for hours; the connection is not held meanwhile
     arguments = orjson.loads(vault.unseal(bytes(row.sealed_arguments or b""), arguments_purpose(row.pk)))
-    caller = Caller(str(tenant.pk), tenant.slug, row.remote_address, row.client_name, row.client_version)
+    caller = Caller(tenant.pk, tenant.slug, row.remote_address, row.client_name, row.client_version)
     return asyncio.run(_run_on_loop(row, tool, arguments, caller, _emitter(ledger)))
 
 
@@ -70,14 +72,18 @@ async def _run_on_loop(
 ) -> Ran:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
-    call = LocalCall(row.pk, row.session_id, row.request_id, lambda: loop.call_soon_threadsafe(task.cancel))
+    call = LocalCall(row.pk, row.session_id, row.request_id, partial(_interrupt, loop, task))
     local.add(call)
     try:
         if row.cancel_requested:
             call.stop(Outcome.CANCELLED)
-        return await run_tool(tool, arguments, ToolContext(str(row.pk), caller, emit, call.cancelled), call)
+        return await run_tool(tool, arguments, ToolContext(row.pk, caller, emit, call.cancelled), call)
     finally:
         local.remove(call)
+
+
+def _interrupt(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
+    loop.call_soon_threadsafe(task.cancel)
 
 
 def _emitter(ledger: Ledger) -> Callable[[str, dict[str, Any]], None]:

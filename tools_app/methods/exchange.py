@@ -1,8 +1,9 @@
 """What a handler knows of the request that it answers, and what it may send before its answer."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from tools_app.auth.principal import Principal
 from tools_app.auth.sessions import SessionFacts
@@ -16,8 +17,7 @@ class Cancelled(Exception):
     """The request was cancelled: there is no answer (cancellation, §Behavior Requirements)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(msgspec.Struct, frozen=True):
     """One request, who sends it, and under which rules. `send` takes messages that belong to this request."""
 
     request: Request
@@ -31,4 +31,5 @@ class Exchange:
 
     @property
     def params(self) -> Mapping[str, Any]:
+        """The parameters of the request."""
         return self.request.params

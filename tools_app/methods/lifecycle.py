@@ -24,7 +24,7 @@ class Opened:
 
 
 async def initialize(principal: Principal, params: Mapping[str, Any], remote_address: str) -> Opened:
-    """Open a session (2025-11-25, lifecycle, §Initialization). Raises RpcError for parameters that are not as written."""
+    """Open a session (2025-11-25, lifecycle, §Initialization). Raises RpcError for bad parameters."""
     requested = params.get("protocolVersion")
     if not isinstance(requested, str):
         raise RpcError(INVALID_PARAMS, "params.protocolVersion must be a string.", status=400)
@@ -47,7 +47,7 @@ def _server(version: str) -> dict[str, str]:
 
 
 @method("ping", Era.HANDSHAKE)
-async def ping(exchange: Exchange) -> bytes:
+async def ping(_exchange: Exchange) -> bytes:
     """Answer that the hub is there (2025-11-25, ping)."""
     return b"{}"
 

@@ -1,24 +1,25 @@
-"""Streams that tell a client of changes: the GET stream of the handshake era, `subscriptions/listen` of the modern one."""
+"""Streams that tell of changes: the GET stream of the handshake era, `subscriptions/listen` of the modern one."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from uuid import UUID
 
+import orjson
+
 from tools_app.events.switchboard import POLL_SECONDS, Switchboard
 from tools_app.execution import catalog
 from tools_app.methods.exchange import Exchange
+from tools_app.methods.results import SERVER
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 from tools_app.protocol.inbound import SERVER_META, SUBSCRIPTION_META
-from tools_app.methods.results import SERVER
 from tools_app.protocol.jsonrpc import notification_message, result_message
-import orjson
 
 LISTEN = "subscriptions/listen"
 TOOLS_CHANGED = "notifications/tools/list_changed"
 
 
 async def catalog_changes(tenant_id: UUID, switchboard: Switchboard) -> AsyncIterator[bool]:
-    """True whenever a tenant's catalog has another version than before, False at each slow poll: time to look around."""
+    """True whenever a tenant's catalog has another version than before, False at each slow poll."""
     with switchboard.watching(f"catalog:{tenant_id}") as watch:
         version = await _version(tenant_id)
         while True:
@@ -61,7 +62,8 @@ def farewell(exchange: Exchange) -> bytes:
 def _filter(params: Mapping[str, Any]) -> Mapping[str, Any]:
     wanted = params.get("notifications")
     if not isinstance(wanted, dict):
-        raise RpcError(INVALID_PARAMS, "params.notifications must be an object.", {"field": "notifications"}, status=400)
+        data = {"field": "notifications"}
+        raise RpcError(INVALID_PARAMS, "params.notifications must be an object.", data, status=400)
     for name in ("toolsListChanged", "promptsListChanged", "resourcesListChanged"):
         if not isinstance(wanted.get(name, False), bool):
             raise RpcError(

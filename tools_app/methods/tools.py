@@ -146,5 +146,3 @@ def _fitting(result: ToolResult, version: str) -> dict[str, Any]:
     if too_old or (version < "2026-07-28" and not isinstance(result.structured, dict)):
         body.pop("structuredContent", None)
     return body
-
-

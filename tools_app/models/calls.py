@@ -38,10 +38,18 @@ class CallFacts(models.Model):
     """What is known of a call from its first moment on."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    tenant = models.ForeignKey(Tenant, null=True, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
-    api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
-    session = models.ForeignKey(Session, null=True, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
-    tool = models.ForeignKey(Tool, null=True, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    tenant = models.ForeignKey(
+        Tenant, null=True, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+"
+    )
+    api_key = models.ForeignKey(
+        ApiKey, null=True, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+"
+    )
+    session = models.ForeignKey(
+        Session, null=True, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+"
+    )
+    tool = models.ForeignKey(
+        Tool, null=True, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+"
+    )
     tool_name = models.CharField(max_length=128, blank=True)
     tool_revision = models.PositiveIntegerField(null=True)
     method = models.CharField(max_length=100, blank=True)

@@ -43,9 +43,7 @@ class Tool(models.Model):
     )
     config = models.JSONField(default=dict, blank=True)
     background = models.BooleanField(default=False, help_text="Run it in a Celery worker and stream its progress.")
-    timeout_seconds = models.FloatField(
-        default=60.0, validators=[MinValueValidator(0.1), MaxValueValidator(86_400.0)]
-    )
+    timeout_seconds = models.FloatField(default=60.0, validators=[MinValueValidator(0.1), MaxValueValidator(86_400.0)])
     calls_per_minute = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no limit.")
     revision = models.PositiveIntegerField(default=0, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)

@@ -8,7 +8,9 @@ from django.utils import timezone
 from tools_app.models.ids import new_id
 from tools_app.models.validators import validate_key_names, validate_networks
 
-TENANT_SLUG = RegexValidator(r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$", "Use lower-case letters, digits and inner hyphens.")
+TENANT_SLUG = RegexValidator(
+    r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z", "Use lower-case letters, digits and inner hyphens."
+)
 
 
 class Tenant(models.Model):

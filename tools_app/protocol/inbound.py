@@ -6,8 +6,9 @@ Header names are lower-case, values are as they came.
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from tools_app.protocol.errors import HEADER_MISMATCH, INVALID_PARAMS, UNSUPPORTED_VERSION, RpcError
 from tools_app.protocol.jsonrpc import Message, Notification, Request
@@ -32,13 +33,11 @@ NAMED_BY: Final[Mapping[str, str]] = {"tools/call": "name", "prompts/get": "name
 _ENCODED_START, _ENCODED_END = "=?base64?", "?="
 
 
-@dataclass(frozen=True, slots=True)
-class Handshake:
+class Handshake(msgspec.Struct, frozen=True):
     """A message of the handshake era; its revision is what its session agreed on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Modern:
+class Modern(msgspec.Struct, frozen=True):
     """A request of the modern era, its headers and metadata checked."""
 
     version: str
@@ -93,7 +92,8 @@ def _meta(params: Mapping[str, Any]) -> Mapping[str, Any]:
 def _envelope_problem(meta: Mapping[str, Any]) -> RpcError | None:
     missing = [key for key in (VERSION_META, CAPABILITIES_META) if key not in meta]
     if missing:
-        return RpcError(INVALID_PARAMS, f"params._meta lacks {' and '.join(missing)}.", {"missing": missing}, status=400)
+        message = f"params._meta lacks {' and '.join(missing)}."
+        return RpcError(INVALID_PARAMS, message, {"missing": missing}, status=400)
     for key, kind, name in (
         (VERSION_META, str, "a string"),
         (CAPABILITIES_META, dict, "an object"),
@@ -128,9 +128,7 @@ def mismatch(header: str, found: str | None, expected: str) -> RpcError:
 def unsupported(version: str) -> RpcError:
     """The error for a revision that the hub does not speak, with those that it does."""
     supported = [*MODERN_VERSIONS, *reversed(HANDSHAKE_VERSIONS)]
-    return RpcError(
-        UNSUPPORTED_VERSION, "Unsupported protocol version", {"supported": supported, "requested": version}
-    )
+    return RpcError(UNSUPPORTED_VERSION, "Unsupported protocol version", {"supported": supported, "requested": version})
 
 
 def decoded(value: str | None) -> str | None:

@@ -3,9 +3,9 @@
 Everything here is pure. Input that is not a message becomes an `RpcError`, never another exception.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import orjson
 
 from tools_app.protocol.errors import INVALID_REQUEST, PARSE_ERROR, RpcError
@@ -13,8 +13,7 @@ from tools_app.protocol.errors import INVALID_REQUEST, PARSE_ERROR, RpcError
 RequestId = str | int
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """A message that wants an answer."""
 
     id: RequestId
@@ -22,16 +21,14 @@ class Request:
     params: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Notification:
+class Notification(msgspec.Struct, frozen=True):
     """A message that wants none."""
 
     method: str
     params: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True):
     """A client's answer to a request of the hub."""
 
     id: RequestId
@@ -39,8 +36,7 @@ class Response:
     error: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Malformed:
+class Malformed(msgspec.Struct, frozen=True):
     """An element that is no message; `id` is set if it could be read."""
 
     error: RpcError
@@ -86,8 +82,10 @@ def message(value: Any) -> Message:
         return Malformed(RpcError(INVALID_REQUEST, "Invalid request: 'id' must be a string or an integer."))
     if value.get("jsonrpc") != "2.0":
         return Malformed(RpcError(INVALID_REQUEST, "Invalid request: 'jsonrpc' must be \"2.0\"."), id)
-    if "method" not in value:
-        return _response(value, id)
+    return _call(value, id) if "method" in value else _response(value, id)
+
+
+def _call(value: dict[str, Any], id: RequestId | None) -> Message:
     method, params = value["method"], value.get("params", {})
     if not isinstance(method, str):
         return Malformed(RpcError(INVALID_REQUEST, "Invalid request: 'method' must be a string."), id)

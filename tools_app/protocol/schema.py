@@ -24,6 +24,7 @@ class FieldProblem:
     received: Any
 
     def as_json(self) -> dict[str, Any]:
+        """The problem as it goes over the wire."""
         return {"field": self.field, "message": self.message, "received": self.received}
 
 

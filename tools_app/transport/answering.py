@@ -49,5 +49,3 @@ def as_rpc_error(problem: Exception) -> RpcError:
         return store_gone()
     log.error("The hub failed", exc_info=problem)
     return RpcError(INTERNAL_ERROR, "Internal error.", status=500)
-
-

@@ -40,7 +40,7 @@ class Delivery:
         self.outbox = Outbox()
 
     async def deliver(self, work: Coroutine[Any, Any, Reply]) -> None:
-        """Run `work` and write what it sends and returns. If the client leaves, its revision says what becomes of it."""
+        """Run `work` and write what it sends and returns. If the client leaves, its era says what becomes of it."""
         answering = asyncio.create_task(work)
         answering.add_done_callback(self.outbox.wake)
         await asyncio.sleep(0)

@@ -19,7 +19,8 @@ def check(incoming: Incoming) -> None:
     if not _is_allowed_host(host, tuple(settings.ALLOWED_HOSTS)):
         raise RpcError(INVALID_REQUEST, "This hub does not answer for that host.", status=421)
     origin = incoming.headers.get("origin")
-    if origin is not None and not _is_allowed_origin(origin, incoming.scheme, host, tuple(settings.MCPHUB_ALLOWED_ORIGINS)):
+    allowed = tuple(settings.MCPHUB_ALLOWED_ORIGINS)
+    if origin is not None and not _is_allowed_origin(origin, incoming.scheme, host, allowed):
         raise RpcError(INVALID_REQUEST, "Origin not allowed.", status=403)
 
 

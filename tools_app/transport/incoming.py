@@ -1,6 +1,7 @@
 """An HTTP request as ASGI delivers it, read into values: headers, credential, address, body. Decides nothing."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -15,6 +16,7 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 JSON_TYPES = ("application/json", "application/*", "*/*")
+MOST_DIGITS = 15
 STREAM_TYPES = ("text/event-stream", "text/*", "*/*")
 
 
@@ -45,7 +47,7 @@ class Incoming:
 
     @property
     def scheme(self) -> str:
-        """http or https, as the server saw it."""
+        """The scheme as the server saw it: http or https."""
         return str(self._scope.get("scheme", "http"))
 
     def repeated_routing_header(self) -> str | None:
@@ -84,16 +86,12 @@ class Incoming:
     @property
     def accepts_json(self) -> bool:
         """Whether one JSON body may answer."""
-        return self._accepts(JSON_TYPES)
+        return _accepts(self.headers.get("accept"), JSON_TYPES)
 
     @property
     def accepts_stream(self) -> bool:
         """Whether an event stream may answer."""
-        return self._accepts(STREAM_TYPES)
-
-    def _accepts(self, types: tuple[str, ...]) -> bool:
-        accept = self.headers.get("accept")
-        return accept is None or any(kind in accept.lower() for kind in types)
+        return _accepts(self.headers.get("accept"), STREAM_TYPES)
 
     def check_content_type(self) -> None:
         """Raise RpcError (415) for a body that says it is something else than JSON."""
@@ -131,9 +129,14 @@ class Incoming:
             pass
 
 
+@lru_cache(maxsize=256)
+def _accepts(accept: str | None, types: tuple[str, ...]) -> bool:
+    return accept is None or any(kind in accept.lower() for kind in types)
+
+
 def _declared(headers: Mapping[str, str]) -> int:
     length = headers.get("content-length", "")
-    return int(length) if length.isascii() and length.isdigit() and len(length) < 16 else 0
+    return int(length) if length.isascii() and length.isdigit() and len(length) <= MOST_DIGITS else 0
 
 
 def _within(body: bytes, limit: int) -> bytes:

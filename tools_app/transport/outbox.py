@@ -1,4 +1,4 @@
-"""Between whoever answers a request and whoever writes to its client: messages, and a way to wait for the next thing."""
+"""Between whoever answers a request and whoever writes to its client: messages, and a way to wait for them."""
 
 import asyncio
 from collections import deque
@@ -33,6 +33,7 @@ class Outbox:
 
     @property
     def has_messages(self) -> bool:
+        """Whether there is something to write."""
         return bool(self._messages)
 
     async def wait(self, seconds: float) -> None:

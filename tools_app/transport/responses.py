@@ -1,11 +1,12 @@
 """Bytes on the wire: one JSON body, or an event stream."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from tools_app.protocol import sse
-from tools_app.protocol.jsonrpc import RequestId, error_message
 from tools_app.protocol.errors import RpcError
+from tools_app.protocol.jsonrpc import RequestId, error_message
 from tools_app.transport.incoming import Send
 
 Header = tuple[bytes, bytes]
@@ -20,8 +21,7 @@ STREAM_HEADERS: tuple[Header, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """What answers a request: a JSON-RPC message, or none; the status counts as long as no stream has begun."""
 
     message: bytes | None

@@ -21,10 +21,14 @@ class WebState:
         self.given_up = asyncio.Event()
         self.busy = 0
         self.switchboard.handle("catalog", lambda tenant_id: catalog.ring.forget(UUID(tenant_id)))
-        self.switchboard.handle("cancel", lambda call_id: local.stop(UUID(call_id)))
+        self.switchboard.handle("cancel", _stop)
         self.switchboard.start()
         recorder.on_commit(lambda topics: publish.ring(*topics))
         housekeeping.start("web")
+
+
+def _stop(call_id: str) -> None:
+    local.stop(UUID(call_id))
 
 
 _states: dict[asyncio.AbstractEventLoop, WebState] = {}

@@ -6,6 +6,7 @@ the pipeline of a request; each step may refuse by raising RpcError, and `_refus
 
 import logging
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
@@ -39,10 +40,11 @@ from tools_app.transport.streams import OpenStream
 log = logging.getLogger(__name__)
 
 ACCEPTED = Reply(None, 202)
+ALLOW: Header = (b"allow", b"POST, GET, DELETE, OPTIONS")
 RECORDED_DENIALS = frozenset({401, 403, 404, 421, 429})
 
 
-class StreamableHttpConsumer(AsyncHttpConsumer):  # type: ignore[misc]
+class StreamableHttpConsumer(AsyncHttpConsumer):
     """Answers the MCP endpoint."""
 
     channel_layer_alias = None
@@ -109,6 +111,7 @@ class Turn:
 
     @property
     def principal(self) -> Principal:
+        """Who is asking; known once `_authenticate` has passed."""
         assert self._principal is not None
         return self._principal
 
@@ -144,7 +147,16 @@ class Turn:
             raise inbound.mismatch(repeated, "repeated", "it once")
         client = self._client(str(route.client.get("name", "")), str(route.client.get("version", "")))
         delivery = self._delivery(cancel_when_gone=True)
-        exchange = self._exchange(message, Era.MODERN, route.version, client, None, delivery)
+        exchange = Exchange(
+            request=message,
+            principal=self.principal,
+            era=Era.MODERN,
+            version=route.version,
+            client=client,
+            session=None,
+            switchboard=self.web.switchboard,
+            send=delivery.outbox.put,
+        )
         if message.method == subscriptions.LISTEN:
             await self._listen(exchange)
             return
@@ -229,7 +241,7 @@ class Turn:
         await self._send_reply(Reply(None, 204))
 
     async def _options(self) -> None:
-        await self._send_reply(Reply(None, 204, ((b"allow", b"POST, GET, DELETE, OPTIONS"),)))
+        await self._send_reply(Reply(None, 204, (ALLOW,)))
 
     # --- What the verbs share -------------------------------------------------------------------------------------
 
@@ -262,22 +274,11 @@ class Turn:
 
     def _session_exchange(self, request: Request, session: SessionFacts, delivery: Delivery) -> Exchange:
         client = self._client(session.client_name, session.client_version)
-        return self._exchange(request, Era.HANDSHAKE, session.version, client, session, delivery)
-
-    def _exchange(
-        self,
-        request: Request,
-        era: Era,
-        version: str,
-        client: Client,
-        session: SessionFacts | None,
-        delivery: Delivery,
-    ) -> Exchange:
         return Exchange(
             request=request,
             principal=self.principal,
-            era=era,
-            version=version,
+            era=Era.HANDSHAKE,
+            version=session.version,
             client=client,
             session=session,
             switchboard=self.web.switchboard,
@@ -292,8 +293,14 @@ class Turn:
         reply = refusal(error, self._request.id if self._request else None, modern=self._modern)
         if reply.status in RECORDED_DENIALS:
             self._note(reply.status, error)
-        extra = _challenge(self._credential) if reply.status == 401 else _allow(reply.status)
-        await self._send_reply(Reply(reply.message, reply.status, (*reply.headers, *extra)))
+        headers = (*reply.headers, *self._explaining(reply.status))
+        await self._send_reply(Reply(reply.message, reply.status, headers))
+
+    def _explaining(self, status: int) -> tuple[Header, ...]:
+        """The headers that HTTP wants beside a status."""
+        if status == HTTPStatus.UNAUTHORIZED:
+            return _challenge(self._credential)
+        return (ALLOW,) if status == HTTPStatus.METHOD_NOT_ALLOWED else ()
 
     def _note(self, status: int, error: RpcError) -> None:
         principal = self._principal
@@ -325,10 +332,6 @@ def _challenge(credential: Credential | None) -> tuple[Header, ...]:
     """What a client without a good key is told (RFC 6750, §3)."""
     value = 'Bearer realm="mcphub"' + (', error="invalid_token"' if credential else "")
     return ((b"www-authenticate", value.encode()),)
-
-
-def _allow(status: int) -> tuple[Header, ...]:
-    return ((b"allow", b"POST, GET, DELETE, OPTIONS"),) if status == 405 else ()
 
 
 def _cors_headers(incoming: Incoming) -> tuple[Header, ...]:

@@ -1,6 +1,6 @@
 """What every kind of tool offers to the execution: one definition, and one way to run."""
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,4 +27,5 @@ class Runner(Protocol):
     exception becomes a generic error for the client and a cause for the auditor.
     """
 
-    async def __call__(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult: ...
+    def __call__(self, arguments: dict[str, Any], context: ToolContext) -> Coroutine[Any, Any, ToolResult]:
+        """Run the tool."""
