@@ -33,7 +33,7 @@ class Up:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self.banner = self._wait_for(LAST_LINE)
-        self.url = re.findall(r"http://\S+?:\d+", self.banner)[0]
+        self.url = re.search(r"(http://\S+)/mcp", self.banner)[1]
 
     def send(self, what: signal.Signals) -> None:
         self._process.send_signal(what)

@@ -5,6 +5,7 @@ import re
 import signal
 import socket
 import sqlite3
+import time
 from pathlib import Path
 
 import httpx
@@ -13,6 +14,22 @@ import pytest
 PASSWORD = re.compile(r"with the password (\S+)")
 KEY = re.compile(r"API key  (mcphub_\S+)")
 CHOSEN_KEY = "a-key-that-the-operator-made-up-by-himself"
+CLIENT = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def wait_until_refused(url: str) -> None:
+    """Return when nothing listens at `url` any more: the shutdown has begun."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        try:
+            httpx.get(f"{url}/healthz")
+        except httpx.ConnectError:
+            return
+    pytest.fail("the hub still takes connections")
 
 
 def rows(data_dir: Path, query: str) -> list[tuple[object, ...]]:
@@ -143,3 +160,46 @@ def test_without_a_worker_the_in_memory_queue_would_fill_for_nobody(manage):
 
     assert ended.returncode == 1
     assert "CELERY_BROKER_URL" in ended.stderr
+
+
+def test_a_thread_that_never_ends_does_not_keep_the_process_alive(manage):
+    code = (
+        "import concurrent.futures, threading;"
+        "from tools_app.management.commands import up;"
+        "concurrent.futures.ThreadPoolExecutor().submit(threading.Event().wait);"
+        "up._leave_stragglers_behind()"
+    )
+
+    ended = manage("shell", "-v", "0", "-c", code)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_it_listens_on_ipv6(up):
+    hub = up("--host", "::1")
+
+    assert hub.url.startswith("http://[::1]:")
+    assert httpx.get(f"{hub.url}/healthz").status_code == 200
+
+
+def test_a_second_ctrl_c_does_not_wait(up):
+    hub = up()
+    call = {"name": "count", "arguments": {"n": 600}, "_meta": {"progressToken": 1} | CLIENT}
+    headers = {
+        "Authorization": f"Bearer {KEY.search(hub.banner)[1]}",
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": "count",
+    }
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+
+    with httpx.stream("POST", f"{hub.url}/mcp", json=request, headers=headers, timeout=30) as answer:
+        said = answer.iter_lines()
+        next(said)
+        hub.send(signal.SIGINT)
+        wait_until_refused(hub.url)
+        hub.send(signal.SIGINT)
+
+        code, stderr = hub.ended()
+    assert (code, stderr) == (-signal.SIGINT, "")
