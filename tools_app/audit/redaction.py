@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 import orjson
-from django.conf import settings
+
+from tools_app.models.config import config
 
 HIDDEN: Final = "[redacted]"
 # Secret wherever they stand in a name ("db_password_old") …
@@ -33,7 +34,7 @@ def kept(value: Any, more_keys: tuple[str, ...] = ()) -> tuple[str, int]:
 
 
 def _capped(shown: bytes) -> str:
-    limit = settings.MCPHUB_PAYLOAD_BYTES
+    limit = config.MCPHUB_PAYLOAD_BYTES
     if len(shown) <= limit:
         return shown.decode()
     head = shown[:limit].decode(errors="ignore")

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from django.conf import settings
 from django.core import signing
 
 from tools_app.events.store import Event
@@ -17,6 +16,7 @@ from tools_app.execution.run import as_json
 from tools_app.methods.exchange import Cancelled, Exchange
 from tools_app.methods.registry import BOTH_ERAS, method
 from tools_app.methods.results import cacheable, rendered
+from tools_app.models.config import config
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 from tools_app.protocol.inbound import progress_token
 from tools_app.protocol.jsonrpc import id_json, notification_message
@@ -33,7 +33,7 @@ async def list_tools(exchange: Exchange) -> bytes:
     found = await catalog.ring.get(exchange.principal.tenant_id)
     if found is None:
         return cacheable({"tools": []}, exchange.era)
-    return _page(_Rendering(found, exchange.version, exchange.era, settings.MCPHUB_PAGE_SIZE), after)
+    return _page(_Rendering(found, exchange.version, exchange.era, config.MCPHUB_PAGE_SIZE), after)
 
 
 class _Rendering:

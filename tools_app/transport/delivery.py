@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import aclosing, suppress
 from typing import Any
 
-from django.conf import settings
-
+from tools_app.models.config import config
 from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
 from tools_app.transport.incoming import Incoming, Send
 from tools_app.transport.outbox import Outbox
@@ -73,7 +72,7 @@ class Delivery:
         if answering.done() or self.outbox.has_messages:
             return
         begun = self._stream is not None
-        seconds = settings.MCPHUB_KEEPALIVE_SECONDS if begun else settings.MCPHUB_STREAM_AFTER_SECONDS
+        seconds = config.MCPHUB_KEEPALIVE_SECONDS if begun else config.MCPHUB_STREAM_AFTER_SECONDS
         began = asyncio.get_running_loop().time()
         await self.outbox.wait(seconds)
         silent = asyncio.get_running_loop().time() - began >= seconds
@@ -167,8 +166,8 @@ async def _forward(outbox: Outbox, stream: EventStream, stops: tuple[asyncio.Tas
     if outbox.has_messages or any(stop.done() for stop in stops):
         return
     began = asyncio.get_running_loop().time()
-    await outbox.wait(settings.MCPHUB_KEEPALIVE_SECONDS)
-    if asyncio.get_running_loop().time() - began >= settings.MCPHUB_KEEPALIVE_SECONDS:
+    await outbox.wait(config.MCPHUB_KEEPALIVE_SECONDS)
+    if asyncio.get_running_loop().time() - began >= config.MCPHUB_KEEPALIVE_SECONDS:
         await stream.keep_alive()
 
 

@@ -3,9 +3,9 @@
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
+from tools_app.models.config import config
 from tools_app.protocol.errors import INVALID_REQUEST, RpcError
 from tools_app.transport.incoming import Incoming
 
@@ -16,11 +16,12 @@ Origin = tuple[str, str, int]
 def check(incoming: Incoming) -> None:
     """Raise RpcError for a Host that is not the hub's (421) or an Origin that may not call it (403)."""
     host = incoming.headers.get("host", "")
-    if not _is_allowed_host(host, tuple(settings.ALLOWED_HOSTS)):
+    if not _is_allowed_host(host, tuple(config.ALLOWED_HOSTS)):
         raise RpcError(INVALID_REQUEST, "This hub does not answer for that host.", status=421)
     origin = incoming.headers.get("origin")
-    allowed = tuple(settings.MCPHUB_ALLOWED_ORIGINS)
-    if origin is not None and not _is_allowed_origin(origin, incoming.scheme, host, allowed):
+    if origin is None:
+        return
+    if not _is_allowed_origin(origin, incoming.scheme, host, tuple(config.MCPHUB_ALLOWED_ORIGINS)):
         raise RpcError(INVALID_REQUEST, "Origin not allowed.", status=403)
 
 

@@ -5,9 +5,8 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qs
 
-from django.conf import settings
-
 from tools_app.auth.principal import Credential
+from tools_app.models.config import config
 from tools_app.protocol.errors import INVALID_REQUEST, RpcError
 from tools_app.protocol.inbound import ROUTING_HEADERS
 
@@ -78,10 +77,10 @@ class Incoming:
         """The caller's address, as far as the configured proxies vouch for it."""
         client = self._scope.get("client")
         address = str(client[0]) if client else ""
-        if not settings.MCPHUB_TRUSTED_PROXIES:
+        if not config.MCPHUB_TRUSTED_PROXIES:
             return address
         hops = [hop.strip() for hop in self.headers.get("x-forwarded-for", "").split(",") if hop.strip()]
-        return hops[-min(settings.MCPHUB_TRUSTED_PROXIES, len(hops))][:45] if hops else address
+        return hops[-min(config.MCPHUB_TRUSTED_PROXIES, len(hops))][:45] if hops else address
 
     @property
     def accepts_json(self) -> bool:
@@ -101,7 +100,7 @@ class Incoming:
 
     async def body(self) -> bytes:
         """The whole body, chunked or not. Raises TooLarge as soon as it is, and Disconnected."""
-        limit = settings.MCPHUB_MAX_BODY_BYTES
+        limit = config.MCPHUB_MAX_BODY_BYTES
         if _declared(self.headers) > limit:
             raise TooLarge
         message = await self._next()

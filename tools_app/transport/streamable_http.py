@@ -11,7 +11,6 @@ from typing import Any
 from uuid import UUID
 
 from channels.generic.http import AsyncHttpConsumer
-from django.conf import settings
 from django.db import Error
 
 from tools_app.audit import denials
@@ -24,6 +23,7 @@ from tools_app.execution import background, local
 from tools_app.execution.invocation import Client
 from tools_app.methods import lifecycle, subscriptions
 from tools_app.methods.exchange import Exchange
+from tools_app.models.config import config
 from tools_app.protocol import inbound, jsonrpc
 from tools_app.protocol.errors import INVALID_REQUEST, NOT_PERMITTED, RpcError
 from tools_app.protocol.inbound import SESSION_HEADER, Modern
@@ -121,7 +121,7 @@ class Turn:
         self.incoming.check_content_type()
         if not (self.incoming.accepts_json or self.incoming.accepts_stream):
             raise RpcError(INVALID_REQUEST, "Accept application/json and text/event-stream.", status=406)
-        value = jsonrpc.decode(await self.incoming.body(), settings.MCPHUB_MAX_JSON_DEPTH)
+        value = jsonrpc.decode(await self.incoming.body(), config.MCPHUB_MAX_JSON_DEPTH)
         if isinstance(value, list):
             await self._batch(value)
             return
@@ -192,8 +192,8 @@ class Turn:
         session = await self._session() if SESSION_HEADER in self.incoming.headers else None
         if session is None or session.version not in BATCHING_VERSIONS:
             raise RpcError(INVALID_REQUEST, "Invalid request: this revision has no batches.")
-        if not 0 < len(values) <= settings.MCPHUB_MAX_BATCH:
-            raise RpcError(INVALID_REQUEST, f"Invalid request: a batch has 1 to {settings.MCPHUB_MAX_BATCH} messages.")
+        if not 0 < len(values) <= config.MCPHUB_MAX_BATCH:
+            raise RpcError(INVALID_REQUEST, f"Invalid request: a batch has 1 to {config.MCPHUB_MAX_BATCH} messages.")
         messages = [_batchable(jsonrpc.message(value)) for value in values]
         malformed = [jsonrpc.error_message(item.id, item.error) for item in messages if isinstance(item, Malformed)]
         requests = [item for item in messages if isinstance(item, Request)]
@@ -325,7 +325,7 @@ def _batchable(message: Message) -> Message:
 
 
 def _too_large() -> str:
-    return f"The body is larger than {settings.MCPHUB_MAX_BODY_BYTES} bytes."
+    return f"The body is larger than {config.MCPHUB_MAX_BODY_BYTES} bytes."
 
 
 def _challenge(credential: Credential | None) -> tuple[Header, ...]:
