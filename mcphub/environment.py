@@ -32,11 +32,11 @@ def flag(name: str) -> bool:
 
 
 def choice(name: str, choices: list[str], default: str) -> str:
-    """One of `choices`, in upper or lower case."""
-    value = text(name, default).upper()
-    if value not in choices:
+    """One of `choices`, which are in upper case; the value need not be."""
+    value = text(name, default)
+    if value.upper() not in choices:
         raise ImproperlyConfigured(f"{name}={value!r}: write one of {', '.join(choices)}.")
-    return value
+    return value.upper()
 
 
 def whole(name: str, default: int, least: int = 1) -> int:
