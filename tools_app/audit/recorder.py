@@ -23,8 +23,6 @@ log = logging.getLogger(__name__)
 
 LARGEST_BATCH = 500
 CLOSE_SECONDS = 10.0
-# Under load, a commit of many costs little more than a commit of few. A lone caller never waits for this.
-GATHER_SECONDS = 0.002
 
 
 class RecorderGone(Exception):
@@ -51,8 +49,6 @@ class Recorder:
         self._queue: deque[_Item] = deque()
         self._changed = threading.Condition()
         self._closed = False
-        self._busy = False
-        self._gathering = False
         self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
         self._thread.start()
 
@@ -92,12 +88,10 @@ class Recorder:
             if len(self._queue) >= self._capacity:
                 raise RecorderGone("the recorder's queue is full")
             self._queue.append(item)
-            if not self._gathering:
-                self._changed.notify()
+            self._changed.notify()
 
     def _work(self) -> None:
         while items := self._take():
-            self._busy = len(items) > 1
             self._write(items)
         connection.close()
 
@@ -105,10 +99,6 @@ class Recorder:
         with self._changed:
             while not self._queue and not self._closed:
                 self._changed.wait()
-            if self._busy and not self._closed and len(self._queue) < LARGEST_BATCH:
-                self._gathering = True
-                self._changed.wait(GATHER_SECONDS)
-                self._gathering = False
             count = min(len(self._queue), LARGEST_BATCH)
             return [self._queue.popleft() for _ in range(count)]
 

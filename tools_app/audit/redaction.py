@@ -20,6 +20,8 @@ ANYWHERE: Final = ("password", "passwd", "secret", "credential", "authorization"
 AT_THE_END: Final = ("token", "cookie", "passphrase", "pin")
 
 _NOT_A_WORD = re.compile(r"[^a-z0-9]")
+_LOWER = bytes(range(256)).lower()
+_SEPARATORS = bytes(byte for byte in range(128) if not chr(byte).isalnum())
 
 
 def kept(value: Any, more_keys: tuple[str, ...] = ()) -> tuple[str, int]:
@@ -29,7 +31,7 @@ def kept(value: Any, more_keys: tuple[str, ...] = ()) -> tuple[str, int]:
     that says so, with its beginning.
     """
     raw = orjson.dumps(value, default=str)
-    shown = orjson.dumps(_redacted(value, more_keys), default=str) if _suspect(more_keys).search(raw) else raw
+    shown = orjson.dumps(_redacted(value, more_keys), default=str) if _is_suspect(raw, more_keys) else raw
     return _capped(shown), len(raw)
 
 
@@ -54,7 +56,7 @@ def _redacted(value: Any, more_keys: tuple[str, ...]) -> Any:
 
 def _redacted_text(value: str, more_keys: tuple[str, ...]) -> str:
     """A text that is itself a JSON object or list, as tools give it beside structured content, hides nothing less."""
-    if value[:1] not in ("{", "[") or not _suspect(more_keys).search(value.encode(errors="replace")):
+    if value[:1] not in ("{", "[") or not _is_suspect(value.encode(errors="replace"), more_keys):
         return value
     try:
         inner = orjson.loads(value)
@@ -71,12 +73,15 @@ def _is_secret(name: str, more_keys: tuple[str, ...]) -> bool:
     return plain.endswith((*AT_THE_END, *_plains(more_keys)))
 
 
+def _is_suspect(text: bytes, more_keys: tuple[str, ...]) -> bool:
+    """Whether a JSON text may hold a secret key name: most hold none and need not be walked through."""
+    letters = text.translate(_LOWER, _SEPARATORS)
+    return any(word in letters for word in _words(more_keys))
+
+
 @lru_cache(maxsize=1024)
-def _suspect(more_keys: tuple[str, ...]) -> re.Pattern[bytes]:
-    """Finds texts that may hold a secret key name: most hold none and need not be walked through."""
-    words = (*ANYWHERE, *AT_THE_END, *_plains(more_keys))
-    spelled = ('[^a-z0-9"]{0,3}'.join(word) for word in words)
-    return re.compile("|".join(spelled).encode(), re.IGNORECASE)
+def _words(more_keys: tuple[str, ...]) -> tuple[bytes, ...]:
+    return tuple(word.encode() for word in (*ANYWHERE, *AT_THE_END, *_plains(more_keys)))
 
 
 def _plains(names: Iterable[str]) -> tuple[str, ...]:

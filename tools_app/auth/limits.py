@@ -24,7 +24,7 @@ class Bucket(NamedTuple):
 
     scope: str
     id: str
-    calls_per_minute: int | None
+    calls_per_minute: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,8 @@ class OverLimit:
 
 
 async def take(buckets: Iterable[Bucket]) -> OverLimit | None:
-    """Count one call against every bucket that has a limit. The first that is used up is the answer."""
+    """Count one call against every bucket. The first that is used up is the answer."""
     for bucket in buckets:
-        if bucket.calls_per_minute is None:
-            continue
         limit = RateLimitItemPerMinute(bucket.calls_per_minute)
         if not await _limiter().hit(limit, bucket.scope, bucket.id):
             return OverLimit(bucket.scope, bucket.calls_per_minute, await _wait(limit, bucket))

@@ -45,7 +45,8 @@ async def _call_tool(invocation: Invocation, era: Era, say: Say, switchboard: Sw
     tool = found.tools.get(invocation.tool_name) if found else None
     if tool is None:
         raise await _refused(invocation, None, era, _unknown_tool(invocation.tool_name))
-    over = await limits.take(_buckets(invocation, tool))
+    buckets = _buckets(invocation, tool)
+    over = await limits.take(buckets) if buckets else None
     if over is not None:
         raise _denied(invocation, over)
     if not tool.arguments.accepts(invocation.arguments):
@@ -63,11 +64,12 @@ async def _run(invocation: Invocation, tool: CompiledTool, say: Say, switchboard
 
 def _buckets(invocation: Invocation, tool: CompiledTool) -> list[Bucket]:
     who = invocation.principal
-    return [
-        Bucket("tool", str(tool.id), tool.calls_per_minute),
-        Bucket("key", str(who.key_id), who.key_calls_per_minute),
-        Bucket("tenant", str(who.tenant_id), who.tenant_calls_per_minute),
-    ]
+    limited = (
+        ("tool", tool.id, tool.calls_per_minute),
+        ("key", who.key_id, who.key_calls_per_minute),
+        ("tenant", who.tenant_id, who.tenant_calls_per_minute),
+    )
+    return [Bucket(scope, str(id), most) for scope, id, most in limited if most is not None]
 
 
 def _denied(invocation: Invocation, over: OverLimit) -> RpcError:
