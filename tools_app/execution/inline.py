@@ -17,16 +17,19 @@ from tools_app.events.store import Event
 from tools_app.execution import local
 from tools_app.execution.catalog import CompiledTool
 from tools_app.execution.context import ToolContext
-from tools_app.execution.invocation import Invocation, Ledger
+from tools_app.execution.invocation import End, Invocation, Ledger
 from tools_app.execution.local import LocalCall
-from tools_app.execution.results import ToolResult, failed
+from tools_app.execution.results import failed
 from tools_app.execution.run import Ran, run_tool
 from tools_app.models import CallStatus, Outcome
+from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
 
 Say = Callable[[Event], None]
 
 # How long a read-only call may run before its intent is written: a quick call is over by then.
 MOMENT_SECONDS = 0.02
+UNRECORDED = "The hub could not record how the call ended. It may have run."
+ABANDONED = End(Outcome.CANCELLED, http_status=None, cause="the client closed the request")
 
 
 class InlineCall:
@@ -56,7 +59,7 @@ class InlineCall:
             return await self._recorded(await self._run())
         except asyncio.CancelledError:
             self._local.stop(Outcome.CANCELLED)
-            self._recorder.submit(self._ledger.ending(_abandoned().end()))
+            self._recorder.submit(self._ledger.ending(ABANDONED))
             raise
         finally:
             local.remove(self._local)
@@ -78,7 +81,11 @@ class InlineCall:
 
     async def _recorded(self, ran: Ran) -> Ran:
         self._task = None
-        if await self._recorder.recording(self._ledger.ending(ran.end())):
+        try:
+            settled = await self._recorder.recording(self._ledger.ending(ran.end()))
+        except RecorderGone as problem:
+            raise RpcError(INTERNAL_ERROR, UNRECORDED, retry_after=1) from problem
+        if settled:
             return ran
         return Ran(Outcome.LOST, failed("The call was settled by another process."))
 
@@ -117,7 +124,3 @@ class InlineCall:
     def _cancel_task(self) -> None:
         if self._task is not None:
             self._task.cancel()
-
-
-def _abandoned() -> Ran:
-    return Ran(Outcome.CANCELLED, ToolResult(content=[], is_error=True, cause="the client closed the request"))

@@ -22,17 +22,25 @@ log = logging.getLogger(__name__)
 
 # What a call may take beyond its own timeout before somebody else ends it: the worker's own timeout comes first.
 GRACE_SECONDS = 5.0
+LONGEST_GAP_SECONDS = 3.0
 
 
 class Standstill:
-    """How long facts have been the same, by this process's own clock."""
+    """How long facts have been the same, by this process's own clock.
+
+    After a gap between looks, as when the database was away, counting begins anew: nobody could have shown a change.
+    """
 
     def __init__(self) -> None:
         self._since: dict[Hashable, float] = {}
+        self._looked = monotonic()
 
     def seconds(self, facts: Iterable[Hashable]) -> dict[Hashable, float]:
         """For how long each of `facts` has been seen at every look. Those not seen now are forgotten."""
         now = monotonic()
+        if now - self._looked > LONGEST_GAP_SECONDS:
+            self._since.clear()
+        self._looked = now
         self._since = {fact: self._since.get(fact, now) for fact in facts}
         return {fact: now - since for fact, since in self._since.items()}
 
@@ -67,7 +75,7 @@ class Sweeper:
 
     def sweep(self) -> None:
         """Settle every call that is lost, overdue or deaf."""
-        rows = list(RunningCall.objects.all())
+        rows = list(RunningCall.objects.defer("arguments", "sealed_arguments"))
         dead = self._dead_owners(rows)
         stuck = self._stuck.seconds((row.pk, row.status, row.cancel_requested) for row in rows)
         for row in rows:

@@ -1,6 +1,7 @@
 """A background call as its worker runs it: claimed once, recorded event by event, settled once."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -23,6 +24,8 @@ from tools_app.execution.results import failed
 from tools_app.execution.run import Ran, as_json, run_tool
 from tools_app.models import CallStatus, Outcome, RunningCall, Tenant
 
+log = logging.getLogger(__name__)
+
 
 def arguments_purpose(call_id: UUID) -> str:
     """What a call's arguments are sealed for on their way to the worker."""
@@ -37,9 +40,19 @@ def run_claimed(call_id: UUID) -> None:
     assert row.tenant_id is not None
     tenant = Tenant.objects.get(pk=row.tenant_id)
     ledger = ledger_of_row(row, tuple(tenant.redacted_keys))
-    tool = _tool_of(row)
-    ran = _run(row, tool, tenant, ledger) if tool else Ran(Outcome.LOST, failed(f"Unknown tool: '{row.tool_name}'"))
-    _settle(ledger, ran)
+    _settle(ledger, _ran(row, tenant, ledger))
+
+
+def _ran(row: RunningCall, tenant: Tenant, ledger: Ledger) -> Ran:
+    """How the run ended; a call that could not even begin is lost, with its cause for the auditor."""
+    try:
+        tool = _tool_of(row)
+        if tool is None:
+            return Ran(Outcome.LOST, failed(f"The tool '{row.tool_name}' is no longer there."))
+        return _run(row, tool, tenant, ledger)
+    except Exception as problem:
+        log.exception("Call %s could not begin", row.pk)
+        return Ran(Outcome.LOST, failed(f"The call of '{row.tool_name}' could not begin.", str(problem)))
 
 
 def _claim(call_id: UUID) -> RunningCall | None:

@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import orjson
+from django.db import Error
 
 from tools_app.events.switchboard import POLL_SECONDS, Switchboard
 from tools_app.execution import catalog
@@ -24,13 +25,17 @@ async def catalog_changes(tenant_id: UUID, switchboard: Switchboard) -> AsyncIte
         version = await _version(tenant_id)
         while True:
             await watch.wait(POLL_SECONDS)
-            now = await _version(tenant_id)
+            now = await _version(tenant_id, version)
             yield now != version
             version = now
 
 
-async def _version(tenant_id: UUID) -> int | None:
-    found = await catalog.ring.get(tenant_id)
+async def _version(tenant_id: UUID, before: int | None = None) -> int | None:
+    """The version now; as it was `before` while the store is away, which a stream outlives."""
+    try:
+        found = await catalog.ring.get(tenant_id)
+    except Error:
+        return before
     return found.version if found else None
 
 

@@ -23,6 +23,9 @@ def mcp_application(pages: Application) -> Application:
         if match is None:
             await pages(scope, receive, send)
             return
-        await streamable_http({**scope, "url_route": {"slug": match["slug"]}}, receive, send)
+        own = {**scope, "url_route": {"slug": match["slug"]}}
+        # Servers write the address of this scope into their access logs, where a key in it does not belong.
+        scope["query_string"] = b""
+        await streamable_http(own, receive, send)
 
     return application
