@@ -44,9 +44,7 @@ class Publisher:
 
     def _run(self) -> None:
         self._loop.run_forever()
-        layer = get_channel_layer()
-        if hasattr(layer, "close_pools"):
-            self._loop.run_until_complete(layer.close_pools())
+        self._loop.run_until_complete(_close_layer())
         self._loop.close()
 
     def _wake(self) -> None:
@@ -59,6 +57,13 @@ class Publisher:
         layer = get_channel_layer()
         if layer is not None and topics:
             await layer.group_send(GROUP, {"type": MESSAGE_TYPE, "topics": topics})
+
+
+async def _close_layer() -> None:
+    """Close the layer's connections of this loop; the Redis layer can only be asked while its loop runs."""
+    layer = get_channel_layer()
+    if hasattr(layer, "close_pools"):
+        await layer.close_pools()
 
 
 def _report(task: asyncio.Task[None]) -> None:
