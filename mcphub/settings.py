@@ -101,8 +101,8 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     # Tests use a file too: the recorder writes over a connection of its own, which ":memory:" does not share.
     DATABASES["default"]["TEST"] = {"NAME": str(MCPHUB_DATA_DIR / "test.sqlite3")}
 else:
-    DATABASES["default"]["CONN_MAX_AGE"] = env.whole("MCPHUB_DATABASE_CONN_MAX_AGE", 60, least=0)
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+DATABASES["default"]["CONN_MAX_AGE"] = env.whole("MCPHUB_DATABASE_CONN_MAX_AGE", 60, least=0)
 
 REDIS_URL = env.text("REDIS_URL")
 if REDIS_URL:
