@@ -42,9 +42,7 @@ class Delivery:
         """Run `work` and write what it sends and returns. If the client leaves, its era says what becomes of it."""
         answering = asyncio.create_task(work)
         answering.add_done_callback(self.outbox.wake)
-        await asyncio.sleep(0)
-        if not answering.done():
-            await self.outbox.wait(QUICK_SECONDS)
+        await self.outbox.wait(QUICK_SECONDS)
         if answering.done():
             await self._finish(answering.result())
             return
