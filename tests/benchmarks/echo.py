@@ -76,7 +76,8 @@ SERVERS = [
 def prepare(data: Path) -> str:
     """A hub with one tenant that offers echo; the key to call it with."""
     script = (
-        "from tools_app.models import Tenant; from tools_app.auth import keys; from tools_app.execution import authoring;"
+        "from tools_app.auth import keys; from tools_app.execution import authoring;"
+        "from tools_app.models import Tenant;"
         "t = Tenant.objects.create(slug='bench', name='Bench'); authoring.add_code_tools(t, ['echo']);"
         "print(keys.issue(t, 'bench')[1])"
     )
@@ -163,14 +164,14 @@ def milliseconds(report: str, percentile: str) -> float:
 
 def table(results: dict[str, list[Round]]) -> str:
     """The medians as a Markdown table; the ratio is to the first server, round by round."""
-    base = [round.rate for round in next(iter(results.values()))]
+    base = [turn.rate for turn in next(iter(results.values()))]
     lines = ["| server | requests/s | p50 ms | p99 ms | errors | ratio |", "|---|---|---|---|---|---|"]
     for name, rounds in results.items():
-        ratio = statistics.median(round.rate / other for round, other in zip(rounds, base, strict=True))
+        ratio = statistics.median(turn.rate / other for turn, other in zip(rounds, base, strict=True))
         rate, p50, p99 = (
-            statistics.median(getattr(round, field) for round in rounds) for field in ("rate", "median_ms", "p99_ms")
+            statistics.median(getattr(turn, field) for turn in rounds) for field in ("rate", "median_ms", "p99_ms")
         )
-        errors = sum(round.errors for round in rounds)
+        errors = sum(turn.errors for turn in rounds)
         lines.append(f"| {name} | {rate:,.0f} | {p50:.1f} | {p99:.1f} | {errors} | {ratio:.2f} |")
     return "\n".join(lines)
 

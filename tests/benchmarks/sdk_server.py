@@ -1,4 +1,4 @@
-"""What the hub is measured against: the official SDK's bare server, JSON and stateless, without keys, limits or records."""
+"""What the hub is measured against: the official SDK's bare server, JSON and stateless; no keys, limits or records."""
 
 from mcp.server import MCPServer
 

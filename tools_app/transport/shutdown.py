@@ -3,8 +3,7 @@
 import asyncio
 from time import monotonic
 
-from tools_app.events import publish
-from tools_app.execution import housekeeping, local
+from tools_app.execution import local, process
 from tools_app.models import Outcome
 from tools_app.transport import state
 
@@ -31,8 +30,7 @@ async def drain(seconds: float) -> None:
         await _quiet(web, LAST_WORDS_SECONDS)
         await web.switchboard.stop()
         state.discard()
-    await asyncio.to_thread(housekeeping.stop)
-    await asyncio.to_thread(publish.shutdown)
+    await asyncio.to_thread(process.stop)
 
 
 async def _quiet(web: state.WebState, seconds: float) -> None:

@@ -4,11 +4,9 @@ import asyncio
 import gc
 from uuid import UUID
 
-from tools_app.audit import recorder
 from tools_app.auth import principal, sessions
-from tools_app.events import publish
 from tools_app.events.switchboard import Switchboard
-from tools_app.execution import catalog, housekeeping, local
+from tools_app.execution import catalog, local, process
 from tools_app.transport.streams import OpenStreams
 
 
@@ -24,8 +22,7 @@ class WebState:
         self.switchboard.handle("catalog", lambda tenant_id: catalog.ring.forget(UUID(tenant_id)))
         self.switchboard.handle("cancel", _stop)
         self.switchboard.start()
-        recorder.on_commit(lambda topics: publish.ring(*topics))
-        housekeeping.start("web")
+        process.start("web")
         _spare_the_collector()
 
 
