@@ -76,7 +76,10 @@ def _is_secret(name: str, more_keys: tuple[str, ...]) -> bool:
 def _is_suspect(text: bytes, more_keys: tuple[str, ...]) -> bool:
     """Whether a JSON text may hold a secret key name: most hold none and need not be walked through."""
     letters = text.translate(_LOWER, _SEPARATORS)
-    return any(word in letters for word in _words(more_keys))
+    for word in _words(more_keys):  # noqa: SIM110 - every call comes by here twice, and `any` costs it thrice as much
+        if word in letters:
+            return True
+    return False
 
 
 @lru_cache(maxsize=1024)

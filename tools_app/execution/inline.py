@@ -45,6 +45,7 @@ class InlineCall:
         self._thread = threading.get_ident()
         self._beginning_once = threading.Lock()
         self._task: asyncio.Task[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._local = LocalCall(
             ledger.facts.id,
             invocation.session.id if invocation.session else None,
@@ -67,17 +68,13 @@ class InlineCall:
     async def _run(self) -> Ran:
         if not self._tool.read_only:
             await self._recorder.recording(self._beginning())
-            return await self._run_tool()
-        timer = self._loop.call_later(MOMENT_SECONDS, self._begin_in_time)
-        try:
-            return await self._run_tool()
-        finally:
-            timer.cancel()
-
-    async def _run_tool(self) -> Ran:
         context = ToolContext(self._local.id, self._invocation.caller(), self._emit, self._local.cancelled)
         self._task = asyncio.current_task()
-        return await run_tool(self._tool, self._invocation.arguments, context, self._local)
+        try:
+            return await run_tool(self._tool, self._invocation.arguments, context, self._local, self._begin_in_a_moment)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
 
     async def _recorded(self, ran: Ran) -> Ran:
         self._task = None
@@ -98,8 +95,11 @@ class InlineCall:
             if not self._ledger.begun:
                 self._recorder.submit(self._beginning())
 
+    def _begin_in_a_moment(self) -> None:
+        self._timer = self._loop.call_later(MOMENT_SECONDS, self._begin_in_time)
+
     def _begin_in_time(self) -> None:
-        """The same when its moment is over: what cannot be recorded now is refused at the call's end."""
+        """Write the intent of a call whose moment is over: what cannot be recorded now is refused at its end."""
         with suppress(RecorderGone):
             self._begin()
 

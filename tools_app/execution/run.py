@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -45,10 +45,19 @@ def as_json(result: ToolResult) -> dict[str, Any]:
     return body
 
 
-async def run_tool(tool: CompiledTool, arguments: dict[str, Any], context: ToolContext, call: LocalCall) -> Ran:
-    """Run `tool` to its end. Raises nothing but CancelledError, and that only if nobody stopped the call by name."""
+async def run_tool(
+    tool: CompiledTool,
+    arguments: dict[str, Any],
+    context: ToolContext,
+    call: LocalCall,
+    when_it_waits: Callable[[], object] = lambda: None,
+) -> Ran:
+    """Run `tool` to its end. Raises nothing but CancelledError, and that only if nobody stopped the call by name.
+
+    `when_it_waits` is called once if the tool does not finish in one go.
+    """
     try:
-        return _checked(tool, await _in_time(tool, tool.run(arguments, context)))
+        return _checked(tool, await _in_time(tool, tool.run(arguments, context), when_it_waits))
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if call.stopped_as is None or task is None:
@@ -69,10 +78,13 @@ class _TimeIsUp(Exception):
     """The hub's own timeout, which a tool's TimeoutError is not."""
 
 
-async def _in_time(tool: CompiledTool, running: Coroutine[Any, Any, ToolResult]) -> ToolResult:
+async def _in_time(
+    tool: CompiledTool, running: Coroutine[Any, Any, ToolResult], when_it_waits: Callable[[], object]
+) -> ToolResult:
     begun = eager.begin(running)
     if isinstance(begun, eager.Finished):
         return begun.value
+    when_it_waits()
     limit = asyncio.timeout(tool.timeout_seconds)
     try:
         async with limit:
