@@ -1,0 +1,242 @@
+"""A client that knows nothing of MCP but the bytes: it says what it is told to say and shows all that comes back."""
+
+import http.client
+import json
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+WAIT_SECONDS = 8.0
+MODERN = "2026-07-28"
+HANDSHAKES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+ALL_VERSIONS = (*HANDSHAKES, MODERN)
+BOTH = "application/json, text/event-stream"
+META = "io.modelcontextprotocol/"
+SESSION = "Mcp-Session-Id"
+
+Headers = Mapping[str, str | None]
+
+
+@dataclass(frozen=True)
+class Heard:
+    """One message of an event stream and when it arrived, by the monotonic clock."""
+
+    message: dict[str, Any]
+    at: float
+
+
+@dataclass
+class RawClient:
+    """One key at one address. A header given as None is not sent."""
+
+    url: str
+    key: str | None
+    path: str = "/mcp"
+    http: httpx.Client = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.http = httpx.Client(base_url=self.url, timeout=WAIT_SECONDS, trust_env=False)
+
+    def headers(self, more: Headers | None = None) -> dict[str, str]:
+        bearer = f"Bearer {self.key}" if self.key else None
+        fields = {"Authorization": bearer, "Accept": BOTH, "Content-Type": "application/json", **(more or {})}
+        return {name: value for name, value in fields.items() if value is not None}
+
+    def post(self, body: Any, headers: Headers | None = None) -> httpx.Response:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.http.post(self.path, content=content, headers=self.headers(headers))
+
+    def modern(
+        self, method: str, params: Mapping[str, Any] | None = None, *, id: Any = 1, headers: Headers | None = None
+    ) -> httpx.Response:
+        body, fields = modern_request(method, params, id=id)
+        return self.post(body, {**fields, **(headers or {})})
+
+    def initialize(self, version: str = HANDSHAKES[-1], **more: Any) -> httpx.Response:
+        params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "raw", "version": "7"}}
+        return self.post(rpc("initialize", {**params, **more}))
+
+    def handshake(self, version: str = HANDSHAKES[-1]) -> "Peer":
+        """A peer with a session of its own."""
+        opened = self.initialize(version)
+        assert opened.status_code == 200, opened.text
+        peer = Peer(self, version, opened.headers[SESSION])
+        assert peer.notify("notifications/initialized").status_code == 202
+        return peer
+
+    def peer(self, version: str) -> "Peer":
+        """A peer of any revision."""
+        return Peer(self, version, None) if version == MODERN else self.handshake(version)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A client of one revision, so that tests can say the same in all of them."""
+
+    client: RawClient
+    version: str
+    session_id: str | None
+
+    @property
+    def is_modern(self) -> bool:
+        return self.session_id is None
+
+    def headers(self) -> dict[str, str | None]:
+        if self.session_id is None:
+            return {}
+        return {SESSION: self.session_id, "MCP-Protocol-Version": self.version}
+
+    def written(
+        self, method: str, params: Mapping[str, Any] | None, id: Any, headers: Headers | None
+    ) -> tuple[dict[str, Any], dict[str, str | None]]:
+        if self.is_modern:
+            body, fields = modern_request(method, params, id=id)
+        else:
+            body, fields = rpc(method, params, id=id), {}
+        return body, {**fields, **self.headers(), **(headers or {})}
+
+    def request(
+        self, method: str, params: Mapping[str, Any] | None = None, *, id: Any = 1, headers: Headers | None = None
+    ) -> httpx.Response:
+        return self.client.post(*self.written(method, params, id, headers))
+
+    def notify(self, method: str, params: Mapping[str, Any] | None = None) -> httpx.Response:
+        body = {"jsonrpc": "2.0", "method": method, "params": dict(params or {})}
+        return self.client.post(body, self.headers())
+
+    def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        id: Any = 1,
+        meta: Mapping[str, Any] | None = None,
+        headers: Headers | None = None,
+    ) -> httpx.Response:
+        return self.request("tools/call", call_params(tool, arguments, meta), id=id, headers=headers)
+
+    def result(self, tool: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return message_of(self.call(tool, arguments))["result"]
+
+    @contextmanager
+    def stream(
+        self, method: str, params: Mapping[str, Any] | None = None, *, id: Any = 1, headers: Headers | None = None
+    ) -> Iterator["Stream"]:
+        """A request whose answer is read while it comes."""
+        body, fields = self.written(method, params, id, headers)
+        sent = {"content": json.dumps(body).encode(), "headers": self.client.headers(fields)}
+        with self.client.http.stream("POST", self.client.path, **sent) as response:
+            yield Stream(response)
+
+    @contextmanager
+    def listening(self, headers: Headers | None = None) -> Iterator["Stream"]:
+        """The session's GET stream."""
+        fields = self.client.headers({**self.headers(), "Content-Type": None, **(headers or {})})
+        with self.client.http.stream("GET", self.client.path, headers=fields) as response:
+            yield Stream(response)
+
+    def delete(self) -> httpx.Response:
+        return self.client.http.delete(self.client.path, headers=self.client.headers(self.headers()))
+
+
+class Stream:
+    """An answer that comes in pieces. Waits are bounded: silence for WAIT_SECONDS is an error."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.response = response
+        self._heard = _messages(response)
+
+    def __iter__(self) -> Iterator[Heard]:
+        return self._heard
+
+    def next(self) -> dict[str, Any]:
+        return next(self._heard).message
+
+    def ends(self) -> list[dict[str, Any]]:
+        """Read to the end: what was still said."""
+        return [heard.message for heard in self._heard]
+
+
+def _messages(response: httpx.Response) -> Iterator[Heard]:
+    for line in response.iter_lines():
+        if line.startswith("data: "):
+            yield Heard(json.loads(line[len("data: ") :]), time.monotonic())
+
+
+def rpc(method: str, params: Mapping[str, Any] | None = None, *, id: Any = 1) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": method, "params": dict(params or {})}
+
+
+def modern_meta(version: str = MODERN) -> dict[str, Any]:
+    return {
+        META + "protocolVersion": version,
+        META + "clientInfo": {"name": "raw", "version": "7"},
+        META + "clientCapabilities": {},
+    }
+
+
+def modern_request(
+    method: str, params: Mapping[str, Any] | None = None, *, id: Any = 1
+) -> tuple[dict[str, Any], dict[str, str | None]]:
+    """A request of the modern era and the headers that go with it."""
+    given = dict(params or {})
+    given["_meta"] = {**modern_meta(), **given.get("_meta", {})}
+    fields = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, "Mcp-Name": None}
+    if isinstance(given.get("name"), str) and given["name"].isascii() and given["name"].isprintable():
+        fields["Mcp-Name"] = given["name"]
+    return rpc(method, given, id=id), fields
+
+
+def call_params(
+    tool: str, arguments: Mapping[str, Any] | None = None, meta: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    params: dict[str, Any] = {"name": tool, "arguments": dict(arguments or {})}
+    return params | ({"_meta": dict(meta)} if meta else {})
+
+
+def message_of(response: httpx.Response) -> Any:
+    """The answer's message, whether it came as JSON or as the last event of a stream."""
+    if response.headers["content-type"] == "text/event-stream":
+        data = [line for line in response.text.splitlines() if line.startswith("data: ")]
+        return json.loads(data[-1][len("data: ") :])
+    return response.json()
+
+
+def error_of(response: httpx.Response) -> dict[str, Any]:
+    return message_of(response)["error"]
+
+
+def text_of(response: httpx.Response) -> str:
+    """The text of a tool's result."""
+    return message_of(response)["result"]["content"][0]["text"]
+
+
+@contextmanager
+def connected(url: str) -> Iterator[socket.socket]:
+    """A bare connection, for what no HTTP library would send."""
+    place = urlsplit(url)
+    with socket.create_connection((place.hostname, place.port), timeout=WAIT_SECONDS) as connection:
+        yield connection
+
+
+@contextmanager
+def answered(connection: socket.socket) -> Iterator[http.client.HTTPResponse]:
+    response = http.client.HTTPResponse(connection)
+    try:
+        response.begin()
+        yield response
+    finally:
+        response.close()
+
+
+def head_of(url: str, method: str, headers: list[tuple[str, str]], path: str = "/mcp") -> bytes:
+    """A request head with exactly these headers, repeated ones too."""
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {urlsplit(url).netloc}"]
+    lines += [f"{name}: {value}" for name, value in headers]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")

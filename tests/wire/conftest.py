@@ -1,0 +1,65 @@
+"""What the tests of the wire share: raw clients of each revision, and a way to wait for what other threads write."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import pytest
+
+from tests.wire.client import ALL_VERSIONS, HANDSHAKES, WAIT_SECONDS, Peer, RawClient
+from tools_app.audit import denials
+from tools_app.management.embedded import EmbeddedHub
+
+T = TypeVar("T")
+
+
+@pytest.fixture(autouse=True)
+def fresh_denials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin a new minute for the records of denials, which a process bounds."""
+    monkeypatch.setattr(denials, "_window", denials._Window())
+
+
+@pytest.fixture
+def make_client(hub: EmbeddedHub) -> Iterator[Callable[..., RawClient]]:
+    """A client of the running hub: `make_client(key, path="/t/acme/mcp")`."""
+    made: list[RawClient] = []
+
+    def make(key: str | None, path: str = "/mcp") -> RawClient:
+        made.append(RawClient(hub.url, key, path))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.http.close()
+
+
+@pytest.fixture
+def client(make_client: Callable[..., RawClient], key: str) -> RawClient:
+    """A client with a key of `tenant`."""
+    return make_client(key)
+
+
+@pytest.fixture(params=ALL_VERSIONS)
+def peer(request: pytest.FixtureRequest, client: RawClient) -> Peer:
+    """A client of each revision in turn."""
+    return client.peer(request.param)
+
+
+@pytest.fixture(params=HANDSHAKES)
+def session(request: pytest.FixtureRequest, client: RawClient) -> Peer:
+    """A client of each handshake revision in turn."""
+    return client.handshake(request.param)
+
+
+@pytest.fixture
+def eventually() -> Callable[..., object]:
+    """Ask again and again until the answer is true, for a bounded time, and give it back."""
+
+    def ask(question: Callable[[], T], within: float = WAIT_SECONDS) -> T:
+        deadline = time.monotonic() + within
+        while not (answer := question()):
+            assert time.monotonic() < deadline, f"still {answer!r} after {within} seconds"
+            time.sleep(0.02)
+        return answer
+
+    return ask

@@ -1,0 +1,122 @@
+"""`tools/list` (tools, §Listing Tools)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.wire.client import Peer, RawClient, error_of, message_of
+from tools_app.execution import authoring
+from tools_app.models import Tenant
+
+DEMO = ["calculator", "count", "echo", "echo_ip", "search_docs", "test_throw"]
+
+
+def listed(peer: Peer, cursor: str | None = None) -> dict[str, Any]:
+    response = peer.request("tools/list", {"cursor": cursor} if cursor else {})
+    assert response.status_code == 200
+    return message_of(response)["result"]
+
+
+def names(result: dict[str, Any]) -> list[str]:
+    return [tool["name"] for tool in result["tools"]]
+
+
+def test_tools_come_in_the_order_of_their_names(peer: Peer, offer: Callable[..., object]) -> None:
+    offer(*reversed(DEMO))
+    result = listed(peer)
+    assert names(result) == DEMO
+    assert "nextCursor" not in result
+
+
+def test_tools_of_another_tenant_and_disabled_ones_are_not_shown(
+    peer: Peer, offer: Callable[..., Any], other_tenant: Tenant
+) -> None:
+    authoring.add_code_tools(other_tenant, ["calculator"])
+    _, disabled = offer("count", "echo")
+    authoring.set_enabled(disabled, enabled=False)
+    assert names(listed(peer)) == ["count"]
+
+
+def test_pages_hold_each_tool_once(peer: Peer, offer: Callable[..., object], settings: Any) -> None:
+    settings.MCPHUB_PAGE_SIZE = 4
+    offer(*DEMO)
+    first = listed(peer)
+    second = listed(peer, first["nextCursor"])
+    assert (names(first), names(second)) == (DEMO[:4], DEMO[4:])
+    assert "nextCursor" not in second
+
+
+def test_a_last_page_that_is_full_has_no_successor(
+    client: RawClient, offer: Callable[..., object], settings: Any
+) -> None:
+    settings.MCPHUB_PAGE_SIZE = 3
+    offer(*DEMO)
+    peer = client.handshake()
+    assert "nextCursor" not in listed(peer, listed(peer)["nextCursor"])
+
+
+def test_a_page_goes_on_after_a_tool_that_is_gone(
+    client: RawClient, offer: Callable[..., Any], settings: Any, eventually: Callable[..., Any]
+) -> None:
+    settings.MCPHUB_PAGE_SIZE = 2
+    tools = offer(*DEMO)
+    peer = client.handshake()
+    cursor = listed(peer)["nextCursor"]
+    authoring.delete_tool(tools[1])
+    eventually(lambda: "count" not in names(listed(peer)))
+    assert names(listed(peer, cursor)) == ["echo", "echo_ip"]
+
+
+@pytest.mark.parametrize("cursor", ["", "echo", "eyJhIjoxfQ", 5, ["echo"], {"a": 1}])
+def test_a_cursor_that_the_hub_did_not_give_is_refused(client: RawClient, cursor: object) -> None:
+    refusal = {"code": -32602, "message": "params.cursor is not one that this hub gave."}
+    modern, session = client.modern("tools/list", {"cursor": cursor}), client.handshake()
+    assert (modern.status_code, error_of(modern)) == (400, refusal)
+    in_session = session.request("tools/list", {"cursor": cursor})
+    assert (in_session.status_code, error_of(in_session)) == (200, refusal)
+
+
+def test_a_cursor_that_was_changed_is_refused(peer: Peer, offer: Callable[..., object], settings: Any) -> None:
+    settings.MCPHUB_PAGE_SIZE = 1
+    offer(*DEMO)
+    cursor = listed(peer)["nextCursor"]
+    tampered = ("A" if cursor[0] != "A" else "B") + cursor[1:]
+    assert error_of(peer.request("tools/list", {"cursor": tampered}))["code"] == -32602
+
+
+def test_each_revision_gets_the_fields_that_it_knows(peer: Peer, offer: Callable[..., object]) -> None:
+    offer("calculator")
+    (tool,) = listed(peer)["tools"]
+    expected = {"name", "description", "inputSchema"}
+    expected |= {"annotations"} if peer.version >= "2025-03-26" else set()
+    expected |= {"title", "outputSchema"} if peer.version >= "2025-06-18" else set()
+    assert tool.keys() == expected
+    assert tool["inputSchema"]["required"] == ["operation", "a", "b"]
+
+
+def test_annotations_title_and_output_schema_are_those_of_the_code(
+    client: RawClient, offer: Callable[..., object]
+) -> None:
+    offer("calculator")
+    (tool,) = listed(client.peer("2025-11-25"))["tools"]
+    assert tool["title"] == "Calculator"
+    assert tool["annotations"] == {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
+    assert tool["outputSchema"]["properties"]["result"]["type"] == "number"
+
+
+def test_caching_hints_are_for_the_modern_era_alone(peer: Peer) -> None:
+    result = listed(peer)
+    own = {"ttlMs", "cacheScope", "resultType", "_meta"} if peer.is_modern else set()
+    assert result.keys() == {"tools"} | own
+    assert result["tools"] == []
+    if peer.is_modern:
+        assert (result["ttlMs"], result["cacheScope"], result["resultType"]) == (60_000, "private", "complete")
+
+
+def test_a_change_is_seen_within_a_second(
+    peer: Peer, offer: Callable[..., Any], eventually: Callable[..., Any]
+) -> None:
+    assert names(listed(peer)) == []
+    offer("echo")
+    eventually(lambda: names(listed(peer)) == ["echo"], 1.0)
