@@ -19,6 +19,7 @@ from tools_app.audit.identity import process_id
 from tools_app.audit.rows import Ended, Facts, Payload
 from tools_app.models import Outcome
 from tools_app.models.ids import new_id
+from tools_app.models.storable import storable
 
 MOST_ROWS = 60
 WINDOW_SECONDS = 60.0
@@ -82,9 +83,9 @@ def _entry(denial: Denial, now: datetime, times: int) -> Ending:
         api_key_id=denial.key_id,
         session_id=None,
         tool_id=None,
-        tool_name=denial.tool_name[:128],
+        tool_name=storable(denial.tool_name, 128),
         tool_revision=None,
-        method=denial.method[:100],
+        method=storable(denial.method, 100),
         request_id="",
         protocol_version="",
         client_name="",

@@ -16,6 +16,7 @@ from tools_app.auth.principal import Principal
 from tools_app.auth.ring import Ring
 from tools_app.models import Session
 from tools_app.models.bridge import in_store
+from tools_app.models.storable import storable, storable_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,9 @@ async def start(
         tenant_id=principal.tenant_id,
         api_key_id=principal.key_id,
         protocol_version=version,
-        client_name=str(client.get("name", ""))[:200],
-        client_version=str(client.get("version", ""))[:100],
-        client_capabilities=dict(capabilities),
+        client_name=storable(str(client.get("name", "")), 200),
+        client_version=storable(str(client.get("version", "")), 100),
+        client_capabilities=storable_json(capabilities),
         remote_address=remote_address,
     )
     return wire_id

@@ -21,6 +21,7 @@ from tools_app.execution.catalog import CompiledTool
 from tools_app.execution.context import Caller
 from tools_app.models import CallStatus, Outcome, RunningCall
 from tools_app.models.ids import new_id
+from tools_app.models.storable import storable
 
 
 class Client(msgspec.Struct, frozen=True):
@@ -76,11 +77,6 @@ def facts_of(invocation: Invocation, tool: CompiledTool | None) -> Facts:
 def facts_of_row(row: RunningCall) -> Facts:
     """The same columns of a call that stands as a row."""
     return Facts(*(getattr(row, name) for name in Facts._fields))
-
-
-def storable(text: str, longest: int) -> str:
-    """A client's text as a column takes it: not too long, and without the one character that PostgreSQL refuses."""
-    return text[:longest].replace("\x00", "�")
 
 
 @dataclass(slots=True)
