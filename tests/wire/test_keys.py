@@ -1,0 +1,115 @@
+"""API keys: where a client may put one, and what it hears without a good one."""
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from tests.wire.client import RawClient, error_of
+from tools_app.auth import keys
+from tools_app.models import ApiKey, Tenant
+from tools_app.transport import state
+
+MakeClient = Callable[..., RawClient]
+REFUSAL = {"jsonrpc": "2.0", "error": {"code": -32003, "message": "A valid API key is needed."}}
+
+
+def status(client: RawClient, headers: dict[str, str | None] | None = None) -> int:
+    return client.modern("server/discover", headers=headers).status_code
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_a_bearer_token_is_a_key(client: RawClient, scheme: str) -> None:
+    assert status(client, {"Authorization": f"{scheme} {client.key}"}) == 200
+
+
+def test_x_api_key_is_a_key(client: RawClient) -> None:
+    assert status(client, {"Authorization": None, "X-API-Key": client.key}) == 200
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Basic {key}", "{key}"])
+def test_without_a_key_the_client_is_challenged(client: RawClient, header: str) -> None:
+    response = client.modern("server/discover", headers={"Authorization": header.format(key=client.key)})
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"] == 'Bearer realm="mcphub"'
+    assert response.json().items() >= REFUSAL.items()
+
+
+@pytest.mark.parametrize("verb", ["POST", "GET", "DELETE"])
+def test_a_wrong_key_is_told_so_whatever_the_verb(client: RawClient, verb: str) -> None:
+    headers = client.headers({"Authorization": f"Bearer {keys.new_key()}"})
+    response = client.http.request(verb, "/mcp", headers=headers)
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"] == 'Bearer realm="mcphub", error="invalid_token"'
+    assert response.json() == REFUSAL
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_key_in_the_url_is_good_only_where_the_tenant_allows_it(
+    make_client: MakeClient, tenant: Tenant, key: str, allowed: bool
+) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(allow_query_key=allowed)
+    assert status(make_client(None, f"/mcp?api_key={key}")) == (200 if allowed else 401)
+
+
+def test_an_expired_key_is_refused(make_client: MakeClient, tenant: Tenant) -> None:
+    past, future = timezone.now() - timedelta(seconds=1), timezone.now() + timedelta(hours=1)
+    expired = make_client(keys.issue(tenant, "old", expires_at=past)[1])
+    assert status(expired) == 401
+    assert status(make_client(keys.issue(tenant, "new", expires_at=future)[1])) == 200
+
+
+def revoke(client: RawClient) -> None:
+    keys.revoke(ApiKey.objects.get(digest=keys.digest_of(client.key)))
+
+
+def switch_tenant_off(client: RawClient) -> None:
+    Tenant.objects.update(is_active=False)
+
+
+@pytest.mark.parametrize("end", [revoke, switch_tenant_off])
+def test_a_key_in_use_is_refused_within_a_second_of_its_end(
+    client: RawClient, end: Callable[[RawClient], None], eventually: Callable[..., Any]
+) -> None:
+    assert status(client) == 200
+    end(client)
+    ended = time.monotonic()
+    eventually(lambda: status(client) == 401)
+    assert time.monotonic() - ended < 1.0
+
+
+def test_a_foreign_slug_looks_like_one_that_nobody_has(make_client: MakeClient, key: str, other_tenant: Tenant) -> None:
+    foreign, unknown = (
+        make_client(key, f"/t/{slug}/mcp").modern("server/discover") for slug in (other_tenant.slug, "nobody")
+    )
+    assert foreign.status_code == unknown.status_code == 404
+    assert foreign.json() == unknown.json()
+    assert error_of(foreign)["message"] == "Not found."
+    assert foreign.headers.keys() == unknown.headers.keys()
+
+
+def test_without_a_good_key_nobody_learns_which_slugs_exist(make_client: MakeClient, tenant: Tenant) -> None:
+    known, unknown = (
+        make_client(keys.new_key(), f"/t/{slug}/mcp").modern("server/discover") for slug in (tenant.slug, "nobody")
+    )
+    assert known.status_code == unknown.status_code == 401
+    assert known.content == unknown.content
+
+
+def test_a_key_made_after_it_was_tried_is_good_within_a_second(
+    make_client: MakeClient, tenant: Tenant, eventually: Callable[..., Any]
+) -> None:
+    chosen = keys.new_key()
+    client = make_client(chosen)
+    assert status(client) == 401
+    keys.issue(tenant, "chosen", key=chosen)
+    eventually(lambda: status(client) == 200, 1.0)
+
+
+def test_a_key_is_good_after_everything_was_forgotten(client: RawClient) -> None:
+    assert status(client) == 200
+    state.forget_everything()
+    assert status(client) == 200
