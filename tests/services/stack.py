@@ -1,0 +1,168 @@
+"""A hub as it is run at scale: web processes and Celery workers of their own, over PostgreSQL and Redis.
+
+Each process leads a group, so that it can be ended with all its children, and only it. What it writes goes to a file
+that a failure shows.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import psycopg
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).resolve().parents[2]
+WAIT_SECONDS = 25.0
+POLL_SECONDS = 0.05
+WEB_COMMANDS = {
+    "daphne": ["daphne", "-b", "127.0.0.1", "-p", "{port}", "mcphub.asgi:application"],
+    "uvicorn": [
+        "uvicorn",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "{port}",
+        "--log-level",
+        "warning",
+        "mcphub.asgi:application",
+    ],
+}
+WORKER_COMMAND = ["celery", "-A", "mcphub", "worker", "--concurrency", "2", "--loglevel", "WARNING"]
+
+
+def eventually(question: Callable[[], T], within: float = WAIT_SECONDS) -> T:
+    """Ask until the answer is true, for a bounded time, and give it back."""
+    deadline = time.monotonic() + within
+    while not (answer := question()):
+        assert time.monotonic() < deadline, f"still {answer!r} after {within} seconds"
+        time.sleep(POLL_SECONDS)
+    return answer
+
+
+@dataclass
+class Running:
+    """One process of the hub and its children."""
+
+    command: list[str]
+    environment: dict[str, str]
+    log: Path
+    url: str = ""
+    process: subprocess.Popen[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", *self.command],
+                cwd=ROOT,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def signal(self, what: signal.Signals) -> None:
+        """Signal the process alone."""
+        self.process.send_signal(what)
+
+    def stop(self) -> None:
+        """Ask it to end, and wait for that."""
+        self.signal(signal.SIGTERM)
+        self.process.wait(WAIT_SECONDS)
+
+    def kill(self) -> None:
+        """End it and its children without a word."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        finally:
+            self.process.wait(WAIT_SECONDS)
+
+    def said(self) -> str:
+        """All that it wrote."""
+        return self.log.read_text(errors="replace")
+
+
+@dataclass
+class Stack:
+    """A database and a queue of its own, and the processes that a test starts on them."""
+
+    database_url: str
+    environment: dict[str, str]
+    logs: Path
+    started: list[Running] = field(default_factory=list)
+
+    def web(self, server: str, port: int | None = None) -> Running:
+        """A web process that answers, on `port` or on a free one."""
+        port = port or free_port()
+        command = [part.format(port=port) for part in WEB_COMMANDS[server]]
+        web = self._start(command, f"http://127.0.0.1:{port}")
+        eventually(lambda: _is_ready(web))
+        return web
+
+    def worker(self) -> Running:
+        """A Celery worker. It is known to work when a call is answered."""
+        return self._start([*WORKER_COMMAND, "--hostname", f"worker{len(self.started)}@%h"])
+
+    def restarted(self, web: Running, server: str) -> Running:
+        """The web process, ended by SIGTERM and started again on the same port."""
+        web.stop()
+        return self.web(server, int(web.url.rpartition(":")[2]))
+
+    def manage(self, *arguments: str) -> str:
+        """Run a management command in a process of its own; what it printed."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_SECONDS * 2,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def shell(self, code: str) -> str:
+        """Run a line of Python with the models at hand, as another process of the hub."""
+        return self.manage("shell", "--no-imports", "-c", code)
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Ask the database, beside the hub."""
+        with psycopg.connect(self.database_url) as connection:
+            return connection.execute(query, values).fetchall()
+
+    def end(self) -> None:
+        """End every process that was started and show what each wrote."""
+        for running in self.started:
+            running.kill()
+            sys.stdout.write(f"--- {' '.join(running.command)}\n{running.said()}\n")
+
+    def _start(self, command: list[str], url: str = "") -> Running:
+        self.started.append(Running(command, self.environment, self.logs / f"{len(self.started)}.log", url))
+        return self.started[-1]
+
+
+def free_port() -> int:
+    """A port that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _is_ready(web: Running) -> bool:
+    assert web.process.poll() is None, web.said()
+    try:
+        return httpx.get(f"{web.url}/readyz", trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False

@@ -1,0 +1,91 @@
+"""Any process serves any session: over PostgreSQL and Redis, with two web processes and a Celery worker."""
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.clients import scenario_v2
+from tests.services.caller import Caller
+from tests.services.conftest import Hub
+from tests.services.stack import eventually
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
+def test_the_sdk_2_client_gets_everything_from_either_process(hub: Hub, mode: str) -> None:
+    for url in hub.urls:
+        scenario_v2.check(scenario_v2.play(url, hub.stack.key, mode))
+
+
+def test_the_sdk_1_client_gets_everything(hub: Hub) -> None:
+    python = os.environ["MCPHUB_MCP1_PYTHON"]  # an interpreter with mcp 1.x; `.ci/run` makes it
+    script = Path(__file__).parent.parent / "clients" / "scenario_v1.py"
+    played = subprocess.run(
+        [python, str(script), hub.urls[0], hub.stack.key], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert played.returncode == 0, played.stderr
+    scenario_v2.check(scenario_v2.Seen(**json.loads(played.stdout)))
+
+
+def test_a_session_made_in_one_process_is_used_in_the_other(hub: Hub, caller: Caller) -> None:
+    seen = caller.counting(hub.urls[1], 5, 1).finished()
+    progress = [message["params"]["progress"] for _, message in seen[:-1]]
+    assert progress == [0, 1, 2, 3, 4]
+    assert seen[-1][1]["result"]["content"] == [{"type": "text", "text": "5"}]
+    assert seen[-2][0] - seen[0][0] > 0.2, "progress came all at once"
+
+
+def test_a_call_is_cancelled_through_another_process(hub: Hub, caller: Caller) -> None:
+    counting = caller.counting(hub.urls[0], 200, 77)
+    eventually(lambda: len(counting.seen) > 2)
+    body = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 77}}
+    assert caller.post(hub.urls[1], body).status_code == 202
+    assert all("result" not in message for _, message in counting.finished(10))
+    eventually(lambda: hub.outcomes("count")[-1] == "cancelled")
+
+
+def test_a_change_reaches_the_streams_of_every_process(hub: Hub, caller: Caller) -> None:
+    streams = [caller.listening(url) for url in hub.urls]
+    for stream in streams:
+        assert stream.opened.wait(10)
+    hub.stack.shell(
+        "from tools_app.execution import authoring; from tools_app.models import Tool;"
+        "authoring.set_enabled(Tool.objects.get(name='echo_ip'), False);"
+        "authoring.set_enabled(Tool.objects.get(name='echo_ip'), True)"
+    )
+    for stream in streams:
+        eventually(lambda stream=stream: stream.seen)
+        assert stream.seen[0][1]["method"] == "notifications/tools/list_changed"
+    caller_gone = httpx.delete(hub.urls[0], headers=caller.headers, timeout=10)
+    assert caller_gone.status_code == 204
+    for stream in streams:
+        stream.finished(10)
+
+
+def test_a_key_revoked_while_a_stream_is_open_loses_it_in_every_process(hub: Hub) -> None:
+    key = "k" * 40
+    hub.stack.shell(
+        "from tools_app.auth import keys; from tools_app.models import Tenant;"
+        f"keys.issue(Tenant.objects.get(slug='demo'), 'short-lived', key='{key}')"
+    )
+    caller = Caller(key).open(hub.urls[0])
+    stream = caller.listening(hub.urls[1])
+    assert stream.opened.wait(10)
+    hub.stack.rows("UPDATE tools_app_apikey SET revoked_at = now() WHERE name = 'short-lived' RETURNING id")
+    revoked = time.monotonic()
+    stream.finished(5)
+    for url in hub.urls:
+        eventually(lambda url=url: caller.call(url, "echo", {"message": "x"}).status_code == 401, 2)
+    assert time.monotonic() - revoked < 3
+
+
+def test_every_process_is_ready(hub: Hub) -> None:
+    for url in hub.urls:
+        answer = httpx.get(url.removesuffix("/mcp") + "/readyz", timeout=10)
+        assert answer.status_code == 200, answer.text
