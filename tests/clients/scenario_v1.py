@@ -49,4 +49,4 @@ def text_of(result: Any) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(asyncio.wait_for(play(sys.argv[1], sys.argv[2]), LIMIT_SECONDS))))
+    sys.stdout.write(json.dumps(asyncio.run(asyncio.wait_for(play(sys.argv[1], sys.argv[2]), LIMIT_SECONDS))))
