@@ -1,0 +1,53 @@
+"""The GET stream of a session (2025-11-25, transports, §Listening for Messages from the Server)."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.wire.client import Peer, RawClient
+from tools_app.auth import keys
+from tools_app.execution import authoring
+from tools_app.models import ApiKey, Tenant
+
+CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+
+
+def test_each_change_of_the_catalog_is_told(session: Peer, offer: Callable[..., Any]) -> None:
+    with session.listening() as stream:
+        assert stream.response.status_code == 200
+        assert stream.response.headers["content-type"] == "text/event-stream"
+        (tool,) = offer("echo")
+        assert stream.next() == CHANGED
+        authoring.set_enabled(tool, enabled=False)
+        assert stream.next() == CHANGED
+        authoring.delete_tool(tool)
+        assert stream.next() == CHANGED
+
+
+def test_a_stream_ends_with_its_session_and_told_nothing_of_other_tenants(session: Peer, other_tenant: Tenant) -> None:
+    with session.listening() as stream:
+        authoring.add_code_tools(other_tenant, ["echo"])
+        session.delete()
+        ended = time.monotonic()
+        assert stream.ends() == []
+    assert time.monotonic() - ended < 1.5
+
+
+def test_a_stream_ends_soon_after_its_key_was_revoked(client: RawClient) -> None:
+    with client.handshake().listening() as stream:
+        keys.revoke(ApiKey.objects.get(digest=keys.digest_of(client.key)))
+        revoked = time.monotonic()
+        assert stream.ends() == []
+    assert time.monotonic() - revoked < 1.5
+
+
+def test_it_needs_a_client_that_takes_streams(client: RawClient) -> None:
+    with client.handshake().listening({"Accept": "application/json"}) as stream:
+        assert stream.response.status_code == 406
+
+
+def test_a_stream_that_has_nothing_to_say_is_kept_alive(client: RawClient, settings: Any) -> None:
+    settings.MCPHUB_KEEPALIVE_SECONDS = 0.05
+    with client.handshake().listening() as stream:
+        lines = stream.response.iter_lines()
+        assert [line for line, _ in zip(lines, range(6), strict=False) if line] == [": keep-alive"] * 3

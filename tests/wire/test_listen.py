@@ -1,0 +1,96 @@
+"""`subscriptions/listen` (2026-07-28, subscriptions)."""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+
+from tests.wire.client import MODERN, RawClient, Stream, error_of
+from tools_app.auth import keys
+from tools_app.execution import authoring
+from tools_app.models import ApiKey, Tenant
+
+META = {"io.modelcontextprotocol/subscriptionId": "sub-1"}
+CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {"_meta": META}}
+
+
+def listening(client: RawClient, wanted: object) -> AbstractContextManager[Stream]:
+    return client.peer(MODERN).stream("subscriptions/listen", {"notifications": wanted}, id="sub-1")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "agreed"),
+    [
+        ({"toolsListChanged": True}, {"toolsListChanged": True}),
+        ({"toolsListChanged": True, "promptsListChanged": True}, {"toolsListChanged": True}),
+        ({"toolsListChanged": False}, {}),
+        ({}, {}),
+    ],
+)
+def test_the_acknowledgement_comes_first_and_says_what_was_agreed(
+    client: RawClient, wanted: object, agreed: object
+) -> None:
+    with listening(client, wanted) as stream:
+        assert stream.response.status_code == 200
+        assert stream.response.headers["content-type"] == "text/event-stream"
+        assert stream.next() == {
+            "jsonrpc": "2.0",
+            "method": "notifications/subscriptions/acknowledged",
+            "params": {"_meta": META, "notifications": agreed},
+        }
+
+
+def test_each_change_of_the_catalog_is_told_under_the_subscription(
+    client: RawClient, offer: Callable[..., Any]
+) -> None:
+    (tool,) = offer("echo")
+    with listening(client, {"toolsListChanged": True}) as stream:
+        stream.next()
+        for change in (
+            lambda: authoring.set_enabled(tool, enabled=False),
+            lambda: authoring.save_tool(tool),
+            lambda: authoring.delete_tool(tool),
+        ):
+            change()
+            assert stream.next() == CHANGED
+
+
+def test_changes_of_another_tenant_are_not_told(
+    client: RawClient, offer: Callable[..., Any], other_tenant: Tenant
+) -> None:
+    with listening(client, {"toolsListChanged": True}) as stream:
+        stream.next()
+        authoring.add_code_tools(other_tenant, ["echo", "count"])
+        revoke(client)
+        assert stream.ends() == []
+
+
+def revoke(client: RawClient) -> None:
+    keys.revoke(ApiKey.objects.get(digest=keys.digest_of(client.key)))
+
+
+def test_a_stream_ends_soon_after_its_key_was_revoked(client: RawClient) -> None:
+    with listening(client, {"toolsListChanged": True}) as stream:
+        stream.next()
+        revoke(client)
+        revoked = time.monotonic()
+        assert stream.ends() == []
+    assert time.monotonic() - revoked < 1.5
+
+
+@pytest.mark.parametrize("wanted", [None, [], "tools", {"toolsListChanged": 1}])
+def test_a_filter_that_is_none_is_refused(client: RawClient, wanted: object) -> None:
+    response = client.modern("subscriptions/listen", {"notifications": wanted})
+    assert response.status_code == 400
+    assert error_of(response)["code"] == -32602
+
+
+def test_it_needs_a_client_that_takes_streams(client: RawClient) -> None:
+    response = client.modern("subscriptions/listen", {"notifications": {}}, headers={"Accept": "application/json"})
+    assert response.status_code == 406
+
+
+def test_a_session_has_no_such_method(client: RawClient) -> None:
+    assert error_of(client.handshake().request("subscriptions/listen", {"notifications": {}}))["code"] == -32601
