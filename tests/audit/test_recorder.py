@@ -1,0 +1,93 @@
+"""The recorder: what it says is recorded is there, and one bad row harms nobody else."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.utils import timezone
+
+from tools_app.audit import recorder
+from tools_app.audit.entries import Entry, Saying
+from tools_app.audit.recorder import Recorder, RecorderGone
+from tools_app.audit.rows import Said
+from tools_app.audit.writers import writer
+from tools_app.models import CallEvent
+from tools_app.models.ids import new_id
+
+WAIT_SECONDS = 10.0
+
+
+def saying(kind: str | None = "progress", topic: str = "") -> Entry:
+    return Saying(Said(new_id(), 1, timezone.now(), kind, "{}"), topic)  # type: ignore[arg-type]
+
+
+class Gate:
+    """A writer that waits until it is let through, so that a queue builds up behind its first batch."""
+
+    def __init__(self) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+    def __call__(self, batch):
+        self.reached.set()
+        assert self.opened.wait(WAIT_SECONDS)
+        return writer()(batch)
+
+
+@pytest.fixture
+def rung() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def small(transactional_db: None, rung: list[str]) -> Iterator[Recorder]:
+    made = Recorder(3, rung.extend)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def gate(small: Recorder, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    gate = Gate()
+    monkeypatch.setattr(recorder, "writer", lambda: gate)
+    yield gate
+    gate.opened.set()
+
+
+def test_what_is_recorded_is_there(small: Recorder) -> None:
+    assert small.record(saying(), WAIT_SECONDS) is True
+    assert CallEvent.objects.count() == 1
+
+
+def test_a_poisoned_row_fails_alone(gate: Gate, small: Recorder) -> None:
+    with ThreadPoolExecutor(3) as threads:
+        small.submit(saying())
+        assert gate.reached.wait(WAIT_SECONDS)
+        waiting = [threads.submit(small.record, saying(kind), WAIT_SECONDS) for kind in ("log", None, "log")]
+        gate.opened.set()
+        problems = [future.exception(WAIT_SECONDS) for future in waiting]
+    assert [type(problem) for problem in problems] == [type(None), RecorderGone, type(None)]
+    assert CallEvent.objects.count() == 3
+
+
+def test_a_full_queue_is_refused_at_once(gate: Gate, small: Recorder) -> None:
+    small.submit(saying())
+    assert gate.reached.wait(WAIT_SECONDS)
+    for _ in range(3):
+        small.submit(saying())
+    with pytest.raises(RecorderGone, match="full"):
+        small.submit(saying())
+
+
+def test_closing_writes_what_waits_and_then_takes_nothing_more(small: Recorder) -> None:
+    small.submit(saying())
+    small.close()
+    assert CallEvent.objects.count() == 1
+    with pytest.raises(RecorderGone, match="closed"):
+        small.submit(saying())
+
+
+def test_topics_ring_once_they_are_durable(small: Recorder, rung: list[str]) -> None:
+    small.record(saying(topic="call.1"), WAIT_SECONDS)
+    small.close()
+    assert rung == ["call.1"]

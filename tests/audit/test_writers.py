@@ -1,0 +1,77 @@
+"""The writers: rows match the models, each writer writes the same, and a call is settled once."""
+
+from uuid import UUID
+
+import pytest
+from django.db.models import Model
+from django.utils import timezone
+
+from tools_app.audit.entries import Beginning, Ending, Saying, batch_of
+from tools_app.audit.rows import Begun, Ended, Facts, Payload, Said
+from tools_app.audit.writers import ANSWERS, CALLS, EVENTS, PAYLOADS, RUNNING, Writer, portable_writer, sqlite_writer
+from tools_app.models import Call, CallEvent, CallPayload, RunningCall
+from tools_app.models.ids import new_id
+
+# The database makes the event's own key.
+MADE_BY_THE_DATABASE = {CallEvent: {"id"}}
+
+
+def facts() -> Facts:
+    return Facts(
+        new_id(), None, None, None, None, "echo", 1, "tools/call", "1", "2026-07-28", "c", "1", "::1", timezone.now()
+    )
+
+
+def beginning(known: Facts) -> Beginning:
+    return Beginning(known, Begun("running", False, new_id(), 5.0, False, '{"a":1}', b"\x00sealed", None))
+
+
+def ending(known: Facts, *, settles: bool) -> Ending:
+    ended = Ended(timezone.now(), 12, "ok", 200, None, False, "", False, 7, 9, 1, 1, new_id())
+    return Ending(known, ended, Payload(known.id, '{"a":1}', '{"text":"é"}'), settles=settles)
+
+
+@pytest.fixture(params=[sqlite_writer, portable_writer])
+def write(request: pytest.FixtureRequest, transactional_db: None) -> Writer:
+    return request.param
+
+
+@pytest.mark.parametrize(("model", "columns"), [RUNNING, CALLS, PAYLOADS, ANSWERS, EVENTS])
+def test_rows_have_exactly_the_columns_of_their_model(model: type[Model], columns: tuple[str, ...]) -> None:
+    concrete = {field.column for field in model._meta.concrete_fields}
+    assert set(columns) == concrete - MADE_BY_THE_DATABASE.get(model, set())
+
+
+def test_each_writer_writes_what_the_orm_reads_back(write: Writer) -> None:
+    running, done = facts(), facts()
+    said = Said(done.id, 1, timezone.now(), "progress", '{"progress":1}')
+    ended = ending(done, settles=False)
+
+    assert write(batch_of([beginning(running), Saying(said), ended])) == set()
+
+    row = RunningCall.objects.get()
+    assert Facts(*(getattr(row, name) for name in Facts._fields)) == running
+    assert bytes(row.sealed_arguments) == b"\x00sealed"
+    call = Call.objects.get()
+    assert Facts(*(getattr(call, name) for name in Facts._fields)) == done
+    assert Ended(*(getattr(call, name) for name in Ended._fields)) == ended.ended
+    assert CallPayload.objects.get().result == '{"text":"é"}'
+    assert CallEvent.objects.values_list(*Said._fields).get() == said
+
+
+def test_a_call_is_settled_once(write: Writer) -> None:
+    known = facts()
+    write(batch_of([beginning(known)]))
+
+    assert write(batch_of([ending(known, settles=True)])) == set[UUID]()
+    assert write(batch_of([ending(known, settles=True)])) == {known.id}
+
+    assert not RunningCall.objects.exists()
+    assert Call.objects.count() == 1
+
+
+def test_a_call_that_begins_and_ends_in_one_batch_leaves_only_its_record(write: Writer) -> None:
+    known = facts()
+    assert write(batch_of([beginning(known), ending(known, settles=True)])) == set()
+    assert Call.objects.count() == 1
+    assert not RunningCall.objects.exists()
