@@ -33,7 +33,7 @@ class Ring(Generic[K, V]):
     def __init__(self, load: Callable[[Sequence[K]], Mapping[K, V]]) -> None:
         self._load = load
         self._entries: dict[K, _Entry[V]] = {}
-        self._due: dict[K, asyncio.Future[None]] = {}
+        self._due: dict[K, asyncio.Future[V | None]] = {}
         self._loader: asyncio.Task[None] | None = None
 
     async def get(self, key: K) -> V | None:
@@ -41,8 +41,8 @@ class Ring(Generic[K, V]):
         entry = self._entries.get(key)
         age = monotonic() - entry.loaded_at if entry else TOO_OLD_AFTER
         if entry is None or age >= TOO_OLD_AFTER:
-            await asyncio.shield(self._renewal(key))
-            return self._entries[key].value
+            # Not from the entries: a doorbell may have dropped the entry again by now.
+            return await asyncio.shield(self._renewal(key))
         if age > RENEW_AFTER:
             self._renewal(key)
         return entry.value
@@ -60,7 +60,7 @@ class Ring(Generic[K, V]):
         """Drop every entry."""
         self._entries.clear()
 
-    def _renewal(self, key: K) -> asyncio.Future[None]:
+    def _renewal(self, key: K) -> asyncio.Future[V | None]:
         renewal = self._due.get(key)
         if renewal is None:
             renewal = self._due[key] = asyncio.get_running_loop().create_future()
@@ -76,10 +76,12 @@ class Ring(Generic[K, V]):
             try:
                 rows = await in_store(self._load, list(due))
             except Exception as problem:  # noqa: BLE001 - handed to whoever waits for these keys
-                _settle(due.values(), problem)
+                _fail(due.values(), problem)
                 continue
             self._keep({key: _Entry(rows.get(key), started) for key in due})
-            _settle(due.values(), None)
+            for key, renewal in due.items():
+                if not renewal.done():
+                    renewal.set_result(rows.get(key))
 
     def _keep(self, fresh: Mapping[K, _Entry[V]]) -> None:
         for key in fresh:
@@ -89,17 +91,13 @@ class Ring(Generic[K, V]):
             self._entries.pop(next(iter(self._entries)))
 
 
-def _settle(futures: Iterable[asyncio.Future[None]], problem: Exception | None) -> None:
-    for future in futures:
-        if future.done():
-            continue
-        if problem is None:
-            future.set_result(None)
-        else:
-            future.set_exception(problem)
+def _fail(renewals: Iterable[asyncio.Future[V | None]], problem: Exception) -> None:
+    for renewal in renewals:
+        if not renewal.done():
+            renewal.set_exception(problem)
 
 
-def _look_at(renewal: asyncio.Future[None]) -> None:
+def _look_at(renewal: asyncio.Future[V | None]) -> None:
     """A background renewal that failed is tried again by the next request; its error is not reported twice."""
     if not renewal.cancelled():
         renewal.exception()
