@@ -1,6 +1,7 @@
 """Streams that tell of changes: the GET stream of the handshake era, `subscriptions/listen` of the modern one."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import Any
 from uuid import UUID
 
@@ -19,10 +20,14 @@ LISTEN = "subscriptions/listen"
 TOOLS_CHANGED = "notifications/tools/list_changed"
 
 
-async def catalog_changes(tenant_id: UUID, switchboard: Switchboard) -> AsyncIterator[bool]:
-    """True whenever a tenant's catalog has another version than before, False at each slow poll."""
+async def catalog_changes(tenant_id: UUID, switchboard: Switchboard) -> AsyncGenerator[bool, None]:
+    """True whenever a tenant's catalog has another version than before, False at the start and at each slow poll.
+
+    Once the first value is there, no change is missed.
+    """
     with switchboard.watching(f"catalog:{tenant_id}") as watch:
         version = await _version(tenant_id)
+        yield False
         while True:
             await watch.wait(POLL_SECONDS)
             now = await _version(tenant_id, version)
@@ -53,9 +58,11 @@ async def listen(exchange: Exchange) -> AsyncIterator[bytes]:
     wanted = _filter(exchange.params)
     meta = {SUBSCRIPTION_META: exchange.request.id}
     agreed = {"toolsListChanged": True} if wanted.get("toolsListChanged") else {}
-    yield notification_message("notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": agreed})
-    async for changed in catalog_changes(exchange.principal.tenant_id, exchange.switchboard):
-        yield notification_message(TOOLS_CHANGED, {"_meta": meta}) if changed and agreed else b""
+    async with aclosing(catalog_changes(exchange.principal.tenant_id, exchange.switchboard)) as changes:
+        await anext(changes)
+        yield notification_message("notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": agreed})
+        async for changed in changes:
+            yield notification_message(TOOLS_CHANGED, {"_meta": meta}) if changed and agreed else b""
 
 
 def farewell(exchange: Exchange) -> bytes:
