@@ -1,32 +1,62 @@
-"""A scaled hub for each test: a fresh database, a queue and a channel prefix of its own."""
+"""A hub at scale for the tests of this directory: Daphne and uvicorn side by side, and a Celery worker."""
 
 import os
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
 from psycopg import sql
 
-from tests.services.stack import Stack
+from tests.services.caller import Caller
+from tests.services.stack import Running, Stack
 
 DATABASE_URL = "postgres://postgres@127.0.0.1:5432/postgres"
 REDIS_URL = "redis://127.0.0.1:6379/0"
 FOREIGN = ("MCPHUB_", "DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
 LOST_SECONDS = 2.0
+SERVERS = ("daphne", "uvicorn")
 SEED = """
 from tools_app.models import Tenant
 from tools_app.execution import authoring
-tenant = Tenant.objects.create(slug="acme", name="Acme")
-authoring.add_code_tools(tenant, ["echo", "count", "test_throw", "calculator"])
+tenant = Tenant.objects.create(slug="demo", name="Demo")
+authoring.add_code_tools(tenant, ["calculator", "count", "echo", "echo_ip", "search_docs", "test_throw"])
 """
 
 
-@pytest.fixture
+@dataclass
+class Hub:
+    """Two web processes, Daphne and uvicorn, and one worker."""
+
+    stack: Stack
+    webs: list[Running]
+    worker: Running
+
+    @property
+    def urls(self) -> list[str]:
+        """The MCP endpoint of each web process."""
+        return [f"{web.url}/mcp" for web in self.webs]
+
+    def outcomes(self, tool: str) -> list[str]:
+        """How the recorded calls of a tool ended, in the order in which they were recorded."""
+        query = "SELECT outcome FROM tools_app_call WHERE tool_name = %s ORDER BY finished_at"
+        return [row[0] for row in self.stack.rows(query, tool)]
+
+    def restart_web(self, number: int) -> None:
+        """Start a web process that has ended again, on the same port."""
+        port = int(self.webs[number].url.rpartition(":")[2])
+        self.webs[number] = self.stack.web(SERVERS[number], port)
+
+    def restart_worker(self) -> None:
+        """Start a worker in place of the one that has ended."""
+        self.worker = self.stack.worker()
+
+
+@pytest.fixture(scope="module")
 def database_url() -> Iterator[str]:
-    """A database of the test's own."""
+    """A database of the module's own."""
     base = os.environ.get("MCPHUB_TEST_DATABASE_URL") or os.environ.get("DATABASE_URL") or DATABASE_URL
     name = f"mcphub_test_{uuid.uuid4().hex}"
     with psycopg.connect(base, autocommit=True) as connection:
@@ -35,29 +65,45 @@ def database_url() -> Iterator[str]:
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
-@pytest.fixture
-def stack(database_url: str, tmp_path: Path) -> Iterator[Stack]:
-    """A migrated hub with the tenant `acme` and its tools, and no process yet."""
+@pytest.fixture(scope="module")
+def stack(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A migrated hub with the tenant `demo` and its tools, and no process yet."""
     unique = f"test-{uuid.uuid4().hex}"
+    home = tmp_path_factory.mktemp("services")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     settings = {
         "DATABASE_URL": database_url,
         "REDIS_URL": os.environ.get("MCPHUB_TEST_REDIS_URL") or os.environ.get("REDIS_URL") or REDIS_URL,
+        "DJANGO_SETTINGS_MODULE": "mcphub.settings",
         "MCPHUB_REDIS_PREFIX": unique,
         "MCPHUB_QUEUE": unique,
-        "MCPHUB_DATA_DIR": str(tmp_path / "data"),
+        "MCPHUB_DATA_DIR": str(home / "data"),
         "MCPHUB_SECRET_KEY": unique * 2,
         "MCPHUB_LOST_SECONDS": str(LOST_SECONDS),
-        "MCPHUB_CANCEL_SECONDS": "1",
     }
-    stack = Stack(database_url, clean | settings, tmp_path)
+    stack = Stack(database_url, clean | settings, home)
     stack.manage("migrate", "--verbosity", "0")
     stack.shell(SEED)
-    yield stack
-    stack.end()
+    stack.key = stack.manage("issue_key", "--tenant", "demo", "--name", "test")
+    try:
+        yield stack
+    finally:
+        stack.end()
+
+
+@pytest.fixture(scope="module")
+def running(stack: Stack) -> Hub:
+    """The processes, shared by the tests of a module: each test leaves all of them running."""
+    return Hub(stack, [stack.web(server) for server in SERVERS], stack.worker())
 
 
 @pytest.fixture
-def service_key(stack: Stack) -> str:
-    """An API key of `acme`."""
-    return stack.manage("issue_key", "--tenant", "acme", "--name", "test")
+def hub(running: Hub) -> Hub:
+    """The hub at scale, in place of the embedded one that tests elsewhere know by this name."""
+    return running
+
+
+@pytest.fixture
+def caller(hub: Hub) -> Caller:
+    """A session made in the first web process."""
+    return Caller(hub.stack.key).open(hub.urls[0])

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WAIT_SECONDS = 25.0
 POLL_SECONDS = 0.05
 WEB_COMMANDS = {
-    "daphne": ["daphne", "-b", "127.0.0.1", "-p", "{port}", "mcphub.asgi:application"],
+    "daphne": ["django", "up", "--no-demo", "--no-worker", "--port", "{port}"],
     "uvicorn": [
         "uvicorn",
         "--host",
@@ -73,10 +73,10 @@ class Running:
         """Signal the process alone."""
         self.process.send_signal(what)
 
-    def stop(self) -> None:
-        """Ask it to end, and wait for that."""
+    def terminate(self) -> int:
+        """Ask it to end and wait for that; its exit code."""
         self.signal(signal.SIGTERM)
-        self.process.wait(WAIT_SECONDS)
+        return self.process.wait(WAIT_SECONDS)
 
     def kill(self) -> None:
         """End it and its children without a word."""
@@ -99,6 +99,7 @@ class Stack:
     database_url: str
     environment: dict[str, str]
     logs: Path
+    key: str = ""
     started: list[Running] = field(default_factory=list)
 
     def web(self, server: str, port: int | None = None) -> Running:
@@ -112,11 +113,6 @@ class Stack:
     def worker(self) -> Running:
         """A Celery worker. It is known to work when a call is answered."""
         return self._start([*WORKER_COMMAND, "--hostname", f"worker{len(self.started)}@%h"])
-
-    def restarted(self, web: Running, server: str) -> Running:
-        """The web process, ended by SIGTERM and started again on the same port."""
-        web.stop()
-        return self.web(server, int(web.url.rpartition(":")[2]))
 
     def manage(self, *arguments: str) -> str:
         """Run a management command in a process of its own; what it printed."""
