@@ -11,7 +11,6 @@ from typing import Any
 from uuid import UUID
 
 from channels.generic.http import AsyncHttpConsumer
-from django.db import Error
 
 from tools_app.audit import denials
 from tools_app.audit.denials import Denial
@@ -86,7 +85,9 @@ class Turn:
             await verb()
         except TooLarge:
             await self._refuse(RpcError(INVALID_REQUEST, _too_large(), status=413))
-        except (RpcError, RecorderGone, Error) as problem:
+        except Disconnected:
+            raise
+        except Exception as problem:  # noqa: BLE001 - nothing may leave the endpoint but JSON-RPC
             await self._refuse(as_rpc_error(problem))
 
     def _verb(self) -> Callable[[], Any]:
