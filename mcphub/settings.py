@@ -54,6 +54,8 @@ INSTALLED_APPS = [
     "channels",
     "rest_framework",
     "tools_app",
+    # Apps of the operator's own, each with an `mcp_tools.py`.
+    *env.items("MCPHUB_APPS"),
 ]
 
 MIDDLEWARE = [
