@@ -148,16 +148,7 @@ class Turn:
             raise inbound.mismatch(repeated, "repeated", "it once")
         client = self._client(str(route.client.get("name", "")), str(route.client.get("version", "")))
         delivery = self._delivery(cancel_when_gone=True)
-        exchange = Exchange(
-            request=message,
-            principal=self.principal,
-            era=Era.MODERN,
-            version=route.version,
-            client=client,
-            session=None,
-            switchboard=self.web.switchboard,
-            send=delivery.outbox.put,
-        )
+        exchange = self._exchange(message, delivery, version=route.version, client=client, session=None)
         if message.method == subscriptions.LISTEN:
             await self._listen(exchange)
             return
@@ -275,11 +266,16 @@ class Turn:
 
     def _session_exchange(self, request: Request, session: SessionFacts, delivery: Delivery) -> Exchange:
         client = self._client(session.client_name, session.client_version)
+        return self._exchange(request, delivery, version=session.version, client=client, session=session)
+
+    def _exchange(
+        self, request: Request, delivery: Delivery, *, version: str, client: Client, session: SessionFacts | None
+    ) -> Exchange:
         return Exchange(
             request=request,
             principal=self.principal,
-            era=Era.HANDSHAKE,
-            version=session.version,
+            era=Era.MODERN if session is None else Era.HANDSHAKE,
+            version=version,
             client=client,
             session=session,
             switchboard=self.web.switchboard,
