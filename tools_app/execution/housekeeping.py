@@ -65,10 +65,10 @@ class Housekeeper:
             usage.write()
             denials.flush(at_once=True)
             sweeper.leave()
-        connection.close()
+        _do(connection.close)
 
     def _do_what_is_due(self) -> None:
-        close_old_connections()
+        _do(close_old_connections)
         now = monotonic()
         for turn, (every, chore) in enumerate(self._chores):
             if now >= self._due[turn]:

@@ -1,0 +1,34 @@
+"""Housekeeping goes on: a process whose heart stopped would be taken for dead."""
+
+from threading import Event
+
+import pytest
+from django.db import OperationalError
+
+from tools_app.execution import housekeeping
+
+WAIT_SECONDS = 10
+
+
+@pytest.mark.parametrize("step", ["connection", "chore"])
+def test_a_database_that_is_away_does_not_end_it(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    beaten_again = Event()
+    beats: list[str] = []
+
+    def away() -> None:
+        raise OperationalError("away")
+
+    def beat() -> None:
+        beats.append("beat")
+        if len(beats) > 1:
+            beaten_again.set()
+        if step == "chore":
+            away()
+
+    monkeypatch.setattr(housekeeping, "chores", lambda kind: [(0.0, beat)])
+    monkeypatch.setattr(housekeeping, "TICK_SECONDS", 0.01)
+    if step == "connection":
+        monkeypatch.setattr(housekeeping, "close_old_connections", away)
+    keeper = housekeeping.Housekeeper("web")
+    assert beaten_again.wait(WAIT_SECONDS)
+    keeper.stop()
