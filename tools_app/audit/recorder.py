@@ -47,7 +47,9 @@ class Recorder:
         self._capacity = capacity
         self._after_commit = after_commit
         self._queue: deque[_Item] = deque()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._nudging: set[asyncio.AbstractEventLoop] = set()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
         self._thread.start()
@@ -55,20 +57,27 @@ class Recorder:
     def submit(self, entry: Entry) -> None:
         """Record `entry` without waiting for it. Raises RecorderGone if the queue is full or closed."""
         self._put(_Item(entry, None))
+        self._nudge()
 
     def recording(self, entry: Entry) -> asyncio.Future[bool]:
         """Record `entry`; the future is done when it is durable: False if somebody else settled the call before.
 
         Raises RecorderGone, here or from the future.
         """
-        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[bool] = loop.create_future()
         self._put(_Item(entry, waiter))
+        if loop not in self._nudging:
+            # Once a turn of the loop, not at each entry: what comes in one turn is one batch.
+            self._nudging.add(loop)
+            loop.call_soon(self._nudge_once, loop)
         return waiter
 
     def record(self, entry: Entry, timeout: float = 30.0) -> bool:
         """The same for a thread that can wait."""
         waiter: concurrent.futures.Future[bool] = concurrent.futures.Future()
         self._put(_Item(entry, waiter))
+        self._nudge()
         try:
             return waiter.result(timeout)
         except concurrent.futures.TimeoutError:
@@ -82,12 +91,19 @@ class Recorder:
         self._thread.join(CLOSE_SECONDS)
 
     def _put(self, item: _Item) -> None:
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise RecorderGone("the recorder is closed")
             if len(self._queue) >= self._capacity:
                 raise RecorderGone("the recorder's queue is full")
             self._queue.append(item)
+
+    def _nudge_once(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._nudging.discard(loop)
+        self._nudge()
+
+    def _nudge(self) -> None:
+        with self._changed:
             self._changed.notify()
 
     def _work(self) -> None:

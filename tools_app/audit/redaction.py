@@ -30,8 +30,12 @@ def kept(value: Any, more_keys: tuple[str, ...] = ()) -> tuple[str, int]:
     `more_keys` are names that the tenant wants hidden too. A text above MCPHUB_PAYLOAD_BYTES becomes a JSON object
     that says so, with its beginning.
     """
-    raw = orjson.dumps(value, default=str)
-    shown = orjson.dumps(_redacted(value, more_keys), default=str) if _is_suspect(raw, more_keys) else raw
+    return kept_json(orjson.dumps(value, default=str), more_keys)
+
+
+def kept_json(raw: bytes, more_keys: tuple[str, ...] = ()) -> tuple[str, int]:
+    """The same for a value that is JSON already."""
+    shown = orjson.dumps(_redacted(orjson.loads(raw), more_keys)) if _is_suspect(raw, more_keys) else raw
     return _capped(shown), len(raw)
 
 

@@ -5,13 +5,11 @@ ids of calls that somebody else had settled already: of those it wrote nothing.
 """
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from functools import lru_cache
-from itertools import chain
 from typing import Any, Protocol
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import connection, models, transaction
 from django.db.models import Model
 
 from tools_app.audit.entries import Batch, Ending
@@ -82,7 +80,7 @@ class SqliteStatements:
         """Add `rows` to `table`."""
         for start in range(0, len(rows), MOST_ROWS):
             part = rows[start : start + MOST_ROWS]
-            self._raw.execute(_insert_sql(table, len(part)), list(chain.from_iterable(map(_plain, part))))
+            self._raw.execute(_insert_sql(table, len(part)), _plain(table, part))
 
     def settle(self, ids: list[UUID]) -> set[UUID]:
         """Delete these running calls; the ids of those that were there."""
@@ -112,16 +110,42 @@ def _insert_sql(table: Table, rows: int) -> str:
     return f'INSERT INTO "{model._meta.db_table}" ({names}) VALUES {", ".join([marks] * rows)}'  # noqa: S608
 
 
-def _plain(row: Row) -> list[Any]:
-    """A row as Django's SQLite backend would store it."""
-    plain = list(row)
-    for position, value in enumerate(row):
-        kind = type(value)
-        if kind is UUID:
-            plain[position] = f"{value.int:032x}"
-        elif kind is datetime:
-            plain[position] = str(value.astimezone(UTC).replace(tzinfo=None))
+def _plain(table: Table, rows: list[Row]) -> list[Any]:
+    """The values of `rows`, one after another, as Django's SQLite backend would store them."""
+    ids, times = _special(table)
+    plain: list[Any] = []
+    for row in rows:
+        start = len(plain)
+        plain += row
+        for column in ids:
+            value = plain[start + column]
+            if value is not None:
+                plain[start + column] = f"{value.int:032x}"
+        for column in times:
+            value = plain[start + column]
+            if value is not None:
+                plain[start + column] = str(value.replace(tzinfo=None))
     return plain
+
+
+@lru_cache(maxsize=8)
+def _special(table: Table) -> tuple[list[int], list[int]]:
+    """Where a row has ids, and where it has times (all are in UTC): the driver knows neither."""
+    model, columns = table
+    fields = {field.attname: field for field in model._meta.concrete_fields}
+    kinds = [type(_referred(fields[column])) for column in columns]
+    return _positions(kinds, models.UUIDField), _positions(kinds, models.DateTimeField)
+
+
+def _referred(field: "models.Field[Any, Any]") -> "models.Field[Any, Any]":
+    """The field whose values `field` holds: for a reference, the key that it refers to."""
+    while isinstance(field, models.ForeignKey):
+        field = field.target_field
+    return field
+
+
+def _positions(kinds: list[type], kind: type) -> list[int]:
+    return [position for position, found in enumerate(kinds) if found is kind]
 
 
 class PostgresStatements:

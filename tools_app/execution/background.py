@@ -20,7 +20,7 @@ from tools_app.execution.catalog import CompiledTool
 from tools_app.execution.inline import Say
 from tools_app.execution.invocation import End, Invocation, Ledger, call_topic, encoded
 from tools_app.execution.results import ToolResult, failed
-from tools_app.execution.run import WAS_CANCELLED, WAS_INTERRUPTED, Ran
+from tools_app.execution.run import WAS_CANCELLED, WAS_INTERRUPTED, Ran, ran
 from tools_app.execution.worker import arguments_purpose
 from tools_app.models import CallStatus, Outcome, RunningCall
 from tools_app.models.bridge import in_store
@@ -90,9 +90,9 @@ async def _news(call_id: UUID, after: int) -> store.News | None:
 
 def _ran(outcome: Outcome, answer: bytes | None, tool_name: str) -> Ran:
     if answer is None:
-        return Ran(outcome, failed(UNANSWERED.get(outcome, UNANSWERED[Outcome.LOST]).format(tool=tool_name)))
+        return ran(outcome, failed(UNANSWERED.get(outcome, UNANSWERED[Outcome.LOST]).format(tool=tool_name)))
     body = orjson.loads(answer)
-    return Ran(outcome, ToolResult(body["content"], body.get("structuredContent"), body["isError"]))
+    return Ran(outcome, ToolResult(body["content"], body.get("structuredContent"), body["isError"]), answer)
 
 
 async def request_cancel(call_ids: list[UUID]) -> int:

@@ -1,7 +1,5 @@
 """The way of a `tools/call`: resolve, limit, check, run here or in a worker, and answer only what is recorded."""
 
-import msgspec
-
 from tools_app.audit import denials, recorder
 from tools_app.audit.denials import Denial
 from tools_app.audit.recorder import RecorderGone
@@ -13,26 +11,19 @@ from tools_app.execution.background import run_in_worker
 from tools_app.execution.catalog import CompiledTool
 from tools_app.execution.inline import InlineCall, Say
 from tools_app.execution.invocation import End, Invocation, open_ledger
-from tools_app.execution.results import ToolResult, failed
-from tools_app.execution.run import Ran, as_json
+from tools_app.execution.results import failed
+from tools_app.execution.run import Ran, ran
 from tools_app.models import Outcome
 from tools_app.protocol.errors import INVALID_PARAMS, OVER_LIMIT, RpcError, store_gone
 from tools_app.protocol.schema import FieldProblem
 from tools_app.protocol.versions import Era, reports_bad_arguments_in_result
 
 
-class CallAnswer(msgspec.Struct, frozen=True):
-    """What to answer: the tool's result, or `cancelled`, when nobody waits for one."""
-
-    result: ToolResult
-    cancelled: bool = False
-
-
-async def call_tool(invocation: Invocation, era: Era, say: Say, switchboard: Switchboard) -> CallAnswer:
+async def call_tool(invocation: Invocation, era: Era, say: Say, switchboard: Switchboard) -> Ran:
     """Do what a `tools/call` asks and record it; `say` hears each event once it is durable.
 
-    Raises RpcError, recorded too: for an unknown tool, bad arguments up to 2025-06-18, a limit that is used up, and
-    when nothing can be recorded.
+    Nobody waits for the result of a call that ended as cancelled. Raises RpcError, recorded too: for an unknown tool,
+    bad arguments up to 2025-06-18, a limit that is used up, and when nothing can be recorded.
     """
     try:
         return await _call_tool(invocation, era, say, switchboard)
@@ -40,7 +31,7 @@ async def call_tool(invocation: Invocation, era: Era, say: Say, switchboard: Swi
         raise store_gone() from problem
 
 
-async def _call_tool(invocation: Invocation, era: Era, say: Say, switchboard: Switchboard) -> CallAnswer:
+async def _call_tool(invocation: Invocation, era: Era, say: Say, switchboard: Switchboard) -> Ran:
     found = await catalog.ring.get(invocation.principal.tenant_id)
     tool = found.tools.get(invocation.tool_name) if found else None
     if tool is None:
@@ -51,11 +42,6 @@ async def _call_tool(invocation: Invocation, era: Era, say: Say, switchboard: Sw
         raise _denied(invocation, over)
     if not tool.arguments.accepts(invocation.arguments):
         return await _bad_arguments(invocation, tool, era)
-    ran = await _run(invocation, tool, say, switchboard)
-    return CallAnswer(ran.result, cancelled=ran.outcome == Outcome.CANCELLED)
-
-
-async def _run(invocation: Invocation, tool: CompiledTool, say: Say, switchboard: Switchboard) -> Ran:
     ledger = open_ledger(invocation, tool)
     if tool.background:
         return await run_in_worker(invocation, tool, ledger, say, switchboard)
@@ -108,17 +94,16 @@ def _unknown_tool(name: str) -> RpcError:
     return RpcError(INVALID_PARAMS, f"Unknown tool: '{name}'", {"tool": name})
 
 
-async def _bad_arguments(invocation: Invocation, tool: CompiledTool, era: Era) -> CallAnswer:
+async def _bad_arguments(invocation: Invocation, tool: CompiledTool, era: Era) -> Ran:
     """Answer in the way of the client's revision (tools, §Error Handling)."""
     problems = tool.arguments.problems(invocation.arguments)
     message = _explained(tool.name, problems)
     if not reports_bad_arguments_in_result(invocation.version):
         data = {"tool": tool.name, "errors": [problem.as_json() for problem in problems]}
         raise await _refused(invocation, tool, era, RpcError(INVALID_PARAMS, message, data))
-    result = failed(message, "the arguments do not fit the schema")
-    end = End(Outcome.REJECTED, is_error=True, cause=result.cause, result=as_json(result))
-    await recorder.current().recording(open_ledger(invocation, tool).ending(end))
-    return CallAnswer(result)
+    refused = ran(Outcome.REJECTED, failed(message, "the arguments do not fit the schema"))
+    await recorder.current().recording(open_ledger(invocation, tool).ending(refused.end()))
+    return refused
 
 
 def _explained(tool_name: str, problems: list[FieldProblem]) -> str:

@@ -1,7 +1,7 @@
 """One `tools/call` on its way: who asks for what, what has been recorded of it, and what will be."""
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from threading import Lock
 from time import perf_counter_ns
 from typing import Any
@@ -9,11 +9,10 @@ from uuid import UUID
 
 import msgspec
 import orjson
-from django.utils import timezone
 
 from tools_app.audit.entries import Beginning, Ending, Saying
 from tools_app.audit.identity import process_id
-from tools_app.audit.redaction import kept
+from tools_app.audit.redaction import kept, kept_json
 from tools_app.audit.rows import Answer, Begun, Ended, Facts, Payload, Said
 from tools_app.auth.principal import Principal
 from tools_app.auth.sessions import SessionFacts
@@ -70,7 +69,7 @@ def facts_of(invocation: Invocation, tool: CompiledTool | None) -> Facts:
         client_name=storable(invocation.client.name, 200),
         client_version=storable(invocation.client.version, 100),
         remote_address=invocation.client.remote_address,
-        started_at=timezone.now(),
+        started_at=datetime.now(UTC),
     )
 
 
@@ -114,12 +113,12 @@ class Ledger:
             self.said += 1
             sequence = self.said
         text, _ = kept(data, self.more_keys)
-        return Saying(Said(self.facts.id, sequence, timezone.now(), kind, text), topic)
+        return Saying(Said(self.facts.id, sequence, datetime.now(UTC), kind, text), topic)
 
     def ending(self, end: "End", topic: str = "") -> Ending:
         """The call's terminal record."""
-        result, size = kept(end.result, self.more_keys) if end.result is not None else ("", 0)
-        now = timezone.now()
+        result, size = kept_json(end.result, self.more_keys) if end.result else ("", 0)
+        now = datetime.now(UTC)
         ended = Ended(
             finished_at=now,
             duration_us=self._duration_us(now),
@@ -146,14 +145,14 @@ class Ledger:
 
 
 class End(msgspec.Struct, frozen=True):
-    """How a call ended, before it is recorded."""
+    """How a call ended, before it is recorded. `result` is JSON."""
 
     outcome: Outcome
     http_status: int | None = 200
     rpc_error: int | None = None
     is_error: bool | None = None
     cause: str = ""
-    result: Any = None
+    result: bytes = b""
     sealed_answer: bytes | None = None
 
     def with_answer(self, sealed: bytes) -> "End":

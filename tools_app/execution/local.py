@@ -1,23 +1,20 @@
 """The calls that this process is running, so that they can be stopped from anywhere in it."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from uuid import UUID
 
 from tools_app.execution.context import Cancellation
 from tools_app.models import Outcome
 
 
-@dataclass(slots=True)
 class LocalCall:
-    """A call that runs here. `interrupt` wakes it from what it awaits, from any thread."""
+    """A call that runs here. Each way of running calls says in `interrupt` how to wake one from what it awaits."""
 
-    id: UUID
-    session_id: UUID | None
-    request_id: str
-    interrupt: Callable[[], None]
-    cancelled: Cancellation = field(default_factory=Cancellation)
-    stopped_as: Outcome | None = None
+    def __init__(self, id: UUID, session_id: UUID | None, request_id: str) -> None:
+        self.id = id
+        self.session_id = session_id
+        self.request_id = request_id
+        self.cancelled = Cancellation()
+        self.stopped_as: Outcome | None = None
 
     def stop(self, outcome: Outcome) -> None:
         """Stop the call; `outcome` is how it will have ended. Stopping twice changes nothing."""
@@ -25,6 +22,10 @@ class LocalCall:
             self.stopped_as = outcome
             self.cancelled.set()
             self.interrupt()
+
+    def interrupt(self) -> None:
+        """Wake the call from what it awaits; called from any thread."""
+        raise NotImplementedError
 
 
 _running: dict[UUID, LocalCall] = {}

@@ -16,6 +16,7 @@ from tools_app.execution.invocation import End
 from tools_app.execution.local import LocalCall
 from tools_app.execution.results import CallCancelled, ToolError, ToolResult, failed
 from tools_app.models import Outcome
+from tools_app.protocol.schema import CompiledSchema
 
 log = logging.getLogger(__name__)
 
@@ -24,16 +25,20 @@ WAS_INTERRUPTED = "The hub was stopped while the call ran."
 
 
 class Ran(msgspec.Struct, frozen=True):
-    """How a run ended, and what to tell the client."""
+    """How a run ended, and what to tell the client. `wire` is `result` as JSON: recorded and sent as it is."""
 
     outcome: Outcome
     result: ToolResult
+    wire: bytes
 
     def end(self) -> End:
         """The same as it will be recorded."""
-        return End(
-            outcome=self.outcome, is_error=self.result.is_error, cause=self.result.cause, result=as_json(self.result)
-        )
+        return End(outcome=self.outcome, is_error=self.result.is_error, cause=self.result.cause, result=self.wire)
+
+
+def ran(outcome: Outcome, result: ToolResult) -> Ran:
+    """A run that ended with `result`. Raises TypeError for a result that is not JSON."""
+    return Ran(outcome, result, orjson.dumps(as_json(result)))
 
 
 def as_json(result: ToolResult) -> dict[str, Any]:
@@ -67,7 +72,7 @@ async def run_tool(
     except CallCancelled:
         return _stopped(call)
     except ToolError as refusal:
-        return Ran(Outcome.TOOL_ERROR, failed(str(refusal)))
+        return ran(Outcome.TOOL_ERROR, failed(str(refusal)))
     except _TimeIsUp:
         return _timed_out(tool, call)
     except (Exception, SystemExit) as problem:  # noqa: BLE001 - whatever a tool raises is its failure, not the hub's
@@ -96,38 +101,36 @@ async def _in_time(
 
 
 def _checked(tool: CompiledTool, result: ToolResult) -> Ran:
-    if result.is_error:
-        return Ran(Outcome.TOOL_ERROR, result)
-    problem = _output_problem(tool, result)
-    if problem:
-        log.error("Tool %s broke its output schema: %s", tool.name, problem)
-        text = f"The tool '{tool.name}' gave a result that it does not declare."
-        return Ran(Outcome.TOOL_ERROR, failed(text, problem))
-    return Ran(Outcome.OK, result)
-
-
-def _output_problem(tool: CompiledTool, result: ToolResult) -> str:
-    """What is wrong with a result: not JSON, or against the tool's own output schema (tools, §Output Schema)."""
     try:
-        wire = orjson.loads(orjson.dumps(result.structured)) if tool.output else orjson.dumps(as_json(result))
+        finished = ran(Outcome.TOOL_ERROR if result.is_error else Outcome.OK, result)
     except TypeError as problem:
-        return f"not JSON: {problem}"
-    if tool.output is None:
-        return ""
+        return _broken(tool, f"not JSON: {problem}")
+    problems = "" if result.is_error or tool.output is None else _output_problems(tool.output, result)
+    return _broken(tool, problems) if problems else finished
+
+
+def _output_problems(schema: CompiledSchema, result: ToolResult) -> str:
+    """What a result has against the tool's own output schema (tools, §Output Schema)."""
     if result.structured is None:
         return "no structured content"
-    return "; ".join(f"{problem.field or 'result'}: {problem.message}" for problem in tool.output.problems(wire))
+    wire = orjson.loads(orjson.dumps(result.structured))
+    return "; ".join(f"{problem.field or 'result'}: {problem.message}" for problem in schema.problems(wire))
+
+
+def _broken(tool: CompiledTool, problem: str) -> Ran:
+    log.error("Tool %s broke its output schema: %s", tool.name, problem)
+    return ran(Outcome.TOOL_ERROR, failed(f"The tool '{tool.name}' gave a result that it does not declare.", problem))
 
 
 def _raised(tool: CompiledTool, problem: BaseException) -> Ran:
     log.error("Tool %s raised %s", tool.name, type(problem).__name__, exc_info=problem)
     cause = "".join(traceback.format_exception(problem))
-    return Ran(Outcome.TOOL_ERROR, failed(f"An error occurred invoking '{tool.name}'.", cause))
+    return ran(Outcome.TOOL_ERROR, failed(f"An error occurred invoking '{tool.name}'.", cause))
 
 
 def _timed_out(tool: CompiledTool, call: LocalCall) -> Ran:
     call.cancelled.set()
-    return Ran(Outcome.TIMEOUT, timed_out(tool.name, tool.timeout_seconds))
+    return ran(Outcome.TIMEOUT, timed_out(tool.name, tool.timeout_seconds))
 
 
 def timed_out(tool_name: str, seconds: float) -> ToolResult:
@@ -137,4 +140,4 @@ def timed_out(tool_name: str, seconds: float) -> ToolResult:
 
 def _stopped(call: LocalCall) -> Ran:
     outcome = call.stopped_as or Outcome.CANCELLED
-    return Ran(outcome, failed(WAS_INTERRUPTED if outcome == Outcome.INTERRUPTED else WAS_CANCELLED))
+    return ran(outcome, failed(WAS_INTERRUPTED if outcome == Outcome.INTERRUPTED else WAS_CANCELLED))

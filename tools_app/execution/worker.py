@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -18,10 +17,10 @@ from tools_app.events.store import answer_purpose
 from tools_app.execution import catalog, local
 from tools_app.execution.catalog import CompiledTool
 from tools_app.execution.context import Caller, ToolContext
-from tools_app.execution.invocation import Ledger, call_topic, encoded, ledger_of_row
+from tools_app.execution.invocation import Ledger, call_topic, ledger_of_row
 from tools_app.execution.local import LocalCall
 from tools_app.execution.results import failed
-from tools_app.execution.run import Ran, as_json, run_tool
+from tools_app.execution.run import Ran, ran, run_tool
 from tools_app.models import CallStatus, Outcome, RunningCall, Tenant
 
 log = logging.getLogger(__name__)
@@ -48,11 +47,11 @@ def _ran(row: RunningCall, tenant: Tenant, ledger: Ledger) -> Ran:
     try:
         tool = _tool_of(row)
         if tool is None:
-            return Ran(Outcome.LOST, failed(f"The tool '{row.tool_name}' is no longer there."))
+            return ran(Outcome.LOST, failed(f"The tool '{row.tool_name}' is no longer there."))
         return _run(row, tool, tenant, ledger)
     except Exception as problem:
         log.exception("Call %s could not begin", row.pk)
-        return Ran(Outcome.LOST, failed(f"The call of '{row.tool_name}' could not begin.", str(problem)))
+        return ran(Outcome.LOST, failed(f"The call of '{row.tool_name}' could not begin.", str(problem)))
 
 
 def _claim(call_id: UUID) -> RunningCall | None:
@@ -76,6 +75,19 @@ def _run(row: RunningCall, tool: CompiledTool, tenant: Tenant, ledger: Ledger) -
     return asyncio.run(_run_on_loop(row, tool, arguments, caller, _emitter(ledger)))
 
 
+class _WorkerCall(LocalCall):
+    """A call on the loop that its worker's thread made for it."""
+
+    def __init__(self, row: RunningCall, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
+        super().__init__(row.pk, row.session_id, row.request_id)
+        self._loop = loop
+        self._task = task
+
+    def interrupt(self) -> None:
+        """Cancel what the call awaits."""
+        self._loop.call_soon_threadsafe(self._task.cancel)
+
+
 async def _run_on_loop(
     row: RunningCall,
     tool: CompiledTool,
@@ -85,7 +97,7 @@ async def _run_on_loop(
 ) -> Ran:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
-    call = LocalCall(row.pk, row.session_id, row.request_id, partial(_interrupt, loop, task))
+    call = _WorkerCall(row, loop, task)
     local.add(call)
     try:
         if row.cancel_requested:
@@ -93,10 +105,6 @@ async def _run_on_loop(
         return await run_tool(tool, arguments, ToolContext(row.pk, caller, emit, call.cancelled), call)
     finally:
         local.remove(call)
-
-
-def _interrupt(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
-    loop.call_soon_threadsafe(task.cancel)
 
 
 def _emitter(ledger: Ledger) -> Callable[[str, dict[str, Any]], None]:
@@ -109,8 +117,8 @@ def _emitter(ledger: Ledger) -> Callable[[str, dict[str, Any]], None]:
     return emit
 
 
-def _settle(ledger: Ledger, ran: Ran) -> None:
+def _settle(ledger: Ledger, finished: Ran) -> None:
     """Record how the call ended, with the whole answer for whoever waits. If somebody else settled it, that stands."""
     call_id = ledger.facts.id
-    answer = vault.seal(encoded(as_json(ran.result)), answer_purpose(call_id))
-    recorder.current().record(ledger.ending(ran.end().with_answer(answer), call_topic(call_id)))
+    answer = vault.seal(finished.wire, answer_purpose(call_id))
+    recorder.current().record(ledger.ending(finished.end().with_answer(answer), call_topic(call_id)))

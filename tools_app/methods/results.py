@@ -11,12 +11,19 @@ from tools_app.protocol.versions import Era
 SERVER: Final = {"name": "mcphub", "title": "mcphub", "version": "0.1.0"}
 LIST_TTL_MS: Final = 60_000
 
+_META: Final = orjson.dumps({SERVER_META: SERVER})
+
 
 def rendered(result: Mapping[str, Any], era: Era) -> bytes:
     """A complete result (2026-07-28, base protocol, §ResultType and §Per-response protocol fields)."""
     if era is Era.HANDSHAKE:
         return orjson.dumps(result)
     return orjson.dumps({"resultType": "complete", **result, "_meta": {SERVER_META: SERVER}})
+
+
+def complete(result: bytes, era: Era) -> bytes:
+    """The same around a result that is a JSON object already, and not an empty one."""
+    return result if era is Era.HANDSHAKE else b'{"resultType":"complete",%b,"_meta":%b}' % (result[1:-1], _META)
 
 
 def cacheable(result: Mapping[str, Any], era: Era) -> bytes:

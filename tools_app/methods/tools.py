@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+import orjson
 from django.core import signing
 
 from tools_app.events.store import Event
@@ -11,11 +13,11 @@ from tools_app.execution import catalog
 from tools_app.execution.catalog import Catalog, CompiledTool
 from tools_app.execution.dispatch import call_tool
 from tools_app.execution.invocation import Invocation
-from tools_app.execution.results import ToolResult
-from tools_app.execution.run import as_json
+from tools_app.execution.run import Ran, as_json
 from tools_app.methods.exchange import Cancelled, Exchange
 from tools_app.methods.registry import BOTH_ERAS, method
-from tools_app.methods.results import cacheable, rendered
+from tools_app.methods.results import cacheable, complete
+from tools_app.models import Outcome
 from tools_app.models.config import config
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 from tools_app.protocol.inbound import progress_token
@@ -96,10 +98,10 @@ def _described(tool: CompiledTool, version: str) -> dict[str, Any]:
 async def call(exchange: Exchange) -> bytes:
     """Run a tool (tools, §Calling Tools). Raises RpcError, and Cancelled when nobody waits for the answer."""
     invocation = _invocation(exchange)
-    answer = await call_tool(invocation, exchange.era, _sayer(exchange), exchange.switchboard)
-    if answer.cancelled:
+    ran = await call_tool(invocation, exchange.era, _sayer(exchange), exchange.switchboard)
+    if ran.outcome == Outcome.CANCELLED:
         raise Cancelled
-    return rendered(_fitting(answer.result, exchange.version), exchange.era)
+    return complete(_fitting(ran, exchange.version), exchange.era)
 
 
 def _invocation(exchange: Exchange) -> Invocation:
@@ -139,10 +141,11 @@ def _progress(token: str | int, data: Mapping[str, Any], version: str) -> bytes:
     return notification_message("notifications/progress", params)
 
 
-def _fitting(result: ToolResult, version: str) -> dict[str, Any]:
+def _fitting(ran: Ran, version: str) -> bytes:
     """A result without what the revision does not know; up to 2025-11-25, structured content is an object."""
-    body = as_json(result)
-    too_old = not has_structured_content(version)
-    if too_old or (version < "2026-07-28" and not isinstance(result.structured, dict)):
-        body.pop("structuredContent", None)
-    return body
+    structured = ran.result.structured
+    if structured is None or version >= "2026-07-28":
+        return ran.wire
+    if has_structured_content(version) and isinstance(structured, dict):
+        return ran.wire
+    return orjson.dumps(as_json(msgspec.structs.replace(ran.result, structured=None)))

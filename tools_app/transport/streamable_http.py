@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 
 ACCEPTED = Reply(None, 202)
 ALLOW: Header = (b"allow", b"POST, GET, DELETE, OPTIONS")
+VERBS = {"POST": "_post", "GET": "_get", "DELETE": "_delete", "OPTIONS": "_options"}
 RECORDED_DENIALS = frozenset({401, 403, 404, 421, 429})
 
 
@@ -91,10 +92,10 @@ class Turn:
             await self._refuse(as_rpc_error(problem))
 
     def _verb(self) -> Callable[[], Any]:
-        verbs = {"POST": self._post, "GET": self._get, "DELETE": self._delete, "OPTIONS": self._options}
-        verb = verbs.get(self.incoming.http_method)
-        if verb is None:
+        name = VERBS.get(self.incoming.http_method)
+        if name is None:
             raise RpcError(INVALID_REQUEST, "Use POST, GET or DELETE.", status=405)
+        verb: Callable[[], Any] = getattr(self, name)
         return verb
 
     def _refuse_when_stopping(self) -> None:
