@@ -1,6 +1,8 @@
 """What tests of every part share: tenants, keys, and a real hub that runs in this process."""
 
+import time
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import pytest
 from pytest_django import DjangoDbBlocker
@@ -12,6 +14,8 @@ from tools_app.models import Tenant, Tool
 from tools_app.transport import state
 
 STOP_SECONDS = 30.0
+WAIT_SECONDS = 8.0
+T = TypeVar("T")
 
 
 def forget_everything() -> None:
@@ -71,3 +75,17 @@ def offer(tenant: Tenant) -> Callable[..., list[Tool]]:
         return authoring.add_code_tools(tenant, list(names))
 
     return add
+
+
+@pytest.fixture
+def eventually() -> Callable[..., object]:
+    """Ask again and again until the answer is true, for a bounded time, and give it back."""
+
+    def ask(question: Callable[[], T], within: float = WAIT_SECONDS) -> T:
+        deadline = time.monotonic() + within
+        while not (answer := question()):
+            assert time.monotonic() < deadline, f"still {answer!r} after {within} seconds"
+            time.sleep(0.02)
+        return answer
+
+    return ask

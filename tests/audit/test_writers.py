@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from tools_app.audit.entries import Beginning, Ending, Saying, batch_of
 from tools_app.audit.rows import Begun, Ended, Facts, Payload, Said
-from tools_app.audit.writers import ANSWERS, CALLS, EVENTS, PAYLOADS, RUNNING, Writer, portable_writer, sqlite_writer
+from tools_app.audit.writers import ANSWERS, CALLS, EVENTS, PAYLOADS, RUNNING, Writer, portable_writer, writer
 from tools_app.models import Call, CallEvent, CallPayload, RunningCall
 from tools_app.models.ids import new_id
 
@@ -31,9 +31,9 @@ def ending(known: Facts, *, settles: bool) -> Ending:
     return Ending(known, ended, Payload(known.id, '{"a":1}', '{"text":"é"}'), settles=settles)
 
 
-@pytest.fixture(params=[sqlite_writer, portable_writer])
+@pytest.fixture(params=["the database's own", "portable"])
 def write(request: pytest.FixtureRequest, transactional_db: None) -> Writer:
-    return request.param
+    return portable_writer if request.param == "portable" else writer()
 
 
 @pytest.mark.parametrize(("model", "columns"), [RUNNING, CALLS, PAYLOADS, ANSWERS, EVENTS])

@@ -75,7 +75,7 @@ def _text(result: Any) -> str:
 
 def check(seen: Seen) -> None:
     """Hold what was seen against what the demo tools promise."""
-    assert seen.tools == TOOLS
+    assert [name for name in seen.tools if name in TOOLS] == TOOLS
     assert seen.echo == "hello world"
     assert [entry[1:] for entry in seen.progress] == [[i, STEPS, f"Step {i} of {STEPS}"] for i in range(STEPS)]
     assert seen.count == str(STEPS)

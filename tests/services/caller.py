@@ -38,23 +38,30 @@ class Caller:
         params = {"name": name, "arguments": arguments}
         return self.post(url, {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
 
-    def counting(self, url: str, steps: int, id: int) -> "Counting":
-        """A `count` whose stream is read in a thread."""
-        return Counting(self, url, steps, id)
+    def calling(self, url: str, name: str, arguments: dict[str, Any], id: int) -> "Stream":
+        """A call whose answer is read in a thread, as a stream, with progress under its own id."""
+        params = {"name": name, "arguments": arguments, "_meta": {"progressToken": id}}
+        only_a_stream = {"Accept": "text/event-stream"}
+        body = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
+        return Stream("POST", url, body, self.headers | only_a_stream)
 
-    def listening(self, url: str) -> "Listening":
+    def counting(self, url: str, steps: int, id: int) -> "Stream":
+        """A `count` whose stream is read in a thread."""
+        return self.calling(url, "count", {"n": steps}, id)
+
+    def listening(self, url: str) -> "Stream":
         """The session's GET stream, read in a thread."""
-        return Listening(self, url)
+        return Stream("GET", url, None, self.headers)
 
 
 class Stream(threading.Thread):
     """Reads a stream to its end: `seen` is what came, as (seconds since the request, message)."""
 
-    def __init__(self, caller: Caller, verb: str, url: str, body: Any = None) -> None:
+    def __init__(self, verb: str, url: str, body: Any, headers: dict[str, str]) -> None:
         super().__init__(daemon=True)
         self.seen: list[tuple[float, dict[str, Any]]] = []
         self.opened = threading.Event()
-        self._request = (verb, url, body, caller.headers)
+        self._request = (verb, url, body, headers)
         self.start()
 
     def run(self) -> None:
@@ -74,18 +81,3 @@ class Stream(threading.Thread):
         self.join(seconds)
         assert not self.is_alive(), "the stream did not end"
         return self.seen
-
-
-class Counting(Stream):
-    """The stream of a `count`."""
-
-    def __init__(self, caller: Caller, url: str, steps: int, id: int) -> None:
-        params = {"name": "count", "arguments": {"n": steps}, "_meta": {"progressToken": id}}
-        super().__init__(caller, "POST", url, {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
-
-
-class Listening(Stream):
-    """A GET stream."""
-
-    def __init__(self, caller: Caller, url: str) -> None:
-        super().__init__(caller, "GET", url)

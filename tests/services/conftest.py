@@ -17,12 +17,13 @@ DATABASE_URL = "postgres://postgres@127.0.0.1:5432/postgres"
 REDIS_URL = "redis://127.0.0.1:6379/0"
 FOREIGN = ("MCPHUB_", "DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
 LOST_SECONDS = 2.0
+CANCEL_SECONDS = 1.0
 SERVERS = ("daphne", "uvicorn")
 SEED = """
 from tools_app.models import Tenant
 from tools_app.execution import authoring
 tenant = Tenant.objects.create(slug="demo", name="Demo")
-authoring.add_code_tools(tenant, ["calculator", "count", "echo", "echo_ip", "search_docs", "test_throw"])
+authoring.add_code_tools(tenant, ["calculator", "count", "echo", "echo_ip", "search_docs", "stubborn", "test_throw"])
 """
 
 
@@ -80,6 +81,8 @@ def stack(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         "MCPHUB_DATA_DIR": str(home / "data"),
         "MCPHUB_SECRET_KEY": unique * 2,
         "MCPHUB_LOST_SECONDS": str(LOST_SECONDS),
+        "MCPHUB_CANCEL_SECONDS": str(CANCEL_SECONDS),
+        "MCPHUB_APPS": "tests.services.stubborn",
     }
     stack = Stack(database_url, clean | settings, home)
     stack.manage("migrate", "--verbosity", "0")

@@ -24,7 +24,8 @@ def test_the_sdk_2_client_gets_everything_from_either_process(hub: Hub, mode: st
 
 
 def test_the_sdk_1_client_gets_everything(hub: Hub) -> None:
-    python = os.environ["MCPHUB_MCP1_PYTHON"]  # an interpreter with mcp 1.x; `.ci/run` makes it
+    python = os.environ.get("MCPHUB_MCP1_PYTHON")
+    assert python, "MCPHUB_MCP1_PYTHON must name an interpreter that has `mcp<2`; `.ci/run` makes one"
     script = Path(__file__).parent.parent / "clients" / "scenario_v1.py"
     played = subprocess.run(
         [python, str(script), hub.urls[0], hub.stack.key], capture_output=True, text=True, timeout=60, check=False
@@ -48,6 +49,17 @@ def test_a_call_is_cancelled_through_another_process(hub: Hub, caller: Caller) -
     assert caller.post(hub.urls[1], body).status_code == 202
     assert all("result" not in message for _, message in counting.finished(10))
     eventually(lambda: hub.outcomes("count")[-1] == "cancelled")
+
+
+def test_a_tool_that_hears_no_cancellation_is_ended_with_its_process(hub: Hub, caller: Caller) -> None:
+    stubborn = caller.calling(hub.urls[0], "stubborn", {"seconds": 100}, 78)
+    eventually(lambda: hub.stack.rows("SELECT 1 FROM tools_app_runningcall WHERE status = 'running'"))
+    body = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 78}}
+    assert caller.post(hub.urls[1], body).status_code == 202
+    assert stubborn.finished(15) == []
+    assert hub.outcomes("stubborn") == ["cancelled"]
+    busy = [caller.calling(hub.urls[0], "count", {"n": 2}, id) for id in (1, 2, 3)]
+    assert [counted.finished(15)[-1][1]["result"]["isError"] for counted in busy] == [False] * 3
 
 
 def test_a_change_reaches_the_streams_of_every_process(hub: Hub, caller: Caller) -> None:

@@ -1,16 +1,12 @@
-"""What the tests of the wire share: raw clients of each revision, and a way to wait for what other threads write."""
+"""What the tests of the wire share: raw clients of each revision, and fresh bounds."""
 
-import time
 from collections.abc import Callable, Iterator
-from typing import TypeVar
 
 import pytest
 
-from tests.wire.client import ALL_VERSIONS, HANDSHAKES, WAIT_SECONDS, Peer, RawClient
+from tests.wire.client import ALL_VERSIONS, HANDSHAKES, Peer, RawClient
 from tools_app.audit import denials
 from tools_app.management.embedded import EmbeddedHub
-
-T = TypeVar("T")
 
 
 @pytest.fixture(autouse=True)
@@ -49,17 +45,3 @@ def peer(request: pytest.FixtureRequest, client: RawClient) -> Peer:
 def session(request: pytest.FixtureRequest, client: RawClient) -> Peer:
     """A client of each handshake revision in turn."""
     return client.handshake(request.param)
-
-
-@pytest.fixture
-def eventually() -> Callable[..., object]:
-    """Ask again and again until the answer is true, for a bounded time, and give it back."""
-
-    def ask(question: Callable[[], T], within: float = WAIT_SECONDS) -> T:
-        deadline = time.monotonic() + within
-        while not (answer := question()):
-            assert time.monotonic() < deadline, f"still {answer!r} after {within} seconds"
-            time.sleep(0.02)
-        return answer
-
-    return ask

@@ -32,7 +32,7 @@ def _spare_the_collector() -> None:
     """Let the garbage collector pass over what was loaded at start-up, and look less often for what is not there.
 
     Each full pass over what was loaded stops all calls: measured with 32 clients, 80 ms every second. And a call
-    leaves no reference cycles behind, which `tests/wire` holds, so that looking for them every 700 objects only costs.
+    leaves no reference cycles behind, so that looking for them every 700 objects only costs.
     """
     gc.collect()
     gc.freeze()

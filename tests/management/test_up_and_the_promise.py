@@ -1,0 +1,117 @@
+"""What `manage.py up` keeps when it is stopped, restarted or killed: sessions, running calls, and every record."""
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.management.test_up import CHOSEN_KEY, rows
+from tests.wire.client import Peer, RawClient, call_params, text_of
+
+Start = Callable[..., Any]
+Connect = Callable[..., RawClient]
+COUNT_SLOWLY = call_params("count", {"n": 15}, {"progressToken": "t"})
+
+
+@pytest.fixture
+def client_of() -> Iterator[Connect]:
+    """A client of a hub, closed with the test."""
+    made: list[RawClient] = []
+
+    def make(hub: Any) -> RawClient:
+        made.append(RawClient(hub.url, CHOSEN_KEY))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.http.close()
+
+
+def start(up: Start, port: int = 0) -> Any:
+    """A hub whose key the test knows; on `port`, so that a client finds it again."""
+    return up("--port", str(port), MCPHUB_DEMO_API_KEY=CHOSEN_KEY)
+
+
+def recorded(data: Path, tool: str) -> list[tuple[object, ...]]:
+    query = (
+        "SELECT outcome, arguments, result FROM tools_app_call JOIN tools_app_callpayload ON call_id = id"
+        f" WHERE tool_name = '{tool}' ORDER BY started_at"
+    )
+    return rows(data, query)
+
+
+def test_what_was_answered_before_the_hub_was_killed_is_recorded(up: Start, client_of: Connect, tmp_path: Path) -> None:
+    hub = start(up)
+    peer = client_of(hub).peer("2026-07-28")
+    for turn in range(30):
+        assert text_of(peer.call("echo", {"message": str(turn)})) == f"hello {turn}"
+    hub.kill()
+
+    kept = recorded(tmp_path / "data", "echo")
+    assert [arguments for _, arguments, _ in kept] == [f'{{"message":"{turn}"}}' for turn in range(30)]
+    assert {outcome for outcome, _, _ in kept} == {"ok"}
+
+
+def test_a_call_that_ran_when_the_hub_was_killed_is_recorded_as_lost(
+    up: Start, client_of: Connect, tmp_path: Path
+) -> None:
+    hub = start(up)
+    peer = client_of(hub).peer("2026-07-28")
+    with peer.stream("tools/call", call_params("count", {"n": 600}, {"progressToken": "t"})) as stream:
+        stream.next()
+        hub.kill()
+
+    again = up(MCPHUB_LOST_SECONDS="1")
+    stream = client_of(again).peer("2026-07-28").call("count", {"n": 20})
+    assert text_of(stream) == "20"
+    assert [outcome for outcome, _, _ in recorded(tmp_path / "data", "count")] == ["lost", "ok"]
+
+
+def test_a_session_outlives_a_restart(up: Start, client_of: Connect) -> None:
+    first = start(up)
+    session = client_of(first).handshake()
+    first.send(signal.SIGTERM)
+    assert first.ended() == (0, "")
+
+    again = client_of(start(up))
+    peer = Peer(again, session.version, session.session_id)
+    assert text_of(peer.call("echo", {"message": "again"})) == "hello again"
+
+
+def test_a_running_call_finishes_before_the_hub_stops(up: Start, client_of: Connect) -> None:
+    hub = start(up)
+    peer = client_of(hub).peer("2026-07-28")
+    with peer.stream("tools/call", COUNT_SLOWLY) as stream:
+        stream.next()
+        hub.send(signal.SIGTERM)
+        assert stream.ends()[-1]["result"]["content"] == [{"type": "text", "text": "15"}]
+    assert hub.ended() == (0, "")
+
+
+def test_a_stream_that_waits_for_changes_is_closed_properly(up: Start, client_of: Connect) -> None:
+    hub = start(up)
+    with client_of(hub).handshake().listening() as stream:
+        hub.send(signal.SIGTERM)
+        assert stream.ends() == []
+    assert hub.ended() == (0, "")
+
+
+def test_a_hub_that_stops_refuses_new_calls_and_says_when_to_come_back(
+    up: Start, client_of: Connect, eventually: Callable[..., Any]
+) -> None:
+    hub = start(up)
+    peer = client_of(hub).peer("2026-07-28")
+    assert text_of(peer.call("echo", {"message": "x"})) == "hello x"  # its connection is kept open
+
+    def refused() -> Any:
+        answer = peer.call("echo", {"message": "x"})
+        return answer if answer.status_code != 200 else None
+
+    with client_of(hub).peer("2026-07-28").stream("tools/call", COUNT_SLOWLY) as stream:
+        stream.next()
+        hub.send(signal.SIGTERM)
+        answer = eventually(refused)
+        assert stream.ends()[-1]["result"]["isError"] is False
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
