@@ -24,7 +24,7 @@ class SessionFacts:
     """What requests need to know of their session."""
 
     id: UUID
-    key_id: UUID
+    key_id: UUID | None
     version: str
     client_name: str
     client_version: str

@@ -1,7 +1,27 @@
 """The tables, gathered where Django looks for them."""
 
-from tools_app.models.calls import Call, CallAnswer, CallEvent, CallPayload, CallStatus, Outcome, Process, RunningCall
-from tools_app.models.catalog import Secret, Tool, ToolKind, ToolRevision
+from tools_app.models.calls import (
+    Call,
+    CallAnswer,
+    CallEvent,
+    CallInput,
+    CallPayload,
+    CallStatus,
+    Outcome,
+    Process,
+    RunningCall,
+)
+from tools_app.models.catalog import (
+    Prompt,
+    PromptKind,
+    Resource,
+    ResourceKind,
+    Secret,
+    TaskSupport,
+    Tool,
+    ToolKind,
+    ToolRevision,
+)
 from tools_app.models.sessions import Session
 from tools_app.models.tenants import ApiKey, Membership, Role, Tenant
 
@@ -10,15 +30,21 @@ __all__ = [
     "Call",
     "CallAnswer",
     "CallEvent",
+    "CallInput",
     "CallPayload",
     "CallStatus",
     "Membership",
     "Outcome",
     "Process",
+    "Prompt",
+    "PromptKind",
+    "Resource",
+    "ResourceKind",
     "Role",
     "RunningCall",
     "Secret",
     "Session",
+    "TaskSupport",
     "Tenant",
     "Tool",
     "ToolKind",

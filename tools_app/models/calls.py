@@ -25,6 +25,7 @@ class Outcome(models.TextChoices):
     TIMEOUT = "timeout", "Timed out"
     LOST = "lost", "Lost"
     INTERRUPTED = "interrupted", "Interrupted"
+    INPUT_REQUIRED = "input_required", "Input required"
 
 
 class CallStatus(models.TextChoices):
@@ -32,6 +33,7 @@ class CallStatus(models.TextChoices):
 
     QUEUED = "queued", "Queued"
     RUNNING = "running", "Running"
+    WAITING = "waiting", "Waiting for input"
 
 
 class CallFacts(models.Model):
@@ -88,7 +90,7 @@ class Call(CallFacts):
 
     finished_at = models.DateTimeField()
     duration_us = models.PositiveBigIntegerField()
-    outcome = models.CharField(max_length=12, choices=Outcome)
+    outcome = models.CharField(max_length=16, choices=Outcome)
     http_status = models.PositiveSmallIntegerField(null=True)
     rpc_error = models.IntegerField(null=True, help_text="The JSON-RPC error code, if the answer was one.")
     is_error = models.BooleanField(null=True, help_text="The tool's own verdict, if it gave one.")
@@ -153,6 +155,22 @@ class CallAnswer(models.Model):
 
     def __str__(self) -> str:
         return str(self.pk)
+
+
+class CallInput(models.Model):
+    """A client's answer to what a running call asked for, sealed, until the call has taken it."""
+
+    id = models.BigAutoField(primary_key=True)
+    call_id = models.UUIDField()
+    name = models.CharField(max_length=200)
+    sealed = models.BinaryField()
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["call_id", "name"], name="input_once_per_call")]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.call_id}"
 
 
 class Process(models.Model):

@@ -1,4 +1,4 @@
-"""What a tenant offers: its tools, their immutable revisions, and the secrets they use."""
+"""What a tenant offers: tools with their immutable revisions, resources, prompts, and the secrets they use."""
 
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
@@ -11,6 +11,12 @@ from tools_app.models.tenants import Tenant
 TOOL_NAME = RegexValidator(
     r"^[A-Za-z0-9_.-]{1,128}\Z", "Use letters, digits, underscore, hyphen and dot, at most 128 characters."
 )
+PROMPT_NAME = RegexValidator(
+    r"^[A-Za-z0-9_./-]{1,128}\Z", "Use letters, digits, underscore, hyphen, dot and slash, at most 128 characters."
+)
+RESOURCE_URI = RegexValidator(
+    r"^[A-Za-z][A-Za-z0-9+.-]*:[^\s<>\"\\^`]+\Z", "Write a URI, as in docs://guide, or a template, as in docs://{page}."
+)
 SECRET_NAME = RegexValidator(r"^[A-Za-z0-9_-]{1,64}\Z", "Use letters, digits, underscore and hyphen.")
 
 
@@ -19,6 +25,14 @@ class ToolKind(models.TextChoices):
 
     PYTHON = "python", "Python function"
     HTTP = "http", "HTTP request"
+
+
+class TaskSupport(models.TextChoices):
+    """Whether a call may be answered with a task, which its client polls (extension io.modelcontextprotocol/tasks)."""
+
+    NEVER = "never", "Never"
+    OPTIONAL = "optional", "When it takes long"
+    REQUIRED = "required", "Always"
 
 
 class Tool(models.Model):
@@ -43,6 +57,13 @@ class Tool(models.Model):
     )
     config = models.JSONField(default=dict, blank=True)
     background = models.BooleanField(default=False, help_text="Run it in a Celery worker and stream its progress.")
+    task = models.CharField(
+        max_length=10,
+        choices=TaskSupport,
+        default=TaskSupport.NEVER,
+        help_text="Whether clients that know tasks get one: never, when the call takes long, or always.",
+    )
+    icons = models.JSONField(default=list, blank=True, help_text="A JSON list of {src, mimeType, sizes}.")
     timeout_seconds = models.FloatField(default=60.0, validators=[MinValueValidator(0.1), MaxValueValidator(86_400.0)])
     calls_per_minute = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no limit.")
     revision = models.PositiveIntegerField(default=0, editable=False)
@@ -74,6 +95,88 @@ class ToolRevision(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tool} r{self.number}"
+
+
+class ResourceKind(models.TextChoices):
+    """Where a resource's contents come from."""
+
+    PYTHON = "python", "Python function"
+    TEXT = "text", "Text"
+    FILE = "file", "File"
+    HTTP = "http", "HTTP request"
+
+
+class Resource(models.Model):
+    """Something that clients may read (resources, §Resource), or a template for many (§Resource Templates).
+
+    A `uri` with a `{name}` in it is a template. `config` is what its kind needs: `{"function": "<registered name>"}`
+    for Python, the fields of `execution.kinds.http_config.HttpConfig` for HTTP.
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="resources")
+    uri = models.CharField("URI", max_length=500, validators=[RESOURCE_URI])
+    name = models.CharField(max_length=200)
+    kind = models.CharField(max_length=10, choices=ResourceKind)
+    enabled = models.BooleanField(default=True)
+    title = models.CharField(max_length=200, blank=True)
+    description = models.TextField(blank=True)
+    mime_type = models.CharField("MIME type", max_length=200, blank=True)
+    annotations = models.JSONField(default=dict, blank=True, help_text="audience, priority, lastModified.")
+    text = models.TextField(blank=True, help_text="What clients read, for a text.")
+    blob = models.BinaryField(default=bytes, editable=False)
+    config = models.JSONField(default=dict, blank=True)
+    timeout_seconds = models.FloatField(default=30.0, validators=[MinValueValidator(0.1), MaxValueValidator(3600.0)])
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    updated_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["tenant", "uri"]
+        constraints = [models.UniqueConstraint(fields=["tenant", "uri"], name="resource_uri_once_per_tenant")]
+
+    def __str__(self) -> str:
+        return self.uri
+
+    @property
+    def is_template(self) -> bool:
+        """Whether its URI stands for many."""
+        return "{" in self.uri
+
+
+class PromptKind(models.TextChoices):
+    """Where a prompt's messages come from."""
+
+    PYTHON = "python", "Python function"
+    TEMPLATE = "template", "Messages with placeholders"
+
+
+class Prompt(models.Model):
+    """A prompt that clients offer to their users (prompts, §Prompt).
+
+    `arguments` is a list of `{"name", "description", "required", "values"}`, where `values` are suggestions for
+    completion; `messages` a list of `{"role", "text"}` whose text may hold `{name}` for an argument. Both come from
+    the code for Python, whose `config` is `{"function": "<registered name>"}`.
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="prompts")
+    name = models.CharField(max_length=128, validators=[PROMPT_NAME])
+    kind = models.CharField(max_length=10, choices=PromptKind)
+    enabled = models.BooleanField(default=True)
+    title = models.CharField(max_length=200, blank=True)
+    description = models.TextField(blank=True)
+    arguments = models.JSONField(default=list, blank=True)
+    messages = models.JSONField(default=list, blank=True)
+    config = models.JSONField(default=dict, blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    updated_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["tenant", "name"]
+        constraints = [models.UniqueConstraint(fields=["tenant", "name"], name="prompt_name_once_per_tenant")]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Secret(models.Model):

@@ -6,7 +6,7 @@ from django.db import models
 from django.utils import timezone
 
 from tools_app.models.ids import new_id
-from tools_app.models.validators import validate_key_names, validate_networks
+from tools_app.models.validators import validate_key_names, validate_networks, validate_patterns
 
 TENANT_SLUG = RegexValidator(
     r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z", "Use lower-case letters, digits and inner hyphens."
@@ -43,6 +43,20 @@ class Tenant(models.Model):
         help_text='More key names whose values the audit log hides, as a JSON list, e.g. ["ssn"].',
     )
     calls_per_minute = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no limit.")
+    is_public = models.BooleanField(
+        "open to everybody",
+        default=False,
+        help_text="Anybody may call this tenant at /t/SLUG/mcp without a key. Recorded as anonymous.",
+    )
+    public_tools = models.JSONField(
+        default=list,
+        blank=True,
+        validators=[validate_patterns],
+        help_text='What anonymous callers get, as a JSON list of name patterns, e.g. ["echo", "search_*"].',
+    )
+    public_calls_per_minute = models.PositiveIntegerField(
+        default=60, help_text="For all anonymous callers of one address together."
+    )
     catalog_version = models.PositiveBigIntegerField(default=1, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 

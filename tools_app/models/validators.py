@@ -1,9 +1,12 @@
 """Checks on values that an admin types, with messages that say what to write instead."""
 
 import ipaddress
+import re
 from collections.abc import Sequence
 
 from django.core.exceptions import ValidationError
+
+PATTERN = re.compile(r"^[A-Za-z0-9_./*-]{1,128}\Z")
 
 
 def validate_networks(value: object) -> None:
@@ -20,6 +23,13 @@ def validate_key_names(value: object) -> None:
     for position, entry in enumerate(_strings(value)):
         if not entry.strip():
             raise ValidationError(f"Entry {position + 1} is empty.")
+
+
+def validate_patterns(value: object) -> None:
+    """Raise ValidationError unless `value` is a list of name patterns: names in which `*` stands for anything."""
+    for position, entry in enumerate(_strings(value)):
+        if not PATTERN.match(entry):
+            raise ValidationError(f"Entry {position + 1}: use the characters of a name, and * for anything.")
 
 
 def _strings(value: object) -> Sequence[str]:
