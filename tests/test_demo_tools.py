@@ -9,6 +9,7 @@ import pytest
 
 from tools_app import docs_search, mcp_tools
 from tools_app.execution.context import Caller, Cancellation, ToolContext
+from tools_app.execution.conversation import Rounds
 from tools_app.execution.kinds import python
 from tools_app.execution.results import CallCancelled, ToolError, ToolResult, text
 from tools_app.protocol.schema import CompiledSchema
@@ -25,8 +26,8 @@ class Call:
         self.cancelled = Cancellation()
 
     def run(self, tool_name: str, **arguments: Any) -> ToolResult:
-        caller = Caller(UUID(int=1), "acme", "203.0.113.9", "test", "1")
-        context = ToolContext(UUID(int=2), caller, self._hear, self.cancelled)
+        caller = Caller(UUID(int=1), "acme", "203.0.113.9", "test", "1", "2026-07-28", {})
+        context = ToolContext(UUID(int=2), caller, self._hear, self.cancelled, lambda: Rounds({}, {}))
         runner = python.registered(tool_name).run
         return asyncio.run(asyncio.wait_for(runner(arguments, context), WAIT_SECONDS))
 

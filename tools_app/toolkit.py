@@ -1,13 +1,69 @@
-"""What the author of a tool imports: `from tools_app.toolkit import ToolContext, ToolError, tool`."""
+"""What the author of tools, resources and prompts imports: `from tools_app.toolkit import ToolContext, tool`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
-from tools_app.execution.context import ToolContext
-from tools_app.execution.kinds import python
-from tools_app.execution.results import ToolError, ToolResult
+from django.core.exceptions import ImproperlyConfigured
+from pydantic import Field
 
-__all__ = ["ToolContext", "ToolError", "ToolResult", "tool"]
+from tools_app.execution.authoring import resource_updated
+from tools_app.execution.context import CapabilityMissing, ToolContext
+from tools_app.execution.inputs import Refused
+from tools_app.execution.kinds import python
+from tools_app.execution.offers import prompts, resources
+from tools_app.execution.offers.completion import Completer
+from tools_app.execution.questions import BadAnswer, Elicit, Elicited, ElicitUrl, ListRoots, Sample
+from tools_app.execution.results import (
+    CallCancelled,
+    PromptResult,
+    ProtocolError,
+    ResourceNotFound,
+    ResourceResult,
+    ToolError,
+    ToolResult,
+    assistant,
+    audio,
+    contents,
+    embedded,
+    image,
+    link,
+    text,
+    user,
+)
+from tools_app.protocol.mirrored import KEYWORD
+
+__all__ = [
+    "BadAnswer",
+    "CallCancelled",
+    "CapabilityMissing",
+    "Elicit",
+    "ElicitUrl",
+    "Elicited",
+    "ListRoots",
+    "PromptResult",
+    "ProtocolError",
+    "Refused",
+    "ResourceNotFound",
+    "ResourceResult",
+    "Sample",
+    "ToolContext",
+    "ToolError",
+    "ToolResult",
+    "assistant",
+    "audio",
+    "completer",
+    "contents",
+    "embedded",
+    "header",
+    "image",
+    "link",
+    "prompt",
+    "resource",
+    "resource_updated",
+    "text",
+    "tool",
+    "user",
+]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -20,7 +76,11 @@ def tool(
     name: str | None = None,
     title: str | None = None,
     annotations: Mapping[str, Any] | None = None,
+    icons: Sequence[Mapping[str, Any]] = (),
+    input_schema: Mapping[str, Any] | None = None,
+    output_schema: Mapping[str, Any] | None = None,
     background: bool = False,
+    task: str = "never",
     timeout: float = 60.0,
     read_only: bool | None = None,
     destructive: bool | None = None,
@@ -34,7 +94,11 @@ def tool(
     name: str | None = None,
     title: str | None = None,
     annotations: Mapping[str, Any] | None = None,
+    icons: Sequence[Mapping[str, Any]] = (),
+    input_schema: Mapping[str, Any] | None = None,
+    output_schema: Mapping[str, Any] | None = None,
     background: bool = False,
+    task: str = "never",
     timeout: float = 60.0,
     read_only: bool | None = None,
     destructive: bool | None = None,
@@ -43,9 +107,10 @@ def tool(
 ) -> Function | Callable[[Function], Function]:
     """Offer a function, sync or async, as a tool that admins may enable: `@tool` or `@tool(background=True)`.
 
-    Its schemas come from its type hints, its description and those of its parameters from its docstring. The
-    function itself is left as it is. `timeout` is in seconds; `background` runs it in a Celery worker. What
-    `read_only`, `destructive`, `idempotent` and `open_world` say becomes the hints of ToolAnnotations, over what
+    Its schemas come from its type hints unless they are given, its description and those of its parameters from its
+    docstring. The function itself is left as it is. `timeout` is in seconds; `background` runs it in a Celery worker;
+    `task` says whether clients that know tasks get one: "never", "optional" (when the call takes long) or "required".
+    What `read_only`, `destructive`, `idempotent` and `open_world` say becomes the hints of ToolAnnotations, over what
     `annotations` says; None leaves a hint out. Raises ImproperlyConfigured as `python.register` does.
     """
     said = {
@@ -58,8 +123,102 @@ def tool(
 
     def offer(offered: Function) -> Function:
         python.register(
-            offered, name=name, title=title, annotations=hints, background=background, timeout_seconds=timeout
+            offered,
+            name=name,
+            title=title,
+            annotations=hints,
+            icons=icons,
+            input_schema=input_schema,
+            output_schema=output_schema,
+            background=background,
+            task=task,
+            timeout_seconds=timeout,
         )
         return offered
 
     return offer if function is None else offer(function)
+
+
+def resource(
+    uri: str,
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    description: str | None = None,
+    mime_type: str | None = None,
+    annotations: Mapping[str, Any] | None = None,
+    timeout: float = 30.0,
+) -> Callable[[Function], Function]:
+    """Offer a function, sync or async, as a resource: `@resource("docs://guide")`, or for many `("docs://{page}")`.
+
+    The variables of a template are the function's parameters, which are texts. It returns a text, bytes, a value that
+    becomes JSON, or a ResourceResult; it raises ResourceNotFound for values that name nothing. `timeout` is in
+    seconds. Raises ImproperlyConfigured as `resources.register` does.
+    """
+
+    def offer(offered: Function) -> Function:
+        resources.register(
+            offered,
+            uri,
+            name=name,
+            title=title,
+            description=description,
+            mime_type=mime_type,
+            annotations=annotations,
+            timeout_seconds=timeout,
+        )
+        return offered
+
+    return offer
+
+
+@overload
+def prompt(function: Function, /) -> Function: ...
+@overload
+def prompt(*, name: str | None = None, title: str | None = None) -> Callable[[Function], Function]: ...
+def prompt(
+    function: Function | None = None, /, *, name: str | None = None, title: str | None = None
+) -> Function | Callable[[Function], Function]:
+    """Offer a function, sync or async, as a prompt: `@prompt` or `@prompt(title="Review")`.
+
+    Its parameters, which are texts, are the prompt's arguments. It returns a text, a list of messages made by `user`
+    and `assistant`, or a PromptResult. Raises ImproperlyConfigured as `prompts.register` does.
+    """
+
+    def offer(offered: Function) -> Function:
+        prompts.register(offered, name=name, title=title)
+        return offered
+
+    return offer if function is None else offer(function)
+
+
+def completer(function: Callable[..., Any], argument: str) -> Callable[[Completer], Completer]:
+    """Suggest values for an argument of a prompt or a variable of a resource: `@completer(weather, "city")`.
+
+    The decorated function gets what was typed so far and the arguments that stand already, and returns the best
+    suggestions first. Raises ImproperlyConfigured for a function that is neither, and for an unknown argument.
+    """
+    offered = [
+        entry.function
+        for registry in (prompts.all_registered(), resources.all_registered())
+        for entry in registry.values()
+        if entry.function.function is function
+    ]
+    if not offered:
+        raise ImproperlyConfigured(f"{function!r} is no prompt and no resource: it has nothing to complete.")
+
+    def suggest(suggesting: Completer) -> Completer:
+        for entry in offered:
+            entry.complete(argument, suggesting)
+        return suggesting
+
+    return suggest
+
+
+def header(name: str) -> Any:
+    """Mark a parameter that clients repeat in a header, by annotating its hint with this.
+
+    Proxies can then route calls by `Mcp-Param-<name>` without reading their bodies; the hub refuses a call whose header
+    disagrees.
+    """
+    return Field(json_schema_extra={KEYWORD: name})

@@ -18,6 +18,10 @@ from tools_app.models import (
     CallEvent,
     CallPayload,
     Membership,
+    Prompt,
+    PromptKind,
+    Resource,
+    ResourceKind,
     Role,
     RunningCall,
     Secret,
@@ -45,6 +49,8 @@ class World:
     apikey: ApiKey
     key: str
     tool: Tool
+    resource: Resource
+    prompt: Prompt
     secret: Secret
     session: Session
     call: Call
@@ -83,6 +89,20 @@ def build_world(slug: str) -> World:
         apikey=apikey,
         key=key,
         tool=tool,
+        resource=Resource.objects.create(
+            tenant=tenant,
+            uri=f"docs://{slug}/guide",
+            name=f"{slug} guide",
+            kind=ResourceKind.TEXT,
+            text=f"How {slug} works",
+        ),
+        prompt=Prompt.objects.create(
+            tenant=tenant,
+            name=f"{slug}_greet",
+            kind=PromptKind.TEMPLATE,
+            arguments=[{"name": "who", "required": True, "values": ["Ann", "Ben"]}],
+            messages=[{"role": "user", "text": f"Greet {{who}} of {slug}"}, {"role": "assistant", "text": "Good day!"}],
+        ),
         secret=authoring.set_secret(tenant, f"{slug}_token", f"{slug}-hush-hush"),
         session=session,
         call=call,

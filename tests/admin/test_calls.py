@@ -1,5 +1,6 @@
 """The audit log: shown as it is, whatever was sent."""
 
+import json
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -7,6 +8,7 @@ from uuid import uuid4
 import pytest
 from django.utils import timezone
 
+from tools_app.admin import call_events
 from tools_app.models import Call, CallEvent, CallPayload
 
 ATTACK = '<script>alert("x")</script>'
@@ -74,6 +76,7 @@ def test_denials_without_a_tenant_are_for_superusers(as_: Any, page: Any, acme: 
         {"q": "special-client"},
         {"outcome__exact": "timeout"},
         {"tool": "needle"},
+        {"method": "resources/read"},
         {"period": "1h"},
         {"started_at_from_0": "2026-06-01"},
         {"started_at_from_0": "2026-06-01", "started_at_from_1": "00:00:00", "started_at_to_0": "9000-01-01"},
@@ -86,6 +89,7 @@ def test_calls_are_found_by_what_an_auditor_knows(as_: Any, page: Any, acme: Any
         acme.tenant,
         started_at=moment,
         tool_name="needle",
+        method="resources/read",
         outcome="timeout",
         cause="the-cause",
         client_name="special-client",
@@ -105,6 +109,78 @@ def test_a_filter_that_makes_no_sense_finds_nothing(as_: Any, page: Any, query: 
 
 def test_a_foreign_key_as_a_filter_finds_nothing(as_: Any, page: Any, globex: Any) -> None:
     assert listed(as_("auditor"), page, key=str(globex.apikey.pk)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "shown"),
+    [
+        ("progress", {"progress": 3, "total": 10, "message": "Row 3", "progressToken": "p"}, ["3 of 10", "Row 3"]),
+        ("progress", {"progress": 0.5}, ["0.5"]),
+        ("log", {"level": "error", "logger": "db", "data": {"rows": 7}}, ["error", "db", "&quot;rows&quot;: 7"]),
+        ("log", {"level": "debug", "data": "plain words"}, ["debug", "plain words"]),
+        (
+            "request",
+            {"name": "elicitation-1", "method": "elicitation/create", "params": {"message": "Which city?"}},
+            ["Asked the client: elicitation/create", "Which city?"],
+        ),
+        ("request", {"name": "roots-1", "method": "roots/list", "params": {}}, ["Asked the client: roots/list"]),
+        ("pause", {}, ["The stream was closed"]),
+        ("unheard-of", {"a": [1]}, ["unheard-of", "&quot;a&quot;"]),
+        ("progress", ["no object"], ["no object"]),
+    ],
+)
+def test_what_a_call_said_is_told_in_words(  # noqa: PLR0917
+    as_: Any, page: Any, acme: Any, kind: str, data: Any, shown: list[str]
+) -> None:
+    CallEvent.objects.filter(call=acme.call).update(kind=kind, data=json.dumps(data))
+    text = as_("auditor").get(page("call", "change", acme.call)).content.decode()
+    for words in shown:
+        assert words in text
+
+
+def test_an_event_that_was_cut_off_is_shown_as_it_is(as_: Any, page: Any, acme: Any) -> None:
+    CallEvent.objects.filter(call=acme.call).update(kind="log", data='{"level": "info", "data": "cut o')
+    assert "&quot;cut o" in as_("auditor").get(page("call", "change", acme.call)).content.decode()
+
+
+def test_no_page_shows_more_events_than_it_can_bear(
+    as_: Any, page: Any, acme: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_events, "MOST_EVENTS", 2)
+    CallEvent.objects.bulk_create(
+        CallEvent(call=acme.call, sequence=number, kind="log", data=f'{{"data": "said-{number}"}}') for number in (2, 3)
+    )
+    text = as_("auditor").get(page("call", "change", acme.call)).content.decode()
+    assert "There are more events" in text
+    assert "said-2" in text
+    assert "said-3" not in text
+
+
+@pytest.mark.parametrize(
+    ("method", "model", "name"),
+    [("resources/read", "resource", "docs://acme/guide"), ("prompts/get", "prompt", "acme_greet")],
+)
+def test_a_reading_leads_to_what_was_read(  # noqa: PLR0917
+    as_: Any, page: Any, acme: Any, method: str, model: str, name: str
+) -> None:
+    call = record(acme.tenant, outcome="ok", method=method, tool_name=name)
+    client = as_("auditor")
+    assert (
+        f'href="{page(model, "change", acme.row(model))}"' in client.get(page("call", "change", call)).content.decode()
+    )
+    acme.row(model).delete()
+    assert name in client.get(page("call", "change", call)).content.decode()
+    assert method in client.get(page("call", "changelist")).content.decode()
+
+
+def test_a_call_that_ended_or_waits_with_a_question_says_so(as_: Any, page: Any, acme: Any) -> None:
+    call = record(acme.tenant, outcome="input_required")
+    type(acme.runningcall).objects.update(status="waiting")
+    client = as_("auditor")
+    for address in (page("call", "changelist"), page("call", "change", call)):
+        assert "Input required" in client.get(address).content.decode()
+    for address in (page("runningcall", "changelist"), page("runningcall", "change", acme.runningcall)):
+        assert "Waiting for input" in client.get(address).content.decode()
 
 
 def test_a_running_calls_sealed_arguments_are_not_shown(as_: Any, page: Any, acme: Any) -> None:

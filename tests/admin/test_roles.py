@@ -8,7 +8,7 @@ from django.test.utils import CaptureQueriesContext
 
 MOST_QUERIES = 12
 
-WRITABLE = ("membership", "tool", "secret")
+WRITABLE = ("membership", "tool", "resource", "prompt", "secret")
 RECORDS = ("session", "call", "runningcall")
 ALL = ("tenant", "apikey", *WRITABLE, *RECORDS)
 
@@ -156,14 +156,18 @@ def test_the_page_that_revokes_a_key_is_for_those_who_run_its_tenant(
     assert acme.apikey.revoked_at is None
 
 
+@pytest.mark.parametrize("model", ["tool", "resource", "prompt"])
 @pytest.mark.parametrize(
     ("role", "status"),
     [("superuser", OK), ("admin", OK), ("auditor", FORBIDDEN), ("outsider", LOGIN), ("anonymous", LOGIN)],
 )
-def test_the_page_that_adds_python_tools_is_for_those_who_run_a_tenant(
-    as_: Any, page: Any, role: str, status: int
+def test_the_pages_that_add_what_code_offers_are_for_those_who_run_a_tenant(
+    as_: Any, page: Any, model: str, role: str, status: int
 ) -> None:
-    assert as_(role).get(page("tool", "add_python_tools")).status_code == status
+    address = page(model, f"add_python_{model}s")
+    assert as_(role).get(address).status_code == status
+    if status != OK:
+        assert as_(role).post(address, {}).status_code == status
 
 
 @pytest.mark.parametrize(
@@ -203,5 +207,5 @@ def copies(row: Any, number: int) -> None:
     values = {field.attname: getattr(row, field.attname) for field in model._meta.concrete_fields}
     del values["id"]
     for position in range(number):
-        unique = {name: f"{position}{values[name]}"[:60] for name in ("digest", "name") if name in values}
+        unique = {name: f"{values[name][:60]}{position}" for name in ("digest", "name", "uri") if name in values}
         model.objects.create(**{**values, **unique})

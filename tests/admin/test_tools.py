@@ -45,6 +45,8 @@ def http_form(tenant: Any, **changes: Any) -> dict[str, Any]:
         "input_schema": json.dumps(SCHEMA),
         "output_schema": "",
         "annotations": '{"readOnlyHint": true}',
+        "icons": '[{"src": "https://example.com/a.png", "sizes": ["48x48"]}]',
+        "task": "never",
         "timeout_seconds": "10",
         "calls_per_minute": "",
         "revisions-TOTAL_FORMS": "0",
@@ -63,6 +65,7 @@ def test_an_http_tool_is_packed_checked_and_given_its_first_revision(as_: Any, p
     tool = Tool.objects.get(name="find_user")
     assert tool.kind == ToolKind.HTTP
     assert tool.config["query"] == {"fields": "name"}
+    assert (tool.task, tool.icons) == ("never", [{"src": "https://example.com/a.png", "sizes": ["48x48"]}])
     assert (tool.config["max_response_bytes"], tool.config["body"], tool.input_schema) == (5000, None, SCHEMA)
     assert (tool.revision, tool.revisions.get().created_by.username) == (1, "admin")
 
@@ -99,6 +102,29 @@ def test_a_changed_definition_is_a_new_revision_and_shows_in_the_form(as_: Any, 
         ({"output_schema": '{"$schema": "urn:mine"}'}, "output_schema", "this dialect is unknown"),
         ({"annotations": '{\n"readOnlyHint": "yes"}'}, "annotations", "Line 2: readOnlyHint: write true or false."),
         ({"annotations": '{"color": "red"}'}, "annotations", "Line 1: color: is no annotation."),
+        ({"icons": '[{\n"src": "http://example.com/a.png"}]'}, "icons", "Line 2: 0.src: write an address that starts"),
+        ({"icons": '[{"mimeType": "image/png"}]'}, "icons", "0: its src is missing."),
+        ({"icons": '["a.png"]'}, "icons", "0: write an object with src, mimeType, sizes."),
+        (
+            {"icons": '[{"src": "data:image/png;base64,AA", "sizes": "48x48"}]'},
+            "icons",
+            "0.sizes: write a list of texts",
+        ),
+        ({"task": ""}, "task", "required"),
+        ({"task": "sometimes"}, "task", "Select a valid choice"),
+        (
+            {"input_schema": '{"type": "object", "properties": {\n"id": {\n"type": "array",\n"x-mcp-header": "Id"}}}'},
+            "input_schema",
+            "Line 2: properties.id: x-mcp-header belongs to parameters of the types",
+        ),
+        (
+            {
+                "input_schema": '{"type": "object", "properties": {"id": {"type": "string"}},\n"anyOf": [true,\n'
+                '{"properties": {\n"a": {"type": "string", "x-mcp-header": "A"}}}]}'
+            },
+            "input_schema",
+            "Line 4: anyOf.1.properties.a: x-mcp-header belongs to properties",
+        ),
         ({"name": "no spaces"}, "name", "Use letters"),
         ({"name": "acme_find"}, "__all__", "already exists"),
     ],

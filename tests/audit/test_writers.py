@@ -23,7 +23,10 @@ def facts() -> Facts:
 
 
 def beginning(known: Facts) -> Beginning:
-    return Beginning(known, Begun("running", False, new_id(), 5.0, False, '{"a":1}', b"\x00sealed", None))
+    return Beginning(
+        known,
+        Begun("running", False, new_id(), 5.0, False, '{"a":1}', b"\x00sealed", None, 60.0, "{}", known.started_at),
+    )
 
 
 def ending(known: Facts, *, settles: bool) -> Ending:

@@ -8,6 +8,7 @@ from tests.clients import scenario_v2
 from tools_app.management.embedded import EmbeddedHub
 
 
+@pytest.mark.shows("base.patterns", "lifecycle.supported")
 @pytest.mark.parametrize(("mode", "version"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
 def test_the_sdk_client_gets_everything(
     hub: EmbeddedHub, key: str, offer: Callable[..., object], mode: str, version: str

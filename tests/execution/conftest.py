@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from cryptography import x509
@@ -17,7 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tools_app.execution.context import Caller, ToolContext
+from tools_app.execution.context import Caller, Cancellation, ToolContext
+from tools_app.execution.conversation import Rounds
 from tools_app.execution.kinds import http as http_tools
 from tools_app.execution.results import ToolResult
 
@@ -134,8 +136,8 @@ def serve() -> Iterator[Callable[..., Service]]:
 @pytest.fixture
 def context() -> ToolContext:
     """What the execution hands to a tool."""
-    caller = Caller("tenant", "acme", "127.0.0.1", "client", "1")
-    return ToolContext("call", caller, lambda kind, data: None, threading.Event())
+    caller = Caller(uuid4(), "acme", "127.0.0.1", "client", "1", "2026-07-28", {})
+    return ToolContext(uuid4(), caller, lambda kind, data: None, Cancellation(), lambda: Rounds({}, {}))
 
 
 @pytest.fixture
@@ -154,7 +156,7 @@ def call(context: ToolContext) -> Callable[..., ToolResult]:
             http_tools.parse_config(config), secrets or {}, allowed, WAIT_SECONDS, output_schema
         )
         assert isinstance(tool, http_tools.HttpTool)
-        tool = replace(tool, terms=replace(tool.terms, **terms))
+        tool = replace(tool, sender=replace(tool.sender, terms=replace(tool.sender.terms, **terms)))
         return asyncio.run(asyncio.wait_for(tool(arguments or {}, context), 2 * WAIT_SECONDS))
 
     return run

@@ -24,6 +24,7 @@ def text_of(result: ToolResult) -> str:
     return str(result.content[0]["text"])
 
 
+@pytest.mark.shows("tools.structure-as-text")
 @pytest.mark.parametrize("content_type", ["application/json", "application/problem+json; charset=utf-8", "text/json"])
 def test_json_becomes_text_and_structured_content_only_under_an_output_schema(content_type: str) -> None:
     body = b'{"name": "J\\u00fcrgen", "big": 12345678901234567}'
@@ -132,6 +133,7 @@ def test_a_secret_across_the_end_of_the_excerpt_leaves_no_half_behind() -> None:
     assert "secret" not in text_of(result_of(body, "text/plain", 500, secret="secret-value"))
 
 
+@pytest.mark.shows("tools.outputs")
 @pytest.mark.parametrize(
     ("body", "content_type"),
     [

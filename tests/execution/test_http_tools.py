@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tools_app.execution.context import ToolContext
+from tools_app.execution.conversation import Rounds
 from tools_app.execution.kinds.http import HttpTool, http_runner, parse_config
 from tools_app.execution.results import CallCancelled, ToolError, ToolResult
 
@@ -141,6 +142,7 @@ def test_an_answer_that_is_no_whole_http_is_an_error(answer: bytes, serve: Serve
     assert result.cause
 
 
+@pytest.mark.shows("lifecycle.timeouts")
 def test_a_service_that_says_nothing_is_left_in_time(serve: Serve, call: Call) -> None:
     def silent(_: object) -> bytes:
         assert service.stopped.wait(10)
@@ -153,6 +155,7 @@ def test_a_service_that_says_nothing_is_left_in_time(serve: Serve, call: Call) -
     assert text_of(result) == "the service did not answer in time"
 
 
+@pytest.mark.shows("cancellation.stops")
 def test_a_cancelled_call_leaves_the_service_at_once(serve: Serve, context: ToolContext) -> None:
     def endless(_: object) -> Iterator[bytes]:
         yield b"HTTP/1.1 200 OK\r\n\r\n"
@@ -184,7 +187,14 @@ def test_a_call_that_was_cancelled_before_it_began_sends_nothing(
     run = http_runner(parse_config({"base_url": service.url}), {}, ["127.0.0.0/8"], 5.0, None)
 
     with pytest.raises(CallCancelled):
-        asyncio.run(run({}, ToolContext("call", context.caller, lambda kind, data: None, cancelled)))
+        asyncio.run(
+            run(
+                {},
+                ToolContext(
+                    context.call_id, context.caller, lambda kind, data: None, cancelled, lambda: Rounds({}, {})
+                ),
+            )
+        )
     assert not service.connected.is_set()
 
 
@@ -258,5 +268,5 @@ def test_a_runner_keeps_only_the_secrets_that_its_tool_names() -> None:
     run = http_runner(config, {"A": "a", "B": "b"}, [], 5.0, None)
 
     assert isinstance(run, HttpTool)
-    assert run.secrets == {"A": "a"}
+    assert run.sender.secrets == {"A": "a"}
     assert replace(run) == run

@@ -12,6 +12,7 @@ from tools_app.events.switchboard import Switchboard
 from tools_app.execution import dispatch, local
 from tools_app.execution.invocation import Client, Invocation
 from tools_app.execution.run import Ran
+from tools_app.execution.tasking import TaskWish
 from tools_app.protocol.versions import Era
 from tools_app.transport import state
 
@@ -33,8 +34,13 @@ def without_collector() -> Iterator[None]:
 async def called(key: str, tool: str, **arguments: object) -> Ran:
     principal = await authenticate(Credential(key))
     assert principal is not None
-    invocation = Invocation(principal, None, Client("c", "1", "::1"), "2026-07-28", "1", tool, arguments)
-    return await dispatch.call_tool(invocation, Era.MODERN, print, Switchboard())
+    invocation = Invocation(
+        principal, None, Client("c", "1", "::1"), "2026-07-28", "1", "tools/call", tool, arguments, {}
+    )
+    ways = dispatch.Ways(print, Switchboard(), lambda: False, TaskWish.UNKNOWN, 60.0)
+    ended = await dispatch.call_tool(invocation, Era.MODERN, ways)
+    assert isinstance(ended, Ran)
+    return ended
 
 
 @pytest.mark.usefixtures("without_collector")

@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from tools_app.execution.context import Caller, Cancellation
+from tools_app.execution.conversation import Rounds
 from tools_app.execution.kinds import python
 from tools_app.execution.results import ToolError, ToolResult, text
 from tools_app.toolkit import ToolContext, tool
@@ -34,8 +35,8 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> dict[str, python.PythonFunction
 
 @pytest.fixture
 def context() -> ToolContext:
-    caller = Caller(UUID(int=1), "acme", "203.0.113.9", "test", "1")
-    return ToolContext(UUID(int=2), caller, lambda kind, data: None, Cancellation())
+    caller = Caller(UUID(int=1), "acme", "203.0.113.9", "test", "1", "2026-07-28", {})
+    return ToolContext(UUID(int=2), caller, lambda kind, data: None, Cancellation(), lambda: Rounds({}, {}))
 
 
 @pytest.fixture
@@ -113,6 +114,7 @@ def test_an_unknown_name_is_an_error_of_its_own() -> None:
         python.registered("nothing")
 
 
+@pytest.mark.shows("tools.names-unique")
 def test_two_functions_of_one_name_are_refused_with_both_places() -> None:
     def first() -> None: ...
     def second() -> None: ...
@@ -130,6 +132,7 @@ def test_the_same_function_may_be_registered_again() -> None:
     assert len(python.all_registered()) == 1
 
 
+@pytest.mark.shows("tools.names")
 @pytest.mark.parametrize("name", ["with space", "ümlaut", "a/b", "x" * 129, "end\n"])
 def test_a_name_that_the_specification_forbids_is_refused(name: str) -> None:
     with pytest.raises(ImproperlyConfigured, match="cannot be a tool's name"):

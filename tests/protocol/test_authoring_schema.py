@@ -26,6 +26,9 @@ def test_a_good_schema_has_no_faults(schema: Any) -> None:
     assert told(schema) == []
 
 
+@pytest.mark.shows(
+    "json-schema.declared-dialect", "json-schema.references", "json-schema.unresolved", "json-schema.valid"
+)
 @pytest.mark.parametrize(
     ("schema", "path", "part"),
     [
@@ -51,12 +54,14 @@ def test_a_fault_is_named_with_its_path(schema: Any, path: str, part: str) -> No
     assert part in problem
 
 
+@pytest.mark.shows("json-schema.declared-dialect")
 def test_a_schema_of_draft_4_is_judged_by_the_rules_of_draft_4() -> None:
     schema = {"exclusiveMinimum": True, "minimum": 1}
     assert told(schema | {"$schema": "http://json-schema.org/draft-04/schema#"}) == []
     assert told(schema)
 
 
+@pytest.mark.shows("tools.input-schema")
 @pytest.mark.parametrize("schema", [{}, {"type": "string"}, {"type": ["object"]}, True, []])
 def test_arguments_are_an_object(schema: Any) -> None:
     (problem,) = check_input_schema(schema)

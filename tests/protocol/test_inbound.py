@@ -46,6 +46,7 @@ def test_a_refusal_has_its_code(headers: dict[str, str], message: Request | Noti
     assert refusal.code == code
 
 
+@pytest.mark.shows("streamable-http.base64-headers")
 @pytest.mark.parametrize(
     ("value", "plain"),
     [
@@ -62,6 +63,7 @@ def test_a_header_value_is_decoded(value: str | None, plain: str | None) -> None
     assert inbound.decoded(value) == plain
 
 
+@pytest.mark.shows("progress.token")
 @pytest.mark.parametrize(
     ("token", "good"), [("a", True), ("", True), (0, True), (True, False), (1.5, False), (None, False), ([], False)]
 )

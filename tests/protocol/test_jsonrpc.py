@@ -39,6 +39,7 @@ def test_anything_else_is_malformed(value: dict[str, object]) -> None:
     assert isinstance(jsonrpc.message({"jsonrpc": "2.0", **value}), Malformed)
 
 
+@pytest.mark.shows("base.error-members", "base.result-or-error", "base.unreadable-id")
 def test_an_error_without_a_known_id_has_none() -> None:
     error = RpcError(-32700, "Parse error")
     assert orjson.loads(jsonrpc.error_message(None, error)) == {
@@ -48,5 +49,6 @@ def test_an_error_without_a_known_id_has_none() -> None:
     assert orjson.loads(jsonrpc.error_message("a", error))["id"] == "a"
 
 
+@pytest.mark.shows("base.result-or-error")
 def test_a_result_is_spliced_in_as_it_is() -> None:
     assert jsonrpc.result_message('"', b'{"a":1}') == b'{"jsonrpc":"2.0","id":"\\"","result":{"a":1}}'

@@ -42,6 +42,7 @@ def test_the_number_of_problems_is_bounded() -> None:
     assert len(schema.problems(["x"] * 100)) == MOST_PROBLEMS
 
 
+@pytest.mark.shows("json-schema.references", "json-schema.unresolved", "json-schema.valid")
 @pytest.mark.parametrize("schema", [{"type": "nothing"}, {"$ref": "https://example.com/s.json"}, {"pattern": "("}])
 def test_a_schema_that_cannot_be_compiled_is_bad(schema: dict[str, object]) -> None:
     with pytest.raises(BadSchema):

@@ -165,7 +165,7 @@ class Stream:
 
 def _messages(response: httpx.Response) -> Iterator[Heard]:
     for line in response.iter_lines():
-        if line.startswith("data: "):
+        if line.startswith(("data: {", "data: [")):
             yield Heard(json.loads(line[len("data: ") :]), time.monotonic())
 
 
@@ -203,7 +203,7 @@ def call_params(
 def message_of(response: httpx.Response) -> Any:
     """The answer's message, whether it came as JSON or as the last event of a stream."""
     if response.headers["content-type"] == "text/event-stream":
-        data = [line for line in response.text.splitlines() if line.startswith("data: ")]
+        data = [line for line in response.text.splitlines() if line.startswith("data: ") and line != "data: "]
         return json.loads(data[-1][len("data: ") :])
     return response.json()
 

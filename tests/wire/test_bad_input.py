@@ -21,6 +21,7 @@ from tests.wire.client import (
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
 
+@pytest.mark.shows("base.unreadable-id", "base.utf-8")
 @pytest.mark.parametrize(
     "body",
     [b"", b"{", b"nonsense", b'{"jsonrpc":"2.0",}', b'"\xff\xfe"', b'{"a":"\\ud800"}', b"NaN", b"\xef\xbb\xbf{}"],
@@ -39,6 +40,7 @@ def test_a_nesting_bomb_is_a_parse_error(client: RawClient, bomb: bytes) -> None
     assert error_of(response)["code"] == -32700
 
 
+@pytest.mark.shows("base.json-rpc", "base.request-id")
 @pytest.mark.parametrize(
     "body",
     [
@@ -69,11 +71,13 @@ def test_what_is_no_message_is_an_invalid_request(client: RawClient, body: Any) 
     assert "Invalid request" in error_of(response)["message"]
 
 
+@pytest.mark.shows("base.unreadable-id")
 def test_an_invalid_request_is_answered_under_its_id_if_it_has_one(client: RawClient) -> None:
     assert client.post({**PING, "id": "mine", "params": 1}).json()["id"] == "mine"
     assert "id" not in client.post({**PING, "id": 1.5}).json()
 
 
+@pytest.mark.shows("base.answer-id", "base.request-id")
 @pytest.mark.parametrize("id", ["", "é\x00", 0, -1, 2**63])
 def test_any_text_and_any_whole_number_is_an_id(client: RawClient, id: Any) -> None:
     response = client.handshake().request("ping", id=id)
@@ -88,6 +92,7 @@ def test_a_huge_number_is_answered(client: RawClient, number: str) -> None:
     assert error_of(response)["code"] in {-32600, -32700}
 
 
+@pytest.mark.shows("base.error-code", "base.error-members", "streamable-http.method-404")
 def test_an_unknown_method_has_the_status_of_its_era(client: RawClient) -> None:
     refusal = {"code": -32601, "message": "Method not found: 'no/such'", "data": {"method": "no/such"}}
     for response, status in (
@@ -105,6 +110,7 @@ def test_a_strange_tool_name_is_an_unknown_tool(client: RawClient, name: str) ->
     assert error_of(response)["message"] == f"Unknown tool: '{name}'"
 
 
+@pytest.mark.shows("streamable-http.refused")
 def test_a_response_from_the_client_is_accepted_in_a_session_only(client: RawClient) -> None:
     answer = {"jsonrpc": "2.0", "id": 1, "result": {}}
     session = client.handshake()
@@ -115,6 +121,7 @@ def test_a_response_from_the_client_is_accepted_in_a_session_only(client: RawCli
 # --- Batches (2025-03-26, base protocol, §Batching) ---------------------------------------------------------------
 
 
+@pytest.mark.shows("batch.received")
 def test_a_batch_is_answered_in_one_array(client: RawClient) -> None:
     session = client.handshake("2025-03-26")
     answer = {"jsonrpc": "2.0", "id": 8, "result": {}}
@@ -129,12 +136,14 @@ def test_a_batch_is_answered_in_one_array(client: RawClient) -> None:
     ]
 
 
+@pytest.mark.shows("base.notification-unanswered", "streamable-http.accepted")
 def test_a_batch_that_wants_no_answer_gets_none(client: RawClient) -> None:
     session = client.handshake("2025-03-26")
     response = client.post([{"jsonrpc": "2.0", "method": "notifications/initialized"}] * 2, session.headers())
     assert (response.status_code, response.content) == (202, b"")
 
 
+@pytest.mark.shows("batch.initialize-alone")
 def test_initialize_stands_alone(client: RawClient) -> None:
     session = client.handshake("2025-03-26")
     response = client.post([rpc("initialize", {"protocolVersion": "2025-03-26"}, id=3)], session.headers())
@@ -149,6 +158,7 @@ def test_a_batch_that_is_empty_or_too_large_is_refused(client: RawClient, size: 
     assert error_of(response)["message"] == "Invalid request: a batch has 1 to 50 messages."
 
 
+@pytest.mark.shows("streamable-http.one-message")
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-06-18", "2025-11-25"])
 def test_other_revisions_have_no_batches(client: RawClient, version: str) -> None:
     response = client.post([PING], client.handshake(version).headers())
@@ -208,6 +218,7 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_disturbs_nobody(client: 
 # --- Headers of the modern era (2026-07-28, Streamable HTTP, §Server Validation) ----------------------------------
 
 
+@pytest.mark.shows("streamable-http.headers-match", "streamable-http.version-matches")
 @pytest.mark.parametrize(
     ("headers", "named"),
     [
@@ -232,6 +243,7 @@ def test_a_header_that_disagrees_with_the_body_is_refused(
     assert error_of(response)["message"].startswith(f"Header mismatch: {named} ")
 
 
+@pytest.mark.shows("streamable-http.base64-headers")
 def test_a_name_may_come_in_base64(client: RawClient) -> None:
     response = client.modern("tools/call", {"name": "é"}, headers={"Mcp-Name": "=?base64?w6k=?="})
     assert error_of(response)["message"] == "Unknown tool: 'é'"
@@ -250,6 +262,7 @@ def test_a_routing_header_that_comes_twice_is_refused(client: RawClient, header:
             assert json.loads(response.read())["error"]["code"] == -32020
 
 
+@pytest.mark.shows("meta.complete")
 @pytest.mark.parametrize("missing", ["protocolVersion", "clientCapabilities"])
 def test_metadata_that_is_missing_is_named(client: RawClient, missing: str) -> None:
     message, fields = modern_request("server/discover")
@@ -268,20 +281,20 @@ def test_metadata_of_the_wrong_kind_is_named(client: RawClient, name: str, value
     assert name in error_of(response)["message"]
 
 
+@pytest.mark.shows("streamable-http.version-400", "streamable-http.version-unsupported", "versioning.unsupported")
 def test_an_unsupported_revision_is_told_the_supported_ones(client: RawClient) -> None:
-    supported = ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"]
-    expected = {
-        "code": -32022,
-        "message": "Unsupported protocol version",
-        "data": {"supported": supported, "requested": "2099-01-01"},
-    }
+    every = ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"]
     meta = {"io.modelcontextprotocol/protocolVersion": "2099-01-01"}
     future = {"MCP-Protocol-Version": "2099-01-01"}
     modern = client.modern("server/discover", {"_meta": meta}, headers=future)
     handshake = client.handshake().request("ping", headers=future)
-    for response in (modern, handshake):
+    for response, supported in ((modern, every[:1]), (handshake, every)):
         assert response.status_code == 400
-        assert error_of(response) == expected
+        assert error_of(response) == {
+            "code": -32022,
+            "message": "Unsupported protocol version",
+            "data": {"supported": supported, "requested": "2099-01-01"},
+        }
 
 
 @pytest.mark.parametrize("verb", ["PUT", "PATCH", "HEAD"])

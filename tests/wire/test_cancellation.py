@@ -17,6 +17,7 @@ def demo(offer: Callable[..., object]) -> None:
     offer("count")
 
 
+@pytest.mark.shows("cancellation.stops")
 def test_the_notification_stops_the_call_and_its_record_says_so(session: Peer, eventually: Callable[..., Any]) -> None:
     with session.stream("tools/call", LONG, id="long") as stream:
         assert stream.next()["method"] == "notifications/progress"
@@ -28,6 +29,7 @@ def test_the_notification_stops_the_call_and_its_record_says_so(session: Peer, e
     assert not RunningCall.objects.exists()
 
 
+@pytest.mark.shows("streamable-http.drop-is-cancellation")
 def test_a_stream_that_is_closed_cancels_the_call_of_the_modern_era(
     client: RawClient, eventually: Callable[..., Any]
 ) -> None:
@@ -36,6 +38,7 @@ def test_a_stream_that_is_closed_cancels_the_call_of_the_modern_era(
     assert eventually(Call.objects.first).outcome == "cancelled"
 
 
+@pytest.mark.shows("streamable-http.drop-is-no-cancellation")
 def test_a_stream_that_drops_cancels_nothing_in_the_handshake_era(
     session: Peer, eventually: Callable[..., Any]
 ) -> None:
@@ -45,6 +48,7 @@ def test_a_stream_that_drops_cancels_nothing_in_the_handshake_era(
     assert (call.outcome, call.event_count) == ("ok", 8)
 
 
+@pytest.mark.shows("cancellation.invalid-ignored")
 @pytest.mark.parametrize("request_id", ["other", 1, None, True, [], {"a": 1}])
 def test_a_notification_about_another_request_is_ignored(client: RawClient, request_id: object) -> None:
     session = client.handshake()

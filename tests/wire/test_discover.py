@@ -11,7 +11,14 @@ def test_it_says_what_the_hub_speaks_and_offers(client: RawClient) -> None:
     assert response.json()["id"] == "d"
     result = response.json()["result"]
     assert result["supportedVersions"] == [MODERN]
-    assert result["capabilities"] == {"tools": {"listChanged": True}}
+    assert result["capabilities"] == {
+        "tools": {"listChanged": True},
+        "resources": {"listChanged": True, "subscribe": True},
+        "prompts": {"listChanged": True},
+        "completions": {},
+        "logging": {},
+        "extensions": {"io.modelcontextprotocol/tasks": {}},
+    }
     assert result["resultType"] == "complete"
     assert (result["ttlMs"], result["cacheScope"]) == (60_000, "private")
     assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "mcphub"

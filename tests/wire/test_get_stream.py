@@ -20,7 +20,9 @@ def test_each_change_of_the_catalog_is_told(session: Peer, offer: Callable[..., 
         assert stream.next() == CHANGED
         authoring.set_enabled(tool, enabled=False)
         assert stream.next() == CHANGED
-        authoring.delete_tool(tool)
+        authoring.set_enabled(tool, enabled=True)
+        assert stream.next() == CHANGED
+        authoring.delete(tool)
         assert stream.next() == CHANGED
 
 

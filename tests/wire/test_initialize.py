@@ -8,6 +8,7 @@ from tests.wire.client import HANDSHAKES, SESSION, RawClient, error_of, rpc
 from tools_app.models import Session, Tenant
 
 
+@pytest.mark.shows("lifecycle.initialize-answer", "lifecycle.same-version", "tools.capability")
 @pytest.mark.parametrize("version", HANDSHAKES)
 def test_the_revision_that_was_asked_for_is_agreed_on(client: RawClient, version: str) -> None:
     response = client.initialize(version)
@@ -15,17 +16,29 @@ def test_the_revision_that_was_asked_for_is_agreed_on(client: RawClient, version
     assert response.headers["content-type"] == "application/json"
     result = response.json()["result"]
     assert result["protocolVersion"] == version
-    assert result["capabilities"] == {"tools": {"listChanged": True}}
+    expected: dict[str, object] = {
+        "tools": {"listChanged": True},
+        "resources": {"listChanged": True, "subscribe": True},
+        "prompts": {"listChanged": True},
+        "logging": {},
+    }
+    if version >= "2025-03-26":
+        expected["completions"] = {}
+    if version == "2025-11-25":
+        expected["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+    assert result["capabilities"] == expected
     assert result["serverInfo"]["name"] == "mcphub"
     assert ("title" in result["serverInfo"]) is (version >= "2025-06-18")
     assert result.keys() == {"protocolVersion", "capabilities", "serverInfo"}
 
 
+@pytest.mark.shows("lifecycle.latest-version", "lifecycle.other-version")
 @pytest.mark.parametrize("version", ["1999-01-01", "2026-07-28", "", "latest"])
 def test_an_unknown_revision_is_answered_with_the_latest_of_the_era(client: RawClient, version: str) -> None:
     assert client.initialize(version).json()["result"]["protocolVersion"] == "2025-11-25"
 
 
+@pytest.mark.shows("streamable-http.session-id-ascii", "streamable-http.session-id-secure")
 def test_the_session_id_is_long_visible_ascii_and_new_each_time(client: RawClient) -> None:
     first, second = (client.initialize().headers[SESSION] for _ in range(2))
     assert first != second
@@ -40,6 +53,7 @@ def test_the_session_is_a_row_that_holds_no_wire_id(client: RawClient, tenant: T
     assert wire_id not in str(vars(row))
 
 
+@pytest.mark.shows("base.notification-unanswered", "streamable-http.accepted")
 def test_the_initialized_notification_is_accepted_without_a_body(client: RawClient) -> None:
     wire_id = client.initialize().headers[SESSION]
     response = client.post({"jsonrpc": "2.0", "method": "notifications/initialized"}, {SESSION: wire_id})
@@ -48,6 +62,7 @@ def test_the_initialized_notification_is_accepted_without_a_body(client: RawClie
     assert "content-type" not in response.headers
 
 
+@pytest.mark.shows("lifecycle.failures")
 @pytest.mark.parametrize(
     ("params", "name"),
     [

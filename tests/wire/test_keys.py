@@ -30,6 +30,7 @@ def test_x_api_key_is_a_key(client: RawClient) -> None:
     assert status(client, {"Authorization": None, "X-API-Key": client.key}) == 200
 
 
+@pytest.mark.shows("streamable-http.authentication")
 @pytest.mark.parametrize("header", ["", "Bearer", "Basic {key}", "{key}"])
 def test_without_a_key_the_client_is_challenged(client: RawClient, header: str) -> None:
     response = client.modern("server/discover", headers={"Authorization": header.format(key=client.key)})
@@ -38,6 +39,7 @@ def test_without_a_key_the_client_is_challenged(client: RawClient, header: str) 
     assert response.json().items() >= REFUSAL.items()
 
 
+@pytest.mark.shows("streamable-http.authentication")
 @pytest.mark.parametrize("verb", ["POST", "GET", "DELETE"])
 def test_a_wrong_key_is_told_so_whatever_the_verb(client: RawClient, verb: str) -> None:
     headers = client.headers({"Authorization": f"Bearer {keys.new_key()}"})

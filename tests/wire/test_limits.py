@@ -18,6 +18,7 @@ def limit(scope: str, calls_per_minute: int) -> None:
     forget_everything()
 
 
+@pytest.mark.shows("tools.rate-limit")
 @pytest.mark.parametrize("scope", LIMITED)
 def test_a_call_over_the_limit_is_told_which_and_when_to_retry(
     client: RawClient, offer: Callable[..., object], scope: str

@@ -20,11 +20,16 @@ def listening(client: RawClient, wanted: object) -> AbstractContextManager[Strea
     return client.peer(MODERN).stream("subscriptions/listen", {"notifications": wanted}, id="sub-1")
 
 
+@pytest.mark.shows("base.notification-without-id", "meta.subscription-id", "subscriptions.acknowledged")
 @pytest.mark.parametrize(
     ("wanted", "agreed"),
     [
         ({"toolsListChanged": True}, {"toolsListChanged": True}),
-        ({"toolsListChanged": True, "promptsListChanged": True}, {"toolsListChanged": True}),
+        (
+            {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True, "other": True},
+            {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True},
+        ),
+        ({"resourceSubscriptions": ["docs://a"]}, {"resourceSubscriptions": ["docs://a"]}),
         ({"toolsListChanged": False}, {}),
         ({}, {}),
     ],
@@ -42,6 +47,7 @@ def test_the_acknowledgement_comes_first_and_says_what_was_agreed(
         }
 
 
+@pytest.mark.shows("meta.subscription-id", "tools.list-changed")
 def test_each_change_of_the_catalog_is_told_under_the_subscription(
     client: RawClient, offer: Callable[..., Any]
 ) -> None:
@@ -51,7 +57,7 @@ def test_each_change_of_the_catalog_is_told_under_the_subscription(
         for change in (
             lambda: authoring.set_enabled(tool, enabled=False),
             lambda: authoring.save_tool(tool),
-            lambda: authoring.delete_tool(tool),
+            lambda: authoring.delete(tool),
         ):
             change()
             assert stream.next() == CHANGED

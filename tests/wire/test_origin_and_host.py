@@ -24,6 +24,7 @@ def test_an_allowed_origin_may_read_the_answer(client: RawClient, origin: str) -
     assert SESSION in response.headers["access-control-expose-headers"]
 
 
+@pytest.mark.shows("streamable-http.origin", "streamable-http.origin-403")
 @pytest.mark.parametrize(
     "origin",
     [

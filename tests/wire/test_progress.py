@@ -24,6 +24,16 @@ def counted(peer: Peer, token: object) -> list[Heard]:
         return list(stream)
 
 
+@pytest.mark.shows(
+    "progress.known-token",
+    "progress.message",
+    "progress.stops",
+    "streamable-http.answer-on-stream",
+    "streamable-http.closes-stream",
+    "streamable-http.no-early-close",
+    "streamable-http.only-related-messages",
+    "streamable-http.related-messages",
+)
 def test_each_step_is_told_under_the_clients_token_before_the_result(peer: Peer) -> None:
     token = 0
     *steps, last = [heard.message for heard in counted(peer, token)]
@@ -46,6 +56,7 @@ def test_steps_arrive_while_the_tool_runs_and_not_at_its_end(client: RawClient, 
     assert sum(gap > 0.05 for gap in gaps) >= STEPS - 1
 
 
+@pytest.mark.shows("progress.known-token", "progress.token")
 @pytest.mark.parametrize("token", [None, True, 1.5, {"a": 1}])
 def test_without_a_good_token_nothing_is_told_but_all_is_recorded(client: RawClient, token: object) -> None:
     peer = client.handshake()

@@ -41,6 +41,7 @@ def idle(client: RawClient, make_client: MakeClient, other_key: str) -> str | No
     return wire_id
 
 
+@pytest.mark.shows("streamable-http.session-404")
 @pytest.mark.parametrize("gone", [of_another_tenant, of_another_key, unknown, ended, idle])
 @pytest.mark.parametrize("verb", ["POST", "GET", "DELETE"])
 def test_a_session_that_is_not_ones_own_looks_like_one_that_never_was(
@@ -58,6 +59,7 @@ def test_a_session_that_is_not_ones_own_looks_like_one_that_never_was(
     }
 
 
+@pytest.mark.shows("streamable-http.session-404")
 def test_delete_ends_a_session(session: Peer) -> None:
     response = session.delete()
     assert (response.status_code, response.content) == (204, b"")
@@ -73,6 +75,7 @@ def test_ending_one_session_leaves_the_others(client: RawClient) -> None:
     assert second.request("ping").status_code == 200
 
 
+@pytest.mark.shows("streamable-http.session-missing")
 @pytest.mark.parametrize("verb", ["GET", "DELETE"])
 def test_a_verb_that_needs_a_session_says_so(client: RawClient, verb: str) -> None:
     response = client.http.request(verb, "/mcp", headers=client.headers())
@@ -80,6 +83,7 @@ def test_a_verb_that_needs_a_session_says_so(client: RawClient, verb: str) -> No
     assert error_of(response)["message"] == "Mcp-Session-Id is missing: call initialize first."
 
 
+@pytest.mark.shows("lifecycle.initialize-first", "streamable-http.session-missing")
 def test_a_message_without_a_session_is_refused_with_its_id(client: RawClient) -> None:
     response = client.post(rpc("tools/list", id=9))
     assert response.status_code == 400

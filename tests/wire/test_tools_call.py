@@ -18,6 +18,9 @@ def demo(offer: Callable[..., object]) -> None:
     offer("calculator", "count", "echo", "echo_ip", "search_docs", "test_throw")
 
 
+@pytest.mark.shows(
+    "base.answer-id", "base.result-type", "streamable-http.json-or-stream", "streamable-http.post-address"
+)
 def test_echo_greets_back_in_one_json_body(peer: Peer) -> None:
     response = peer.call("echo", {"message": "wörld"}, id="a-1")
     assert response.status_code == 200
@@ -37,6 +40,7 @@ def test_every_address_of_the_endpoint_serves_the_same(
     assert text_of(make_client(key, path).peer("2026-07-28").call("echo", {"message": "x"})) == "hello x"
 
 
+@pytest.mark.shows("tools.structure-as-text")
 @pytest.mark.parametrize(("operation", "expected"), [("add", 10), ("subtract", 4), ("multiply", 21), ("divide", 7 / 3)])
 def test_the_calculator_gives_text_and_structured_content(client: RawClient, operation: str, expected: float) -> None:
     result = client.handshake().result("calculator", {"operation": operation, "a": 7, "b": 3})
@@ -44,6 +48,7 @@ def test_the_calculator_gives_text_and_structured_content(client: RawClient, ope
     assert json.loads(result["content"][0]["text"]) == {"result": expected}
 
 
+@pytest.mark.shows("lifecycle.keeps-version", "lifecycle.must-keep-version")
 def test_structured_content_is_left_out_where_the_revision_has_none(peer: Peer) -> None:
     result = peer.result("calculator", {"operation": "add", "a": 1, "b": 2})
     assert ("structuredContent" in result) is (peer.version >= "2025-06-18")
@@ -56,6 +61,7 @@ def test_a_tool_may_fail_with_a_text_of_its_own(peer: Peer) -> None:
     assert result["content"][0]["text"] == "Cannot divide by zero."
 
 
+@pytest.mark.shows("tools.outputs")
 def test_what_went_wrong_inside_a_tool_stays_inside(peer: Peer) -> None:
     response = peer.call("test_throw")
     assert response.status_code == 200
@@ -97,6 +103,7 @@ def test_an_unknown_tool_is_named_and_no_other(peer: Peer) -> None:
     }
 
 
+@pytest.mark.shows("caching.access", "tools.access")
 def test_a_foreign_or_disabled_tool_looks_like_an_unknown_one(peer: Peer, other_tenant: Tenant, tenant: Tenant) -> None:
     foreign = authoring.add_code_tools(other_tenant, ["echo"])[0]
     foreign.name = "their_echo"
@@ -107,6 +114,7 @@ def test_a_foreign_or_disabled_tool_looks_like_an_unknown_one(peer: Peer, other_
         assert error == {"code": -32602, "message": f"Unknown tool: '{name}'", "data": {"tool": name}}
 
 
+@pytest.mark.shows("tools.inputs")
 def test_bad_arguments_name_every_field_in_the_way_of_the_revision(peer: Peer) -> None:
     response = peer.call("calculator", {"operation": "power", "a": "one", "extra": 1})
     assert response.status_code == (400 if peer.version < "2025-11-25" and peer.is_modern else 200)
@@ -138,6 +146,7 @@ def test_parameters_of_the_wrong_kind_are_named(peer: Peer, params: dict[str, ob
     assert error_of(response)["data"] == {"field": field}
 
 
+@pytest.mark.shows("streamable-http.buffering", "streamable-http.json-or-stream")
 @pytest.mark.parametrize("accept", [STREAM, "text/*"])
 def test_a_client_that_takes_only_streams_gets_one(peer: Peer, accept: str) -> None:
     response = peer.call("echo", {"message": "x"}, headers={"Accept": accept})

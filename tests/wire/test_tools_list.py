@@ -22,6 +22,7 @@ def names(result: dict[str, Any]) -> list[str]:
     return [tool["name"] for tool in result["tools"]]
 
 
+@pytest.mark.shows("tools.list", "tools.order")
 def test_tools_come_in_the_order_of_their_names(peer: Peer, offer: Callable[..., object]) -> None:
     offer(*reversed(DEMO))
     result = listed(peer)
@@ -29,6 +30,7 @@ def test_tools_come_in_the_order_of_their_names(peer: Peer, offer: Callable[...,
     assert "nextCursor" not in result
 
 
+@pytest.mark.shows("tools.access")
 def test_tools_of_another_tenant_and_disabled_ones_are_not_shown(
     peer: Peer, offer: Callable[..., Any], other_tenant: Tenant
 ) -> None:
@@ -38,6 +40,7 @@ def test_tools_of_another_tenant_and_disabled_ones_are_not_shown(
     assert names(listed(peer)) == ["count"]
 
 
+@pytest.mark.shows("pagination.stable-cursors")
 def test_pages_hold_each_tool_once(peer: Peer, offer: Callable[..., object], settings: Any) -> None:
     settings.MCPHUB_PAGE_SIZE = 4
     offer(*DEMO)
@@ -56,6 +59,7 @@ def test_a_last_page_that_is_full_has_no_successor(
     assert "nextCursor" not in listed(peer, listed(peer)["nextCursor"])
 
 
+@pytest.mark.shows("pagination.stable-cursors")
 def test_a_page_goes_on_after_a_tool_that_is_gone(
     client: RawClient, offer: Callable[..., Any], settings: Any, eventually: Callable[..., Any]
 ) -> None:
@@ -63,11 +67,12 @@ def test_a_page_goes_on_after_a_tool_that_is_gone(
     tools = offer(*DEMO)
     peer = client.handshake()
     cursor = listed(peer)["nextCursor"]
-    authoring.delete_tool(tools[1])
+    authoring.delete(tools[1])
     eventually(lambda: "count" not in names(listed(peer)))
     assert names(listed(peer, cursor)) == ["echo", "echo_ip"]
 
 
+@pytest.mark.shows("pagination.bad-cursor")
 @pytest.mark.parametrize("cursor", ["", "echo", "eyJhIjoxfQ", 5, ["echo"], {"a": 1}])
 def test_a_cursor_that_the_hub_did_not_give_is_refused(client: RawClient, cursor: object) -> None:
     refusal = {"code": -32602, "message": "params.cursor is not one that this hub gave."}
@@ -85,6 +90,7 @@ def test_a_cursor_that_was_changed_is_refused(peer: Peer, offer: Callable[..., o
     assert error_of(peer.request("tools/list", {"cursor": tampered}))["code"] == -32602
 
 
+@pytest.mark.shows("lifecycle.keeps-version", "lifecycle.must-keep-version")
 def test_each_revision_gets_the_fields_that_it_knows(peer: Peer, offer: Callable[..., object]) -> None:
     offer("calculator")
     (tool,) = listed(peer)["tools"]

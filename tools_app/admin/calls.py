@@ -3,43 +3,36 @@
 What is shown here was sent by clients, so it is escaped, and what a record points to may be gone by now.
 """
 
-from collections.abc import Callable
-from datetime import datetime, time, timedelta
-from typing import Any, TypeVar, cast
+from datetime import datetime, timedelta
+from typing import Any, cast
 
 import orjson
 from django.contrib import admin
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
-from django.template.loader import render_to_string
-from django.urls import reverse
 from django.utils import timezone
-from django.utils.dateparse import parse_date, parse_time
 from django.utils.functional import cached_property
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter, RangeDateTimeFilter
+from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
-from tools_app.admin.decorators import column
-from tools_app.admin.reach import reach_of
-from tools_app.admin.scoped import (
-    MOST_CHOICES,
-    RecordAdmin,
-    TenantFilter,
-    badge,
-    by_id,
-    related,
-    text_block,
+from tools_app.admin.call_events import events_block
+from tools_app.admin.call_filters import (
+    KeyFilter,
+    MethodFilter,
+    MomentFilter,
+    PeriodFilter,
+    SessionFilter,
+    ToolFilter,
 )
+from tools_app.admin.decorators import column
+from tools_app.admin.links import key_link, key_name, link
+from tools_app.admin.reach import reach_of
+from tools_app.admin.scoped import RecordAdmin, TenantFilter, badge, related, text_block
 from tools_app.admin.site import site
-from tools_app.auth import access
-from tools_app.models import ApiKey, Call, CallEvent, CallPayload, CallStatus, Outcome, RunningCall, Tool
-
-Parsed = TypeVar("Parsed")
+from tools_app.models import Call, CallPayload, CallStatus, Outcome, Prompt, Resource, RunningCall
 
 MOST_COUNTED = 10_000
-MOST_EVENTS = 500
 SECOND = 1_000_000
 
 OUTCOME_COLOURS = {
@@ -51,8 +44,9 @@ OUTCOME_COLOURS = {
     Outcome.TIMEOUT: "warning",
     Outcome.LOST: "danger",
     Outcome.INTERRUPTED: "warning",
+    Outcome.INPUT_REQUIRED: "primary",
 }
-PERIODS = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
+STATUS_COLOURS = {CallStatus.QUEUED: "info", CallStatus.RUNNING: "primary", CallStatus.WAITING: "warning"}
 
 
 class BoundedPaginator(Paginator):  # type: ignore[type-arg]
@@ -63,65 +57,6 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]
         """The number of rows, or `MOST_COUNTED` if there are more."""
         rows = cast("QuerySet[Any]", self.object_list)
         return rows.order_by()[:MOST_COUNTED].count()
-
-
-class PeriodFilter(DropdownFilter):
-    """By how long ago a call started."""
-
-    title = "period"
-    parameter_name = "period"
-
-    def lookups(self, request: HttpRequest, model_admin: RecordAdmin) -> list[tuple[str, str]]:
-        return [("1h", "Last hour"), ("24h", "Last 24 hours"), ("7d", "Last 7 days"), ("30d", "Last 30 days")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        period = PERIODS.get(self.value() or "")
-        return queryset.filter(started_at__gte=timezone.now() - period) if period else queryset
-
-
-class MomentFilter(RangeDateTimeFilter):
-    """Between two moments in the hub's time zone. A date without a time means from its start, or to its end."""
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        first, last = self._moment("from", time.min), self._moment("to", time.max)
-        if first:
-            queryset = queryset.filter(**{f"{self.field_path}__gte": first})
-        if last:
-            queryset = queryset.filter(**{f"{self.field_path}__lte": last})
-        return queryset
-
-    def _moment(self, side: str, otherwise: time) -> datetime | None:
-        day = _parsed(parse_date, self.used_parameters.get(f"{self.field_path}_{side}_0"))
-        hour = _parsed(parse_time, self.used_parameters.get(f"{self.field_path}_{side}_1"))
-        return timezone.make_aware(datetime.combine(day, hour or otherwise)) if day else None
-
-
-class ToolFilter(DropdownFilter):
-    """By the name of a tool that exists now; older names are found by search."""
-
-    title = "tool"
-    parameter_name = "tool"
-
-    def lookups(self, request: HttpRequest, model_admin: RecordAdmin) -> list[tuple[str, str]]:
-        tools = access.rows_seen_by(request.user, Tool.objects.order_by("name"))
-        return [(name, name) for name in tools.values_list("name", flat=True).distinct()[:MOST_CHOICES]]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.filter(tool_name=self.value()) if self.value() else queryset
-
-
-class KeyFilter(DropdownFilter):
-    """By the key that the client carried."""
-
-    title = "key"
-    parameter_name = "key"
-
-    def lookups(self, request: HttpRequest, model_admin: RecordAdmin) -> list[tuple[str, str]]:
-        keys = access.rows_seen_by(request.user, ApiKey.objects.order_by("name"))[:MOST_CHOICES]
-        return [(str(key.pk), str(key)) for key in keys]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return by_id(queryset, "api_key_id", self.value())
 
 
 class CallFactsAdmin(RecordAdmin):
@@ -140,7 +75,7 @@ class CallFactsAdmin(RecordAdmin):
     def started(self, call: Any) -> str:
         return _moment(call.started_at)
 
-    @column("tool", ordering="tool_name")
+    @column("name", ordering="tool_name")
     def called(self, call: Any) -> str:
         return call.tool_name or call.method or "-"
 
@@ -150,25 +85,24 @@ class CallFactsAdmin(RecordAdmin):
 
     @column("tenant")
     def tenant_link(self, call: Any) -> str:
-        return _link(related(call, "tenant"), call.tenant_id)
+        return link(related(call, "tenant"), call.tenant_id)
 
     @column("key")
     def key(self, call: Any) -> str:
-        found = related(call, "api_key")
-        return str(found) if found else _gone(call.api_key_id)
+        return key_name(call)
 
     @column("key")
     def key_link(self, call: Any) -> str:
-        return _link(related(call, "api_key"), call.api_key_id)
+        return key_link(call)
 
     @column("session")
     def session_link(self, call: Any) -> str:
-        return _link(related(call, "session"), call.session_id)
+        return link(related(call, "session"), call.session_id)
 
-    @column("tool")
-    def tool_link(self, call: Any) -> str:
-        name = call.tool_name or "-"
-        return _link(related(call, "tool"), call.tool_id) if call.tool_id else name
+    @column("definition")
+    def offer_link(self, call: Any) -> str:
+        """The tool, resource or prompt as it is now."""
+        return link(_offer(call), call.tool_id)
 
     @column("revision")
     def revision(self, call: Any) -> str:
@@ -177,21 +111,20 @@ class CallFactsAdmin(RecordAdmin):
     @column("events")
     def events(self, call: Any) -> SafeString:
         """What the call said before its result, in its order."""
-        rows = CallEvent.objects.filter(call_id=call.pk).order_by("sequence")[: MOST_EVENTS + 1]
-        told = [{"event": event, "data": _indented(event.data)} for event in rows]
-        page = {"events": told[:MOST_EVENTS], "more": len(told) > MOST_EVENTS}
-        return render_to_string("admin/tools_app/call/events.html", page)
+        return events_block(call.pk)
 
 
 @admin.register(Call, site=site)
 class CallAdmin(CallFactsAdmin):
     """Settled calls and denials. Denials without a tenant are for superusers."""
 
-    list_display = ("started", "called", "outcome_label", "tenant", "key", "client", "took")
+    list_display = ("started", "called", "method", "outcome_label", "tenant", "key", "client", "took")
     list_filter = (
         ("outcome", ChoicesDropdownFilter),
+        MethodFilter,
         ToolFilter,
         KeyFilter,
+        SessionFilter,
         PeriodFilter,
         ("started_at", MomentFilter),
         TenantFilter,
@@ -206,7 +139,7 @@ class CallAdmin(CallFactsAdmin):
         ),
         (
             "What",
-            {"fields": ("id", "method", "tool_link", "revision", "request_id", "background", "repeated", "writer")},
+            {"fields": ("id", "method", "offer_link", "revision", "request_id", "background", "repeated", "writer")},
         ),
         ("Answer", {"fields": ("http_status", "rpc_error", "is_error")}),
         ("Timing", {"fields": ("started", "finished", "took")}),
@@ -245,8 +178,8 @@ class CallAdmin(CallFactsAdmin):
 class RunningCallAdmin(CallFactsAdmin):
     """Calls that have not ended."""
 
-    list_display = ("started", "called", "status_label", "tenant", "key", "client", "running_for")
-    list_filter = (("status", ChoicesDropdownFilter), ToolFilter, TenantFilter)
+    list_display = ("started", "called", "method", "status_label", "tenant", "key", "client", "running_for")
+    list_filter = (("status", ChoicesDropdownFilter), MethodFilter, ToolFilter, KeyFilter, SessionFilter, TenantFilter)
     fieldsets = (
         (None, {"fields": ("called", "status_label", "running_for")}),
         ("Exchange", {"fields": ("arguments_text", "events")}),
@@ -260,7 +193,7 @@ class RunningCallAdmin(CallFactsAdmin):
                 "fields": (
                     "id",
                     "method",
-                    "tool_link",
+                    "offer_link",
                     "revision",
                     "request_id",
                     "background",
@@ -279,7 +212,7 @@ class RunningCallAdmin(CallFactsAdmin):
 
     @column("status")
     def status_label(self, call: RunningCall) -> SafeString:
-        return badge(call.get_status_display(), "info" if call.status == CallStatus.QUEUED else "primary")
+        return badge(call.get_status_display(), STATUS_COLOURS[CallStatus(call.status)])
 
     @column("for")
     def running_for(self, call: RunningCall) -> str:
@@ -289,13 +222,6 @@ class RunningCallAdmin(CallFactsAdmin):
     @column("arguments")
     def arguments_text(self, call: RunningCall) -> SafeString | str:
         return text_block(_indented(call.arguments)) if call.arguments else "-"
-
-
-def _parsed(parse: Callable[[str], Parsed | None], text: str | None) -> Parsed | None:
-    try:
-        return parse(text or "")
-    except ValueError:
-        return None
 
 
 def _payload(call: Call, part: str, size: int) -> SafeString | str:
@@ -314,15 +240,16 @@ def _indented(text: str) -> str:
         return text
 
 
-def _link(row: Model | None, row_id: Any) -> str:
-    if row is None:
-        return _gone(row_id)
-    address = reverse(f"admin:{row._meta.label_lower.replace('.', '_')}_change", args=[row.pk])
-    return format_html('<a href="{}" class="text-link">{}</a>', address, row)
-
-
-def _gone(row_id: Any) -> str:
-    return f"{row_id} (gone)" if row_id else "-"
+def _offer(call: Any) -> Model | None:
+    """What was asked for, as it is now. A resource that a template stands for has no row of its own."""
+    match call.method:
+        case "resources/read":
+            return Resource.objects.filter(tenant=call.tenant_id, uri=call.tool_name).only("uri").first()
+        case "prompts/get":
+            return Prompt.objects.filter(tenant=call.tenant_id, name=call.tool_name).first()
+        case _:
+            tool: Model | None = related(call, "tool")
+            return tool
 
 
 def _moment(moment: datetime) -> str:

@@ -1,31 +1,38 @@
 """Tools: Python functions that an app registers, and HTTP requests that an admin defines."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
+from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import TabularInline
 from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
-from tools_app.admin.code_tools import CodeToolsForm, functions_of
 from tools_app.admin.decorators import button, column
+from tools_app.admin.offers import Fieldsets, OfferAdmin
 from tools_app.admin.reach import reach_of
-from tools_app.admin.scoped import ScopedAdmin, TenantFilter, badge, json_block, only, writer
+from tools_app.admin.scoped import TenantFilter, json_block, writer
 from tools_app.admin.site import site
 from tools_app.admin.tool_forms import HttpToolForm, PythonToolForm
-from tools_app.auth import access
 from tools_app.execution import authoring
+from tools_app.execution.kinds import python
 from tools_app.models import Tenant, Tool, ToolKind, ToolRevision
 
-Fieldsets = list[tuple[str | None, dict[str, Any]]]
-
-DECLARED = ("title", "description", "background", "timeout_seconds", "annotations_json", "input_json", "output_json")
+DECLARED = (
+    "title",
+    "description",
+    "background",
+    "task",
+    "timeout_seconds",
+    "annotations_json",
+    "icons_json",
+    "input_json",
+    "output_json",
+)
 
 
 class RevisionInline(TabularInline):
@@ -67,17 +74,29 @@ class RevisionInline(TabularInline):
 
 
 @admin.register(Tool, site=site)
-class ToolAdmin(ScopedAdmin):
-    """Tools of the tenants within reach. All writing is `execution.authoring`'s."""
+class ToolAdmin(OfferAdmin):
+    """Tools of the tenants within reach."""
 
     inlines = (RevisionInline,)
     list_display = ("name", "title", "tenant", "kind_label", "enabled", "background", "revision", "updated_at")
     list_filter = (("kind", ChoicesDropdownFilter), "enabled", TenantFilter)
-    list_select_related = ("tenant",)
     search_fields = ("name", "title", "description")
-    actions = ("enable_selected", "disable_selected")
     actions_list = ("add_python_tools", "add_http_tool")
-    readonly_fields = ("kind_label", "config_json", "annotations_json", "input_json", "output_json", "revision")
+    readonly_fields = (
+        "kind_label",
+        "config_json",
+        "annotations_json",
+        "icons_json",
+        "input_json",
+        "output_json",
+        "revision",
+    )
+
+    def registered(self) -> Mapping[str, Any]:
+        return python.all_registered()
+
+    def add_code(self, request: HttpRequest, tenant: Tenant, names: list[str]) -> list[Tool]:
+        return authoring.add_code_tools(tenant, names, by=writer(request))
 
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
@@ -109,72 +128,23 @@ class ToolAdmin(ScopedAdmin):
     def save_model(self, request: HttpRequest, obj: Tool, form: Any, change: bool) -> None:
         authoring.save_tool(obj, by=writer(request))
 
-    def delete_model(self, request: HttpRequest, obj: Tool) -> None:
-        authoring.delete_tool(obj)
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Tool]) -> None:
-        for tool in queryset:
-            authoring.delete_tool(tool)
-
-    @admin.action(description="Switch on selected tools", permissions=["change"])
-    def enable_selected(self, request: HttpRequest, queryset: QuerySet[Tool]) -> None:
-        self._switch(request, queryset, enabled=True)
-
-    @admin.action(description="Switch off selected tools", permissions=["change"])
-    def disable_selected(self, request: HttpRequest, queryset: QuerySet[Tool]) -> None:
-        self._switch(request, queryset, enabled=False)
-
     @button("Add Python tools", url_path="add-python", permissions=["add"], icon="code")
     def add_python_tools(self, request: HttpRequest) -> HttpResponse:
         """Offer functions of installed apps to a tenant that this person runs."""
-        tenants = access.tenants_run_by(request.user)
-        form = CodeToolsForm(tenants, request.POST or None)
-        if form.is_valid():
-            return self._offer(request, form.cleaned_data["tenant"], form.cleaned_data["functions"])
-        tenant = _named(tenants, request.GET.get("tenant")) or only(tenants)
-        page = {
-            "title": "Add Python tools",
-            "form": form,
-            "tenants": tenants,
-            "tenant": tenant,
-            "functions": functions_of(tenant) if tenant else [],
-            "opts": self.opts,
-        }
-        context = {**self.admin_site.each_context(request), **page}
-        return TemplateResponse(request, "admin/tools_app/tool/add_python.html", context)
+        return self.python_page(request)
 
     @button("Add HTTP tool", url_path="add-http", permissions=["add"], icon="http")
     def add_http_tool(self, request: HttpRequest) -> HttpResponse:
         """Go to the form of a new HTTP tool."""
         return HttpResponseRedirect(reverse("admin:tools_app_tool_add"))
 
-    def _offer(self, request: HttpRequest, tenant: Tenant, names: list[str]) -> HttpResponse:
-        if not self.has_add_permission(request):
-            raise PermissionDenied
-        added = authoring.add_code_tools(tenant, names, by=writer(request))
-        for tool in added:
-            self.log_addition(request, tool, [{"added": {}}])
-        self.message_user(request, f"Tools added to {tenant}: {len(added)}.", messages.SUCCESS)
-        return HttpResponseRedirect(reverse("admin:tools_app_tool_changelist"))
-
-    def _switch(self, request: HttpRequest, chosen: QuerySet[Tool], *, enabled: bool) -> None:
-        changed = [tool for tool in self.rows_run(request, chosen) if authoring.set_enabled(tool, enabled)]
-        said = "Switched on" if enabled else "Switched off"
-        for tool in changed:
-            self.log_change(request, tool, f"{said}.")
-        self.message_user(request, f"{said}: {len(changed)}.", messages.SUCCESS)
-
-    @column("kind", ordering="kind")
-    def kind_label(self, tool: Tool) -> SafeString:
-        return badge(tool.get_kind_display(), "info" if tool.kind == ToolKind.PYTHON else "primary")
-
-    @column("configuration")
-    def config_json(self, tool: Tool) -> SafeString:
-        return json_block(tool.config)
-
     @column("annotations")
     def annotations_json(self, tool: Tool) -> SafeString:
         return json_block(tool.annotations)
+
+    @column("icons")
+    def icons_json(self, tool: Tool) -> SafeString:
+        return json_block(tool.icons)
 
     @column("input schema")
     def input_json(self, tool: Tool) -> SafeString:
@@ -191,8 +161,8 @@ def _http_page(*, new: bool) -> Fieldsets:
         (None, {"fields": ("tenant", "name", "title", "description", "enabled")}),
         ("Request", {"fields": HttpToolForm.request_fields}),
         ("Response", {"fields": HttpToolForm.response_fields}),
-        ("What clients see", {"fields": ("input_schema", "output_schema", "annotations")}),
-        ("Running", {"fields": ("background", "timeout_seconds", "calls_per_minute")}),
+        ("What clients see", {"fields": ("input_schema", "output_schema", "annotations", "icons")}),
+        ("Running", {"fields": ("background", "task", "timeout_seconds", "calls_per_minute")}),
         *facts,
     ]
 
@@ -210,7 +180,3 @@ def _read_only_page() -> Fieldsets:
         (None, {"fields": ("tenant", "name", "kind_label", "enabled", "calls_per_minute")}),
         ("Definition", {"fields": ("config_json", *DECLARED, "revision")}),
     ]
-
-
-def _named(tenants: QuerySet[Tenant], slug: str | None) -> Tenant | None:
-    return tenants.filter(slug=slug).first() if slug else None

@@ -16,7 +16,15 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
     return [
         _group("", [_link("Overview", "dashboard", reverse("admin:index"))]),
         _group("Connect", [_item("Keys", "key", "tools_app_apikey")]),
-        _group("Catalog", [_item("Tools", "build", "tools_app_tool"), _item("Secrets", "lock", "tools_app_secret")]),
+        _group(
+            "Catalog",
+            [
+                _item("Tools", "build", "tools_app_tool"),
+                _item("Resources", "description", "tools_app_resource"),
+                _item("Prompts", "chat", "tools_app_prompt"),
+                _item("Secrets", "lock", "tools_app_secret"),
+            ],
+        ),
         _group(
             "Audit",
             [

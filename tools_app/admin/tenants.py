@@ -3,19 +3,25 @@
 from typing import Any
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
 from tools_app.admin.decorators import column
 from tools_app.admin.json_field import JsonTextField
+from tools_app.admin.offers import Fieldsets
+from tools_app.admin.public_offers import described
 from tools_app.admin.reach import reach_of
 from tools_app.admin.scoped import ScopedAdmin
 from tools_app.admin.site import site
 from tools_app.models import ApiKey, Session, Tenant
 
-# What only the people who run the hub decide: who is on it, and what of its own network it opens.
-SUPERUSERS_ONLY = ("slug", "is_active", "allowed_networks")
+# What only the people who run the hub decide: who is on it, what of its own network it opens, and what to everybody.
+PUBLIC = ("is_public", "public_tools", "public_calls_per_minute")
+SUPERUSERS_ONLY = ("slug", "is_active", "allowed_networks", *PUBLIC)
+
+
+SETTINGS = ("slug", "name", "is_active", "calls_per_minute", "allow_query_key", "allowed_networks", "redacted_keys")
 
 
 class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -28,17 +34,13 @@ class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
         kind=list, empty=list, required=False, rows=3, help_text=Tenant._meta.get_field("redacted_keys").help_text
     )
 
+    public_tools = JsonTextField(
+        kind=list, empty=list, required=False, rows=6, help_text=Tenant._meta.get_field("public_tools").help_text
+    )
+
     class Meta:
         model = Tenant
-        fields = (
-            "slug",
-            "name",
-            "is_active",
-            "calls_per_minute",
-            "allow_query_key",
-            "allowed_networks",
-            "redacted_keys",
-        )
+        fields = (*SETTINGS, *PUBLIC)
 
 
 @admin.register(Tenant, site=site)
@@ -47,10 +49,11 @@ class TenantAdmin(ScopedAdmin):
 
     tenant_field = "pk"
     form = TenantForm
-    fields = TenantForm.Meta.fields
-    list_display = ("name", "slug", "endpoint", "is_active", "created_at")
+    list_display = ("name", "slug", "endpoint", "is_active", "is_public", "created_at")
     search_fields = ("name", "slug")
-    list_filter = ("is_active",)
+    list_filter = ("is_active", "is_public")
+    readonly_fields = ("anonymous_callers_get",)
+    change_form_before_template = "admin/tools_app/tenant/public.html"
 
     def tenant_id_of(self, row: Any) -> Any:
         return row.pk
@@ -60,6 +63,17 @@ class TenantAdmin(ScopedAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return reach_of(request).everything
+
+    def get_fieldsets(self, request: HttpRequest, obj: Tenant | None = None) -> Fieldsets:
+        """The settings, and what is open to everybody; a tenant that is not there yet offers nothing."""
+        public = PUBLIC if obj is None else (*PUBLIC, "anonymous_callers_get")
+        return [(None, {"fields": SETTINGS}), ("Open to everybody", {"fields": public})]
+
+    def save_model(self, request: HttpRequest, obj: Tenant, form: Any, change: bool) -> None:
+        """Save, and tell whoever opens a tenant to everybody what that means."""
+        super().save_model(request, obj, form, change)
+        if obj.is_public:
+            self.message_user(request, _public_warning(obj), messages.WARNING)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """Fix what only superusers decide, and the slug of a tenant whose clients know it."""
@@ -75,7 +89,19 @@ class TenantAdmin(ScopedAdmin):
         deleted, counts, lacking, protected = super().get_deleted_objects(objs, request)
         return deleted, counts, lacking - {model._meta.verbose_name for model in (ApiKey, Session)}, protected
 
+    @column("anonymous callers get")
+    def anonymous_callers_get(self, tenant: Tenant) -> str:
+        """What the patterns name now, whether the tenant is open or not."""
+        return f"{described(tenant)}."
+
     @column("endpoint")
     def endpoint(self, tenant: Tenant) -> str:
         """Where clients of this tenant connect."""
         return f"/t/{tenant.slug}/mcp"
+
+
+def _public_warning(tenant: Tenant) -> str:
+    return (
+        f"{tenant} is open to everybody: anybody who knows the address /t/{tenant.slug}/mcp can call what its patterns"
+        f" name, recorded as anonymous. They name now: {described(tenant)}."
+    )

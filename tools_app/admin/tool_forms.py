@@ -1,5 +1,6 @@
 """The forms of a tool: what may be changed of a Python tool, and the whole definition of an HTTP tool."""
 
+import re
 from typing import Any
 
 from django import forms
@@ -12,14 +13,22 @@ from unfold.widgets import (
 )
 
 from tools_app.admin.json_field import JsonTextField
+from tools_app.admin.json_shape import TEXT, TEXTS, Shape, list_faults
 from tools_app.execution.kinds import http, python
 from tools_app.execution.kinds.http_config import DEFAULT_RESPONSE_BYTES
 from tools_app.models import Tool, ToolKind
-from tools_app.protocol.authoring_schema import SchemaProblem, check_input_schema, check_schema
+from tools_app.protocol.authoring_schema import Path, SchemaProblem, check_input_schema, check_schema
+from tools_app.protocol.mirrored import BadMirror, mirrored
 
 # With one of these, a schema may take arguments that its `properties` do not name.
 OPEN_KEYWORDS = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"}
 HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+# Clients show icons to people: nothing that is sent in the clear, and no data that is not an image.
+ICON_SOURCES = re.compile(r"https://[^/\s]\S*|data:image/\S+")
+ICON_SOURCE = Shape(
+    lambda value: isinstance(value, str) and bool(ICON_SOURCES.fullmatch(value)),
+    "write an address that starts with https:// or an image that starts with data:image/.",
+)
 
 
 def check_annotations(annotations: dict[str, Any]) -> list[SchemaProblem]:
@@ -36,6 +45,36 @@ def _annotation_fault(kind: type | None) -> str:
     if kind is None:
         return f"is no annotation. There are {', '.join(HINTS)} and title."
     return "write true or false." if kind is bool else "write a text."
+
+
+def check_icons(icons: list[Any]) -> list[SchemaProblem]:
+    """The faults of a tool's icons (tools, §Tool)."""
+    return list_faults(icons, {"src": ICON_SOURCE}, {"mimeType": TEXT, "sizes": TEXTS})
+
+
+def check_arguments(schema: Any) -> list[SchemaProblem]:
+    """The faults of a tool's input schema, those of its header parameters included (2026-07-28, §x-mcp-header)."""
+    problems = check_input_schema(schema)
+    if problems:
+        return problems
+    try:
+        mirrored(schema)
+    except BadMirror as problem:
+        return [SchemaProblem(_place(problem.path, schema), str(problem))]
+    return []
+
+
+def _place(names: tuple[str, ...], schema: Any) -> Path:
+    """The path of what `names` lead to, where entries of lists are numbers; as far as it can be followed."""
+    path: list[str | int] = []
+    for name in names:
+        if isinstance(schema, list):
+            schema = schema[int(name)]
+            path.append(int(name))
+        elif isinstance(schema, dict) and name in schema:
+            schema = schema[name]
+            path.append(name)
+    return tuple(path)
 
 
 class PythonToolForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -97,7 +136,7 @@ class HttpToolForm(forms.ModelForm):  # type: ignore[type-arg]
         help_text="Each target is checked again; secrets are not sent to another origin.",
     )
     input_schema = JsonTextField(
-        check=check_input_schema, rows=14, help_text="JSON Schema of the arguments (2020-12 unless $schema says else)."
+        check=check_arguments, rows=14, help_text="JSON Schema of the arguments (2020-12 unless $schema says else)."
     )
     output_schema = JsonTextField(
         check=check_schema, required=False, help_text="JSON Schema of the structured result. Empty: none is promised."
@@ -108,6 +147,14 @@ class HttpToolForm(forms.ModelForm):  # type: ignore[type-arg]
         required=False,
         rows=4,
         help_text=Tool._meta.get_field("annotations").help_text,
+    )
+    icons = JsonTextField(
+        kind=list,
+        empty=list,
+        check=check_icons,
+        required=False,
+        rows=4,
+        help_text='E.g. [{"src": "https://example.com/icon.png", "mimeType": "image/png", "sizes": ["48x48"]}].',
     )
 
     class Meta:
@@ -121,7 +168,9 @@ class HttpToolForm(forms.ModelForm):  # type: ignore[type-arg]
             "input_schema",
             "output_schema",
             "annotations",
+            "icons",
             "background",
+            "task",
             "timeout_seconds",
             "calls_per_minute",
         )

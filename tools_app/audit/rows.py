@@ -38,6 +38,9 @@ class Begun(NamedTuple):
     arguments: str
     sealed_arguments: bytes | None
     run_at: datetime | None
+    task_seconds: float | None
+    asked: str
+    changed_at: datetime
 
 
 class Ended(NamedTuple):
@@ -81,7 +84,8 @@ class Answer(NamedTuple):
 
     call_id: UUID
     sealed: bytes
-    created_at: datetime
+    is_task: bool
+    expires_at: datetime
 
 
 RUNNING_COLUMNS = Facts._fields + Begun._fields

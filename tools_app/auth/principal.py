@@ -1,8 +1,10 @@
 """Who is asking: a credential becomes a frozen `Principal`. Nothing else in a request says who it is from."""
 
 import hmac
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from uuid import UUID
 
 import msgspec
@@ -11,18 +13,43 @@ from django.utils import timezone
 from tools_app.auth import usage
 from tools_app.auth.keys import digest_of
 from tools_app.auth.ring import Ring
-from tools_app.models import ApiKey
+from tools_app.models import ApiKey, Tenant
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """A tenant's key that passed every check. `redacted_keys` are the tenant's own, beside the built-in ones."""
+    """A tenant's key that passed every check, or anybody at a public tenant, whose `key_id` is None.
 
-    key_id: UUID
+    `redacted_keys` are the tenant's own, beside the built-in ones. `patterns` say what the caller gets of tools,
+    resources and prompts; None is everything. `address` is set for anonymous callers, who are limited by it.
+    """
+
+    key_id: UUID | None
     tenant_id: UUID
     tenant_slug: str
     key_calls_per_minute: int | None
     tenant_calls_per_minute: int | None
     redacted_keys: tuple[str, ...]
+    patterns: tuple[str, ...] | None = None
+    address: str = ""
+
+    @property
+    def limited_as(self) -> str:
+        """Under which name the caller's own limits are counted."""
+        return str(self.key_id) if self.key_id else f"{self.tenant_id}:{self.address}"
+
+    def may_use(self, name: str) -> bool:
+        """Whether the caller gets the tool, the prompt or the resource of this name or URI."""
+        return self.patterns is None or matches(name, self.patterns)
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether one of `patterns`, in which `*` stands for anything, stands for `name`."""
+    return any(_pattern(pattern).fullmatch(name) for pattern in patterns)
+
+
+@lru_cache(maxsize=4096)
+def _pattern(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
 
 
 class Credential(msgspec.Struct, frozen=True):
@@ -34,6 +61,7 @@ class Credential(msgspec.Struct, frozen=True):
 
 class _KnownKey(msgspec.Struct, frozen=True):
     digest: str
+    key_id: UUID
     principal: Principal
     allow_query: bool
     expires_at: datetime | None
@@ -54,10 +82,36 @@ def _known(row: ApiKey) -> _KnownKey:
         tenant_calls_per_minute=tenant.calls_per_minute,
         redacted_keys=tuple(tenant.redacted_keys),
     )
-    return _KnownKey(row.digest, principal, tenant.allow_query_key, row.expires_at)
+    return _KnownKey(row.digest, row.pk, principal, tenant.allow_query_key, row.expires_at)
 
 
 ring: Ring[str, _KnownKey] = Ring(_load)
+
+
+def _load_public(slugs: Sequence[str]) -> Mapping[str, Principal]:
+    tenants = Tenant.objects.filter(slug__in=slugs, is_active=True, is_public=True)
+    return {tenant.slug: _anybody(tenant) for tenant in tenants}
+
+
+def _anybody(tenant: Tenant) -> Principal:
+    return Principal(
+        key_id=None,
+        tenant_id=tenant.pk,
+        tenant_slug=tenant.slug,
+        key_calls_per_minute=tenant.public_calls_per_minute,
+        tenant_calls_per_minute=tenant.calls_per_minute,
+        redacted_keys=tuple(tenant.redacted_keys),
+        patterns=tuple(tenant.public_tools),
+    )
+
+
+public_ring: Ring[str, Principal] = Ring(_load_public)
+
+
+async def anybody(tenant_slug: str, address: str) -> Principal | None:
+    """Whoever calls from `address` without a key; None unless this tenant is open to everybody."""
+    public = await public_ring.get(tenant_slug)
+    return msgspec.structs.replace(public, address=address) if public else None
 
 
 async def authenticate(credential: Credential) -> Principal | None:
@@ -73,5 +127,5 @@ async def authenticate(credential: Credential) -> Principal | None:
         return None
     if known.expires_at is not None and known.expires_at <= timezone.now():
         return None
-    usage.key_used(known.principal.key_id)
+    usage.key_used(known.key_id)
     return known.principal

@@ -1,13 +1,15 @@
 """Handshake-era sessions: made by `initialize`, found by any process, bound to their key, ended by DELETE or time."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from tools_app.auth import usage
@@ -18,16 +20,23 @@ from tools_app.models import Session
 from tools_app.models.bridge import in_store
 from tools_app.models.storable import storable, storable_json
 
+MOST_SUBSCRIPTIONS = 500
+
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """What requests need to know of their session."""
+    """What requests need to know of their session. `capabilities` are what its client declared."""
 
     id: UUID
+    digest: str
     key_id: UUID | None
+    tenant_id: UUID
     version: str
     client_name: str
     client_version: str
+    capabilities: Mapping[str, Any]
+    log_level: str
+    subscriptions: frozenset[str]
     last_seen_at: datetime
 
     @property
@@ -47,7 +56,17 @@ def _load(digests: Sequence[str]) -> Mapping[str, SessionFacts]:
 
 def _facts(row: Session) -> SessionFacts:
     return SessionFacts(
-        row.pk, row.api_key_id, row.protocol_version, row.client_name, row.client_version, row.last_seen_at
+        id=row.pk,
+        digest=row.digest,
+        key_id=row.api_key_id,
+        tenant_id=row.tenant_id,
+        version=row.protocol_version,
+        client_name=row.client_name,
+        client_version=row.client_version,
+        capabilities=row.client_capabilities,
+        log_level=row.log_level,
+        subscriptions=frozenset(row.subscriptions),
+        last_seen_at=row.last_seen_at,
     )
 
 
@@ -76,17 +95,64 @@ async def start(
 async def find(principal: Principal, wire_id: str) -> SessionFacts | None:
     """The live session `wire_id` of this key. None for an unknown, ended, idle or foreign one: they look the same."""
     session = await ring.get(digest_of(wire_id))
-    if session is None or session.key_id != principal.key_id or session.idle:
+    if session is None or session.idle:
+        return None
+    if session.key_id != principal.key_id or session.tenant_id != principal.tenant_id:
         return None
     usage.session_used(session.id)
     return session
 
 
-async def end(session: SessionFacts, wire_id: str) -> bool:
-    """End a session on its client's wish. False if it had ended before."""
-    ended = await in_store(_end, [session.id], "deleted")
-    ring.forget(digest_of(wire_id))
+async def end(session: SessionFacts, reason: str = "deleted") -> bool:
+    """End a session, on its client's wish unless `reason` says else. False if it had ended before."""
+    ended = await in_store(_end, [session.id], reason)
+    ring.forget(session.digest)
     return bool(ended)
+
+
+async def set_log_level(session: SessionFacts, level: str) -> None:
+    """Note from which level on a client wants log messages."""
+    await in_store(Session.objects.filter(pk=session.id).update, log_level=level)
+    ring.forget(session.digest)
+
+
+async def subscribe(session: SessionFacts, uri: str) -> bool:
+    """Note that a client wants to hear of a resource. False if it has MOST_SUBSCRIPTIONS already."""
+    subscribed = await in_store(_change_subscriptions, session.id, lambda uris: uris | {uri})
+    ring.forget(session.digest)
+    return subscribed
+
+
+async def unsubscribe(session: SessionFacts, uri: str) -> None:
+    """Note that a client wants to hear of a resource no more."""
+    await in_store(_change_subscriptions, session.id, lambda uris: uris - {uri})
+    ring.forget(session.digest)
+
+
+async def listen_by(session: SessionFacts, stream: UUID) -> None:
+    """Let a stream be the one that tells a session's client of changes."""
+    await in_store(Session.objects.filter(pk=session.id).update, listener=stream)
+
+
+async def stop_listening(session: SessionFacts, stream: UUID) -> None:
+    """Undo it, unless another stream has become the one by now."""
+    await in_store(Session.objects.filter(pk=session.id, listener=stream).update, listener=None)
+
+
+async def is_listener(session: SessionFacts, stream: UUID) -> bool:
+    """Whether a stream is the one, or becomes it because there is none."""
+    free = Session.objects.filter(Q(listener=stream) | Q(listener=None), pk=session.id)
+    return bool(await in_store(free.update, listener=stream))
+
+
+def _change_subscriptions(id: UUID, change: Callable[[set[str]], set[str]]) -> bool:
+    with transaction.atomic():
+        row = Session.objects.select_for_update().get(pk=id)
+        uris = sorted(change(set(row.subscriptions)))
+        if len(uris) > MOST_SUBSCRIPTIONS:
+            return False
+        Session.objects.filter(pk=id).update(subscriptions=uris)
+    return True
 
 
 def end_idle() -> int:

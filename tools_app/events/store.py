@@ -21,12 +21,17 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class News(msgspec.Struct, frozen=True):
-    """What happened to a call since somebody looked. `outcome` is set once it ended, `known` while it exists at all."""
+    """What happened to a call since somebody looked.
+
+    `outcome` is set once it ended, `known` while it exists at all, `put_aside` if it is a task that waits for its
+    client.
+    """
 
     events: list[Event]
     outcome: str | None
     known: bool
     answer: bytes | None
+    put_aside: bool = False
 
 
 def news(call_id: UUID, after: int) -> News:
@@ -39,9 +44,29 @@ def news(call_id: UUID, after: int) -> News:
     if len(events) == MOST_EVENTS:
         return News(events, None, True, None)
     if outcome is None:
-        known = bool(events) or RunningCall.objects.filter(pk=call_id).exists() or _ended(call_id)
-        return News(events, None, known, None)
+        row = RunningCall.objects.filter(pk=call_id).defer("arguments", "sealed_arguments").first()
+        known = bool(events) or row is not None or _ended(call_id)
+        return News(events, None, known, None, put_aside=row is not None and row.is_put_aside)
     return News(events, outcome, True, _answer(call_id))
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """What began a call: the JSON-RPC id of its request, as JSON, and the name of what was asked for."""
+
+    request_id: str
+    name: str
+
+
+def origin(call_id: UUID, session_id: UUID) -> Origin | None:
+    """Where a call of this session, running or ended, came from."""
+    for rows in (
+        RunningCall.objects,
+        Call.objects,
+    ):  # in this order: a call that is settled moves from one to the other
+        row = rows.filter(pk=call_id, session_id=session_id).values_list("request_id", "tool_name").first()
+        if row is not None:
+            return Origin(*row)
+    return None
 
 
 def answer_purpose(call_id: UUID) -> str:

@@ -21,14 +21,22 @@ RETRY_SECONDS = 1.0
 
 
 class Watch:
-    """Wakes when one of its topics is rung."""
+    """Wakes when one of its topics is rung, and remembers the details that came with it."""
 
     def __init__(self) -> None:
         self._rung = asyncio.Event()
+        self._details: set[str] = set()
 
-    def ring(self) -> None:
+    def ring(self, detail: str = "") -> None:
         """Wake whoever waits."""
+        if detail:
+            self._details.add(detail)
         self._rung.set()
+
+    def heard(self) -> set[str]:
+        """The details since somebody asked last."""
+        details, self._details = self._details, set()
+        return details
 
     async def wait(self, seconds: float = POLL_SECONDS) -> bool:
         """Wait for a doorbell, at most `seconds`: True if it rang. Either way it is time to look at the store."""
@@ -80,10 +88,11 @@ class Switchboard:
                 await self._task
 
     def ring(self, topic: str) -> None:
-        """Wake the watches of `topic` in this process."""
-        for watch in self._watches.get(topic, ()):
-            watch.ring()
-        kind, _, rest = topic.partition(":")
+        """Wake the watches of `topic` in this process; what follows a "|" in it is a detail for them."""
+        name, _, detail = topic.partition("|")
+        for watch in self._watches.get(name, ()):
+            watch.ring(detail)
+        kind, _, rest = name.partition(":")
         if handler := self._handlers.get(kind):
             handler(rest)
 

@@ -1,11 +1,11 @@
-"""How a tenant's catalog changes: the only place that writes tools, revisions and secrets.
+"""How a tenant's catalog changes: the only place that writes tools, revisions, resources, prompts and secrets.
 
 Each change is one transaction that also raises the tenant's catalog version, and rings every process once it is
-committed, so that open streams hear `notifications/tools/list_changed`.
+committed, so that open streams hear which list changed.
 """
 
 import hashlib
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from django.contrib.auth.models import User
@@ -16,7 +16,21 @@ from django.utils import timezone
 from tools_app.auth import vault
 from tools_app.events import publish
 from tools_app.execution.kinds import python
-from tools_app.models import Secret, Tenant, Tool, ToolKind, ToolRevision
+from tools_app.execution.offers import prompts, resources
+from tools_app.models import (
+    Prompt,
+    PromptKind,
+    Resource,
+    ResourceKind,
+    Secret,
+    Tenant,
+    Tool,
+    ToolKind,
+    ToolRevision,
+)
+
+Offer = Tool | Resource | Prompt
+R = TypeVar("R", Resource, Prompt)
 
 DEFINITION_FIELDS = (
     "name",
@@ -26,8 +40,10 @@ DEFINITION_FIELDS = (
     "input_schema",
     "output_schema",
     "annotations",
+    "icons",
     "config",
     "background",
+    "task",
     "timeout_seconds",
 )
 
@@ -64,26 +80,39 @@ def adopt_code(tool: Tool) -> None:
     tool.input_schema = dict(function.definition.input_schema)
     tool.output_schema = dict(function.definition.output_schema) if function.definition.output_schema else None
     tool.annotations = dict(function.definition.annotations)
+    tool.icons = list(function.definition.icons)
     tool.background = function.background
+    tool.task = function.task
     tool.timeout_seconds = function.timeout_seconds
 
 
-def delete_tool(tool: Tool) -> None:
-    """Remove a tool and its revisions. Its recorded calls stay."""
+def save_resource(resource: Resource) -> Resource:
+    """Write `resource`; those who subscribed to it hear of the change. The caller has validated it."""
+    _adopt_resource(resource)
+    return _save(resource)
+
+
+def save_prompt(prompt: Prompt) -> Prompt:
+    """Write `prompt`. The caller has validated it."""
+    _adopt_prompt(prompt)
+    return _save(prompt)
+
+
+def delete(row: Offer) -> None:
+    """Remove a tool with its revisions, a resource or a prompt. Recorded calls stay."""
     with transaction.atomic():
-        tenant_id = tool.tenant_id
-        tool.delete()
+        tenant_id = row.tenant_id
+        row.delete()
         touch(tenant_id)
 
 
-def set_enabled(tool: Tool, enabled: bool) -> bool:
-    """Switch a tool on or off. False if it stood so already."""
+def set_enabled(row: Offer, enabled: bool) -> bool:
+    """Switch a tool, a resource or a prompt on or off. False if it stood so already."""
     with transaction.atomic():
-        changed = Tool.objects.filter(pk=tool.pk, enabled=not enabled).update(
-            enabled=enabled, updated_at=timezone.now()
-        )
+        same = type(row)._default_manager.filter(pk=row.pk, enabled=not enabled)
+        changed = same.update(enabled=enabled, updated_at=timezone.now())
         if changed:
-            touch(tool.tenant_id)
+            touch(row.tenant_id)
     return bool(changed)
 
 
@@ -94,6 +123,76 @@ def add_code_tools(tenant: Tenant, names: list[str], by: User | None = None) -> 
     return [
         save_tool(Tool(tenant=tenant, name=name, kind=ToolKind.PYTHON, config={"function": name}), by)
         for name in wanted
+    ]
+
+
+def add_code_resources(tenant: Tenant, uris: list[str]) -> list[Resource]:
+    """Offer the registered resources `uris` to `tenant`; those it has already are left alone."""
+    present = set(tenant.resources.filter(uri__in=uris).values_list("uri", flat=True))
+    return [
+        save_resource(Resource(tenant=tenant, uri=uri, kind=ResourceKind.PYTHON, config={"function": uri}))
+        for uri in uris
+        if uri not in present
+    ]
+
+
+def add_code_prompts(tenant: Tenant, names: list[str]) -> list[Prompt]:
+    """Offer the registered prompts `names` to `tenant`; those it has already are left alone."""
+    present = set(tenant.prompts.filter(name__in=names).values_list("name", flat=True))
+    return [
+        save_prompt(Prompt(tenant=tenant, name=name, kind=PromptKind.PYTHON, config={"function": name}))
+        for name in names
+        if name not in present
+    ]
+
+
+def resource_topic(tenant_id: Any) -> str:
+    """What is rung when a resource of a tenant changed; its URI is the detail."""
+    return f"resource:{tenant_id}"
+
+
+def resource_updated(tenant_id: Any, uri: str) -> None:
+    """Tell those who subscribed to `uri` that what it holds has changed, once the transaction is committed."""
+    with transaction.atomic():
+        changed = Resource.objects.filter(tenant_id=tenant_id, uri=uri).update(updated_at=timezone.now())
+        if changed:
+            touch(tenant_id)
+        else:
+            transaction.on_commit(lambda: publish.ring(f"{resource_topic(tenant_id)}|{uri}"))
+
+
+def _save(row: R) -> R:
+    with transaction.atomic():
+        row.updated_at = timezone.now()
+        row.save()
+        touch(row.tenant_id)
+    return row
+
+
+def _adopt_resource(resource: Resource) -> None:
+    """Copy what the code of a Python resource declares into its row, where people look. Raises UnknownFunction."""
+    if resource.kind != ResourceKind.PYTHON:
+        return
+    function = resources.registered(resource.config.get("function", ""))
+    if function is None:
+        raise python.UnknownFunction(resource.uri)
+    code = function.definition
+    resource.name, resource.title, resource.description = code.name, code.title, code.description
+    resource.mime_type, resource.annotations = code.mime_type, dict(code.annotations)
+    resource.timeout_seconds = function.timeout_seconds
+
+
+def _adopt_prompt(prompt: Prompt) -> None:
+    """The same for a Python prompt. Raises UnknownFunction."""
+    if prompt.kind != PromptKind.PYTHON:
+        return
+    function = prompts.registered(prompt.config.get("function", ""))
+    if function is None:
+        raise python.UnknownFunction(prompt.name)
+    code = function.definition
+    prompt.title, prompt.description = code.title, code.description
+    prompt.arguments = [
+        {"name": one.name, "description": one.description, "required": one.required} for one in code.arguments
     ]
 
 

@@ -1,39 +1,32 @@
-"""Calls that run in a Celery worker, as the web process that answers them sees it.
+"""Following calls that run elsewhere, as the process that answers for them sees it.
 
-The intent, with its sealed arguments, is durable before the call is queued. What the worker records is read from
-the store whenever the doorbell rings, and at a slow poll in any case.
+What whoever runs the call records is read from the store whenever the doorbell rings, and at a slow poll in any case.
 """
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from uuid import UUID
 
-import orjson
+import msgspec
 from django.db import Error
 
-from tools_app.audit import recorder
-from tools_app.auth import vault
 from tools_app.events import publish, store
+from tools_app.events.store import Event
 from tools_app.events.switchboard import Switchboard, Watch
-from tools_app.execution import queue
+from tools_app.execution import detached
 from tools_app.execution.catalog import CompiledTool
 from tools_app.execution.inline import Say
-from tools_app.execution.invocation import End, Invocation, Ledger, call_topic, encoded
-from tools_app.execution.results import ToolResult, failed
-from tools_app.execution.run import WAS_CANCELLED, WAS_INTERRUPTED, Ran, ran
-from tools_app.execution.worker import arguments_purpose
-from tools_app.models import CallStatus, Outcome, RunningCall
+from tools_app.execution.invocation import Invocation, Ledger, call_topic
+from tools_app.execution.run import Ran, restored, unanswered
+from tools_app.models import Outcome, RunningCall
 from tools_app.models.bridge import in_store
-from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
 
 log = logging.getLogger(__name__)
 
-UNANSWERED = {
-    Outcome.LOST: "The worker that ran '{tool}' was lost. The call may have run in part.",
-    Outcome.TIMEOUT: "The call of '{tool}' took too long and was given up.",
-    Outcome.CANCELLED: WAS_CANCELLED,
-    Outcome.INTERRUPTED: WAS_INTERRUPTED,
-}
+
+class PutAside(msgspec.Struct, frozen=True):
+    """A task waits for its client: nothing more happens until it was answered."""
 
 
 async def run_in_worker(
@@ -42,39 +35,38 @@ async def run_in_worker(
     """Queue a call and follow it to its end. Raises RecorderGone or RpcError if it could not even be queued."""
     call_id = ledger.facts.id
     with switchboard.watching(call_topic(call_id)) as watch:
-        await _queue(invocation, tool, ledger)
+        await detached.begin(invocation, tool, ledger)
         try:
-            return await _followed(call_id, tool.name, say, watch)
+            finished = await heard(call_id, tool.name, say, watch)
         except asyncio.CancelledError:
             await asyncio.shield(request_cancel([call_id]))
             raise
+    assert isinstance(finished, Ran), "only tasks are put aside"
+    return finished
 
 
-async def _queue(invocation: Invocation, tool: CompiledTool, ledger: Ledger) -> None:
-    call_id = ledger.facts.id
-    sealed = vault.seal(encoded(invocation.arguments), arguments_purpose(call_id))
-    await recorder.current().recording(ledger.beginning(CallStatus.QUEUED, tool.timeout_seconds, sealed))
-    try:
-        await in_store(queue.enqueue, call_id)
-    except Exception as problem:
-        log.exception("Call %s could not be queued", call_id)
-        refusal = RpcError(INTERNAL_ERROR, "The hub cannot queue calls right now. Nothing ran.", retry_after=1)
-        end = End(Outcome.LOST, http_status=503, rpc_error=refusal.code, cause=f"not queued: {problem}")
-        await recorder.current().recording(ledger.ending(end))
-        raise refusal from problem
+async def heard(call_id: UUID, name: str, say: Say, watch: Watch) -> Ran | PutAside:
+    """Say each event of a call as it becomes durable; how it ended, or that it waits for its client."""
+    async for news in followed(call_id, name, 0, watch):
+        if not isinstance(news, Event):
+            return news
+        say(news)
+    raise AssertionError("a call that is followed ends")
 
 
-async def _followed(call_id: UUID, tool_name: str, say: Say, watch: Watch) -> Ran:
-    after = 0
+async def followed(call_id: UUID, name: str, after: int, watch: Watch) -> AsyncIterator[Event | Ran | PutAside]:
+    """The events of a call after sequence `after` as they become durable, and at last how it ended, or waits."""
     while True:
         news = await _news(call_id, after)
         for event in news.events if news else ():
-            say(event)
+            yield event
             after = event.sequence
         if news and news.outcome is not None:
-            return _ran(Outcome(news.outcome), news.answer, tool_name)
-        if news and not news.known:
-            return _ran(Outcome.LOST, None, tool_name)
+            yield _ran(Outcome(news.outcome), news.answer, name)
+            return
+        if news and (news.put_aside or not news.known):
+            yield PutAside() if news.put_aside else unanswered(Outcome.LOST, name)
+            return
         if news is None or len(news.events) < store.MOST_EVENTS:
             await watch.wait()
 
@@ -88,11 +80,8 @@ async def _news(call_id: UUID, after: int) -> store.News | None:
         return None
 
 
-def _ran(outcome: Outcome, answer: bytes | None, tool_name: str) -> Ran:
-    if answer is None:
-        return ran(outcome, failed(UNANSWERED.get(outcome, UNANSWERED[Outcome.LOST]).format(tool=tool_name)))
-    body = orjson.loads(answer)
-    return Ran(outcome, ToolResult(body["content"], body.get("structuredContent"), body["isError"]), answer)
+def _ran(outcome: Outcome, answer: bytes | None, name: str) -> Ran:
+    return unanswered(outcome, name) if answer is None else restored(outcome, answer)
 
 
 async def request_cancel(call_ids: list[UUID]) -> int:
@@ -112,6 +101,6 @@ async def cancel_request(session_id: UUID, request_id: str) -> int:
 
 
 def _calls_of(session_id: UUID, request_id: str) -> list[UUID]:
-    return list(
-        RunningCall.objects.filter(session_id=session_id, request_id=request_id).values_list("pk", flat=True)[:100]
-    )
+    """The calls of a request; a task is cancelled by its own method only."""
+    rows = RunningCall.objects.filter(session_id=session_id, request_id=request_id, task_seconds=None)
+    return list(rows.values_list("pk", flat=True)[:100])

@@ -1,4 +1,7 @@
-"""The way of a `tools/call`: resolve, limit, check, run here or in a worker, and answer only what is recorded."""
+"""The way of a call: resolve, limit, check, run here or in a worker, and answer only what is recorded."""
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 from tools_app.audit import denials, recorder
 from tools_app.audit.denials import Denial
@@ -10,49 +13,102 @@ from tools_app.execution import catalog
 from tools_app.execution.background import run_in_worker
 from tools_app.execution.catalog import CompiledTool
 from tools_app.execution.inline import InlineCall, Say
-from tools_app.execution.invocation import End, Invocation, open_ledger
+from tools_app.execution.invocation import End, Invocation, Ledger, open_ledger
 from tools_app.execution.results import failed
-from tools_app.execution.run import Ran, ran
-from tools_app.models import Outcome
+from tools_app.execution.run import Ran, Runnable, ran
+from tools_app.execution.tasking import TaskBegun, TaskWish, may_be_task, refusal_of, run_as_task
+from tools_app.models import Outcome, TaskSupport
+from tools_app.protocol import mirrored
 from tools_app.protocol.errors import INVALID_PARAMS, OVER_LIMIT, RpcError, store_gone
 from tools_app.protocol.schema import FieldProblem
 from tools_app.protocol.versions import Era, reports_bad_arguments_in_result
 
 
-async def call_tool(invocation: Invocation, era: Era, say: Say, switchboard: Switchboard) -> Ran:
-    """Do what a `tools/call` asks and record it; `say` hears each event once it is durable.
+class Ways(NamedTuple):
+    """How a call reaches its client: `say` hears each event once it is durable; `may_return` tells whether the client
+    may come back for the answer, `wish` what it says of tasks, and `task_seconds` how long one would be kept.
+    """
+
+    say: Say
+    switchboard: Switchboard
+    may_return: Callable[[], bool]
+    wish: TaskWish
+    task_seconds: float
+
+
+async def call_tool(invocation: Invocation, era: Era, ways: Ways) -> Ran | TaskBegun:
+    """Do what a `tools/call` asks and record it.
 
     Nobody waits for the result of a call that ended as cancelled. Raises RpcError, recorded too: for an unknown tool,
     bad arguments up to 2025-06-18, a limit that is used up, and when nothing can be recorded.
     """
     try:
-        return await _call_tool(invocation, era, say, switchboard)
+        return await _call_tool(invocation, era, ways)
     except RecorderGone as problem:
         raise store_gone() from problem
 
 
-async def _call_tool(invocation: Invocation, era: Era, say: Say, switchboard: Switchboard) -> Ran:
+async def _call_tool(invocation: Invocation, era: Era, ways: Ways) -> Ran | TaskBegun:
     found = await catalog.ring.get(invocation.principal.tenant_id)
-    tool = found.tools.get(invocation.tool_name) if found else None
+    tool = found.tools.get(invocation.name) if found else None
+    if tool is None or not invocation.principal.may_use(tool.name):
+        raise await _refused(invocation, None, era, _unknown_tool(invocation.name))
+    if tool.mirrored and invocation.headers is not None:
+        problem = mirrored.check(tool.mirrored, invocation.headers, invocation.arguments)
+        if problem is not None:
+            raise await _refused(invocation, tool, era, problem)
+    if tool.task != TaskSupport.NEVER or ways.wish is TaskWish.ASKED:
+        refusal = refusal_of(tool, ways.wish)
+        if refusal is not None:
+            raise await _refused(invocation, tool, era, refusal)
+    await _limit(invocation, tool)
+    if not tool.arguments.accepts(invocation.arguments):
+        return await _bad_arguments(invocation, tool, era)
+    if may_be_task(tool, ways.wish):
+        ledger = _ledger(invocation, tool, ways.task_seconds)
+        return await run_as_task(invocation, tool, ledger, ways.say, ways.switchboard)
+    ledger = _ledger(invocation, tool)
+    if tool.background:
+        return await run_in_worker(invocation, tool, ledger, ways.say, ways.switchboard)
+    return await InlineCall(invocation, tool, ledger, ways.say, ways.may_return).run()
+
+
+async def read(invocation: Invocation, reading: Runnable, say: Say, may_return: Callable[[], bool]) -> Ran:
+    """Run what answers a `resources/read` or a `prompts/get`, and record it. Raises RpcError when it cannot."""
+    await _limit(invocation)
+    try:
+        return await InlineCall(invocation, reading, open_ledger(invocation), say, may_return).run()
+    except RecorderGone as problem:
+        raise store_gone() from problem
+
+
+async def refuse(invocation: Invocation, era: Era, refusal: RpcError) -> RpcError:
+    """Record a reading that was refused before it ran, and give the refusal back."""
+    try:
+        return await _refused(invocation, None, era, refusal)
+    except RecorderGone as problem:
+        raise store_gone() from problem
+
+
+def _ledger(invocation: Invocation, tool: CompiledTool | None, task_seconds: float | None = None) -> Ledger:
     if tool is None:
-        raise await _refused(invocation, None, era, _unknown_tool(invocation.tool_name))
+        return open_ledger(invocation)
+    return open_ledger(invocation, tool.id, tool.revision, background=tool.background, task_seconds=task_seconds)
+
+
+async def _limit(invocation: Invocation, tool: CompiledTool | None = None) -> None:
+    """Raise RpcError, noted as a denial, if a limit is used up."""
     buckets = _buckets(invocation, tool)
     over = await limits.take(buckets) if buckets else None
     if over is not None:
         raise _denied(invocation, over)
-    if not tool.arguments.accepts(invocation.arguments):
-        return await _bad_arguments(invocation, tool, era)
-    ledger = open_ledger(invocation, tool)
-    if tool.background:
-        return await run_in_worker(invocation, tool, ledger, say, switchboard)
-    return await InlineCall(invocation, tool, ledger, say).run()
 
 
-def _buckets(invocation: Invocation, tool: CompiledTool) -> list[Bucket]:
+def _buckets(invocation: Invocation, tool: CompiledTool | None) -> list[Bucket]:
     who = invocation.principal
     limited = (
-        ("tool", tool.id, tool.calls_per_minute),
-        ("key", who.key_id, who.key_calls_per_minute),
+        ("tool", tool.id if tool else None, tool.calls_per_minute if tool else None),
+        ("key" if who.key_id else "address", who.limited_as, who.key_calls_per_minute),
         ("tenant", who.tenant_id, who.tenant_calls_per_minute),
     )
     return [Bucket(scope, str(id), most) for scope, id, most in limited if most is not None]
@@ -75,8 +131,8 @@ def _denied(invocation: Invocation, over: OverLimit) -> RpcError:
             tenant_id=invocation.principal.tenant_id,
             key_id=invocation.principal.key_id,
             rpc_error=refusal.code,
-            method="tools/call",
-            tool_name=invocation.tool_name,
+            method=invocation.method,
+            tool_name=invocation.name,
         )
     )
     return refusal
@@ -86,7 +142,7 @@ async def _refused(invocation: Invocation, tool: CompiledTool | None, era: Era, 
     """Record a call that was refused before it ran."""
     status = refusal.http_status(modern=era is Era.MODERN)
     end = End(Outcome.REJECTED, http_status=status, rpc_error=refusal.code, cause=refusal.message)
-    await recorder.current().recording(open_ledger(invocation, tool).ending(end))
+    await recorder.current().recording(_ledger(invocation, tool).ending(end))
     return refusal
 
 
@@ -102,7 +158,7 @@ async def _bad_arguments(invocation: Invocation, tool: CompiledTool, era: Era) -
         data = {"tool": tool.name, "errors": [problem.as_json() for problem in problems]}
         raise await _refused(invocation, tool, era, RpcError(INVALID_PARAMS, message, data))
     refused = ran(Outcome.REJECTED, failed(message, "the arguments do not fit the schema"))
-    await recorder.current().recording(open_ledger(invocation, tool).ending(refused.end()))
+    await recorder.current().recording(_ledger(invocation, tool).ending(refused.end()))
     return refused
 
 

@@ -14,13 +14,14 @@ from django.utils import timezone
 from tools_app.audit import denials
 from tools_app.auth import sessions, usage
 from tools_app.execution import sweeper
-from tools_app.models import CallAnswer
+from tools_app.models import CallAnswer, CallInput
 
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
-ANSWERS_LIVE = timedelta(minutes=10)
 CLOSE_SECONDS = 5.0
+# A client's answer is taken within moments, or the call that asked has ended.
+INPUTS_LIVE = timedelta(hours=1)
 
 Chore = tuple[float, Callable[[], object]]
 
@@ -39,8 +40,9 @@ def chores(kind: str) -> list[Chore]:
 
 
 def drop_old_answers() -> None:
-    """Delete answers that nobody took in time."""
-    CallAnswer.objects.filter(created_at__lt=timezone.now() - ANSWERS_LIVE).delete()
+    """Delete answers that nobody took in time, the clients' to calls too."""
+    CallAnswer.objects.filter(expires_at__lt=timezone.now()).delete()
+    CallInput.objects.filter(created_at__lt=timezone.now() - INPUTS_LIVE).delete()
 
 
 class Housekeeper:

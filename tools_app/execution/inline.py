@@ -6,21 +6,24 @@ once; its intent follows when it outlives a moment or says something, and a quic
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from django.conf import settings
+
 from tools_app.audit import recorder
-from tools_app.audit.entries import Beginning
+from tools_app.audit.entries import Beginning, Ending
 from tools_app.audit.recorder import RecorderGone
-from tools_app.events.store import Event
-from tools_app.execution import local
-from tools_app.execution.catalog import CompiledTool
+from tools_app.auth import vault
+from tools_app.events.store import Event, answer_purpose
+from tools_app.execution import inputs, local
 from tools_app.execution.context import ToolContext
-from tools_app.execution.invocation import End, Invocation, Ledger
+from tools_app.execution.conversation import Conversation, OnStream, Rounds
+from tools_app.execution.invocation import End, Invocation, Ledger, as_said, call_topic
 from tools_app.execution.local import LocalCall
 from tools_app.execution.results import failed
-from tools_app.execution.run import Ran, ran, run_tool
+from tools_app.execution.run import Ran, Runnable, ran, run_tool
 from tools_app.models import CallStatus, Outcome
 from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
 
@@ -33,18 +36,24 @@ ABANDONED = End(Outcome.CANCELLED, http_status=None, cause="the client closed th
 
 
 class InlineCall(LocalCall):
-    """One call that runs on this event loop.
+    """One call that runs on this event loop. `may_return`: whether its client may come back for the answer.
 
     It refers to nothing that refers back to it: a call that only the garbage collector can free leaves its memory
     cold for the next one, which was measured at a tenth of the whole path.
     """
 
-    def __init__(self, invocation: Invocation, tool: CompiledTool, ledger: Ledger, say: Say) -> None:
-        super().__init__(ledger.facts.id, invocation.session.id if invocation.session else None, invocation.request_id)
+    def __init__(
+        self, invocation: Invocation, tool: Runnable, ledger: Ledger, say: Say, may_return: Callable[[], bool]
+    ) -> None:
+        session = invocation.session
+        super().__init__(
+            invocation.call_id, session.id if session else None, invocation.request_id, tool.timeout_seconds
+        )
         self._invocation = invocation
         self._tool = tool
         self._ledger = ledger
         self._say = say
+        self._may_return = may_return
         self._recorder = recorder.current()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -67,7 +76,8 @@ class InlineCall(LocalCall):
     async def _run(self) -> Ran:
         if not self._tool.read_only:
             await self._recorder.recording(self._beginning())
-        context = ToolContext(self.id, self._invocation.caller(), self._emit, self.cancelled)
+        context = ToolContext(self.id, self._invocation.caller(), self._emit, self.cancelled, self._converse)
+        context.belongs_to(self._loop)
         self._task = asyncio.current_task()
         try:
             return await run_tool(self._tool, self._invocation.arguments, context, self, self._begin_in_a_moment)
@@ -78,12 +88,30 @@ class InlineCall(LocalCall):
     async def _recorded(self, finished: Ran) -> Ran:
         self._task = None
         try:
-            settled = await self._recorder.recording(self._ledger.ending(finished.end()))
+            settled = await self._recorder.recording(self._ending(finished))
         except RecorderGone as problem:
             raise RpcError(INTERNAL_ERROR, UNRECORDED, retry_after=1) from problem
         if settled:
             return finished
         return ran(Outcome.LOST, failed("The call was settled by another process."))
+
+    def _ending(self, finished: Ran) -> Ending:
+        end = finished.end()
+        if self._may_return():
+            end = end.with_answer(vault.seal(finished.kept(), answer_purpose(self.id)))
+            return self._ledger.ending(end, call_topic(self.id))
+        return self._ledger.ending(end)
+
+    def _converse(self) -> Conversation:
+        """How the function asks: by its client's era."""
+        if self._invocation.session is None:
+            return Rounds(self._invocation.round.answers, self._invocation.round.state)
+        return OnStream(self._emit, self._answer)
+
+    async def _answer(self, name: str) -> Mapping[str, Any]:
+        """Wait for the client's answer to a question; the time it takes is not the tool's."""
+        with self.deadline.paused():
+            return await inputs.wait_for(self.id, name, settings.MCPHUB_ASK_SECONDS)
 
     def _beginning(self) -> Beginning:
         return self._ledger.beginning(CallStatus.RUNNING, self._tool.timeout_seconds)
@@ -105,6 +133,7 @@ class InlineCall(LocalCall):
     def _emit(self, kind: str, data: dict[str, Any]) -> None:
         """Record an event, then send it. A tool in a thread waits until its event is durable: it cannot run ahead."""
         self._begin()
+        data = as_said(kind, data, self._invocation.progress_token)
         saying = self._ledger.saying(kind, data)
         event = Event(saying.said.sequence, kind, data)
         if threading.get_ident() == self._thread:

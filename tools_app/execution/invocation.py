@@ -1,7 +1,8 @@
 """One `tools/call` on its way: who asks for what, what has been recorded of it, and what will be."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from threading import Lock
 from time import perf_counter_ns
 from typing import Any
@@ -16,7 +17,6 @@ from tools_app.audit.redaction import kept, kept_json
 from tools_app.audit.rows import Answer, Begun, Ended, Facts, Payload, Said
 from tools_app.auth.principal import Principal
 from tools_app.auth.sessions import SessionFacts
-from tools_app.execution.catalog import CompiledTool
 from tools_app.execution.context import Caller
 from tools_app.models import CallStatus, Outcome, RunningCall
 from tools_app.models.ids import new_id
@@ -31,16 +31,42 @@ class Client(msgspec.Struct, frozen=True):
     remote_address: str
 
 
+ANSWERS_LIVE = timedelta(minutes=10)
+# Where a recorded progress keeps its client's token: a name that ends in "token" would be hidden as a secret.
+HEARD_UNDER = "to"
+
+
+class Round(msgspec.Struct, frozen=True):
+    """What a client brought to a request that it makes anew: answers by the names of their questions, and the state."""
+
+    answers: dict[str, Any] = {}
+    state: dict[str, Any] = {}
+
+
+FIRST_ROUND = Round()
+
+
 class Invocation(msgspec.Struct, frozen=True):
-    """What a `tools/call` asks for. `request_id` is JSON text, `version` the revision that its answer must fit."""
+    """What a request asks to run: `name` is a tool's, a prompt's, or a resource's URI.
+
+    `request_id` is JSON text, `version` the revision that its answer must fit, `capabilities` are what the client
+    declares, `progress_token` is None if it does not want to hear of progress, and `headers` are those that may repeat
+    arguments, None where the transport or the revision has none.
+    """
 
     principal: Principal
     session: SessionFacts | None
     client: Client
     version: str
     request_id: str
-    tool_name: str
+    method: str
+    name: str
     arguments: dict[str, Any]
+    capabilities: Mapping[str, Any]
+    progress_token: str | int | None = None
+    round: Round = FIRST_ROUND
+    headers: Mapping[str, str] | None = None
+    call_id: UUID = msgspec.field(default_factory=new_id)
 
     def caller(self) -> Caller:
         """The caller as far as a tool may know it."""
@@ -50,20 +76,22 @@ class Invocation(msgspec.Struct, frozen=True):
             remote_address=self.client.remote_address,
             client_name=self.client.name,
             client_version=self.client.version,
+            protocol_version=self.version,
+            capabilities=self.capabilities,
         )
 
 
-def facts_of(invocation: Invocation, tool: CompiledTool | None) -> Facts:
+def facts_of(invocation: Invocation, tool_id: UUID | None = None, revision: int | None = None) -> Facts:
     """The columns that are known when a call arrives."""
     return Facts(
-        id=new_id(),
+        id=invocation.call_id,
         tenant_id=invocation.principal.tenant_id,
         api_key_id=invocation.principal.key_id,
         session_id=invocation.session.id if invocation.session else None,
-        tool_id=tool.id if tool else None,
-        tool_name=storable(invocation.tool_name, 128),
-        tool_revision=tool.revision if tool else None,
-        method="tools/call",
+        tool_id=tool_id,
+        tool_name=storable(invocation.name, 128),
+        tool_revision=revision,
+        method=invocation.method,
         request_id=storable(invocation.request_id, 200),
         protocol_version=invocation.version,
         client_name=storable(invocation.client.name, 200),
@@ -89,6 +117,7 @@ class Ledger:
     background: bool = False
     begun: bool = False
     said: int = 0
+    task_seconds: float | None = None
     _numbering: Lock = field(default_factory=Lock)
     _clock: int = field(default_factory=perf_counter_ns)
 
@@ -104,6 +133,9 @@ class Ledger:
             arguments=self.arguments,
             sealed_arguments=sealed,
             run_at=None,
+            task_seconds=self.task_seconds,
+            asked="{}",
+            changed_at=self.facts.started_at,
         )
         return Beginning(self.facts, begun)
 
@@ -112,7 +144,8 @@ class Ledger:
         with self._numbering:
             self.said += 1
             sequence = self.said
-        text, _ = kept(data, self.more_keys)
+        # A question goes to the client as it is recorded, so its form must not lose a field that looks like a secret.
+        text = encoded(data).decode() if kind == "request" else kept(data, self.more_keys)[0]
         return Saying(Said(self.facts.id, sequence, datetime.now(UTC), kind, text), topic)
 
     def ending(self, end: "End", topic: str = "") -> Ending:
@@ -135,8 +168,16 @@ class Ledger:
             writer=process_id(),
         )
         payload = Payload(self.facts.id, self.arguments, result)
-        answer = Answer(self.facts.id, end.sealed_answer, now) if end.sealed_answer is not None else None
+        answer = self._answer(end.sealed_answer, now) if end.sealed_answer is not None else None
         return Ending(self.facts, ended, payload, settles=self.begun, answer=answer, topic=topic)
+
+    def _answer(self, sealed: bytes, now: datetime) -> Answer:
+        """A task is kept for as long as it was promised, another call until its client has had time to come back."""
+        kept_until = now + ANSWERS_LIVE
+        if self.task_seconds is None:
+            return Answer(self.facts.id, sealed, False, kept_until)
+        promised = self.facts.started_at + timedelta(seconds=self.task_seconds)
+        return Answer(self.facts.id, sealed, True, max(promised, kept_until))
 
     def _duration_us(self, now: datetime) -> int:
         if self.background:
@@ -160,15 +201,23 @@ class End(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, sealed_answer=sealed)
 
 
-def open_ledger(invocation: Invocation, tool: CompiledTool | None) -> Ledger:
+def open_ledger(
+    invocation: Invocation,
+    tool_id: UUID | None = None,
+    revision: int | None = None,
+    *,
+    background: bool = False,
+    task_seconds: float | None = None,
+) -> Ledger:
     """The ledger of a call that just arrived."""
     arguments, size = kept(invocation.arguments, invocation.principal.redacted_keys)
     return Ledger(
-        facts=facts_of(invocation, tool),
+        facts=facts_of(invocation, tool_id, revision),
         arguments=arguments,
         arguments_size=size,
         more_keys=invocation.principal.redacted_keys,
-        background=tool.background if tool else False,
+        background=background,
+        task_seconds=task_seconds,
     )
 
 
@@ -182,12 +231,18 @@ def ledger_of_row(row: RunningCall, more_keys: tuple[str, ...] = (), said: int =
         background=row.background,
         begun=True,
         said=said,
+        task_seconds=row.task_seconds,
     )
 
 
 def call_topic(call_id: UUID) -> str:
     """What is rung when a call said something or ended."""
     return f"call:{call_id}"
+
+
+def as_said(kind: str, data: dict[str, Any], progress_token: str | int | None) -> dict[str, Any]:
+    """An event as it is recorded: progress under the token by which its client knows it, to be sent anew."""
+    return {HEARD_UNDER: progress_token, **data} if kind == "progress" and progress_token is not None else data
 
 
 def encoded(value: Any) -> bytes:

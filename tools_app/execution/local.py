@@ -3,17 +3,19 @@
 from uuid import UUID
 
 from tools_app.execution.context import Cancellation
+from tools_app.execution.deadline import Deadline
 from tools_app.models import Outcome
 
 
 class LocalCall:
     """A call that runs here. Each way of running calls says in `interrupt` how to wake one from what it awaits."""
 
-    def __init__(self, id: UUID, session_id: UUID | None, request_id: str) -> None:
+    def __init__(self, id: UUID, session_id: UUID | None, request_id: str, timeout_seconds: float) -> None:
         self.id = id
         self.session_id = session_id
         self.request_id = request_id
         self.cancelled = Cancellation()
+        self.deadline = Deadline(timeout_seconds)
         self.stopped_as: Outcome | None = None
 
     def stop(self, outcome: Outcome) -> None:

@@ -11,12 +11,17 @@ from time import monotonic
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import F, Max
+from django.db.models import F
 
 from tools_app.audit import identity, recorder
+from tools_app.auth import vault
+from tools_app.events.store import answer_purpose
 from tools_app.execution import local, queue
 from tools_app.execution.invocation import End, call_topic, ledger_of_row
-from tools_app.models import CallEvent, CallStatus, Outcome, Process, RunningCall
+from tools_app.execution.results import ToolResult
+from tools_app.execution.run import ran, unanswered
+from tools_app.models import CallStatus, Outcome, Process, RunningCall
+from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
 
 log = logging.getLogger(__name__)
 
@@ -77,9 +82,9 @@ class Sweeper:
         """Settle every call that is lost, overdue or deaf."""
         rows = list(RunningCall.objects.defer("arguments", "sealed_arguments"))
         dead = self._dead_owners(rows)
-        stuck = self._stuck.seconds((row.pk, row.status, row.cancel_requested) for row in rows)
+        stuck = self._stuck.seconds(map(_standing, rows))
         for row in rows:
-            end = _end_of(row, row.owner in dead, stuck[row.pk, row.status, row.cancel_requested])
+            end = _end_of(row, row.owner in dead, stuck[_standing(row)])
             if end is not None:
                 settle(row, end)
         Process.objects.filter(pk__in=dead).delete()
@@ -93,8 +98,22 @@ class Sweeper:
         return dead - {identity.process_id()}
 
 
+def _standing(row: RunningCall) -> Hashable:
+    """What of a call changes as it goes on."""
+    return row.pk, row.status, row.cancel_requested, row.run_at, row.changed_at
+
+
+def _needs_no_owner(row: RunningCall) -> bool:
+    """Whether a call is safe without the process that queued it: a task in the queue, or one that was put aside."""
+    queued = row.status == CallStatus.QUEUED and row.background
+    return row.task_seconds is not None and (queued or row.is_put_aside)
+
+
 def _end_of(row: RunningCall, owner_is_dead: bool, stood_seconds: float) -> End | None:
-    if owner_is_dead:
+    if row.is_put_aside and (row.cancel_requested or stood_seconds > (row.task_seconds or 0)):
+        outcome = Outcome.CANCELLED if row.cancel_requested else Outcome.TIMEOUT
+        return End(outcome, is_error=True, cause="its client did not answer what it asked")
+    if owner_is_dead and not _needs_no_owner(row):
         return End(Outcome.LOST, is_error=True, cause="its process died")
     if row.cancel_requested and stood_seconds > settings.MCPHUB_CANCEL_SECONDS:
         return End(Outcome.CANCELLED, is_error=True, cause="cancelled; the tool did not stop by itself")
@@ -109,8 +128,16 @@ def settle(row: RunningCall, end: End) -> bool:
     """Record how a call ended that its own process did not settle. False if it was settled meanwhile."""
     if row.background:
         queue.revoke(row.pk)
-    said = CallEvent.objects.filter(call_id=row.pk).aggregate(last=Max("sequence"))["last"] or 0
-    settled = recorder.current().record(ledger_of_row(row, said=said).ending(end, call_topic(row.pk)))
+    if row.task_seconds is not None:
+        end = end.with_answer(vault.seal(_task_answer(row, end), answer_purpose(row.pk)))
+    settled = recorder.current().record(ledger_of_row(row, said=row.said()).ending(end, call_topic(row.pk)))
     if settled:
         log.warning("Call %s of %s was settled as %s: %s", row.pk, row.tool_name, end.outcome.value, end.cause)
     return settled
+
+
+def _task_answer(row: RunningCall, end: End) -> bytes:
+    """What the client of a task hears that ended without an answer: it failed by no fault of its tool."""
+    told = unanswered(end.outcome, row.tool_name)
+    message = told.result.content[0]["text"] if isinstance(told.result, ToolResult) else ""
+    return ran(end.outcome, told.result, RpcError(INTERNAL_ERROR, message, status=200)).kept()

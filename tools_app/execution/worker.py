@@ -1,85 +1,119 @@
-"""A background call as its worker runs it: claimed once, recorded event by event, settled once."""
+"""A call as it is run from its row: claimed once, recorded event by event, settled once.
+
+Celery workers run background calls so. A web process runs a task so whose tool does not run in the background.
+"""
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 from uuid import UUID
 
-import orjson
+import msgspec
+from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
 from tools_app.audit import recorder
 from tools_app.audit.identity import process_id
 from tools_app.auth import vault
+from tools_app.events import publish
 from tools_app.events.store import answer_purpose
-from tools_app.execution import catalog, local
+from tools_app.execution import catalog, inputs, local
 from tools_app.execution.catalog import CompiledTool
-from tools_app.execution.context import Caller, ToolContext
-from tools_app.execution.invocation import Ledger, call_topic, ledger_of_row
+from tools_app.execution.context import Caller, Emit, ToolContext
+from tools_app.execution.conversation import Conversation, OnStream, Rounds
+from tools_app.execution.invocation import Invocation, Ledger, Round, as_said, call_topic, ledger_of_row
 from tools_app.execution.local import LocalCall
-from tools_app.execution.results import failed
+from tools_app.execution.results import InputRequired, failed
 from tools_app.execution.run import Ran, ran, run_tool
 from tools_app.models import CallStatus, Outcome, RunningCall, Tenant
+from tools_app.models.bridge import in_store
 
 log = logging.getLogger(__name__)
 
 
-def arguments_purpose(call_id: UUID) -> str:
-    """What a call's arguments are sealed for on their way to the worker."""
-    return f"arguments:{call_id}"
+class Brought(msgspec.Struct, frozen=True):
+    """What a call brings to whoever runs it, beside its row. `used` are the keys that its questions had so far."""
+
+    arguments: dict[str, Any]
+    capabilities: dict[str, Any]
+    progress_token: str | int | None
+    round: Round
+    used: list[str] = []
+
+    def sealed(self, call_id: UUID) -> bytes:
+        """The same, sealed for the way."""
+        return vault.seal(msgspec.json.encode(self), _purpose(call_id))
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A call that this process runs, as far as it could be prepared."""
+
+    row: RunningCall
+    ledger: Ledger
+    tenant: Tenant
+    tool: CompiledTool | None
+    brought: Brought
+
+
+def brought_by(invocation: Invocation) -> Brought:
+    """What an invocation brings."""
+    return Brought(invocation.arguments, dict(invocation.capabilities), invocation.progress_token, invocation.round)
+
+
+def brought_to(row: RunningCall) -> Brought:
+    """What a row holds of it. Raises vault.Unsealable."""
+    opened = vault.unseal(bytes(row.sealed_arguments or b""), _purpose(row.pk))
+    return msgspec.json.decode(opened, type=Brought)
 
 
 def run_claimed(call_id: UUID) -> None:
-    """Run a queued call. One that another worker took, or that was settled meanwhile, is left alone."""
-    row = _claim(call_id)
-    if row is None:
-        return
-    assert row.tenant_id is not None
-    tenant = Tenant.objects.get(pk=row.tenant_id)
-    ledger = ledger_of_row(row, tuple(tenant.redacted_keys))
-    _settle(ledger, _ran(row, tenant, ledger))
+    """Run a queued call. One that another process took, or that was settled meanwhile, is left alone."""
+    claim = _claim(call_id)
+    if claim is not None:
+        connection.close()  # a tool may run for hours; the connection is not held meanwhile
+        _settle(claim, asyncio.run(_run(claim)))
 
 
-def _ran(row: RunningCall, tenant: Tenant, ledger: Ledger) -> Ran:
-    """How the run ended; a call that could not even begin is lost, with its cause for the auditor."""
-    try:
-        tool = _tool_of(row)
-        if tool is None:
-            return ran(Outcome.LOST, failed(f"The tool '{row.tool_name}' is no longer there."))
-        return _run(row, tool, tenant, ledger)
-    except Exception as problem:
-        log.exception("Call %s could not begin", row.pk)
-        return ran(Outcome.LOST, failed(f"The call of '{row.tool_name}' could not begin.", str(problem)))
+async def run_here(call_id: UUID) -> None:
+    """The same on the running loop."""
+    claim = await in_store(_claim, call_id)
+    if claim is not None:
+        await in_store(_settle, claim, await _run(claim))
 
 
-def _claim(call_id: UUID) -> RunningCall | None:
-    claimed = RunningCall.objects.filter(pk=call_id, status=CallStatus.QUEUED).update(
+def _claim(call_id: UUID) -> Claim | None:
+    """Take a queued call; one that could not even begin is settled as lost, with its cause for the auditor."""
+    taken = RunningCall.objects.filter(pk=call_id, status=CallStatus.QUEUED).update(
         status=CallStatus.RUNNING, owner=process_id(), run_at=timezone.now()
     )
-    return RunningCall.objects.filter(pk=call_id).first() if claimed else None
+    row = RunningCall.objects.filter(pk=call_id).first() if taken else None
+    if row is None or row.tenant_id is None:
+        return None
+    tenant = Tenant.objects.get(pk=row.tenant_id)
+    ledger = ledger_of_row(row, tuple(tenant.redacted_keys), row.said())
+    try:
+        return Claim(row, ledger, tenant, _tool_of(row), brought_to(row))
+    except Exception as problem:
+        log.exception("Call %s could not begin", row.pk)
+        lost = ran(Outcome.LOST, failed(f"The call of '{row.tool_name}' could not begin.", str(problem)))
+        _record(ledger, lost)
+        return None
 
 
 def _tool_of(row: RunningCall) -> CompiledTool | None:
-    if row.tenant_id is None:
-        return None
+    assert row.tenant_id is not None
     found = catalog.load([row.tenant_id]).get(row.tenant_id)
     return found.tools.get(row.tool_name) if found else None
 
 
-def _run(row: RunningCall, tool: CompiledTool, tenant: Tenant, ledger: Ledger) -> Ran:
-    connection.close()  # a tool may run for hours; the connection is not held meanwhile
-    arguments = orjson.loads(vault.unseal(bytes(row.sealed_arguments or b""), arguments_purpose(row.pk)))
-    caller = Caller(tenant.pk, tenant.slug, row.remote_address, row.client_name, row.client_version)
-    return asyncio.run(_run_on_loop(row, tool, arguments, caller, _emitter(ledger)))
-
-
-class _WorkerCall(LocalCall):
-    """A call on the loop that its worker's thread made for it."""
+class _RowCall(LocalCall):
+    """A call that runs from its row, on the loop of this task."""
 
     def __init__(self, row: RunningCall, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
-        super().__init__(row.pk, row.session_id, row.request_id)
+        super().__init__(row.pk, row.session_id, row.request_id, row.timeout_seconds)
         self._loop = loop
         self._task = task
 
@@ -88,37 +122,92 @@ class _WorkerCall(LocalCall):
         self._loop.call_soon_threadsafe(self._task.cancel)
 
 
-async def _run_on_loop(
-    row: RunningCall,
-    tool: CompiledTool,
-    arguments: dict[str, Any],
-    caller: Caller,
-    emit: Callable[[str, dict[str, Any]], None],
-) -> Ran:
+async def _run(claim: Claim) -> Ran:
+    row, tool = claim.row, claim.tool
+    if tool is None:
+        return ran(Outcome.LOST, failed(f"The tool '{row.tool_name}' is no longer there."))
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
-    call = _WorkerCall(row, loop, task)
+    call = _RowCall(row, loop, task)
     local.add(call)
     try:
         if row.cancel_requested:
             call.stop(Outcome.CANCELLED)
-        return await run_tool(tool, arguments, ToolContext(row.pk, caller, emit, call.cancelled), call)
+        emit = _emitter(claim)
+        converse = partial(_conversation, claim, emit, call)
+        context = ToolContext(row.pk, _caller(claim), emit, call.cancelled, converse)
+        context.belongs_to(loop)
+        return await run_tool(tool, claim.brought.arguments, context, call)
     finally:
         local.remove(call)
 
 
-def _emitter(ledger: Ledger) -> Callable[[str, dict[str, Any]], None]:
+def _caller(claim: Claim) -> Caller:
+    row, tenant = claim.row, claim.tenant
+    return Caller(
+        tenant.pk,
+        tenant.slug,
+        row.remote_address,
+        row.client_name,
+        row.client_version,
+        row.protocol_version,
+        claim.brought.capabilities,
+    )
+
+
+def _conversation(claim: Claim, emit: Emit, call: LocalCall) -> Conversation:
+    """How the function asks: by its client's era."""
+    if claim.row.session_id is None:
+        return Rounds(claim.brought.round.answers, claim.brought.round.state)
+
+    async def answer(name: str) -> Mapping[str, Any]:
+        with call.deadline.paused():
+            return await inputs.wait_for(call.id, name, settings.MCPHUB_ASK_SECONDS)
+
+    return OnStream(emit, answer)
+
+
+def _emitter(claim: Claim) -> Callable[[str, dict[str, Any]], None]:
+    ledger, token = claim.ledger, claim.brought.progress_token
     topic = call_topic(ledger.facts.id)
 
     def emit(kind: str, data: dict[str, Any]) -> None:
         """Record an event; whoever streams the call is rung once it is durable."""
-        recorder.current().submit(ledger.saying(kind, data, topic))
+        recorder.current().submit(ledger.saying(kind, as_said(kind, data, token), topic))
 
     return emit
 
 
-def _settle(ledger: Ledger, finished: Ran) -> None:
-    """Record how the call ended, with the whole answer for whoever waits. If somebody else settled it, that stands."""
+def _settle(claim: Claim, finished: Ran) -> None:
+    """Record how a run ended. A task that asks is put aside; it runs anew when its client has answered."""
+    if isinstance(finished.result, InputRequired) and claim.row.task_seconds is not None:
+        _put_aside(claim, finished.result)
+    else:
+        _record(claim.ledger, finished)
+
+
+def _record(ledger: Ledger, finished: Ran) -> None:
+    """The end, with the whole answer for whoever waits. If somebody else settled the call, that stands."""
     call_id = ledger.facts.id
-    answer = vault.seal(finished.wire, answer_purpose(call_id))
+    answer = vault.seal(finished.kept(), answer_purpose(call_id))
     recorder.current().record(ledger.ending(finished.end().with_answer(answer), call_topic(call_id)))
+
+
+def _put_aside(claim: Claim, unfinished: InputRequired) -> None:
+    """Keep a task without a process until its questions have answers. No key ever stands for two questions."""
+    row, brought = claim.row, claim.brought
+    asked, used = {}, list(brought.used)
+    for name, request in unfinished.requests.items():
+        key = name if name not in used else f"{name}-{len(used) + 1}"
+        asked[key] = {"name": name, "request": request}
+        used.append(key)
+    kept = msgspec.structs.replace(brought, round=Round(unfinished.answers, unfinished.state), used=used)
+    RunningCall.objects.filter(pk=row.pk, status=CallStatus.RUNNING).update(
+        status=CallStatus.WAITING, asked=asked, sealed_arguments=kept.sealed(row.pk), changed_at=timezone.now()
+    )
+    publish.ring(call_topic(row.pk))
+
+
+def _purpose(call_id: UUID) -> str:
+    """What a call's arguments are sealed for on their way to whoever runs it."""
+    return f"arguments:{call_id}"

@@ -2,17 +2,34 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tools_app.auth import sessions
 from tools_app.auth.principal import Principal
+from tools_app.execution.results import without
 from tools_app.methods.exchange import Exchange
 from tools_app.methods.registry import method
-from tools_app.methods.results import SERVER, cacheable, rendered
+from tools_app.methods.results import EMPTY, SERVER, cacheable, rendered
+from tools_app.methods.tasks import EXPERIMENTAL, TASKS
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
-from tools_app.protocol.versions import MODERN_VERSIONS, Era, has_structured_content, negotiated
+from tools_app.protocol.versions import (
+    MODERN_VERSIONS,
+    Era,
+    has_annotations,
+    has_structured_content,
+    has_tasks,
+    negotiated,
+)
 
-CAPABILITIES = {"tools": {"listChanged": True}}
+CHANGING: Final = {"listChanged": True}
+MODERN_CAPABILITIES: Final[Mapping[str, Any]] = {
+    "tools": CHANGING,
+    "resources": {**CHANGING, "subscribe": True},
+    "prompts": CHANGING,
+    "completions": {},
+    "logging": {},
+    "extensions": {TASKS: {}},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +48,15 @@ async def initialize(principal: Principal, params: Mapping[str, Any], remote_add
     client = _object(params, "clientInfo")
     version = negotiated(requested)
     wire_id = await sessions.start(principal, version, client, _object(params, "capabilities"), remote_address)
-    result = {"protocolVersion": version, "capabilities": CAPABILITIES, "serverInfo": _server(version)}
+    result = {"protocolVersion": version, "capabilities": capabilities_in(version), "serverInfo": _server(version)}
     return Opened(wire_id, rendered(result, Era.HANDSHAKE))
+
+
+def capabilities_in(version: str) -> dict[str, Any]:
+    """What the hub declares in a handshake revision (lifecycle, §Capability Negotiation)."""
+    unknown = ["extensions"] if has_annotations(version) else ["extensions", "completions"]
+    declared = without(MODERN_CAPABILITIES, *unknown)
+    return declared | ({"tasks": EXPERIMENTAL} if has_tasks(version) else {})
 
 
 def _object(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -49,10 +73,10 @@ def _server(version: str) -> dict[str, str]:
 @method("ping", Era.HANDSHAKE)
 async def ping(_exchange: Exchange) -> bytes:
     """Answer that the hub is there (2025-11-25, ping)."""
-    return b"{}"
+    return EMPTY
 
 
 @method("server/discover", Era.MODERN)
 async def discover(exchange: Exchange) -> bytes:
     """Say what the hub speaks and offers (2026-07-28, discovery)."""
-    return cacheable({"supportedVersions": list(MODERN_VERSIONS), "capabilities": CAPABILITIES}, exchange.era)
+    return cacheable({"supportedVersions": list(MODERN_VERSIONS), "capabilities": MODERN_CAPABILITIES}, exchange.era)

@@ -1,68 +1,182 @@
 """Streams that tell of changes: the GET stream of the handshake era, `subscriptions/listen` of the modern one."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
+import msgspec
 import orjson
 from django.db import Error
 
+from tools_app.auth import sessions
+from tools_app.auth.principal import Principal
+from tools_app.auth.sessions import SessionFacts
 from tools_app.events.switchboard import POLL_SECONDS, Switchboard
 from tools_app.execution import catalog
+from tools_app.execution.authoring import resource_topic
+from tools_app.execution.catalog import Catalog
+from tools_app.execution.invocation import call_topic
+from tools_app.methods import tasks
 from tools_app.methods.exchange import Exchange
-from tools_app.methods.results import SERVER
-from tools_app.protocol.errors import INVALID_PARAMS, RpcError
+from tools_app.methods.registry import method
+from tools_app.methods.results import EMPTY, SERVER
+from tools_app.models.ids import new_id
+from tools_app.protocol.errors import INVALID_PARAMS, OVER_LIMIT, RpcError
 from tools_app.protocol.inbound import SERVER_META, SUBSCRIPTION_META
 from tools_app.protocol.jsonrpc import notification_message, result_message
+from tools_app.protocol.sse import Frame
+from tools_app.protocol.versions import Era
 
 LISTEN = "subscriptions/listen"
-TOOLS_CHANGED = "notifications/tools/list_changed"
+UPDATED = "notifications/resources/updated"
+SILENCE = Frame(b"")
+# The lists that may change: their names in a filter of `subscriptions/listen`, and what tells of a change.
+LISTS: Final = {
+    "tools": ("toolsListChanged", "notifications/tools/list_changed"),
+    "prompts": ("promptsListChanged", "notifications/prompts/list_changed"),
+    "resources": ("resourcesListChanged", "notifications/resources/list_changed"),
+}
+RESOURCES: Final = "resourceSubscriptions"
+TASK_IDS: Final = "taskIds"
+
+Subscribed = Callable[[], Awaitable[frozenset[str]]]
 
 
-async def catalog_changes(tenant_id: UUID, switchboard: Switchboard) -> AsyncGenerator[bool, None]:
-    """True whenever a tenant's catalog has another version than before, False at the start and at each slow poll.
+class Change(msgspec.Struct, frozen=True):
+    """What is new since the last look: names of lists, and URIs of resources."""
 
-    Once the first value is there, no change is missed.
+    lists: frozenset[str] = frozenset()
+    uris: tuple[str, ...] = ()
+
+
+async def changes(
+    tenant_id: UUID, switchboard: Switchboard, subscribed: Subscribed, *more_topics: str
+) -> AsyncGenerator[Change, None]:
+    """What changes in a tenant's catalog and in the resources that somebody `subscribed` to.
+
+    A change that says nothing comes at each slow poll, and when one of `more_topics` is rung.
+
+    Once the first value, which says nothing, is there, no change of the catalog is missed.
     """
-    with switchboard.watching(f"catalog:{tenant_id}") as watch:
-        version = await _version(tenant_id)
-        yield False
+    with switchboard.watching(f"catalog:{tenant_id}", resource_topic(tenant_id), *more_topics) as watch:
+        before = await _catalog(tenant_id)
+        yield Change()
         while True:
             await watch.wait(POLL_SECONDS)
-            now = await _version(tenant_id, version)
-            yield now != version
-            version = now
+            rung = watch.heard()
+            now = await _catalog(tenant_id, before)
+            uris = await _subscribed(subscribed)
+            yield Change(
+                _changed_lists(before, now), tuple(uri for uri in sorted(uris) if _is_new(uri, before, now, rung))
+            )
+            before = now
 
 
-async def _version(tenant_id: UUID, before: int | None = None) -> int | None:
-    """The version now; as it was `before` while the store is away, which a stream outlives."""
+async def _catalog(tenant_id: UUID, before: Catalog | None = None) -> Catalog | None:
+    """The catalog now; as it was `before` while the store is away, which a stream outlives."""
     try:
-        found = await catalog.ring.get(tenant_id)
+        return await catalog.ring.get(tenant_id)
     except Error:
         return before
-    return found.version if found else None
 
 
-async def session_stream(tenant_id: UUID, switchboard: Switchboard) -> AsyncIterator[bytes]:
-    """Messages of a handshake-era GET stream; empty ones are chances to see that the stream should end."""
-    async for changed in catalog_changes(tenant_id, switchboard):
-        yield notification_message(TOOLS_CHANGED) if changed else b""
+async def _subscribed(subscribed: Subscribed) -> frozenset[str]:
+    try:
+        return await subscribed()
+    except Error:
+        return frozenset()
 
 
-async def listen(exchange: Exchange) -> AsyncIterator[bytes]:
+def _changed_lists(before: Catalog | None, now: Catalog | None) -> frozenset[str]:
+    if before is now:
+        return frozenset()
+    old, new = (found.digests if found else {} for found in (before, now))
+    return frozenset(name for name in LISTS if old.get(name) != new.get(name))
+
+
+def _is_new(uri: str, before: Catalog | None, now: Catalog | None, rung: set[str]) -> bool:
+    """Whether a resource changed: by its row, or by its own word where a template stands for it."""
+    if uri in rung:
+        return True
+    if before is now or before is None or now is None:
+        return False
+    old, new = before.resources.get(uri), now.resources.get(uri)
+    return old is not None and new is not None and old.changed_at != new.changed_at
+
+
+async def session_stream(principal: Principal, session: SessionFacts, switchboard: Switchboard) -> AsyncIterator[Frame]:
+    """Messages of a handshake-era GET stream; empty ones are chances to see that the stream should end.
+
+    Of several streams of a session only the newest tells of changes: a message goes out once (2025-11-25, transports,
+    §Multiple Connections).
+    """
+
+    async def subscribed() -> frozenset[str]:
+        known = await sessions.ring.get(session.digest)
+        return known.subscriptions if known else frozenset()
+
+    me = new_id()
+    async with aclosing(changes(principal.tenant_id, switchboard, subscribed)) as news:
+        await anext(news)
+        # From here on, whatever changes is news to this stream: none is lost between it and the one before.
+        await sessions.listen_by(session, me)
+        try:
+            yield SILENCE
+            async for change in news:
+                if (change.lists or change.uris) and await _is_listener(session, me):
+                    for name in sorted(change.lists):
+                        yield Frame(notification_message(LISTS[name][1]))
+                    for uri in change.uris:
+                        yield Frame(notification_message(UPDATED, {"uri": uri}))
+                yield SILENCE
+        finally:
+            await asyncio.shield(sessions.stop_listening(session, me))
+
+
+async def _is_listener(session: SessionFacts, me: UUID) -> bool:
+    """Whether this stream is the one to tell; it becomes so if the one before it is gone."""
+    try:
+        return await sessions.is_listener(session, me)
+    except Error:
+        return True
+
+
+async def listen(exchange: Exchange) -> AsyncIterator[Frame]:
     """Messages of a `subscriptions/listen` stream: the acknowledgement first, then what was asked for.
 
-    Raises RpcError -32602 before the first message if the filter is no filter (subscriptions, §Notification Filter).
+    Raises RpcError before the first message: -32602 if the filter is no filter (subscriptions, §Notification Filter),
+    -32021 if it names tasks and the client does not know them.
     """
-    wanted = _filter(exchange.params)
+    agreed = _filter(exchange.params)
+    uris = frozenset(agreed.get(RESOURCES, ()))
+    watched: dict[UUID, Any] = {}
+    if TASK_IDS in exchange.params["notifications"]:
+        watched = dict.fromkeys(await tasks.agreed(exchange, exchange.params["notifications"][TASK_IDS]))
+        agreed[TASK_IDS] = [str(id) for id in watched]
     meta = {SUBSCRIPTION_META: exchange.request.id}
-    agreed = {"toolsListChanged": True} if wanted.get("toolsListChanged") else {}
-    async with aclosing(catalog_changes(exchange.principal.tenant_id, exchange.switchboard)) as changes:
-        await anext(changes)
-        yield notification_message("notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": agreed})
-        async for changed in changes:
-            yield notification_message(TOOLS_CHANGED, {"_meta": meta}) if changed and agreed else b""
+
+    async def subscribed() -> frozenset[str]:
+        return uris
+
+    principal = exchange.principal
+    topics = map(call_topic, watched)
+    async with aclosing(changes(principal.tenant_id, exchange.switchboard, subscribed, *topics)) as news:
+        await anext(news)
+        yield Frame(
+            notification_message("notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": agreed})
+        )
+        async for change in news:
+            for name in sorted(change.lists):
+                wanted, notification = LISTS[name]
+                if wanted in agreed:
+                    yield Frame(notification_message(notification, {"_meta": meta}))
+            for uri in change.uris:
+                yield Frame(notification_message(UPDATED, {"_meta": meta, "uri": uri}))
+            async for task in tasks.news(principal, watched):
+                yield Frame(notification_message("notifications/tasks", {**task, "_meta": meta}))
+            yield SILENCE
 
 
 def farewell(exchange: Exchange) -> bytes:
@@ -71,14 +185,48 @@ def farewell(exchange: Exchange) -> bytes:
     return result_message(exchange.request.id, orjson.dumps({"resultType": "complete", "_meta": meta}))
 
 
-def _filter(params: Mapping[str, Any]) -> Mapping[str, Any]:
+def _filter(params: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a client's wishes the hub agrees to. Raises RpcError."""
     wanted = params.get("notifications")
     if not isinstance(wanted, dict):
-        data = {"field": "notifications"}
-        raise RpcError(INVALID_PARAMS, "params.notifications must be an object.", data, status=400)
-    for name in ("toolsListChanged", "promptsListChanged", "resourcesListChanged"):
+        raise _bad("notifications", "must be an object")
+    agreed: dict[str, Any] = {}
+    for name, _ in LISTS.values():
         if not isinstance(wanted.get(name, False), bool):
-            raise RpcError(
-                INVALID_PARAMS, f"params.notifications.{name} must be a boolean.", {"field": name}, status=400
-            )
-    return wanted
+            raise _bad(f"notifications.{name}", "must be a boolean")
+        if wanted.get(name):
+            agreed[name] = True
+    uris = wanted.get(RESOURCES, [])
+    if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
+        raise _bad(f"notifications.{RESOURCES}", "must be a list of URIs")
+    if len(uris) > sessions.MOST_SUBSCRIPTIONS:
+        raise _bad(f"notifications.{RESOURCES}", f"has at most {sessions.MOST_SUBSCRIPTIONS} entries")
+    return agreed | ({RESOURCES: uris} if uris else {})
+
+
+def _bad(field: str, problem: str) -> RpcError:
+    return RpcError(INVALID_PARAMS, f"params.{field} {problem}.", {"field": field}, status=400)
+
+
+@method("resources/subscribe", Era.HANDSHAKE)
+async def subscribe(exchange: Exchange) -> bytes:
+    """Tell this session when a resource changes (2025-11-25, resources, §Subscriptions)."""
+    assert exchange.session is not None
+    if not await sessions.subscribe(exchange.session, _uri(exchange.params)):
+        raise RpcError(OVER_LIMIT, f"A session has at most {sessions.MOST_SUBSCRIPTIONS} subscriptions.", status=200)
+    return EMPTY
+
+
+@method("resources/unsubscribe", Era.HANDSHAKE)
+async def unsubscribe(exchange: Exchange) -> bytes:
+    """Undo `resources/subscribe`; what was not subscribed to is no error."""
+    assert exchange.session is not None
+    await sessions.unsubscribe(exchange.session, _uri(exchange.params))
+    return EMPTY
+
+
+def _uri(params: Mapping[str, Any]) -> str:
+    uri = params.get("uri")
+    if not isinstance(uri, str):
+        raise RpcError(INVALID_PARAMS, "params.uri must be a string.", {"field": "uri"})
+    return uri

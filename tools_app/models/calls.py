@@ -77,12 +77,25 @@ class RunningCall(CallFacts):
     arguments = models.TextField(help_text="Redacted and capped, as the audit log will keep them.")
     sealed_arguments = models.BinaryField(null=True, help_text="Encrypted, for the worker that runs the call.")
     run_at = models.DateTimeField(null=True, help_text="When a worker began with it.")
+    task_seconds = models.FloatField(null=True, help_text="How long it lives as a task; empty for no task.")
+    asked = models.JSONField(default=dict, help_text="Questions of a task that waits for its client, by their keys.")
+    changed_at = models.DateTimeField(default=timezone.now, help_text="When its state as a task changed last.")
 
     class Meta:
         ordering = ["-started_at"]
 
     def __str__(self) -> str:
         return f"{self.tool_name} {self.status}"
+
+    def said(self) -> int:
+        """The sequence of its last event so far; 0 without any."""
+        last: int | None = CallEvent.objects.filter(call_id=self.pk).aggregate(last=models.Max("sequence"))["last"]
+        return last or 0
+
+    @property
+    def is_put_aside(self) -> bool:
+        """Whether it is a task that no process runs, because it waits for its client."""
+        return self.status == CallStatus.WAITING and bool(self.asked)
 
 
 class Call(CallFacts):
@@ -147,11 +160,12 @@ class CallEvent(models.Model):
 
 
 class CallAnswer(models.Model):
-    """The whole answer of a background call, sealed, until whoever waits for it has had time to take it."""
+    """The whole answer of a call, sealed, until whoever waits for it has had time to take it."""
 
     call_id = models.UUIDField(primary_key=True)
     sealed = models.BinaryField()
-    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+    is_task = models.BooleanField(default=False)
+    expires_at = models.DateTimeField(default=timezone.now, db_index=True)
 
     def __str__(self) -> str:
         return str(self.pk)

@@ -21,6 +21,7 @@ class Session(models.Model):
     client_capabilities = models.JSONField(default=dict)
     log_level = models.CharField(max_length=10, default="info")
     subscriptions = models.JSONField(default=list, help_text="URIs of resources whose changes the client wants.")
+    listener = models.UUIDField(null=True, help_text="The one of its streams that hears of changes.")
     remote_address = models.CharField(max_length=45, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
     last_seen_at = models.DateTimeField(default=timezone.now)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from django.core.exceptions import ValidationError
 
-PATTERN = re.compile(r"^[A-Za-z0-9_./*-]{1,128}\Z")
+PATTERN = re.compile(r"^[A-Za-z0-9_.:/*{}+-]{1,500}\Z")
 
 
 def validate_networks(value: object) -> None:
@@ -26,10 +26,10 @@ def validate_key_names(value: object) -> None:
 
 
 def validate_patterns(value: object) -> None:
-    """Raise ValidationError unless `value` is a list of name patterns: names in which `*` stands for anything."""
+    """Raise ValidationError unless `value` is a list of patterns: names or URIs in which `*` stands for anything."""
     for position, entry in enumerate(_strings(value)):
         if not PATTERN.match(entry):
-            raise ValidationError(f"Entry {position + 1}: use the characters of a name, and * for anything.")
+            raise ValidationError(f"Entry {position + 1}: use the characters of a name or a URI, and * for anything.")
 
 
 def _strings(value: object) -> Sequence[str]:

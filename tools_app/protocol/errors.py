@@ -10,7 +10,9 @@ INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 NOT_PERMITTED: Final = -32003
 OVER_LIMIT: Final = -32004
+RESOURCE_NOT_FOUND: Final = -32002
 HEADER_MISMATCH: Final = -32020
+CAPABILITY_MISSING: Final = -32021
 UNSUPPORTED_VERSION: Final = -32022
 
 _ALWAYS: Final[Mapping[int, int]] = {
@@ -20,6 +22,7 @@ _ALWAYS: Final[Mapping[int, int]] = {
     NOT_PERMITTED: 403,
     OVER_LIMIT: 429,
     HEADER_MISMATCH: 400,
+    CAPABILITY_MISSING: 400,
     UNSUPPORTED_VERSION: 400,
 }
 _MODERN: Final[Mapping[int, int]] = {METHOD_NOT_FOUND: 404, INVALID_PARAMS: 400}
@@ -49,3 +52,9 @@ class RpcError(Exception):
 def store_gone() -> RpcError:
     """The call was refused because it could not have been recorded."""
     return RpcError(INTERNAL_ERROR, "The hub cannot record calls right now. Nothing ran.", retry_after=1)
+
+
+def resource_not_found(uri: str, *, modern: bool) -> RpcError:
+    """The error for a URI that names nothing; its code changed with 2026-07-28 (resources, §Error Handling)."""
+    code = INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
+    return RpcError(code, "Resource not found", {"uri": uri})

@@ -5,14 +5,14 @@ Header names are lower-case, values are as they came.
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from tools_app.protocol.errors import HEADER_MISMATCH, INVALID_PARAMS, UNSUPPORTED_VERSION, RpcError
 from tools_app.protocol.jsonrpc import Message, Notification, Request
-from tools_app.protocol.versions import HANDSHAKE_VERSIONS, MODERN_VERSIONS
+from tools_app.protocol.versions import HANDSHAKE_VERSIONS, LOG_LEVELS, MODERN_VERSIONS
 
 VERSION_HEADER: Final = "mcp-protocol-version"
 METHOD_HEADER: Final = "mcp-method"
@@ -24,11 +24,19 @@ META_PREFIX: Final = "io.modelcontextprotocol/"
 VERSION_META: Final = META_PREFIX + "protocolVersion"
 CLIENT_META: Final = META_PREFIX + "clientInfo"
 CAPABILITIES_META: Final = META_PREFIX + "clientCapabilities"
+LOG_META: Final = META_PREFIX + "logLevel"
 SERVER_META: Final = META_PREFIX + "serverInfo"
 SUBSCRIPTION_META: Final = META_PREFIX + "subscriptionId"
 
 # Which parameter the Mcp-Name header repeats (2026-07-28, Streamable HTTP, §Standard Request Headers).
-NAMED_BY: Final[Mapping[str, str]] = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAMED_BY: Final[Mapping[str, str]] = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
 
 _ENCODED_START, _ENCODED_END = "=?base64?", "?="
 
@@ -64,7 +72,7 @@ def classify(headers: Mapping[str, str], message: Message) -> Route | RpcError:
         return _modern_request(headers, message) if isinstance(message, Request) else _modern_other(headers)
     version = headers.get(VERSION_HEADER)
     if version is not None and version not in HANDSHAKE_VERSIONS:
-        return unsupported(version)
+        return unsupported(version, [*MODERN_VERSIONS, *reversed(HANDSHAKE_VERSIONS)])
     return Handshake()
 
 
@@ -75,13 +83,13 @@ def _modern_request(headers: Mapping[str, str], request: Request) -> Route | Rpc
         return problem
     version = meta[VERSION_META]
     if version not in MODERN_VERSIONS:
-        return unsupported(version)
+        return unsupported(version, MODERN_VERSIONS)
     return Modern(version, meta.get(CLIENT_META) or {}, meta[CAPABILITIES_META])
 
 
 def _modern_other(headers: Mapping[str, str]) -> Route | RpcError:
     version = headers.get(VERSION_HEADER, "")
-    return Modern(version, {}, {}) if version in MODERN_VERSIONS else unsupported(version)
+    return Modern(version, {}, {}) if version in MODERN_VERSIONS else unsupported(version, MODERN_VERSIONS)
 
 
 def _meta(params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -125,10 +133,10 @@ def mismatch(header: str, found: str | None, expected: str) -> RpcError:
     return RpcError(HEADER_MISMATCH, f"Header mismatch: {header} is '{found}', the body says '{expected}'")
 
 
-def unsupported(version: str) -> RpcError:
-    """The error for a revision that the hub does not speak, with those that it does."""
-    supported = [*MODERN_VERSIONS, *reversed(HANDSHAKE_VERSIONS)]
-    return RpcError(UNSUPPORTED_VERSION, "Unsupported protocol version", {"supported": supported, "requested": version})
+def unsupported(version: str, supported: Iterable[str]) -> RpcError:
+    """The error for a revision that the hub does not speak, with those of the client's era, or all, that it does."""
+    data = {"supported": list(supported), "requested": version}
+    return RpcError(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
 
 
 def decoded(value: str | None) -> str | None:
@@ -140,6 +148,18 @@ def decoded(value: str | None) -> str | None:
         return base64.b64decode(payload, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return None
+
+
+def log_level(request: Request) -> str | None:
+    """From which level on the client wants log messages of this request (2026-07-28, logging, §Per-Request Log Level).
+
+    Raises RpcError -32602 for a level that is none.
+    """
+    level = _meta(request.params).get(LOG_META)
+    if level is not None and level not in LOG_LEVELS:
+        message = f"params._meta['{LOG_META}'] must be one of {', '.join(LOG_LEVELS)}."
+        raise RpcError(INVALID_PARAMS, message, {"field": LOG_META})
+    return level
 
 
 def progress_token(message: Request | Notification) -> str | int | None:

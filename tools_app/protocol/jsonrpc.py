@@ -131,3 +131,8 @@ def notification_message(method: str, params: dict[str, Any] | None = None) -> b
     if params:
         envelope["params"] = params
     return orjson.dumps(envelope)
+
+
+def request_message(id: RequestId, method: str, params: dict[str, Any]) -> bytes:
+    """A request to the client."""
+    return orjson.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params})

@@ -9,6 +9,9 @@ LATEST_HANDSHAKE: Final = HANDSHAKE_VERSIONS[-1]
 LATEST_MODERN: Final = MODERN_VERSIONS[-1]
 BATCHING_VERSIONS: Final = ("2025-03-26",)
 
+# RFC 5424, §6.2.1, from the least to the most severe (logging, §Log Levels).
+LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
 
 class Era(Enum):
     """How a client opens: with `initialize` and a session, or with metadata on each request."""
@@ -35,3 +38,33 @@ def has_structured_content(version: str) -> bool:
 def reports_bad_arguments_in_result(version: str) -> bool:
     """From 2025-11-25 on, arguments that fail the schema are a tool error that the model may mend."""
     return version >= "2025-11-25"
+
+
+def has_audio(version: str) -> bool:
+    """Audio content came with 2025-03-26."""
+    return version >= "2025-03-26"
+
+
+def has_icons(version: str) -> bool:
+    """Icons came with 2025-11-25."""
+    return version >= "2025-11-25"
+
+
+def has_tasks(version: str) -> bool:
+    """The experimental tasks are in 2025-11-25 only; after it they are an extension."""
+    return version == "2025-11-25"
+
+
+def has_polling(version: str) -> bool:
+    """Streams that begin with an id and may be left and taken up again came with 2025-11-25."""
+    return version >= "2025-11-25"
+
+
+def is_heard(level: str, wanted: str) -> bool:
+    """Whether a message of `level` is at least as severe as `wanted`."""
+    return LOG_LEVELS.index(level) >= LOG_LEVELS.index(wanted)
+
+
+def is_modern(version: str) -> bool:
+    """Whether a revision has no sessions."""
+    return version in MODERN_VERSIONS

@@ -5,12 +5,14 @@ accepts only one of the two gets that one.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import aclosing, suppress
 from typing import Any
 
 from tools_app.models.config import config
 from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
+from tools_app.protocol.sse import Frame
 from tools_app.transport.incoming import Incoming, Send
 from tools_app.transport.outbox import Outbox
 from tools_app.transport.responses import EventStream, Header, Reply, refusal, send_reply
@@ -20,23 +22,38 @@ from tools_app.transport.streams import OpenStream
 # Most calls end within this: they are spared the task that watches for their client to leave.
 QUICK_SECONDS = 0.05
 
+log = logging.getLogger(__name__)
+
 _unattended: set[asyncio.Task[Reply]] = set()
 
 
 class Delivery:
-    """The answer of one POST on its way to its client."""
+    """The answer of one POST on its way to its client.
+
+    `cancel_when_gone`: a client that leaves gives up its request. `primed`: a stream begins with an event that says
+    where to come back to it. `many`: the answer is that of a batch.
+    """
 
     def __init__(
-        self, incoming: Incoming, send: Send, web: WebState, headers: Iterable[Header], *, cancel_when_gone: bool
+        self,
+        incoming: Incoming,
+        send: Send,
+        web: WebState,
+        headers: Iterable[Header],
+        *,
+        cancel_when_gone: bool,
+        primed: bool = False,
+        many: bool = False,
     ) -> None:
         self._incoming = incoming
         self._send = send
         self._web = web
         self._headers = tuple(headers)
         self._cancel_when_gone = cancel_when_gone
+        self._primed = primed
         self._gone = False
         self._stream: EventStream | None = None
-        self.outbox = Outbox()
+        self.outbox = Outbox(takes_messages=incoming.accepts_stream, many=many)
 
     async def deliver(self, work: Coroutine[Any, Any, Reply]) -> None:
         """Run `work` and write what it sends and returns. If the client leaves, its era says what becomes of it."""
@@ -53,14 +70,16 @@ class Delivery:
         given_up = asyncio.create_task(self._web.given_up.wait())
         given_up.add_done_callback(self.outbox.wake)
         try:
-            while not (answering.done() or self._gone or self._web.given_up.is_set()):
+            while not (answering.done() or self._gone or self.outbox.paused or self._web.given_up.is_set()):
                 await self._write_messages()
                 await self._wait(answering)
         finally:
             watching.cancel()
             given_up.cancel()
             self._leave(answering)
-        if answering.done():
+        if self.outbox.paused and not self._gone:
+            await self._pause()
+        elif answering.done():
             await self._finish(answering.result())
         elif not self._gone:
             await self._finish(_stopping())
@@ -78,9 +97,14 @@ class Delivery:
             await (await self._begun()).keep_alive()
 
     async def _write_messages(self) -> None:
-        messages = self.outbox.take()
-        if messages and self._incoming.accepts_stream:
-            await (await self._begun()).write(messages)
+        frames = self.outbox.take()
+        if frames and self._incoming.accepts_stream:
+            await (await self._begun()).write(frames)
+
+    async def _pause(self) -> None:
+        """End the stream before the answer: its client comes back for the rest."""
+        await self._write_messages()
+        await (await self._begun()).end()
 
     async def _finish(self, reply: Reply) -> None:
         """Write what is left and the answer itself."""
@@ -93,13 +117,16 @@ class Delivery:
             await send_reply(self._send, Reply(None, 202), self._headers)
             return
         stream = await self._begun()
-        await stream.write([reply.message] if reply.message is not None else [])
+        await stream.write([Frame(reply.message)] if reply.message is not None else [])
         await stream.end()
 
     async def _begun(self) -> EventStream:
         if self._stream is None:
             self._stream = EventStream(self._send)
+            self.outbox.begun = True
             await self._stream.begin(self._headers)
+            if self._primed and self.outbox.call_id is not None:
+                await self._stream.prime(f"{self.outbox.call_id}/0")
         return self._stream
 
     async def _watch(self) -> None:
@@ -111,7 +138,7 @@ class Delivery:
         """Leave a call that still runs: cancelled in the modern era, running on in the handshake era."""
         if answering.done():
             return
-        if self._cancel_when_gone and not self._web.given_up.is_set():
+        if self._cancel_when_gone and not self.outbox.paused and not self._web.given_up.is_set():
             answering.cancel()
         _unattended.add(answering)
         answering.add_done_callback(_unattended.discard)
@@ -126,18 +153,18 @@ async def deliver_stream(
     send: Send,
     web: WebState,
     open_stream: OpenStream,
-    messages: AsyncIterator[bytes],
+    messages: AsyncIterator[Frame],
     *,
     headers: Iterable[Header] = (),
     farewell: bytes | None = None,
 ) -> None:
-    """Write `messages` as they come until the client leaves or the stream is ended from outside.
+    """Write `messages` as they come until they end, the client leaves, or the stream is ended from outside.
 
     Empty messages are skipped. Raises what the iterator raises before its first message: nothing is sent by then.
     """
     outbox = Outbox()
     async with aclosing(messages):  # type: ignore[type-var]
-        outbox.put(await anext(messages))
+        outbox.put(*await anext(messages))
         stream = EventStream(send)
         await stream.begin(headers)
         web.streams.add(open_stream)
@@ -151,7 +178,8 @@ async def deliver_stream(
             while not any(stop.done() for stop in stops):
                 await _forward(outbox, stream, stops)
             if not watching.done():
-                await stream.write([farewell] if farewell and web.draining else [])
+                await stream.write([frame for frame in outbox.take() if frame.message])
+                await stream.write([Frame(farewell)] if farewell and web.draining else [])
                 await stream.end()
         finally:
             web.streams.remove(open_stream)
@@ -159,8 +187,7 @@ async def deliver_stream(
 
 
 async def _forward(outbox: Outbox, stream: EventStream, stops: tuple[asyncio.Task[Any], ...]) -> None:
-    messages = [message for message in outbox.take() if message]
-    await stream.write(messages)
+    await stream.write([frame for frame in outbox.take() if frame.message])
     if outbox.has_messages or any(stop.done() for stop in stops):
         return
     began = asyncio.get_running_loop().time()
@@ -169,10 +196,16 @@ async def _forward(outbox: Outbox, stream: EventStream, stops: tuple[asyncio.Tas
         await stream.keep_alive()
 
 
-async def _pump(messages: AsyncIterator[bytes], outbox: Outbox) -> None:
-    async for message in messages:
-        if message:
-            outbox.put(message)
+async def _pump(messages: AsyncIterator[Frame], outbox: Outbox) -> None:
+    """Hand messages on, no faster than they are written: what is replayed must not push out what came before it."""
+    try:
+        async for frame in messages:
+            if frame.message:
+                await outbox.room()
+                outbox.put(*frame)
+    except Exception:
+        log.exception("A stream broke")
+        raise
 
 
 async def _cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:

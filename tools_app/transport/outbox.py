@@ -2,34 +2,70 @@
 
 import asyncio
 from collections import deque
+from uuid import UUID
+
+from tools_app.protocol.sse import Frame
 
 # A client that reads too slowly loses its oldest progress first: newer progress says more, and the store has it all.
 MOST_MESSAGES = 1000
 
 
 class Outbox:
-    """Belongs to one request on one event loop."""
+    """Belongs to one request on one event loop: the sender of its exchange.
 
-    def __init__(self) -> None:
+    `takes_messages` says whether the client accepts anything before its answer, `call_id` under which call a broken
+    stream can be taken up again (never with `many` calls on it), `begun` whether there is a stream, `paused` whether it
+    should end for now.
+    """
+
+    def __init__(self, *, takes_messages: bool = True, many: bool = False) -> None:
         self._loop = asyncio.get_running_loop()
-        self._messages: deque[bytes] = deque(maxlen=MOST_MESSAGES)
+        self._messages: deque[Frame] = deque(maxlen=MOST_MESSAGES)
         self._waiter: asyncio.Future[None] | None = None
+        self._full: asyncio.Future[None] | None = None
+        self.takes_messages = takes_messages
+        self._many = many
+        self.call_id: UUID | None = None
+        self.begun = False
+        self.paused = False
 
-    def put(self, message: bytes) -> None:
+    def put(self, message: bytes, id: str = "") -> None:
         """Add a message for the client."""
-        self._messages.append(message)
+        self._messages.append(Frame(message, id))
         self.wake()
+
+    def pause(self) -> None:
+        """End the stream for now, if its client can come back."""
+        self.paused = self.call_id is not None
+        self.wake()
+
+    def resumable(self, call_id: UUID) -> None:
+        """Let the client come back to the stream of this call, if it is the only one on it."""
+        self.call_id = None if self._many else call_id
+
+    def may_return(self) -> bool:
+        """Whether the client was told how to come back."""
+        return self.begun and self.call_id is not None
 
     def wake(self, *_: object) -> None:
         """Something happened: let `wait` return."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def take(self) -> list[bytes]:
+    def take(self) -> list[Frame]:
         """The messages so far, which are the caller's now."""
         messages = list(self._messages)
         self._messages.clear()
+        if self._full is not None:
+            self._full.set_result(None)
+            self._full = None
         return messages
+
+    async def room(self) -> None:
+        """Wait until no message would be pushed out by another one."""
+        while len(self._messages) >= MOST_MESSAGES:
+            self._full = self._full or self._loop.create_future()
+            await asyncio.shield(self._full)
 
     @property
     def has_messages(self) -> bool:

@@ -7,6 +7,7 @@ import msgspec
 from tools_app.protocol import sse
 from tools_app.protocol.errors import RpcError
 from tools_app.protocol.jsonrpc import RequestId, error_message
+from tools_app.protocol.sse import Frame
 from tools_app.transport.incoming import Send
 
 Header = tuple[bytes, bytes]
@@ -58,9 +59,13 @@ class EventStream:
         await self._send({"type": "http.response.start", "status": 200, "headers": [*STREAM_HEADERS, *more_headers]})
         await self.keep_alive()
 
-    async def write(self, messages: Iterable[bytes]) -> None:
+    async def prime(self, id: str) -> None:
+        """Say where to come back to this stream (2025-11-25, transports, §Sending Messages to the Server)."""
+        await self._send({"type": "http.response.body", "body": sse.priming(id), "more_body": True})
+
+    async def write(self, frames: Iterable[Frame]) -> None:
         """Send messages, in their order, as events."""
-        body = b"".join(map(sse.event, messages))
+        body = b"".join(map(sse.event, frames))
         if body:
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
 

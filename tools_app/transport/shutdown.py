@@ -3,7 +3,7 @@
 import asyncio
 from time import monotonic
 
-from tools_app.execution import local, process
+from tools_app.execution import detached, local, process
 from tools_app.models import Outcome
 from tools_app.transport import state
 
@@ -36,6 +36,6 @@ async def drain(seconds: float) -> None:
 async def _quiet(web: state.WebState, seconds: float) -> None:
     """Wait until no request is being answered and no call runs here."""
     end = monotonic() + seconds
-    # Three unrelated facts, looked at once in a lifetime: not worth an event.
-    while (web.busy or len(web.streams) or local.running()) and monotonic() < end:  # noqa: ASYNC110
+    # Unrelated facts, looked at once in a lifetime: not worth an event.
+    while (web.busy or len(web.streams) or local.running() or detached.count()) and monotonic() < end:  # noqa: ASYNC110
         await asyncio.sleep(TICK_SECONDS)

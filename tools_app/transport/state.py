@@ -68,5 +68,6 @@ def discard() -> None:
 def forget_everything() -> None:
     """Drop what this process remembers of the database (tests, where it is emptied under the hub)."""
     principal.ring.forget_all()
+    principal.public_ring.forget_all()
     sessions.ring.forget_all()
     catalog.forget_all()

@@ -5,10 +5,9 @@ the pipeline of a request; each step may refuse by raising RpcError, and `_refus
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
-from uuid import UUID
 
 from channels.generic.http import AsyncHttpConsumer
 
@@ -16,18 +15,17 @@ from tools_app.audit import denials
 from tools_app.audit.denials import Denial
 from tools_app.audit.recorder import RecorderGone
 from tools_app.auth import sessions
-from tools_app.auth.principal import Credential, Principal, authenticate
+from tools_app.auth.principal import Credential, Principal, anybody, authenticate
 from tools_app.auth.sessions import SessionFacts
-from tools_app.execution import background, local
 from tools_app.execution.invocation import Client
-from tools_app.methods import lifecycle, subscriptions
+from tools_app.methods import heeding, lifecycle, resuming, subscriptions
 from tools_app.methods.exchange import Exchange
 from tools_app.models.config import config
 from tools_app.protocol import inbound, jsonrpc
 from tools_app.protocol.errors import INVALID_REQUEST, NOT_PERMITTED, RpcError
 from tools_app.protocol.inbound import SESSION_HEADER, Modern
-from tools_app.protocol.jsonrpc import Malformed, Message, Notification, Request
-from tools_app.protocol.versions import BATCHING_VERSIONS, MODERN_VERSIONS, Era
+from tools_app.protocol.jsonrpc import Malformed, Message, Notification, Request, Response
+from tools_app.protocol.versions import BATCHING_VERSIONS, MODERN_VERSIONS, Era, has_polling
 from tools_app.transport import guards, state
 from tools_app.transport.answering import answer, answer_batch, as_rpc_error
 from tools_app.transport.delivery import Delivery, deliver_stream
@@ -38,6 +36,7 @@ from tools_app.transport.streams import OpenStream
 
 log = logging.getLogger(__name__)
 
+LAST_EVENT = "last-event-id"
 ACCEPTED = Reply(None, 202)
 ALLOW: Header = (b"allow", b"POST, GET, DELETE, OPTIONS")
 VERBS = {"POST": "_post", "GET": "_get", "DELETE": "_delete", "OPTIONS": "_options"}
@@ -104,12 +103,19 @@ class Turn:
 
     async def _authenticate(self) -> None:
         self._credential = self.incoming.credential
-        principal = await authenticate(self._credential) if self._credential else None
+        principal = await self._who()
         if principal is None:
             raise RpcError(NOT_PERMITTED, "A valid API key is needed.", status=401)
         self._principal = principal
         if self.incoming.tenant_slug not in (None, principal.tenant_slug):
             raise RpcError(INVALID_REQUEST, "Not found.", status=404)
+
+    async def _who(self) -> Principal | None:
+        """The principal of the request's key; anybody, where a public tenant's own address is called without one."""
+        if self._credential is not None:
+            return await authenticate(self._credential)
+        slug = self.incoming.tenant_slug
+        return await anybody(slug, self.incoming.remote_address) if slug else None
 
     @property
     def principal(self) -> Principal:
@@ -149,7 +155,9 @@ class Turn:
             raise inbound.mismatch(repeated, "repeated", "it once")
         client = self._client(str(route.client.get("name", "")), str(route.client.get("version", "")))
         delivery = self._delivery(cancel_when_gone=True)
-        exchange = self._exchange(message, delivery, version=route.version, client=client, session=None)
+        exchange = self._exchange(
+            message, delivery, version=route.version, client=client, capabilities=route.capabilities, session=None
+        )
         if message.method == subscriptions.LISTEN:
             await self._listen(exchange)
             return
@@ -161,11 +169,10 @@ class Turn:
             return
         session = await self._session()
         if isinstance(message, Request):
-            delivery = self._delivery(cancel_when_gone=False)
+            delivery = self._delivery(cancel_when_gone=False, primed=has_polling(session.version))
             await delivery.deliver(answer(self._session_exchange(message, session, delivery)))
             return
-        if isinstance(message, Notification):
-            await self._heed(message, session)
+        await self._heed(message, session)
         await self._send_reply(ACCEPTED)
 
     async def _initialize(self, request: Request) -> None:
@@ -173,13 +180,12 @@ class Turn:
         session = (SESSION_HEADER.encode(), opened.wire_id.encode())
         await self._send_reply(Reply(jsonrpc.result_message(request.id, opened.result), headers=(session,)))
 
-    async def _heed(self, notification: Notification, session: SessionFacts) -> None:
-        """Do what a notification asks; what it gets wrong is ignored (cancellation, §Error Handling)."""
-        request_id = notification.params.get("requestId")
-        if notification.method == "notifications/cancelled" and isinstance(request_id, str | int):
-            as_json = jsonrpc.id_json(request_id).decode()
-            if not local.stop_request(session.id, as_json):
-                await background.cancel_request(session.id, as_json)
+    async def _heed(self, message: Message, session: SessionFacts) -> None:
+        """Do what a notification asks, or hand on a response to what a call asked; what fits nothing is ignored."""
+        if isinstance(message, Notification):
+            await heeding.heed(message, session)
+        elif isinstance(message, Response):
+            await heeding.hand_on(message, session)
 
     async def _batch(self, values: list[Any]) -> None:
         session = await self._session() if SESSION_HEADER in self.incoming.headers else None
@@ -191,12 +197,11 @@ class Turn:
         malformed = [jsonrpc.error_message(item.id, item.error) for item in messages if isinstance(item, Malformed)]
         requests = [item for item in messages if isinstance(item, Request)]
         for item in messages:
-            if isinstance(item, Notification):
-                await self._heed(item, session)
+            await self._heed(item, session)
         if not requests and not malformed:
             await self._send_reply(ACCEPTED)
             return
-        delivery = self._delivery(cancel_when_gone=False)
+        delivery = self._delivery(cancel_when_gone=False, many=True)
         exchanges = [self._session_exchange(request, session, delivery) for request in requests]
         await delivery.deliver(answer_batch(exchanges, malformed))
 
@@ -209,9 +214,11 @@ class Turn:
         if not self.incoming.accepts_stream:
             raise RpcError(INVALID_REQUEST, "Accept text/event-stream.", status=406)
         session = await self._session()
-        messages = subscriptions.session_stream(self.principal.tenant_id, self.web.switchboard)
+        messages = await resuming.stream_after(self.incoming.headers.get(LAST_EVENT), session, self.web.switchboard)
+        if messages is None:
+            messages = subscriptions.session_stream(self.principal, session, self.web.switchboard)
         await deliver_stream(
-            self.incoming, self._send, self.web, self._open_stream(session.id), messages, headers=self._cors
+            self.incoming, self._send, self.web, self._open_stream(session), messages, headers=self._cors
         )
 
     async def _listen(self, exchange: Exchange) -> None:
@@ -230,7 +237,7 @@ class Turn:
     async def _delete(self) -> None:
         """End the session (2025-11-25, transports, §Session Management)."""
         session = await self._session()
-        await sessions.end(session, self.incoming.headers[SESSION_HEADER])
+        await sessions.end(session)
         await self._send_reply(Reply(None, 204))
 
     async def _options(self) -> None:
@@ -247,30 +254,51 @@ class Turn:
             raise RpcError(INVALID_REQUEST, "Session not found.", status=404)
         return session
 
-    def _open_stream(self, session_id: UUID | None) -> OpenStream:
-        credential, wire_id = self._credential, self.incoming.headers.get(SESSION_HEADER)
-        assert credential is not None
+    def _open_stream(self, session: SessionFacts | None) -> OpenStream:
+        wire_id = self.incoming.headers.get(SESSION_HEADER)
 
         async def still_allowed() -> bool:
-            principal = await authenticate(credential)
-            if principal is None or session_id is None or wire_id is None:
+            principal = await self._who()
+            if principal is None or session is None or wire_id is None:
                 return principal is not None
             return await sessions.find(principal, wire_id) is not None
 
-        return OpenStream(credential, wire_id if session_id else None, still_allowed)
+        return OpenStream(self._credential, session, still_allowed)
 
-    def _delivery(self, *, cancel_when_gone: bool) -> Delivery:
-        return Delivery(self.incoming, self._send, self.web, self._cors, cancel_when_gone=cancel_when_gone)
+    def _delivery(self, *, cancel_when_gone: bool, primed: bool = False, many: bool = False) -> Delivery:
+        return Delivery(
+            self.incoming,
+            self._send,
+            self.web,
+            self._cors,
+            cancel_when_gone=cancel_when_gone,
+            primed=primed,
+            many=many,
+        )
 
     def _client(self, name: str, version: str) -> Client:
         return Client(name, version, self.incoming.remote_address)
 
     def _session_exchange(self, request: Request, session: SessionFacts, delivery: Delivery) -> Exchange:
         client = self._client(session.client_name, session.client_version)
-        return self._exchange(request, delivery, version=session.version, client=client, session=session)
+        return self._exchange(
+            request,
+            delivery,
+            version=session.version,
+            client=client,
+            capabilities=session.capabilities,
+            session=session,
+        )
 
     def _exchange(
-        self, request: Request, delivery: Delivery, *, version: str, client: Client, session: SessionFacts | None
+        self,
+        request: Request,
+        delivery: Delivery,
+        *,
+        version: str,
+        client: Client,
+        capabilities: Mapping[str, Any],
+        session: SessionFacts | None,
     ) -> Exchange:
         return Exchange(
             request=request,
@@ -278,9 +306,11 @@ class Turn:
             era=Era.MODERN if session is None else Era.HANDSHAKE,
             version=version,
             client=client,
+            capabilities=capabilities,
             session=session,
             switchboard=self.web.switchboard,
-            send=delivery.outbox.put,
+            sender=delivery.outbox,
+            headers=self.incoming.headers if session is None else None,
         )
 
     async def _send_reply(self, reply: Reply) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from tools_app.auth import principal, sessions
 from tools_app.auth.keys import digest_of
 from tools_app.auth.principal import Credential
+from tools_app.auth.sessions import SessionFacts
 
 log = logging.getLogger(__name__)
 
@@ -18,13 +19,13 @@ GUARD_SECONDS = 0.4
 
 
 class OpenStream:
-    """One open stream: `still_allowed` says from memory whether it may go on; `wake` lets it see that it has ended."""
+    """One open stream, of a key or of nobody's: `still_allowed` says from memory whether it may go on."""
 
     def __init__(
-        self, credential: Credential, session_id: str | None, still_allowed: Callable[[], Awaitable[bool]]
+        self, credential: Credential | None, session: SessionFacts | None, still_allowed: Callable[[], Awaitable[bool]]
     ) -> None:
-        self.key_digest = digest_of(credential.key)
-        self.session_digest = digest_of(session_id) if session_id else None
+        self.key_digest = digest_of(credential.key) if credential else None
+        self.session_digest = session.digest if session else None
         self.still_allowed = still_allowed
         self.ended = asyncio.Event()
 
@@ -64,7 +65,7 @@ class OpenStreams:
 
     async def _look(self) -> None:
         streams = list(self._streams)
-        await principal.ring.renew({stream.key_digest for stream in streams})
+        await principal.ring.renew({stream.key_digest for stream in streams if stream.key_digest})
         await sessions.ring.renew({stream.session_digest for stream in streams if stream.session_digest})
         for stream in streams:
             if not await stream.still_allowed():

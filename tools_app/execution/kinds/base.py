@@ -1,11 +1,11 @@
 """What every kind of tool offers to the execution: one definition, and one way to run."""
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tools_app.execution.context import ToolContext
-from tools_app.execution.results import ToolResult
+from tools_app.execution.results import Result
 
 
 @dataclass(frozen=True)
@@ -18,14 +18,15 @@ class ToolDefinition:
     input_schema: Mapping[str, Any]
     output_schema: Mapping[str, Any] | None
     annotations: Mapping[str, Any]
+    icons: Sequence[Mapping[str, Any]] = ()
 
 
 class Runner(Protocol):
-    """Runs one tool with arguments that already passed its schema.
+    """Runs one tool, or reads one resource or prompt, with arguments that were checked.
 
     Raises ToolError for a failure that the model may read, CallCancelled when the call was cancelled; any other
     exception becomes a generic error for the client and a cause for the auditor.
     """
 
-    def __call__(self, arguments: dict[str, Any], context: ToolContext) -> Coroutine[Any, Any, ToolResult]:
+    def __call__(self, arguments: dict[str, Any], context: ToolContext) -> Coroutine[Any, Any, Result]:
         """Run the tool."""

@@ -20,20 +20,22 @@ from tools_app.execution.kinds.http_config import (
     secret_names,
 )
 from tools_app.execution.kinds.http_request import build_request
-from tools_app.execution.kinds.http_response import to_result
+from tools_app.execution.kinds.http_response import to_contents, to_result
 from tools_app.execution.kinds.templates import Values
+from tools_app.execution.offers.resources import Read
 from tools_app.execution.outgoing.addresses import parse_networks
-from tools_app.execution.outgoing.exchange import Outbound, Reply, Terms, exchange
+from tools_app.execution.outgoing.exchange import Reply, Terms, exchange
 from tools_app.execution.outgoing.failures import RequestFailed
 from tools_app.execution.outgoing.redirects import exchange_following
 from tools_app.execution.outgoing.scrubbing import Scrubber
-from tools_app.execution.results import CallCancelled, ToolResult, failed
+from tools_app.execution.results import CallCancelled, ResourceResult, ToolError, ToolResult, failed
 
 __all__ = [
     "BODY_MODES",
     "METHODS",
     "ConfigProblem",
     "HttpConfig",
+    "http_reader",
     "http_runner",
     "parse_config",
     "placeholders",
@@ -54,18 +56,54 @@ def http_runner(
     """
     used = {name: secrets[name] for name in secret_names(config) if name in secrets}
     terms = Terms(parse_networks(allowed_networks), timeout_seconds, config.max_response_bytes)
-    return HttpTool(config, used, terms, output_schema, Scrubber(used.values()))
+    return HttpTool(HttpSender(config, used, terms, Scrubber(used.values())), output_schema)
+
+
+def http_reader(
+    config: HttpConfig,
+    secrets: Mapping[str, str],
+    allowed_networks: Sequence[str],
+    timeout_seconds: float,
+    mime_type: str,
+) -> Read:
+    """How a resource is read whose contents a checked `config` brings. Raises ValueError for a network that is none."""
+    used = {name: secrets[name] for name in secret_names(config) if name in secrets}
+    terms = Terms(parse_networks(allowed_networks), timeout_seconds, config.max_response_bytes)
+    sender = HttpSender(config, used, terms, Scrubber(used.values()))
+
+    async def read(uri: str, variables: dict[str, str], _context: ToolContext) -> ResourceResult:
+        try:
+            reply = await sender.reply(dict(variables))
+        except RequestFailed as failure:
+            raise ToolError(sender.scrubber.text(failure.message)) from failure
+        return to_contents(reply, uri, mime_type, sender.scrubber)
+
+    return read
 
 
 @dataclass(frozen=True)
-class HttpTool:
-    """The runner of one HTTP tool. `secrets` holds those that its templates name."""
+class HttpSender:
+    """Sends the request of a tool or a resource. `secrets` holds those that its templates name."""
 
     config: HttpConfig
     secrets: Mapping[str, str]
     terms: Terms
-    output_schema: Mapping[str, Any] | None
     scrubber: Scrubber
+
+    async def reply(self, arguments: dict[str, Any]) -> Reply:
+        """What the service answers. Raises ToolError for arguments that fit no request, and RequestFailed."""
+        request = build_request(self.config, Values(arguments, self.secrets))
+        if self.config.follow_redirects:
+            return await exchange_following(request, self.terms, self.scrubber)
+        return await exchange(request, self.terms)
+
+
+@dataclass(frozen=True)
+class HttpTool:
+    """The runner of one HTTP tool."""
+
+    sender: HttpSender
+    output_schema: Mapping[str, Any] | None
 
     async def __call__(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Send the request for `arguments`, unless nobody wants the answer any more.
@@ -74,14 +112,9 @@ class HttpTool:
         """
         if context.cancelled:
             raise CallCancelled
-        request = build_request(self.config, Values(arguments, self.secrets))
+        scrubber = self.sender.scrubber
         try:
-            reply = await self._exchanged(request)
+            reply = await self.sender.reply(arguments)
         except RequestFailed as failure:
-            return failed(self.scrubber.text(failure.message), self.scrubber.text(failure.cause))
-        return to_result(reply, self.output_schema, self.scrubber)
-
-    async def _exchanged(self, request: Outbound) -> Reply:
-        if self.config.follow_redirects:
-            return await exchange_following(request, self.terms, self.scrubber)
-        return await exchange(request, self.terms)
+            return failed(scrubber.text(failure.message), scrubber.text(failure.cause))
+        return to_result(reply, self.output_schema, scrubber)

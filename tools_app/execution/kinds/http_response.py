@@ -16,10 +16,19 @@ import orjson
 from tools_app.execution.outgoing.exchange import Reply
 from tools_app.execution.outgoing.redirects import REDIRECTS
 from tools_app.execution.outgoing.scrubbing import Scrubber
-from tools_app.execution.results import ToolResult, failed, text
+from tools_app.execution.results import (
+    ResourceNotFound,
+    ResourceResult,
+    ToolError,
+    ToolResult,
+    contents,
+    failed,
+    text,
+)
 
 EXCERPT_CHARACTERS = 2000
 SUCCESSES = range(200, 300)
+NOTHING_THERE = (404, 410)
 
 _MEDIA_TYPE = re.compile(r"[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+-]+")
 _TEXTUAL = re.compile(
@@ -58,6 +67,23 @@ def to_result(reply: Reply, output_schema: Mapping[str, Any] | None, scrubber: S
     if parsed is not None:
         return ToolResult([text(parsed.text)], structured=_structured(parsed.value, output_schema))
     return ToolResult([_block(reply, kind, scrubber)])
+
+
+def to_contents(reply: Reply, uri: str, mime_type: str, scrubber: Scrubber) -> ResourceResult:
+    """What a resource holds whose contents `reply` brings; `mime_type` stands above what the service says.
+
+    Raises ResourceNotFound if the service has no such thing, and ToolError for any other status that is no success.
+    """
+    if reply.status in NOTHING_THERE:
+        raise ResourceNotFound
+    if reply.status not in SUCCESSES:
+        raise ToolError(_refused(reply, scrubber).content[0]["text"])
+    kind = _content_type(reply)
+    said = mime_type or scrubber.text(kind.essence) or None
+    if not _is_text(reply, kind):
+        return ResourceResult([contents(uri, scrubber.data(reply.body), said)])
+    parsed = _parsed(reply, kind, scrubber)
+    return ResourceResult([contents(uri, parsed.text if parsed else _readable(reply, kind, scrubber), said)])
 
 
 def _refused(reply: Reply, scrubber: Scrubber) -> ToolResult:

@@ -2,7 +2,7 @@
 
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import NoneType
 from typing import Any
@@ -36,6 +36,17 @@ def read(hint: Any, place: str) -> Output:
     if hint in _BINARY:
         raise ImproperlyConfigured(f"{place}: bytes have no JSON form; return a ToolResult with a content block.")
     return _structured(hint, f"{place}, return value")
+
+
+def declared(schema: Mapping[str, Any]) -> Output:
+    """An output schema that the author wrote: the function returns what fits it, or a whole ToolResult."""
+
+    def package(value: Any) -> ToolResult:
+        if isinstance(value, ToolResult):
+            return value
+        return ToolResult(content=[text(_json_text(value))], structured=value)
+
+    return Output(dict(schema), package)
 
 
 def unstructured(value: Any) -> ToolResult:

@@ -5,7 +5,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -19,7 +19,9 @@ from tools_app.execution.context import ToolContext
 from tools_app.execution.kinds import docstring, outputs, signature
 from tools_app.execution.kinds.base import Runner, ToolDefinition
 from tools_app.execution.results import ToolResult
-from tools_app.models.catalog import TOOL_NAME
+from tools_app.models.catalog import TOOL_NAME, TaskSupport
+from tools_app.protocol.mirrored import BadMirror, mirrored
+from tools_app.protocol.schema import BadSchema, CompiledSchema
 
 # Synchronous tools run in threads: two pools, so that long background tools never keep a quick one waiting.
 # The second only has to be above the number of calls that a Celery worker runs at once.
@@ -38,6 +40,7 @@ class PythonFunction:
     definition: ToolDefinition
     background: bool
     timeout_seconds: float
+    task: TaskSupport
     run: Runner
     place: str
 
@@ -51,31 +54,38 @@ def register(
     name: str | None = None,
     title: str | None = None,
     annotations: Mapping[str, Any] | None = None,
+    icons: Sequence[Mapping[str, Any]] = (),
+    input_schema: Mapping[str, Any] | None = None,
+    output_schema: Mapping[str, Any] | None = None,
     background: bool = False,
+    task: str = TaskSupport.NEVER.value,
     timeout_seconds: float = 60.0,
 ) -> PythonFunction:
     """Offer `function` as a tool, under its own name unless `name` is given.
 
-    Raises ImproperlyConfigured for a bad name, a name that another function has, a time limit that is not above
-    zero, a generator, or a signature that JSON cannot fill.
+    `input_schema` and `output_schema` stand for what the hints would say. Raises ImproperlyConfigured for a bad name,
+    a name that another function has, a time limit that is not above zero, a `task` that is no TaskSupport, a bad
+    schema, a generator, or a signature that JSON cannot fill.
     """
     name = name or function.__name__
     place = signature.place_of(function)
     _check(function, name, place, timeout_seconds)
     described = docstring.parse(function.__doc__)
     taken = signature.read(function, described.parameters)
-    given = outputs.read(taken.returns, place)
+    given = outputs.declared(output_schema) if output_schema else outputs.read(taken.returns, place)
     definition = ToolDefinition(
         name=name,
         title=title or name.replace("_", " ").replace("-", " ").capitalize(),
         description=described.description,
-        input_schema=taken.schema,
+        input_schema=dict(input_schema or taken.schema),
         output_schema=given.schema,
         annotations=dict(annotations or {}),
+        icons=[dict(icon) for icon in icons],
     )
+    _check_schemas(definition, place)
     threads = _BACKGROUND_THREADS if background else _INLINE_THREADS
     run = _runner(function, taken.bind, given.package, threads)
-    _functions[name] = PythonFunction(definition, background, timeout_seconds, run, place)
+    _functions[name] = PythonFunction(definition, background, timeout_seconds, _task_support(task, place), run, place)
     return _functions[name]
 
 
@@ -107,6 +117,33 @@ def _check(function: Callable[..., Any], name: str, place: str, timeout_seconds:
         raise ImproperlyConfigured(f"{place}: a tool returns one result; say the rest by ToolContext.progress.")
 
 
+def _check_schemas(definition: ToolDefinition, place: str) -> None:
+    try:
+        mirrored(definition.input_schema)
+        CompiledSchema(definition.input_schema)
+        CompiledSchema(definition.output_schema or {})
+    except (BadMirror, BadSchema) as problem:
+        raise ImproperlyConfigured(f"{place}: {problem}") from problem
+    if definition.input_schema.get("type") != "object":
+        raise ImproperlyConfigured(f"{place}: its input schema must have the type object.")
+
+
+def _task_support(task: str, place: str) -> TaskSupport:
+    try:
+        return TaskSupport(task)
+    except ValueError as problem:
+        raise ImproperlyConfigured(
+            f"{place}: task is one of {', '.join(TaskSupport.values)}, not {task!r}."
+        ) from problem
+
+
+def in_thread(
+    function: Callable[..., Any], arguments: dict[str, Any], threads: Executor = _INLINE_THREADS
+) -> tuple[Executor, Callable[[], Any]]:
+    """What `run_in_executor` needs to call a synchronous function."""
+    return threads, partial(copy_context().run, _call, function, arguments)
+
+
 def _runner(
     function: Callable[..., Any],
     bind: Callable[[dict[str, Any], ToolContext], dict[str, Any]],
@@ -117,8 +154,8 @@ def _runner(
         return package(await function(**bind(arguments, context)))
 
     async def run_in_thread(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        call = partial(copy_context().run, _call, function, bind(arguments, context))
-        return package(await asyncio.get_running_loop().run_in_executor(threads, call))
+        call = in_thread(function, bind(arguments, context), threads)
+        return package(await asyncio.get_running_loop().run_in_executor(*call))
 
     return run_here if inspect.iscoroutinefunction(function) else run_in_thread
 

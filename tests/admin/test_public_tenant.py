@@ -1,0 +1,162 @@
+"""A tenant that is open to everybody: superusers decide, everybody sees that it is, and who called is anonymous."""
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.messages import get_messages
+from django.utils import timezone
+
+from tools_app.models import Call, RunningCall, Session, Tenant
+
+WARNING = "is open to everybody"
+
+
+def form_of(tenant: Any, **changes: Any) -> dict[str, Any]:
+    form = {
+        "slug": tenant.slug,
+        "name": tenant.name,
+        "is_active": "on",
+        "calls_per_minute": "",
+        "allowed_networks": "[]",
+        "redacted_keys": "[]",
+        "is_public": "on",
+        "public_tools": '["acme_*", "docs://acme/*"]',
+        "public_calls_per_minute": "30",
+    }
+    return form | changes
+
+
+def said(answer: Any) -> list[str]:
+    return [str(message) for message in get_messages(answer.wsgi_request)]
+
+
+def opened(tenant: Any) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(is_public=True, public_tools=["acme_*"])
+
+
+def anonymous_call(tenant: Any, **facts: Any) -> Call:
+    now = timezone.now()
+    return Call.objects.create(
+        tenant=tenant,
+        tool_name="acme_find",
+        method="tools/call",
+        started_at=now,
+        finished_at=now,
+        duration_us=1,
+        outcome="ok",
+        writer=uuid4(),
+        **facts,
+    )
+
+
+def test_a_superuser_opens_a_tenant_and_is_told_what_that_means(as_: Any, page: Any, acme: Any) -> None:
+    answer = as_("superuser").post(page("tenant", "change", acme.tenant), form_of(acme.tenant))
+    acme.tenant.refresh_from_db()
+    assert acme.tenant.is_public
+    assert acme.tenant.public_tools == ["acme_*", "docs://acme/*"]
+    assert acme.tenant.public_calls_per_minute == 30
+    (warning,) = [text for text in said(answer) if WARNING in text]
+    assert "/t/acme/mcp" in warning
+    assert "recorded as anonymous" in warning
+    assert warning.endswith("They name now: acme_find, docs://acme/guide, acme_greet.")
+
+
+def test_a_tenant_that_stays_closed_is_saved_without_a_warning(as_: Any, page: Any, acme: Any) -> None:
+    form = form_of(acme.tenant, is_public="")
+    answer = as_("superuser").post(page("tenant", "change", acme.tenant), form)
+    assert answer.status_code == 302
+    assert not any(WARNING in text for text in said(answer))
+
+
+def test_a_tenant_may_be_made_open_at_once(as_: Any, page: Any, acme: Any) -> None:
+    form = form_of(acme.tenant, slug="initech", name="Initech")
+    answer = as_("superuser").post(page("tenant", "add"), form)
+    assert Tenant.objects.get(slug="initech").is_public
+    assert any(text.endswith("They name now: nothing.") for text in said(answer))
+
+
+@pytest.mark.parametrize("role", ["superuser", "admin", "auditor"])
+def test_everybody_who_reads_an_open_tenants_page_sees_that_it_is_open(
+    as_: Any, page: Any, acme: Any, role: str
+) -> None:
+    client, address = as_(role), page("tenant", "change", acme.tenant)
+    assert WARNING not in client.get(address).content.decode()
+    opened(acme.tenant)
+    text = client.get(address).content.decode()
+    assert WARNING in text
+    assert "acme_find, acme_greet." in text
+
+
+def test_the_admin_of_a_tenant_cannot_open_it(as_: Any, page: Any, acme: Any) -> None:
+    answer = as_("admin").post(page("tenant", "change", acme.tenant), form_of(acme.tenant, name="Renamed"))
+    assert answer.status_code == 302
+    acme.tenant.refresh_from_db()
+    assert (acme.tenant.name, acme.tenant.is_public, acme.tenant.public_tools) == ("Renamed", False, [])
+    assert acme.tenant.public_calls_per_minute == 60
+
+
+def test_what_is_switched_off_is_open_to_nobody(as_: Any, page: Any, acme: Any) -> None:
+    opened(acme.tenant)
+    type(acme.tool).objects.update(enabled=False)
+    text = as_("superuser").get(page("tenant", "change", acme.tenant)).content.decode()
+    assert "acme_greet." in text
+    assert "acme_find" not in text
+
+
+@pytest.mark.parametrize(
+    ("patterns", "message"),
+    [
+        ('["has space"]', "Entry 1: use the characters of a name or a URI, and * for anything."),
+        ('{"a": 1}', "Line 1: write a JSON list"),
+        ("[1]", "Write a JSON list of strings."),
+    ],
+)
+def test_a_pattern_that_is_none_is_refused_at_its_field(
+    as_: Any, page: Any, acme: Any, patterns: str, message: str
+) -> None:
+    answer = as_("superuser").post(page("tenant", "change", acme.tenant), form_of(acme.tenant, public_tools=patterns))
+    found = answer.context["adminform"].form.errors
+    assert list(found) == ["public_tools"]
+    assert message in found["public_tools"][0]
+
+
+@pytest.mark.parametrize("model", ["call", "session", "runningcall"])
+def test_who_came_without_a_key_is_shown_as_anonymous(as_: Any, page: Any, acme: Any, model: str) -> None:
+    client, address = as_("auditor"), page(model, "changelist")
+    assert ">anonymous<" not in "".join(client.get(address).content.decode().split())
+    row = acme.row(model)
+    type(row).objects.filter(pk=row.pk).update(api_key=None)
+    for shown in (address, page(model, "change", row)):
+        assert ">anonymous<" in "".join(client.get(shown).content.decode().split())
+
+
+def test_a_denial_of_nobodys_tenant_is_not_called_anonymous(as_: Any, page: Any, acme: Any) -> None:
+    anonymous_call(None, cause="Unknown key.")
+    text = as_("superuser").get(page("call", "changelist"), {"period": "1h"}).content.decode()
+    assert ">anonymous<" not in "".join(text.split())
+
+
+def test_anonymous_calls_are_found_by_the_filter_for_keys(as_: Any, page: Any, acme: Any, globex: Any) -> None:
+    mine = anonymous_call(acme.tenant)
+    anonymous_call(globex.tenant)
+    anonymous_call(None)
+    found = as_("auditor").get(page("call", "changelist"), {"key": "anonymous"}).context["cl"].queryset
+    assert [call.pk for call in found] == [mine.pk]
+
+
+def test_a_session_leads_to_its_calls(as_: Any, page: Any, acme: Any) -> None:
+    session = Session.objects.create(tenant=acme.tenant, digest=uuid4().hex, protocol_version="2025-11-25")
+    call = anonymous_call(acme.tenant, session=session)
+    client = as_("auditor")
+    address = f"{page('call', 'changelist')}?session={session.pk}"
+    assert f'href="{address}"' in client.get(page("session", "change", session)).content.decode()
+    assert [found.pk for found in client.get(address).context["cl"].queryset] == [call.pk]
+
+
+def test_a_foreign_session_as_a_filter_finds_nothing(as_: Any, page: Any, acme: Any, globex: Any) -> None:
+    for asked in (globex.session.pk, "nonsense"):
+        for model in ("call", "runningcall"):
+            answer = as_("auditor").get(page(model, "changelist"), {"session": str(asked)})
+            assert list(answer.context["cl"].queryset) == []
+    assert RunningCall.objects.exists()

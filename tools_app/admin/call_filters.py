@@ -1,0 +1,116 @@
+"""By what calls are found in the audit log, beside a search for names."""
+
+from collections.abc import Callable
+from datetime import datetime, time, timedelta
+from typing import Any, TypeVar
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.dateparse import parse_date, parse_time
+from unfold.contrib.filters.admin import DropdownFilter, RangeDateTimeFilter
+
+from tools_app.admin.links import ANONYMOUS
+from tools_app.admin.scoped import MOST_CHOICES, RecordAdmin, by_id
+from tools_app.auth import access
+from tools_app.models import ApiKey, Tool
+
+Parsed = TypeVar("Parsed")
+
+PERIODS = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
+METHODS = ("tools/call", "resources/read", "prompts/get")
+
+
+class PeriodFilter(DropdownFilter):
+    """By how long ago a call started."""
+
+    title = "period"
+    parameter_name = "period"
+
+    def lookups(self, request: HttpRequest, model_admin: RecordAdmin) -> list[tuple[str, str]]:
+        return [("1h", "Last hour"), ("24h", "Last 24 hours"), ("7d", "Last 7 days"), ("30d", "Last 30 days")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        period = PERIODS.get(self.value() or "")
+        return queryset.filter(started_at__gte=timezone.now() - period) if period else queryset
+
+
+class MomentFilter(RangeDateTimeFilter):
+    """Between two moments in the hub's time zone. A date without a time means from its start, or to its end."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        first, last = self._moment("from", time.min), self._moment("to", time.max)
+        if first:
+            queryset = queryset.filter(**{f"{self.field_path}__gte": first})
+        if last:
+            queryset = queryset.filter(**{f"{self.field_path}__lte": last})
+        return queryset
+
+    def _moment(self, side: str, otherwise: time) -> datetime | None:
+        day = _parsed(parse_date, self.used_parameters.get(f"{self.field_path}_{side}_0"))
+        hour = _parsed(parse_time, self.used_parameters.get(f"{self.field_path}_{side}_1"))
+        return timezone.make_aware(datetime.combine(day, hour or otherwise)) if day else None
+
+
+class ToolFilter(DropdownFilter):
+    """By the name of a tool that exists now; older names are found by search."""
+
+    title = "tool"
+    parameter_name = "tool"
+
+    def lookups(self, request: HttpRequest, model_admin: RecordAdmin) -> list[tuple[str, str]]:
+        tools = access.rows_seen_by(request.user, Tool.objects.order_by("name"))
+        return [(name, name) for name in tools.values_list("name", flat=True).distinct()[:MOST_CHOICES]]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(tool_name=self.value()) if self.value() else queryset
+
+
+class KeyFilter(DropdownFilter):
+    """By the key that the client carried."""
+
+    title = "key"
+    parameter_name = "key"
+
+    def lookups(self, request: HttpRequest, model_admin: RecordAdmin) -> list[tuple[str, str]]:
+        keys = access.rows_seen_by(request.user, ApiKey.objects.order_by("name"))[:MOST_CHOICES]
+        return [(ANONYMOUS, "None: anonymous"), *((str(key.pk), str(key)) for key in keys)]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if self.value() == ANONYMOUS:
+            return queryset.filter(api_key=None, tenant__isnull=False)
+        return by_id(queryset, "api_key_id", self.value())
+
+
+class MethodFilter(DropdownFilter):
+    """By what was asked for: a tool, a resource or a prompt."""
+
+    title = "method"
+    parameter_name = "method"
+
+    def lookups(self, request: HttpRequest, model_admin: RecordAdmin) -> list[tuple[str, str]]:
+        return [(method, method) for method in METHODS]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(method=self.value()) if self.value() else queryset
+
+
+class SessionFilter(DropdownFilter):
+    """By session, for those who come from its page: there are too many to choose from."""
+
+    title = "session"
+    parameter_name = "session"
+
+    def lookups(self, request: HttpRequest, model_admin: RecordAdmin) -> list[tuple[str, str]]:
+        asked = request.GET.get(self.parameter_name)
+        return [(asked, "Of one session")] if asked else []
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return by_id(queryset, "session_id", self.value())
+
+
+def _parsed(parse: Callable[[str], Parsed | None], text: str | None) -> Parsed | None:
+    try:
+        return parse(text or "")
+    except ValueError:
+        return None

@@ -1,0 +1,54 @@
+"""What functions of resources and prompts have in common: arguments that are texts, and values of any kind."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from tools_app.execution.context import ToolContext
+from tools_app.execution.kinds import docstring, signature
+from tools_app.execution.kinds.python import in_thread
+from tools_app.execution.offers.completion import Completer, enumerated
+
+Work = Callable[[dict[str, Any], ToolContext], Coroutine[Any, Any, Any]]
+
+
+class TextFunction:
+    """A function whose parameters are texts: what is known of it, and how to run it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.place = signature.place_of(function)
+        described = docstring.parse(function.__doc__)
+        self.description = described.description
+        taken = signature.read(function, described.parameters)
+        self.parameters: Mapping[str, Mapping[str, Any]] = taken.schema["properties"]
+        self.required = frozenset(taken.schema.get("required", ()))
+        self.completers: dict[str, Completer] = {}
+        for name, schema in self.parameters.items():
+            if schema.get("type") != "string":
+                raise ImproperlyConfigured(f"{self.place}, parameter {name!r}: it takes texts, so its hint is str.")
+            if suggesting := enumerated(schema):
+                self.completers[name] = suggesting
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise ImproperlyConfigured(f"{self.place}: it returns its result at once, so it is no generator.")
+        self.work: Work = _work(function, taken)
+
+    def complete(self, name: str, completer: Completer) -> None:
+        """Let `completer` suggest values for a parameter. Raises ImproperlyConfigured for an unknown one."""
+        if name not in self.parameters:
+            raise ImproperlyConfigured(f"{self.place} has no parameter {name!r} to complete.")
+        self.completers[name] = completer
+
+
+def _work(function: Callable[..., Any], taken: signature.Signature) -> Work:
+    async def run_here(arguments: dict[str, Any], context: ToolContext) -> Any:
+        return await function(**taken.bind(arguments, context))
+
+    async def run_in_thread(arguments: dict[str, Any], context: ToolContext) -> Any:
+        call = in_thread(function, taken.bind(arguments, context))
+        return await asyncio.get_running_loop().run_in_executor(*call)
+
+    return run_here if inspect.iscoroutinefunction(function) else run_in_thread

@@ -1,0 +1,43 @@
+
+import django.utils.timezone
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+
+    dependencies = [
+        ('tools_app', '0001_initial'),
+    ]
+
+    operations = [
+        migrations.RenameField(
+            model_name='callanswer',
+            old_name='created_at',
+            new_name='expires_at',
+        ),
+        migrations.AddField(
+            model_name='callanswer',
+            name='is_task',
+            field=models.BooleanField(default=False),
+        ),
+        migrations.AddField(
+            model_name='runningcall',
+            name='asked',
+            field=models.JSONField(default=dict, help_text='Questions of a task that waits for its client, by their keys.'),
+        ),
+        migrations.AddField(
+            model_name='runningcall',
+            name='changed_at',
+            field=models.DateTimeField(default=django.utils.timezone.now, help_text='When its state as a task changed last.'),
+        ),
+        migrations.AddField(
+            model_name='runningcall',
+            name='task_seconds',
+            field=models.FloatField(help_text='How long it lives as a task; empty for no task.', null=True),
+        ),
+        migrations.AddField(
+            model_name='session',
+            name='listener',
+            field=models.UUIDField(help_text='The one of its streams that hears of changes.', null=True),
+        ),
+    ]

@@ -1,0 +1,118 @@
+"""Parameters that clients repeat in headers (2026-07-28, Streamable HTTP, §Custom Headers from Tool Parameters)."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from tools_app.protocol.authoring_schema import DATA, SCHEMA_MAPS
+from tools_app.protocol.errors import RpcError
+from tools_app.protocol.inbound import decoded, mismatch
+
+KEYWORD: Final = "x-mcp-header"
+PREFIX: Final = "mcp-param-"
+TYPES: Final = ("string", "integer", "boolean")
+LARGEST: Final = 2**53 - 1
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,32}(?:\.0+)?")
+
+
+class Mirrored(NamedTuple):
+    """One such parameter: the way to it through the arguments, and its header in lower case."""
+
+    path: tuple[str, ...]
+    header: str
+
+
+class BadMirror(ValueError):
+    """A schema that marks a parameter which cannot be repeated in a header. `path` leads to the mark in the schema."""
+
+    def __init__(self, path: tuple[str, ...], message: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+def mirrored(schema: Mapping[str, Any]) -> tuple[Mirrored, ...]:
+    """The parameters that `schema` marks. Raises BadMirror for a mark that the specification forbids."""
+    found: list[Mirrored] = []
+    allowed = set()
+    for path, place, inner in _properties(schema, (), ()):
+        allowed.add(place)
+        if KEYWORD in inner:
+            found.append(Mirrored(path, _header(inner, place)))
+    for place in _marks(schema, ()):
+        if place not in allowed:
+            raise BadMirror(place, f"{KEYWORD} belongs to properties that are reached through properties alone.")
+    names = [one.header for one in found]
+    for one in found:
+        if names.count(one.header) > 1:
+            raise BadMirror(("properties", *one.path), f"{KEYWORD} names the same header twice, whatever the case.")
+    return tuple(found)
+
+
+def check(parameters: Sequence[Mirrored], headers: Mapping[str, str], arguments: Mapping[str, Any]) -> RpcError | None:
+    """What is wrong with the headers of a call; None if they repeat the arguments (§Server Behavior)."""
+    for parameter in parameters:
+        value, sent = _value(arguments, parameter.path), headers.get(parameter.header)
+        name = f"Mcp-Param-{parameter.header.removeprefix(PREFIX).title()}"
+        if value is None:
+            if sent is not None:
+                return mismatch(name, sent, "nothing")
+        elif not _agree(decoded(sent), value):
+            return mismatch(name, sent, _as_text(value))
+    return None
+
+
+def _header(schema: Mapping[str, Any], place: tuple[str, ...]) -> str:
+    name = schema[KEYWORD]
+    if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+        raise BadMirror(place, f"{KEYWORD} is a header's name: letters, digits and !#$%&'*+-.^_`|~.")
+    if schema.get("type") not in TYPES:
+        raise BadMirror(place, f"{KEYWORD} belongs to parameters of the types {', '.join(TYPES)}.")
+    return PREFIX + name.lower()
+
+
+def _properties(
+    schema: Mapping[str, Any], path: tuple[str, ...], place: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], Mapping[str, Any]]]:
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return
+    for name, inner in properties.items():
+        if isinstance(inner, dict):
+            here = (*place, "properties", name)
+            yield (*path, name), here, inner
+            yield from _properties(inner, (*path, name), here)
+
+
+def _marks(node: Any, place: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Where the keyword stands. Under `properties` it is a parameter's name; in values it is data."""
+    if isinstance(node, list):
+        for position, inner in enumerate(node):
+            yield from _marks(inner, (*place, str(position)))
+    if not isinstance(node, dict):
+        return
+    names_parameters = bool(place) and place[-1] in SCHEMA_MAPS
+    if KEYWORD in node and not names_parameters:
+        yield place
+    for name, inner in node.items():
+        if names_parameters or name not in DATA:
+            yield from _marks(inner, (*place, name))
+
+
+def _value(arguments: Mapping[str, Any], path: Sequence[str]) -> Any:
+    value: Any = arguments
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _agree(sent: str | None, value: Any) -> bool:
+    if sent is None:
+        return False
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return bool(_WHOLE.fullmatch(sent)) and float(sent) == value and abs(value) <= LARGEST
+    return sent == _as_text(value)
