@@ -9,8 +9,10 @@ from pytest_django import DjangoDbBlocker
 
 from tools_app.auth import keys, limits
 from tools_app.execution import authoring
+from tools_app.execution.kinds import python
+from tools_app.execution.offers import prompts, resources
 from tools_app.management.embedded import EmbeddedHub, bind
-from tools_app.models import Tenant, Tool
+from tools_app.models import Prompt, Resource, Tenant, Tool
 from tools_app.transport import state
 
 STOP_SECONDS = 30.0
@@ -75,6 +77,33 @@ def offer(tenant: Tenant) -> Callable[..., list[Tool]]:
         return authoring.add_code_tools(tenant, list(names))
 
     return add
+
+
+@pytest.fixture
+def offer_resources(tenant: Tenant) -> Callable[..., list[Resource]]:
+    """Offer registered resources to `tenant`, by their URIs."""
+
+    def add(*uris: str) -> list[Resource]:
+        return authoring.add_code_resources(tenant, list(uris))
+
+    return add
+
+
+@pytest.fixture
+def offer_prompts(tenant: Tenant) -> Callable[..., list[Prompt]]:
+    """Offer registered prompts to `tenant`, by their names."""
+
+    def add(*names: str) -> list[Prompt]:
+        return authoring.add_code_prompts(tenant, list(names))
+
+    return add
+
+
+@pytest.fixture
+def registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test register functions of its own, which are forgotten after it."""
+    for registry in (python, prompts, resources):
+        monkeypatch.setattr(registry, "_functions", dict(registry._functions))
 
 
 @pytest.fixture

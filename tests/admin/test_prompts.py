@@ -55,6 +55,11 @@ def test_an_admin_writes_a_prompt(as_: Any, page: Any, acme: Any) -> None:
     assert (row.arguments, row.messages) == (ARGUMENTS, MESSAGES)
 
 
+def test_a_button_of_the_list_leads_to_the_form(as_: Any, page: Any, acme: Any) -> None:
+    answer = as_("admin").get(page("prompt", "add_prompt"))
+    assert (answer.status_code, answer["Location"]) == (302, page("prompt", "add"))
+
+
 def test_a_prompt_needs_no_arguments(as_: Any, page: Any, acme: Any) -> None:
     form = form_of(acme.tenant, arguments="", messages='[{"role": "user", "text": "Hello!"}]')
     assert as_("admin").post(page("prompt", "add"), form).status_code == 302
@@ -164,6 +169,7 @@ def test_an_admin_chooses_python_prompts_from_those_that_apps_register(
     text = client.get(page("prompt", "change", row)).content.decode()
     assert "What to review." in text
     assert "Declared in code" in text
+    assert "Suggested" not in text
 
 
 def test_python_prompts_are_not_added_to_a_foreign_tenant(as_: Any, page: Any, globex: Any, functions: None) -> None:

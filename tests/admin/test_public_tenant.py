@@ -7,7 +7,7 @@ import pytest
 from django.contrib.messages import get_messages
 from django.utils import timezone
 
-from tools_app.models import Call, RunningCall, Session, Tenant
+from tools_app.models import Call, Tenant
 
 WARNING = "is open to everybody"
 
@@ -143,20 +143,3 @@ def test_anonymous_calls_are_found_by_the_filter_for_keys(as_: Any, page: Any, a
     anonymous_call(None)
     found = as_("auditor").get(page("call", "changelist"), {"key": "anonymous"}).context["cl"].queryset
     assert [call.pk for call in found] == [mine.pk]
-
-
-def test_a_session_leads_to_its_calls(as_: Any, page: Any, acme: Any) -> None:
-    session = Session.objects.create(tenant=acme.tenant, digest=uuid4().hex, protocol_version="2025-11-25")
-    call = anonymous_call(acme.tenant, session=session)
-    client = as_("auditor")
-    address = f"{page('call', 'changelist')}?session={session.pk}"
-    assert f'href="{address}"' in client.get(page("session", "change", session)).content.decode()
-    assert [found.pk for found in client.get(address).context["cl"].queryset] == [call.pk]
-
-
-def test_a_foreign_session_as_a_filter_finds_nothing(as_: Any, page: Any, acme: Any, globex: Any) -> None:
-    for asked in (globex.session.pk, "nonsense"):
-        for model in ("call", "runningcall"):
-            answer = as_("auditor").get(page(model, "changelist"), {"session": str(asked)})
-            assert list(answer.context["cl"].queryset) == []
-    assert RunningCall.objects.exists()

@@ -122,6 +122,18 @@ def test_only_files_are_downloaded(as_: Any, page: Any, acme: Any) -> None:
     assert "/download" in client.get(page("resource", "change", added())).content.decode()
 
 
+@pytest.mark.parametrize("kind", ["text", "file", "http"])
+def test_a_button_of_the_list_leads_to_the_form_of_each_kind(as_: Any, page: Any, acme: Any, kind: str) -> None:
+    answer = as_("admin").get(page("resource", f"add_{kind}_resource"), follow=True)
+    assert answer.redirect_chain == [(f"{page('resource', 'add')}?kind={kind}", 302)]
+    assert answer.context["adminform"].form.kind == kind
+
+
+def test_a_form_of_no_known_kind_is_that_of_a_text(as_: Any, page: Any, acme: Any) -> None:
+    answer = as_("admin").get(page("resource", "add"), {"kind": "python"})
+    assert answer.context["adminform"].form.kind == "text"
+
+
 def test_a_request_fills_the_variables_of_its_uri_in(as_: Any, page: Any, acme: Any) -> None:
     config = {"base_url": "https://api.example.com", "path": "{page}", "headers": {"X-Token": "{secret:TOKEN}"}}
     answer = add(as_("admin"), page, "http", acme.tenant, uri="docs://{page}", config=json.dumps(config))

@@ -18,6 +18,15 @@ HANDSHAKES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 ALL_VERSIONS = (*HANDSHAKES, MODERN)
 BOTH = "application/json, text/event-stream"
 META = "io.modelcontextprotocol/"
+# The parameter that the header Mcp-Name repeats.
+NAMED_BY = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
 SESSION = "Mcp-Session-Id"
 
 Headers = Mapping[str, str | None]
@@ -25,10 +34,26 @@ Headers = Mapping[str, str | None]
 
 @dataclass(frozen=True)
 class Heard:
-    """One message of an event stream and when it arrived, by the monotonic clock."""
+    """One message of an event stream, the id of its event, and when it arrived, by the monotonic clock."""
 
     message: dict[str, Any]
     at: float
+    id: str = ""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event of a stream as it came: its fields, and no message in `data` if it only says where to come back."""
+
+    fields: Mapping[str, str]
+
+    @property
+    def id(self) -> str:
+        return self.fields.get("id", "")
+
+    @property
+    def data(self) -> str:
+        return self.fields.get("data", "")
 
 
 @dataclass
@@ -53,26 +78,35 @@ class RawClient:
         return self.http.post(self.path, content=content, headers=self.headers(headers))
 
     def modern(
-        self, method: str, params: Mapping[str, Any] | None = None, *, id: Any = 1, headers: Headers | None = None
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        id: Any = 1,
+        headers: Headers | None = None,
+        capabilities: Mapping[str, Any] | None = None,
     ) -> httpx.Response:
-        body, fields = modern_request(method, params, id=id)
+        body, fields = modern_request(method, params, id=id, capabilities=capabilities)
         return self.post(body, {**fields, **(headers or {})})
 
     def initialize(self, version: str = HANDSHAKES[-1], **more: Any) -> httpx.Response:
         params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "raw", "version": "7"}}
         return self.post(rpc("initialize", {**params, **more}))
 
-    def handshake(self, version: str = HANDSHAKES[-1]) -> "Peer":
+    def handshake(self, version: str = HANDSHAKES[-1], capabilities: Mapping[str, Any] | None = None) -> "Peer":
         """A peer with a session of its own."""
-        opened = self.initialize(version)
+        declared = dict(capabilities or {})
+        opened = self.initialize(version, capabilities=declared)
         assert opened.status_code == 200, opened.text
-        peer = Peer(self, version, opened.headers[SESSION])
+        peer = Peer(self, version, opened.headers[SESSION], declared)
         assert peer.notify("notifications/initialized").status_code == 202
         return peer
 
-    def peer(self, version: str) -> "Peer":
-        """A peer of any revision."""
-        return Peer(self, version, None) if version == MODERN else self.handshake(version)
+    def peer(self, version: str, capabilities: Mapping[str, Any] | None = None) -> "Peer":
+        """A peer of any revision that declares these capabilities."""
+        if version == MODERN:
+            return Peer(self, version, None, dict(capabilities or {}))
+        return self.handshake(version, capabilities)
 
 
 @dataclass(frozen=True)
@@ -82,6 +116,7 @@ class Peer:
     client: RawClient
     version: str
     session_id: str | None
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_modern(self) -> bool:
@@ -96,7 +131,7 @@ class Peer:
         self, method: str, params: Mapping[str, Any] | None, id: Any, headers: Headers | None
     ) -> tuple[dict[str, Any], dict[str, str | None]]:
         if self.is_modern:
-            body, fields = modern_request(method, params, id=id)
+            body, fields = modern_request(method, params, id=id, capabilities=self.capabilities)
         else:
             body, fields = rpc(method, params, id=id), {}
         return body, {**fields, **self.headers(), **(headers or {})}
@@ -109,6 +144,11 @@ class Peer:
     def notify(self, method: str, params: Mapping[str, Any] | None = None) -> httpx.Response:
         body = {"jsonrpc": "2.0", "method": method, "params": dict(params or {})}
         return self.client.post(body, self.headers())
+
+    def respond(self, id: Any, result: Any = None, error: Any = None) -> httpx.Response:
+        """Answer a request of the hub."""
+        answer = {"error": error} if error is not None else {"result": result}
+        return self.client.post({"jsonrpc": "2.0", "id": id, **answer}, self.headers())
 
     def call(
         self,
@@ -150,7 +190,8 @@ class Stream:
 
     def __init__(self, response: httpx.Response) -> None:
         self.response = response
-        self._heard = _messages(response)
+        self._events = _events(response)
+        self._heard = _messages(self._events)
 
     def __iter__(self) -> Iterator[Heard]:
         return self._heard
@@ -158,15 +199,30 @@ class Stream:
     def next(self) -> dict[str, Any]:
         return next(self._heard).message
 
+    def next_event(self) -> Event:
+        """The next event, with or without a message."""
+        return next(self._events)
+
     def ends(self) -> list[dict[str, Any]]:
         """Read to the end: what was still said."""
         return [heard.message for heard in self._heard]
 
 
-def _messages(response: httpx.Response) -> Iterator[Heard]:
+def _events(response: httpx.Response) -> Iterator[Event]:
+    fields: dict[str, str] = {}
     for line in response.iter_lines():
-        if line.startswith(("data: {", "data: [")):
-            yield Heard(json.loads(line[len("data: ") :]), time.monotonic())
+        name, _, value = line.partition(": ")
+        if name:
+            fields[name] = value
+        elif fields:
+            yield Event(fields)
+            fields = {}
+
+
+def _messages(events: Iterator[Event]) -> Iterator[Heard]:
+    for event in events:
+        if event.data:
+            yield Heard(json.loads(event.data), time.monotonic(), event.id)
 
 
 def rpc(method: str, params: Mapping[str, Any] | None = None, *, id: Any = 1) -> dict[str, Any]:
@@ -182,14 +238,19 @@ def modern_meta(version: str = MODERN) -> dict[str, Any]:
 
 
 def modern_request(
-    method: str, params: Mapping[str, Any] | None = None, *, id: Any = 1
+    method: str,
+    params: Mapping[str, Any] | None = None,
+    *,
+    id: Any = 1,
+    capabilities: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], dict[str, str | None]]:
     """A request of the modern era and the headers that go with it."""
     given = dict(params or {})
-    given["_meta"] = {**modern_meta(), **given.get("_meta", {})}
+    given["_meta"] = {**modern_meta(), META + "clientCapabilities": dict(capabilities or {}), **given.get("_meta", {})}
     fields = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, "Mcp-Name": None}
-    if isinstance(given.get("name"), str) and given["name"].isascii() and given["name"].isprintable():
-        fields["Mcp-Name"] = given["name"]
+    named = given.get(NAMED_BY.get(method, ""))
+    if isinstance(named, str) and named.isascii() and named.isprintable():
+        fields["Mcp-Name"] = named
     return rpc(method, given, id=id), fields
 
 

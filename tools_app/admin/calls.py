@@ -28,7 +28,7 @@ from tools_app.admin.call_filters import (
 from tools_app.admin.decorators import column
 from tools_app.admin.links import key_link, key_name, link
 from tools_app.admin.reach import reach_of
-from tools_app.admin.scoped import RecordAdmin, TenantFilter, badge, related, text_block
+from tools_app.admin.scoped import RecordAdmin, TenantFilter, badge, narrow, related, text_block
 from tools_app.admin.site import site
 from tools_app.models import Call, CallPayload, CallStatus, Outcome, Prompt, Resource, RunningCall
 
@@ -79,6 +79,10 @@ class CallFactsAdmin(RecordAdmin):
     def called(self, call: Any) -> str:
         return call.tool_name or call.method or "-"
 
+    @column("name", ordering="tool_name")
+    def called_in_short(self, call: Any) -> SafeString:
+        return narrow(self.called(call))
+
     @column("client", ordering="client_name")
     def client(self, call: Any) -> str:
         return f"{call.client_name} {call.client_version}".strip() or call.remote_address or "-"
@@ -118,7 +122,7 @@ class CallFactsAdmin(RecordAdmin):
 class CallAdmin(CallFactsAdmin):
     """Settled calls and denials. Denials without a tenant are for superusers."""
 
-    list_display = ("started", "called", "method", "outcome_label", "tenant", "key", "client", "took")
+    list_display = ("started", "called_in_short", "method", "outcome_label", "tenant", "key", "client", "took")
     list_filter = (
         ("outcome", ChoicesDropdownFilter),
         MethodFilter,
@@ -178,7 +182,7 @@ class CallAdmin(CallFactsAdmin):
 class RunningCallAdmin(CallFactsAdmin):
     """Calls that have not ended."""
 
-    list_display = ("started", "called", "method", "status_label", "tenant", "key", "client", "running_for")
+    list_display = ("started", "called_in_short", "method", "status_label", "tenant", "key", "client", "running_for")
     list_filter = (("status", ChoicesDropdownFilter), MethodFilter, ToolFilter, KeyFilter, SessionFilter, TenantFilter)
     fieldsets = (
         (None, {"fields": ("called", "status_label", "running_for")}),

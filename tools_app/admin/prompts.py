@@ -72,7 +72,9 @@ class PromptAdmin(OfferAdmin):
 
     @column("arguments")
     def arguments_shown(self, prompt: Prompt) -> SafeString:
-        return render_to_string("admin/tools_app/prompt/arguments.html", {"arguments": prompt.arguments})
+        # A template would take the `values` of an argument without any for the method of its dictionary.
+        shown = [{"values": [], **argument} for argument in prompt.arguments]
+        return render_to_string("admin/tools_app/prompt/arguments.html", {"arguments": shown})
 
     @column("messages")
     def messages_shown(self, prompt: Prompt) -> SafeString:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.defaultfilters import filesizeformat
@@ -17,7 +16,7 @@ from unfold.contrib.filters.admin import ChoicesDropdownFilter
 from tools_app.admin.decorators import button, column
 from tools_app.admin.offers import Fieldsets, OfferAdmin
 from tools_app.admin.resource_forms import WRITTEN, PythonResourceForm
-from tools_app.admin.scoped import TenantFilter, json_block, text_block
+from tools_app.admin.scoped import TenantFilter, json_block, narrow, text_block
 from tools_app.admin.site import site
 from tools_app.execution import authoring
 from tools_app.execution.offers import resources
@@ -37,7 +36,7 @@ class ResourceAdmin(OfferAdmin):
     """Resources of the tenants within reach."""
 
     code_name = "uri"
-    list_display = ("uri", "name", "tenant", "kind_label", "enabled", "updated_at")
+    list_display = ("address", "name", "tenant", "kind_label", "enabled", "updated_at")
     list_filter = (("kind", ChoicesDropdownFilter), "enabled", TenantFilter)
     search_fields = ("uri", "name", "title", "description")
     actions_list = ("add_python_resources", "add_text_resource", "add_file_resource", "add_http_resource")
@@ -83,19 +82,15 @@ class ResourceAdmin(OfferAdmin):
     def save_model(self, request: HttpRequest, obj: Resource, form: Any, change: bool) -> None:
         authoring.save_resource(obj)
 
-    def has_download_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Whether this resource is a file that this person may read."""
-        resource = self.get_object(request, object_id) if object_id else None
-        if resource is None:
-            return self.has_view_permission(request)
+    def has_download_permission(self, request: HttpRequest, object_id: str) -> bool:
+        """Whether this resource is a file that this person may read. Raises Http404 if it is missing or foreign."""
+        resource = self.get_object(request, object_id)
         return resource.kind == ResourceKind.FILE and self.has_view_permission(request, resource)
 
     @button("Download", url_path="download", permissions=["download"], icon="download")
     def download(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """The stored file. No browser shows it: what an admin uploads must not run as a page of the hub."""
         resource = self.get_object(request, object_id)
-        if not self.has_download_permission(request, object_id):
-            raise PermissionDenied
         return HttpResponse(
             bytes(resource.blob),
             content_type="application/octet-stream",
@@ -125,6 +120,10 @@ class ResourceAdmin(OfferAdmin):
     def add_http_resource(self, request: HttpRequest) -> HttpResponse:
         """Go to the form of a new request."""
         return _to_form(ResourceKind.HTTP)
+
+    @column("URI", ordering="uri")
+    def address(self, resource: Resource) -> SafeString:
+        return narrow(resource.uri)
 
     @column("text")
     def text_shown(self, resource: Resource) -> SafeString:

@@ -27,6 +27,9 @@ MOST_CHOICES = 200
 PRE = '<pre class="bg-base-50 dark:bg-base-800 font-mono max-w-4xl overflow-auto p-3 rounded-default text-xs" \
 style="max-height: 30rem; white-space: pre-wrap; overflow-wrap: anywhere">{}</pre>'
 
+NARROW = '<span title="{0}" style="display: inline-block; max-width: min(14rem, 50vw); overflow: hidden; \
+text-overflow: ellipsis; vertical-align: bottom; white-space: nowrap">{0}</span>'
+
 
 class TenantFilter(DropdownFilter):
     """By tenant, for those who see several; offers those alone."""
@@ -171,6 +174,11 @@ def related(row: Model, name: str) -> Any:
 def badge(text: str, colour: str) -> SafeString:
     """A coloured label: `success`, `info`, `warning`, `danger` or `primary`."""
     return render_to_string("unfold/helpers/label.html", {"text": text, "type": colour})
+
+
+def narrow(text: str) -> SafeString:
+    """A text that may be a long URI, for a column of a list: cut off, so that the others keep their room."""
+    return format_html(NARROW, text)
 
 
 def json_block(value: Any) -> SafeString:

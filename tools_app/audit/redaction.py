@@ -50,7 +50,7 @@ def _capped(shown: bytes) -> str:
 def _redacted(value: Any, more_keys: tuple[str, ...]) -> Any:
     if isinstance(value, dict):
         return {
-            key: HIDDEN if _is_secret(str(key), more_keys) else _redacted(item, more_keys)
+            key: HIDDEN if is_secret(str(key), more_keys) else _redacted(item, more_keys)
             for key, item in value.items()
         }
     if isinstance(value, list):
@@ -70,7 +70,8 @@ def _redacted_text(value: str, more_keys: tuple[str, ...]) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _is_secret(name: str, more_keys: tuple[str, ...]) -> bool:
+def is_secret(name: str, more_keys: tuple[str, ...] = ()) -> bool:
+    """Whether the value under such a name is hidden; `more_keys` are names that the tenant wants hidden too."""
     plain = _plain(name)
     if any(word in plain for word in ANYWHERE):
         return True

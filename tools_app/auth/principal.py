@@ -14,6 +14,7 @@ from tools_app.auth import usage
 from tools_app.auth.keys import digest_of
 from tools_app.auth.ring import Ring
 from tools_app.models import ApiKey, Tenant
+from tools_app.models.bridge import in_store
 
 
 class Principal(msgspec.Struct, frozen=True):
@@ -112,6 +113,16 @@ async def anybody(tenant_slug: str, address: str) -> Principal | None:
     """Whoever calls from `address` without a key; None unless this tenant is open to everybody."""
     public = await public_ring.get(tenant_slug)
     return msgspec.structs.replace(public, address=address) if public else None
+
+
+async def operator(tenant_slug: str) -> Principal | None:
+    """Whoever runs the hub's own commands for a tenant: no key, and everything that the tenant offers."""
+    return await in_store(_operator, tenant_slug)
+
+
+def _operator(slug: str) -> Principal | None:
+    tenant = Tenant.objects.filter(slug=slug, is_active=True).first()
+    return msgspec.structs.replace(_anybody(tenant), key_calls_per_minute=None, patterns=None) if tenant else None
 
 
 async def authenticate(credential: Credential) -> Principal | None:

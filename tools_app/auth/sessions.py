@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.conf import settings
@@ -73,9 +73,24 @@ def _facts(row: Session) -> SessionFacts:
 ring: Ring[str, SessionFacts] = Ring(_load)
 
 
-async def start(
-    principal: Principal, version: str, client: Mapping[str, Any], capabilities: Mapping[str, Any], remote_address: str
-) -> str:
+class Agreement(NamedTuple):
+    """What `initialize` agreed on; a channel's session begins before it, without a version."""
+
+    version: str = ""
+    client: Mapping[str, Any] = {}
+    capabilities: Mapping[str, Any] = {}
+
+    def columns(self) -> dict[str, Any]:
+        """The same as columns of a row."""
+        return {
+            "protocol_version": self.version,
+            "client_name": storable(str(self.client.get("name", "")), 200),
+            "client_version": storable(str(self.client.get("version", "")), 100),
+            "client_capabilities": storable_json(self.capabilities),
+        }
+
+
+async def start(principal: Principal, agreement: Agreement, remote_address: str) -> str:
     """Store a new session of `principal` and return its wire id: 256 random bits, visible ASCII."""
     wire_id = secrets.token_urlsafe(32)
     await in_store(
@@ -83,18 +98,26 @@ async def start(
         digest=digest_of(wire_id),
         tenant_id=principal.tenant_id,
         api_key_id=principal.key_id,
-        protocol_version=version,
-        client_name=storable(str(client.get("name", "")), 200),
-        client_version=storable(str(client.get("version", "")), 100),
-        client_capabilities=storable_json(capabilities),
         remote_address=remote_address,
+        **agreement.columns(),
     )
     return wire_id
 
 
+async def agree(session: SessionFacts, agreement: Agreement) -> None:
+    """Note what a session that waited for its `initialize` agreed on."""
+    await in_store(Session.objects.filter(pk=session.id).update, **agreement.columns())
+    ring.forget(session.digest)
+
+
 async def find(principal: Principal, wire_id: str) -> SessionFacts | None:
     """The live session `wire_id` of this key. None for an unknown, ended, idle or foreign one: they look the same."""
-    session = await ring.get(digest_of(wire_id))
+    return await alive(principal, digest_of(wire_id))
+
+
+async def alive(principal: Principal, digest: str) -> SessionFacts | None:
+    """The same by the digest of its wire id."""
+    session = await ring.get(digest)
     if session is None or session.idle:
         return None
     if session.key_id != principal.key_id or session.tenant_id != principal.tenant_id:

@@ -14,7 +14,7 @@ from django.db import Error
 from tools_app.events import publish, store
 from tools_app.events.store import Event
 from tools_app.events.switchboard import Switchboard, Watch
-from tools_app.execution import detached
+from tools_app.execution import detached, inputs
 from tools_app.execution.catalog import CompiledTool
 from tools_app.execution.inline import Say
 from tools_app.execution.invocation import Invocation, Ledger, call_topic
@@ -95,9 +95,12 @@ def _request_cancel(call_ids: list[UUID]) -> int:
     return RunningCall.objects.filter(pk__in=call_ids, cancel_requested=False).update(cancel_requested=True)
 
 
-async def cancel_request(session_id: UUID, request_id: str) -> int:
+async def cancel_request(session_id: UUID, request_id: str, reason: str = "") -> int:
     """Cancel what a session's request runs, in whichever process. Raises the database's error."""
-    return await request_cancel(await in_store(_calls_of, session_id, request_id))
+    calls = await in_store(_calls_of, session_id, request_id)
+    if reason:
+        await in_store(inputs.note_reason, calls, reason)
+    return await request_cancel(calls)
 
 
 def _calls_of(session_id: UUID, request_id: str) -> list[UUID]:

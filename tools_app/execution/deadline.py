@@ -15,18 +15,18 @@ class TimeIsUp(Exception):
 class Deadline:
     """Belongs to one run on one event loop."""
 
-    __slots__ = ("_began", "_left", "_limit", "_paused")
+    __slots__ = ("_began", "_left", "_limit", "_pauses")
 
     def __init__(self, seconds: float) -> None:
         self._left = seconds
         self._began = 0.0
         self._limit: asyncio.Timeout | None = None
-        self._paused = False
+        self._pauses = 0
 
     async def keep(self, work: Awaitable[T]) -> T:
         """What `work` returns, if it does so in time. Raises TimeIsUp."""
         self._began = asyncio.get_running_loop().time()
-        self._limit = asyncio.timeout(None if self._paused else self._left)
+        self._limit = asyncio.timeout(None if self._pauses else self._left)
         try:
             async with self._limit:
                 return await work
@@ -37,16 +37,16 @@ class Deadline:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let the time stand still for as long as the block lasts."""
+        """Let the time stand still for as long as the block lasts; of several blocks at once, until the last is over."""
         loop = asyncio.get_running_loop()
-        self._paused = True
-        if self._limit is not None:
+        self._pauses += 1
+        if self._pauses == 1 and self._limit is not None:
             self._left -= loop.time() - self._began
             self._limit.reschedule(None)
         try:
             yield
         finally:
-            self._paused = False
-            if self._limit is not None:
+            self._pauses -= 1
+            if not self._pauses and self._limit is not None:
                 self._began = loop.time()
                 self._limit.reschedule(self._began + self._left)

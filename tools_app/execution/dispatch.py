@@ -16,7 +16,7 @@ from tools_app.execution.inline import InlineCall, Say
 from tools_app.execution.invocation import End, Invocation, Ledger, open_ledger
 from tools_app.execution.results import failed
 from tools_app.execution.run import Ran, Runnable, ran
-from tools_app.execution.tasking import TaskBegun, TaskWish, may_be_task, refusal_of, run_as_task
+from tools_app.execution.tasking import TaskBegun, TaskWish, may_be_task, one_too_many, refusal_of, run_as_task
 from tools_app.models import Outcome, TaskSupport
 from tools_app.protocol import mirrored
 from tools_app.protocol.errors import INVALID_PARAMS, OVER_LIMIT, RpcError, store_gone
@@ -65,6 +65,9 @@ async def _call_tool(invocation: Invocation, era: Era, ways: Ways) -> Ran | Task
     if not tool.arguments.accepts(invocation.arguments):
         return await _bad_arguments(invocation, tool, era)
     if may_be_task(tool, ways.wish):
+        too_many = await one_too_many(invocation.principal)
+        if too_many is not None:
+            raise await _refused(invocation, tool, era, too_many)
         ledger = _ledger(invocation, tool, ways.task_seconds)
         return await run_as_task(invocation, tool, ledger, ways.say, ways.switchboard)
     ledger = _ledger(invocation, tool)

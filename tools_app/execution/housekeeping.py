@@ -14,7 +14,7 @@ from django.utils import timezone
 from tools_app.audit import denials
 from tools_app.auth import sessions, usage
 from tools_app.execution import sweeper
-from tools_app.models import CallAnswer, CallInput
+from tools_app.models import CallAnswer, CallInput, SessionMessage
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +40,10 @@ def chores(kind: str) -> list[Chore]:
 
 
 def drop_old_answers() -> None:
-    """Delete answers that nobody took in time, the clients' to calls too."""
+    """Delete what nobody took in time: answers, the clients' to calls too, and messages to streams that are gone."""
     CallAnswer.objects.filter(expires_at__lt=timezone.now()).delete()
-    CallInput.objects.filter(created_at__lt=timezone.now() - INPUTS_LIVE).delete()
+    for passing in (CallInput, SessionMessage):
+        passing.objects.filter(created_at__lt=timezone.now() - INPUTS_LIVE).delete()
 
 
 class Housekeeper:

@@ -6,14 +6,12 @@ once; its intent follows when it outlives a moment or says something, and a quic
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from django.conf import settings
-
 from tools_app.audit import recorder
-from tools_app.audit.entries import Beginning, Ending
+from tools_app.audit.entries import Beginning, Ending, Saying
 from tools_app.audit.recorder import RecorderGone
 from tools_app.auth import vault
 from tools_app.events.store import Event, answer_purpose
@@ -25,6 +23,7 @@ from tools_app.execution.local import LocalCall
 from tools_app.execution.results import failed
 from tools_app.execution.run import Ran, Runnable, ran, run_tool
 from tools_app.models import CallStatus, Outcome
+from tools_app.models.bridge import in_store
 from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
 
 Say = Callable[[Event], None]
@@ -60,6 +59,8 @@ class InlineCall(LocalCall):
         self._beginning_once = threading.Lock()
         self._task: asyncio.Task[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._durable: dict[int, Event | None] = {}
+        self._said = 0
 
     async def run(self) -> Ran:
         """Run the tool and record how it ended: when this returns, the record is durable. Raises RecorderGone."""
@@ -87,17 +88,22 @@ class InlineCall(LocalCall):
 
     async def _recorded(self, finished: Ran) -> Ran:
         self._task = None
+        if self.stopped_as is Outcome.CANCELLED and not self.reason:
+            finished = finished.because(await in_store(inputs.reason_of, self.id))
         try:
             settled = await self._recorder.recording(self._ending(finished))
         except RecorderGone as problem:
             raise RpcError(INTERNAL_ERROR, UNRECORDED, retry_after=1) from problem
+        if self.asked or self.stopped_as is Outcome.CANCELLED:
+            await in_store(inputs.forget, self.id)
         if settled:
             return finished
         return ran(Outcome.LOST, failed("The call was settled by another process."))
 
     def _ending(self, finished: Ran) -> Ending:
         end = finished.end()
-        if self._may_return():
+        # Who heard anything knows where to come back, and may have to: what was said is on its way or was lost.
+        if self._may_return() or (self._ledger.said and self._invocation.session is not None):
             end = end.with_answer(vault.seal(finished.kept(), answer_purpose(self.id)))
             return self._ledger.ending(end, call_topic(self.id))
         return self._ledger.ending(end)
@@ -106,12 +112,7 @@ class InlineCall(LocalCall):
         """How the function asks: by its client's era."""
         if self._invocation.session is None:
             return Rounds(self._invocation.round.answers, self._invocation.round.state)
-        return OnStream(self._emit, self._answer)
-
-    async def _answer(self, name: str) -> Mapping[str, Any]:
-        """Wait for the client's answer to a question; the time it takes is not the tool's."""
-        with self.deadline.paused():
-            return await inputs.wait_for(self.id, name, settings.MCPHUB_ASK_SECONDS)
+        return OnStream(self._emit, self.answer)
 
     def _beginning(self) -> Beginning:
         return self._ledger.beginning(CallStatus.RUNNING, self._tool.timeout_seconds)
@@ -137,14 +138,36 @@ class InlineCall(LocalCall):
         saying = self._ledger.saying(kind, data)
         event = Event(saying.said.sequence, kind, data)
         if threading.get_ident() == self._thread:
-            self._recorder.recording(saying).add_done_callback(lambda durable: self._heard(durable, event))
-            return
-        self._recorder.record(saying)
-        self._loop.call_soon_threadsafe(self._say, event)
+            self._record_here(saying, event)
+        else:
+            self._record_there(saying, event)
 
-    def _heard(self, durable: asyncio.Future[bool], event: Event) -> None:
-        if durable.exception() is None:
-            self._say(event)
+    def _record_here(self, saying: Saying, event: Event) -> None:
+        def heard(durable: asyncio.Future[bool]) -> None:
+            self._say_in_order(event.sequence, event if durable.exception() is None else None)
+
+        try:
+            self._recorder.recording(saying).add_done_callback(heard)
+        except RecorderGone:
+            self._say_in_order(event.sequence, None)
+            raise
+
+    def _record_there(self, saying: Saying, event: Event) -> None:
+        heard: Event | None = None
+        try:
+            self._recorder.record(saying)
+            heard = event
+        finally:
+            self._loop.call_soon_threadsafe(self._say_in_order, event.sequence, heard)
+
+    def _say_in_order(self, sequence: int, event: Event | None) -> None:
+        """Send what is durable in the order of its numbers, whichever thread said it; None is for what was lost."""
+        self._durable[sequence] = event
+        while self._said + 1 in self._durable:
+            self._said += 1
+            heard = self._durable.pop(self._said)
+            if heard is not None:
+                self._say(heard)
 
     def interrupt(self) -> None:
         """Cancel what the call awaits."""

@@ -1,7 +1,12 @@
 """The calls that this process is running, so that they can be stopped from anywhere in it."""
 
+from collections.abc import Mapping
+from typing import Any
 from uuid import UUID
 
+from django.conf import settings
+
+from tools_app.execution import inputs
 from tools_app.execution.context import Cancellation
 from tools_app.execution.deadline import Deadline
 from tools_app.models import Outcome
@@ -17,13 +22,21 @@ class LocalCall:
         self.cancelled = Cancellation()
         self.deadline = Deadline(timeout_seconds)
         self.stopped_as: Outcome | None = None
+        self.reason = ""
+        self.asked = False
 
-    def stop(self, outcome: Outcome) -> None:
-        """Stop the call; `outcome` is how it will have ended. Stopping twice changes nothing."""
+    def stop(self, outcome: Outcome, reason: str = "") -> None:
+        """Stop the call; `outcome` is how it will have ended, `reason` why. Stopping twice changes nothing."""
         if self.stopped_as is None:
-            self.stopped_as = outcome
+            self.stopped_as, self.reason = outcome, reason
             self.cancelled.set()
             self.interrupt()
+
+    async def answer(self, name: str) -> Mapping[str, Any]:
+        """The client's response to a question; the time it takes is not the function's. Raises `inputs.Silence`."""
+        self.asked = True
+        with self.deadline.paused():
+            return await inputs.wait_for(self.id, name, settings.MCPHUB_ASK_SECONDS)
 
     def interrupt(self) -> None:
         """Wake the call from what it awaits; called from any thread."""
@@ -56,10 +69,10 @@ def stop(call_id: UUID) -> bool:
     return call is not None
 
 
-def stop_request(session_id: UUID, request_id: str) -> bool:
+def stop_request(session_id: UUID, request_id: str, reason: str = "") -> bool:
     """Cancel the call of a session's request if it runs here."""
     for call in running():
         if call.session_id == session_id and call.request_id == request_id:
-            call.stop(Outcome.CANCELLED)
+            call.stop(Outcome.CANCELLED, reason)
             return True
     return False

@@ -92,6 +92,10 @@ class Ran(msgspec.Struct, frozen=True):
             result=self.wire,
         )
 
+    def because(self, cause: str) -> "Ran":
+        """The same with a cause for the auditor, if there is one to tell."""
+        return msgspec.structs.replace(self, result=msgspec.structs.replace(self.result, cause=cause)) if cause else self
+
     def kept(self) -> bytes:
         """The same as JSON, for whoever answers the client from another process."""
         if self.refusal is None:
@@ -242,4 +246,5 @@ def too_long(name: str, seconds: float) -> str:
 
 def _stopped(call: LocalCall) -> Ran:
     outcome = call.stopped_as or Outcome.CANCELLED
-    return ran(outcome, failed(WAS_INTERRUPTED if outcome == Outcome.INTERRUPTED else WAS_CANCELLED))
+    message = WAS_INTERRUPTED if outcome == Outcome.INTERRUPTED else WAS_CANCELLED
+    return ran(outcome, failed(message, call.reason))

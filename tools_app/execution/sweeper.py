@@ -16,7 +16,7 @@ from django.db.models import F
 from tools_app.audit import identity, recorder
 from tools_app.auth import vault
 from tools_app.events.store import answer_purpose
-from tools_app.execution import local, queue
+from tools_app.execution import inputs, local, queue
 from tools_app.execution.invocation import End, call_topic, ledger_of_row
 from tools_app.execution.results import ToolResult
 from tools_app.execution.run import ran, unanswered
@@ -116,7 +116,8 @@ def _end_of(row: RunningCall, owner_is_dead: bool, stood_seconds: float) -> End 
     if owner_is_dead and not _needs_no_owner(row):
         return End(Outcome.LOST, is_error=True, cause="its process died")
     if row.cancel_requested and stood_seconds > settings.MCPHUB_CANCEL_SECONDS:
-        return End(Outcome.CANCELLED, is_error=True, cause="cancelled; the tool did not stop by itself")
+        why = inputs.reason_of(row.pk) or "cancelled"
+        return End(Outcome.CANCELLED, is_error=True, cause=f"{why}; the tool did not stop by itself")
     if row.status == CallStatus.QUEUED and stood_seconds > settings.MCPHUB_QUEUE_SECONDS:
         return End(Outcome.TIMEOUT, is_error=True, cause="no worker took it")
     if row.status == CallStatus.RUNNING and stood_seconds > row.timeout_seconds + GRACE_SECONDS:
@@ -132,6 +133,7 @@ def settle(row: RunningCall, end: End) -> bool:
         end = end.with_answer(vault.seal(_task_answer(row, end), answer_purpose(row.pk)))
     settled = recorder.current().record(ledger_of_row(row, said=row.said()).ending(end, call_topic(row.pk)))
     if settled:
+        inputs.forget(row.pk)
         log.warning("Call %s of %s was settled as %s: %s", row.pk, row.tool_name, end.outcome.value, end.cause)
     return settled
 

@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 
 from tools_app.audit import recorder
+from tools_app.auth.principal import Principal
 from tools_app.events.switchboard import Switchboard
 from tools_app.execution import background, detached
 from tools_app.execution.background import PutAside
@@ -17,10 +18,13 @@ from tools_app.execution.invocation import Invocation, Ledger, call_topic, ledge
 from tools_app.execution.results import InputRequired
 from tools_app.execution.run import Ran, ran
 from tools_app.execution.worker import brought_to
-from tools_app.models import Outcome, RunningCall, TaskSupport
+from tools_app.models import CallAnswer, Outcome, RunningCall, TaskSupport
 from tools_app.models.bridge import in_store
 from tools_app.models.config import config
-from tools_app.protocol.errors import CAPABILITY_MISSING, METHOD_NOT_FOUND, RpcError
+from tools_app.protocol.errors import CAPABILITY_MISSING, METHOD_NOT_FOUND, OVER_LIMIT, RpcError
+
+# Tasks that a caller may have going on at once.
+MOST_TASKS = 1000
 
 
 class TaskWish(Enum):
@@ -56,6 +60,21 @@ def may_be_task(tool: CompiledTool, wish: TaskWish) -> bool:
     return wish is TaskWish.ASKED or (wish is TaskWish.OFFERED and tool.task != TaskSupport.NEVER)
 
 
+async def one_too_many(principal: Principal) -> RpcError | None:
+    """Why a caller gets no further task (2025-11-25, tasks, §Resource Management)."""
+    going_on = await in_store(_count, principal)
+    if going_on < MOST_TASKS:
+        return None
+    return RpcError(OVER_LIMIT, f"At most {MOST_TASKS} tasks at once.", {"limit": "tasks", "most": MOST_TASKS})
+
+
+def _count(principal: Principal) -> int:
+    rows = RunningCall.objects.filter(tenant_id=principal.tenant_id, api_key_id=principal.key_id)
+    if principal.key_id is None:
+        rows = rows.filter(remote_address=principal.address)
+    return rows.exclude(task_seconds=None).count()
+
+
 def task_capabilities() -> dict[str, Any]:
     """What a client declares that knows tasks."""
     return {"extensions": {"io.modelcontextprotocol/tasks": {}}}
@@ -81,7 +100,11 @@ async def run_as_task(
         except asyncio.CancelledError:
             await asyncio.shield(background.request_cancel([call_id]))
             raise
-    return await _asked(call_id) if isinstance(ended, PutAside) else ended
+    if isinstance(ended, PutAside):
+        return await _asked(call_id)
+    # Answered directly, it never was a task.
+    await in_store(CallAnswer.objects.filter(pk=call_id).delete)
+    return ended
 
 
 async def _asked(call_id: UUID) -> Ran | TaskBegun:

@@ -17,6 +17,7 @@ from tools_app.events import publish
 from tools_app.events.store import answer_purpose
 from tools_app.execution import detached
 from tools_app.execution.invocation import Round, call_topic
+from tools_app.execution.results import ToolResult
 from tools_app.execution.run import Ran, restored
 from tools_app.execution.worker import brought_to
 from tools_app.models import Call, CallAnswer, CallEvent, CallStatus, Outcome, RunningCall
@@ -24,15 +25,18 @@ from tools_app.models.bridge import in_store
 
 WORKING, INPUT_REQUIRED, COMPLETED, FAILED, CANCELLED = "working", "input_required", "completed", "failed", "cancelled"
 ENDED = frozenset({COMPLETED, FAILED, CANCELLED})
-TRUE_FAILURES = frozenset({Outcome.LOST, Outcome.INTERRUPTED})
+IN_PROGRESS = "In progress."
 
 
 class TaskState(msgspec.Struct, frozen=True):
-    """Where a task stands: `requests` are what it asks its client, `ran` how it ended. Times are in UTC."""
+    """Where a task stands: `requests` are what it asks its client, `ran` how it ended. Times are in UTC.
+
+    `version` is the revision of the request that began it.
+    """
 
     id: UUID
     name: str
-    request_id: str
+    version: str
     status: str
     message: str
     created_at: datetime
@@ -91,7 +95,7 @@ def _of_running(row: RunningCall) -> TaskState:
     return TaskState(
         id=row.pk,
         name=row.tool_name,
-        request_id=row.request_id,
+        version=row.protocol_version,
         status=INPUT_REQUIRED if waits else WORKING,
         message="Waiting for an answer." if waits else _said_last(row.pk),
         created_at=row.started_at,
@@ -105,7 +109,7 @@ def _said_last(call_id: UUID) -> str:
     """The latest message that came with progress."""
     last = CallEvent.objects.filter(call_id=call_id, kind="progress").order_by("-sequence").first()
     message = msgspec.json.decode(last.data).get("message") if last else None
-    return message if isinstance(message, str) else "In progress."
+    return message if isinstance(message, str) else IN_PROGRESS
 
 
 def _of_ended(row: Call, answer: CallAnswer) -> TaskState:
@@ -114,7 +118,7 @@ def _of_ended(row: Call, answer: CallAnswer) -> TaskState:
     return TaskState(
         id=row.pk,
         name=row.tool_name,
-        request_id=row.request_id,
+        version=row.protocol_version,
         status=status,
         message=message,
         created_at=row.started_at,
@@ -129,7 +133,13 @@ def _ending(ran: Ran, row: Call) -> tuple[str, str]:
         return CANCELLED, "The task was cancelled."
     if ran.refusal is not None:
         return FAILED, ran.refusal.message
-    return COMPLETED, "Failed." if row.is_error else "Done."
+    return COMPLETED, _told(ran) if row.is_error else "Done."
+
+
+def _told(ran: Ran) -> str:
+    """What a failed tool says of it."""
+    content = ran.result.content if isinstance(ran.result, ToolResult) else []
+    return next((str(block["text"]) for block in content if block.get("text")), "Failed.")
 
 
 def _update(call_id: UUID, principal: Principal, answers: Mapping[str, Any]) -> RunningCall | None:

@@ -5,13 +5,14 @@ Celery workers run background calls so. A web process runs a task so whose tool 
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container
 from functools import partial
+from itertools import chain, count
+from threading import Lock
 from typing import Any
 from uuid import UUID
 
 import msgspec
-from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
@@ -113,7 +114,9 @@ class _RowCall(LocalCall):
     """A call that runs from its row, on the loop of this task."""
 
     def __init__(self, row: RunningCall, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
-        super().__init__(row.pk, row.session_id, row.request_id, row.timeout_seconds)
+        # A task is cancelled by its own method only: no notification about its request finds it.
+        session_id = row.session_id if row.task_seconds is None else None
+        super().__init__(row.pk, session_id, row.request_id, row.timeout_seconds)
         self._loop = loop
         self._task = task
 
@@ -160,20 +163,21 @@ def _conversation(claim: Claim, emit: Emit, call: LocalCall) -> Conversation:
     if claim.row.session_id is None:
         return Rounds(claim.brought.round.answers, claim.brought.round.state)
 
-    async def answer(name: str) -> Mapping[str, Any]:
-        with call.deadline.paused():
-            return await inputs.wait_for(call.id, name, settings.MCPHUB_ASK_SECONDS)
-
-    return OnStream(emit, answer)
+    return OnStream(emit, call.answer)
 
 
 def _emitter(claim: Claim) -> Callable[[str, dict[str, Any]], None]:
     ledger, token = claim.ledger, claim.brought.progress_token
     topic = call_topic(ledger.facts.id)
+    one_by_one = Lock()
 
     def emit(kind: str, data: dict[str, Any]) -> None:
-        """Record an event; whoever streams the call is rung once it is durable."""
-        recorder.current().submit(ledger.saying(kind, as_said(kind, data, token), topic))
+        """Record an event; whoever streams the call is rung once it is durable.
+
+        Numbers are drawn in the order of the records: who follows the call never passes over an earlier event.
+        """
+        with one_by_one:
+            recorder.current().submit(ledger.saying(kind, as_said(kind, data, token), topic))
 
     return emit
 
@@ -189,8 +193,12 @@ def _settle(claim: Claim, finished: Ran) -> None:
 def _record(ledger: Ledger, finished: Ran) -> None:
     """The end, with the whole answer for whoever waits. If somebody else settled the call, that stands."""
     call_id = ledger.facts.id
+    if finished.outcome == Outcome.CANCELLED and not finished.result.cause:
+        finished = finished.because(inputs.reason_of(call_id))
     answer = vault.seal(finished.kept(), answer_purpose(call_id))
     recorder.current().record(ledger.ending(finished.end().with_answer(answer), call_topic(call_id)))
+    if ledger.facts.session_id is not None:
+        inputs.forget(call_id)
 
 
 def _put_aside(claim: Claim, unfinished: InputRequired) -> None:
@@ -198,7 +206,7 @@ def _put_aside(claim: Claim, unfinished: InputRequired) -> None:
     row, brought = claim.row, claim.brought
     asked, used = {}, list(brought.used)
     for name, request in unfinished.requests.items():
-        key = name if name not in used else f"{name}-{len(used) + 1}"
+        key = _unused(name, used)
         asked[key] = {"name": name, "request": request}
         used.append(key)
     kept = msgspec.structs.replace(brought, round=Round(unfinished.answers, unfinished.state), used=used)
@@ -206,6 +214,11 @@ def _put_aside(claim: Claim, unfinished: InputRequired) -> None:
         status=CallStatus.WAITING, asked=asked, sealed_arguments=kept.sealed(row.pk), changed_at=timezone.now()
     )
     publish.ring(call_topic(row.pk))
+
+
+def _unused(name: str, used: Container[str]) -> str:
+    keys = chain([name], (f"{name}-{number}" for number in count(2)))
+    return next(key for key in keys if key not in used)
 
 
 def _purpose(call_id: UUID) -> str:

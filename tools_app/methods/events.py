@@ -40,6 +40,9 @@ class Hearing(msgspec.Struct, frozen=True):
         if event.kind == "request":
             id = request_id(self.call_id, event.data["name"])
             return request_message(id, event.data["method"], self._with_meta(event.data["params"]))
+        if event.kind == "withdrawal":
+            told = {"requestId": request_id(self.call_id, event.data["name"]), "reason": event.data["reason"]}
+            return notification_message("notifications/cancelled", self._with_meta(told))
         return None
 
     def _progress(self, data: dict[str, Any]) -> bytes | None:

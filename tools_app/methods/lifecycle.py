@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tools_app.auth import sessions
+from tools_app.auth.keys import digest_of
 from tools_app.auth.principal import Principal
+from tools_app.auth.sessions import Agreement, SessionFacts
 from tools_app.execution.results import without
 from tools_app.methods.exchange import Exchange
 from tools_app.methods.registry import method
@@ -33,23 +35,48 @@ MODERN_CAPABILITIES: Final[Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A new session: its wire id for the client's headers, and the result of `initialize`."""
+class Opening:
+    """What `initialize` agrees on (2025-11-25, lifecycle, §Initialization)."""
 
-    wire_id: str
-    result: bytes
+    version: str
+    client: Mapping[str, Any]
+    capabilities: Mapping[str, Any]
+
+    def welcome(self) -> bytes:
+        """The result of `initialize`."""
+        result = {
+            "protocolVersion": self.version,
+            "capabilities": capabilities_in(self.version),
+            "serverInfo": _server(self.version),
+        }
+        return rendered(result, Era.HANDSHAKE)
+
+    def offer(self) -> Agreement:
+        """The same for the session's row."""
+        return Agreement(self.version, self.client, self.capabilities)
 
 
-async def initialize(principal: Principal, params: Mapping[str, Any], remote_address: str) -> Opened:
-    """Open a session (2025-11-25, lifecycle, §Initialization). Raises RpcError for bad parameters."""
+def opening(params: Mapping[str, Any]) -> Opening:
+    """What a client's `initialize` asks for. Raises RpcError for bad parameters."""
     requested = params.get("protocolVersion")
     if not isinstance(requested, str):
         raise RpcError(INVALID_PARAMS, "params.protocolVersion must be a string.", status=400)
-    client = _object(params, "clientInfo")
-    version = negotiated(requested)
-    wire_id = await sessions.start(principal, version, client, _object(params, "capabilities"), remote_address)
-    result = {"protocolVersion": version, "capabilities": capabilities_in(version), "serverInfo": _server(version)}
-    return Opened(wire_id, rendered(result, Era.HANDSHAKE))
+    return Opening(negotiated(requested), _object(params, "clientInfo"), _object(params, "capabilities"))
+
+
+async def agreed(
+    opening: Opening, principal: Principal, remote_address: str, waiting: SessionFacts | None
+) -> SessionFacts:
+    """The session that an `initialize` opens on a channel: the one that was `waiting` for it, or a new one."""
+    if waiting is None:
+        wire_id = await sessions.start(principal, opening.offer(), remote_address)
+        digest = digest_of(wire_id)
+    else:
+        await sessions.agree(waiting, opening.offer())
+        digest = waiting.digest
+    session = await sessions.alive(principal, digest)
+    assert session is not None, "it was made a moment ago"
+    return session
 
 
 def capabilities_in(version: str) -> dict[str, Any]:

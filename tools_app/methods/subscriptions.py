@@ -52,14 +52,15 @@ class Change(msgspec.Struct, frozen=True):
 
 
 async def changes(
-    tenant_id: UUID, switchboard: Switchboard, subscribed: Subscribed, *more_topics: str
+    principal: Principal, switchboard: Switchboard, subscribed: Subscribed, *more_topics: str
 ) -> AsyncGenerator[Change, None]:
-    """What changes in a tenant's catalog and in the resources that somebody `subscribed` to.
+    """What changes in a tenant's catalog and in the resources that somebody `subscribed` to and may read.
 
     A change that says nothing comes at each slow poll, and when one of `more_topics` is rung.
 
     Once the first value, which says nothing, is there, no change of the catalog is missed.
     """
+    tenant_id = principal.tenant_id
     with switchboard.watching(f"catalog:{tenant_id}", resource_topic(tenant_id), *more_topics) as watch:
         before = await _catalog(tenant_id)
         yield Change()
@@ -67,10 +68,9 @@ async def changes(
             await watch.wait(POLL_SECONDS)
             rung = watch.heard()
             now = await _catalog(tenant_id, before)
-            uris = await _subscribed(subscribed)
-            yield Change(
-                _changed_lists(before, now), tuple(uri for uri in sorted(uris) if _is_new(uri, before, now, rung))
-            )
+            uris = sorted(await _subscribed(subscribed))
+            new = (uri for uri in uris if _is_new(uri, before, now, rung) and _may_hear(uri, now, principal))
+            yield Change(_changed_lists(before, now), tuple(new))
             before = now
 
 
@@ -106,6 +106,12 @@ def _is_new(uri: str, before: Catalog | None, now: Catalog | None, rung: set[str
     return old is not None and new is not None and old.changed_at != new.changed_at
 
 
+def _may_hear(uri: str, now: Catalog | None, principal: Principal) -> bool:
+    """Whether the caller could read what `uri` names: of all else nobody hears, not even that it is there."""
+    named = now.find_resource(uri) if now else None
+    return named is not None and principal.may_use(named[0].name)
+
+
 async def session_stream(principal: Principal, session: SessionFacts, switchboard: Switchboard) -> AsyncIterator[Frame]:
     """Messages of a handshake-era GET stream; empty ones are chances to see that the stream should end.
 
@@ -118,7 +124,7 @@ async def session_stream(principal: Principal, session: SessionFacts, switchboar
         return known.subscriptions if known else frozenset()
 
     me = new_id()
-    async with aclosing(changes(principal.tenant_id, switchboard, subscribed)) as news:
+    async with aclosing(changes(principal, switchboard, subscribed)) as news:
         await anext(news)
         # From here on, whatever changes is news to this stream: none is lost between it and the one before.
         await sessions.listen_by(session, me)
@@ -154,7 +160,7 @@ async def listen(exchange: Exchange) -> AsyncIterator[Frame]:
     watched: dict[UUID, Any] = {}
     if TASK_IDS in exchange.params["notifications"]:
         watched = dict.fromkeys(await tasks.agreed(exchange, exchange.params["notifications"][TASK_IDS]))
-        agreed[TASK_IDS] = [str(id) for id in watched]
+        agreed[TASK_IDS] = [tasks.wire_id(id) for id in watched]
     meta = {SUBSCRIPTION_META: exchange.request.id}
 
     async def subscribed() -> frozenset[str]:
@@ -162,7 +168,7 @@ async def listen(exchange: Exchange) -> AsyncIterator[Frame]:
 
     principal = exchange.principal
     topics = map(call_topic, watched)
-    async with aclosing(changes(principal.tenant_id, exchange.switchboard, subscribed, *topics)) as news:
+    async with aclosing(changes(principal, exchange.switchboard, subscribed, *topics)) as news:
         await anext(news)
         yield Frame(
             notification_message("notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": agreed})
@@ -179,10 +185,15 @@ async def listen(exchange: Exchange) -> AsyncIterator[Frame]:
             yield SILENCE
 
 
-def farewell(exchange: Exchange) -> bytes:
-    """The response by which the hub ends a subscription on its own (subscriptions, §Graceful Closure)."""
-    meta = {SUBSCRIPTION_META: exchange.request.id, SERVER_META: SERVER}
-    return result_message(exchange.request.id, orjson.dumps({"resultType": "complete", "_meta": meta}))
+def farewell(exchange: Exchange) -> tuple[bytes, bytes]:
+    """The messages by which the hub ends a subscription on its own (cancellation; subscriptions, §Graceful Closure)."""
+    id = exchange.request.id
+    said = {"requestId": id, "reason": "The hub is stopping.", "_meta": {SUBSCRIPTION_META: id}}
+    meta = {SUBSCRIPTION_META: id, SERVER_META: SERVER}
+    return (
+        notification_message("notifications/cancelled", said),
+        result_message(id, orjson.dumps({"resultType": "complete", "_meta": meta})),
+    )
 
 
 def _filter(params: Mapping[str, Any]) -> dict[str, Any]:

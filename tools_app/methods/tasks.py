@@ -4,13 +4,17 @@ The modern era has them as the extension io.modelcontextprotocol/tasks: the hub 
 2025-11-25 they are experimental, and the client decides. The row of the call is the task in either.
 """
 
+import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 from uuid import UUID
 
+import msgspec
 import orjson
 from django.core import signing
 
+from tools_app.auth import limits
+from tools_app.auth.limits import Bucket
 from tools_app.auth.principal import Principal
 from tools_app.events.store import Event
 from tools_app.execution import background, taskstate
@@ -18,7 +22,7 @@ from tools_app.execution.background import PutAside
 from tools_app.execution.invocation import call_topic
 from tools_app.execution.run import Ran
 from tools_app.execution.tasking import TaskWish, task_capabilities
-from tools_app.execution.taskstate import ENDED, FAILED, INPUT_REQUIRED, TaskState
+from tools_app.execution.taskstate import CANCELLED, ENDED, FAILED, INPUT_REQUIRED, WORKING, TaskState
 from tools_app.methods import rounds
 from tools_app.methods.events import Hearing
 from tools_app.methods.exchange import Exchange
@@ -26,8 +30,10 @@ from tools_app.methods.invoking import fitting, text_in
 from tools_app.methods.registry import method
 from tools_app.methods.results import complete, rendered
 from tools_app.models.config import config
-from tools_app.protocol.errors import CAPABILITY_MISSING, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
+from tools_app.protocol.errors import CAPABILITY_MISSING, INVALID_PARAMS, METHOD_NOT_FOUND, OVER_LIMIT, RpcError
 from tools_app.protocol.versions import Era, has_tasks
+
+log = logging.getLogger(__name__)
 
 TASKS: Final = "io.modelcontextprotocol/tasks"
 RELATED: Final = "io.modelcontextprotocol/related-task"
@@ -35,6 +41,8 @@ EXPERIMENTAL: Final[Mapping[str, Any]] = {"list": {}, "cancel": {}, "requests": 
 POLL_MS: Final = 500
 PAGE: Final = 50
 MOST_WATCHED: Final = 100
+# What asks more often than this does not wait between its looks.
+MOST_PER_MINUTE: Final = 6000
 LONGEST_WISH_MS: Final = 10**15
 
 
@@ -73,7 +81,11 @@ async def created(exchange: Exchange, call_id: UUID) -> bytes:
     assert state is not None, "a task is durable before its client hears of it"
     if exchange.era is Era.MODERN:
         return orjson.dumps({"resultType": "task", **_task(state)})
-    return orjson.dumps({"task": _experimental(state)})
+    # It may have ended meanwhile, but this tells how it began (2025-11-25, tasks, §Task Status Lifecycle).
+    begun = msgspec.structs.replace(
+        state, status=WORKING, message=taskstate.IN_PROGRESS, updated_at=state.created_at, requests={}, ran=None
+    )
+    return orjson.dumps({"task": _experimental(begun)})
 
 
 # --- The extension --------------------------------------------------------------------------------------------
@@ -82,13 +94,18 @@ async def created(exchange: Exchange, call_id: UUID) -> bytes:
 @method("tasks/get", Era.MODERN)
 async def get(exchange: Exchange) -> bytes:
     """Where a task stands, with its result once it has one (SEP-2663, §Task Polling). Raises RpcError."""
-    return rendered(detailed(await _named(exchange)), exchange.era)
+    state = await _named(exchange)
+    if state.ran is not None:
+        _note_reading(exchange, state)
+    return rendered(detailed(state), exchange.era)
 
 
 @method("tasks/update", Era.MODERN)
 async def update(exchange: Exchange) -> bytes:
     """Take answers to what a task asks (SEP-2663, §Task Update Requests). Raises RpcError."""
     state = await _named(exchange)
+    if rounds.RESPONSES not in exchange.params:
+        raise RpcError(INVALID_PARAMS, f"params.{rounds.RESPONSES} is missing.", {"field": rounds.RESPONSES})
     await taskstate.update(state.id, exchange.principal, rounds.answers_in(exchange.params))
     return rendered({}, exchange.era)
 
@@ -123,6 +140,7 @@ async def agreed(exchange: Exchange, ids: Any) -> list[UUID]:
     if len(ids) > MOST_WATCHED:
         raise RpcError(INVALID_PARAMS, f"params.notifications.taskIds has at most {MOST_WATCHED} entries.", status=400)
     _check_revision(exchange)
+    await _limit(exchange)
     named = [id for id in map(parsed_id, ids) if id is not None]
     return [id for id in named if await taskstate.look(id, exchange.principal) is not None]
 
@@ -140,17 +158,29 @@ async def news(principal: Principal, known: dict[UUID, Any]) -> AsyncIterator[di
             known[id] = seen
 
 
+def wire_id(call_id: UUID) -> str:
+    """What clients call a task: with a signature, because the id of a call is for the most part the time it was made.
+
+    Where callers cannot be told apart, whoever knows the id has the task (SEP-2663, §Security Implications).
+    """
+    return _signer().sign(str(call_id))
+
+
 def parsed_id(value: str) -> UUID | None:
-    """The id of a task, if a text is one."""
+    """The id of a task's call, if a text is what the hub calls one."""
     try:
-        return UUID(value)
-    except ValueError:
+        return UUID(_signer().unsign(value))
+    except (signing.BadSignature, ValueError):
         return None
+
+
+def _signer() -> signing.Signer:
+    return signing.Signer(sep=".", salt="tasks")
 
 
 def _task(state: TaskState) -> dict[str, Any]:
     return {
-        "taskId": str(state.id),
+        "taskId": wire_id(state.id),
         "status": state.status,
         "statusMessage": state.message,
         "createdAt": state.created_at.isoformat(),
@@ -179,6 +209,9 @@ async def get_experimental(exchange: Exchange) -> bytes:
 async def list_experimental(exchange: Exchange) -> bytes:
     """The tasks of this key, the newest first (2025-11-25, tasks, §Listing Tasks). Raises RpcError."""
     _check_revision(exchange)
+    if exchange.principal.key_id is None:
+        raise _no_such_method(exchange)
+    await _limit(exchange)
     states = await taskstate.listed(exchange.principal, _opened_cursor(exchange), PAGE + 1)
     shown = states[:PAGE]
     body: dict[str, Any] = {"tasks": [_experimental(state) for state in shown]}
@@ -191,14 +224,22 @@ async def list_experimental(exchange: Exchange) -> bytes:
 async def cancel_experimental(exchange: Exchange) -> bytes:
     """Cancel a task and say that it is (2025-11-25, tasks, §Task Cancellation). Raises RpcError for an ended one."""
     state = await _named(exchange)
-    if state.status in ENDED:
-        raise RpcError(INVALID_PARAMS, f"The task has ended already: it is {state.status}.", {"taskId": str(state.id)})
-    await background.request_cancel([state.id])
+    if state.status not in ENDED:
+        await background.request_cancel([state.id])
+        state = await _stopped(exchange, state)
+        if state.status == CANCELLED:
+            return orjson.dumps(_experimental(state))
+    message = f"The task has ended already: it is {_experimental(state)['status']}."
+    raise RpcError(INVALID_PARAMS, message, {"taskId": wire_id(state.id)})
+
+
+async def _stopped(exchange: Exchange, state: TaskState) -> TaskState:
+    """A task that was asked to stop, once it did; it may also have come to an end of its own."""
     with exchange.switchboard.watching(call_topic(state.id)) as watch:
         while state.status not in ENDED:
             await watch.wait()
-            state = await _named(exchange)
-    return orjson.dumps(_experimental(state))
+            state = await _found(exchange)
+    return state
 
 
 @method("tasks/result", Era.HANDSHAKE)
@@ -211,25 +252,30 @@ async def result(exchange: Exchange) -> bytes:
     if state.ran is None:
         state = await _ended(exchange, state)
     assert state.ran is not None
+    _note_reading(exchange, state)
     if state.ran.refusal is not None:
         raise state.ran.refusal
     body = orjson.loads(complete(fitting(state.ran, exchange.version), exchange.era))
-    return orjson.dumps({**body, "_meta": {RELATED: {"taskId": str(state.id)}}})
+    return orjson.dumps({**body, "_meta": _related(state)})
 
 
 async def _ended(exchange: Exchange, state: TaskState) -> TaskState:
     assert exchange.session is not None
-    hearing = Hearing(state.id, exchange.version, exchange.session.log_level, {RELATED: {"taskId": str(state.id)}})
+    hearing = Hearing(state.id, exchange.version, exchange.session.log_level, _related(state))
+    heard = 0
     with exchange.switchboard.watching(call_topic(state.id)) as watch:
-        async for news in background.followed(state.id, state.name, 0, watch):
-            if isinstance(news, Event):
-                message = hearing.message_of(news)
-                if message is not None:
-                    exchange.sender.put(message)
-            else:
-                assert not isinstance(news, PutAside), "in this era a task waits in its process"
-                return await _named(exchange)
-    raise AssertionError("a task that is followed ends")
+        while state.ran is None:
+            async for news in background.followed(state.id, state.name, heard, watch):
+                if isinstance(news, Event):
+                    heard = news.sequence
+                    message = hearing.message_of(news)
+                    if message is not None:
+                        exchange.sender.put(message)
+                elif isinstance(news, PutAside):
+                    # A task of the modern era: its client answers there.
+                    await watch.wait()
+            state = await _found(exchange)
+    return state
 
 
 def _experimental(state: TaskState) -> dict[str, Any]:
@@ -242,6 +288,10 @@ def _experimental(state: TaskState) -> dict[str, Any]:
         "ttl": state.ttl_ms,
         "pollInterval": POLL_MS,
     }
+
+
+def _related(state: TaskState) -> dict[str, Any]:
+    return {RELATED: {"taskId": wire_id(state.id)}}
 
 
 def _opened_cursor(exchange: Exchange) -> UUID | None:
@@ -257,7 +307,13 @@ def _opened_cursor(exchange: Exchange) -> UUID | None:
 
 async def _named(exchange: Exchange) -> TaskState:
     """The task that a request names. Raises RpcError if there is none for this caller, or the client knows no tasks."""
-    _check_revision(exchange)
+    if not await _is_of_earlier_kind(exchange):
+        _check_revision(exchange)
+    await _limit(exchange)
+    return await _found(exchange)
+
+
+async def _found(exchange: Exchange) -> TaskState:
     name = text_in(exchange.params, "taskId")
     id = parsed_id(name)
     state = await taskstate.look(id, exchange.principal) if id else None
@@ -271,5 +327,34 @@ def _check_revision(exchange: Exchange) -> None:
         data = {"requiredCapabilities": task_capabilities()}
         raise RpcError(CAPABILITY_MISSING, "This needs a client that declares the tasks extension.", data)
     if exchange.era is Era.HANDSHAKE and not has_tasks(exchange.version):
-        name = exchange.request.method
-        raise RpcError(METHOD_NOT_FOUND, f"Method not found: '{name}'", {"method": name})
+        raise _no_such_method(exchange)
+
+
+async def _is_of_earlier_kind(exchange: Exchange) -> bool:
+    """Whether a modern client that knows the earlier tasks only means one of them (SEP-2663, §Backward Compatibility)."""
+    if exchange.era is not Era.MODERN or declares_tasks(exchange.capabilities):
+        return False
+    if exchange.request.method == "tasks/update" or not isinstance(exchange.capabilities.get("tasks"), dict):
+        return False
+    id = parsed_id(text_in(exchange.params, "taskId"))
+    state = await taskstate.look(id, exchange.principal) if id else None
+    return state is not None and has_tasks(state.version)
+
+
+def _no_such_method(exchange: Exchange) -> RpcError:
+    name = exchange.request.method
+    return RpcError(METHOD_NOT_FOUND, f"Method not found: '{name}'", {"method": name})
+
+
+async def _limit(exchange: Exchange) -> None:
+    """Raise RpcError for a caller that asks too often (2025-11-25, tasks, §Task Isolation and Access Control)."""
+    over = await limits.take([Bucket("tasks", exchange.principal.limited_as, MOST_PER_MINUTE)])
+    if over is not None:
+        message = f"At most {MOST_PER_MINUTE} requests about tasks a minute."
+        raise RpcError(OVER_LIMIT, message, {"retryAfterSeconds": over.retry_after}, retry_after=over.retry_after)
+
+
+def _note_reading(exchange: Exchange, state: TaskState) -> None:
+    """Log who took a result away; who asked for it, and how it came about, is in the audit log."""
+    who = exchange.principal
+    log.info("The result of task %s was read by key %s of tenant %s", state.id, who.key_id, who.tenant_slug)

@@ -22,7 +22,7 @@ from tools_app.models.catalog import (
     ToolKind,
     ToolRevision,
 )
-from tools_app.models.sessions import Session
+from tools_app.models.sessions import Session, SessionMessage
 from tools_app.models.tenants import ApiKey, Membership, Role, Tenant
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "RunningCall",
     "Secret",
     "Session",
+    "SessionMessage",
     "TaskSupport",
     "Tenant",
     "Tool",

@@ -37,3 +37,18 @@ class Session(models.Model):
 
     def __str__(self) -> str:
         return f"{self.client_name or 'client'} {self.created_at:%Y-%m-%d %H:%M}"
+
+
+class SessionMessage(models.Model):
+    """A message of a session's client on its way to the process that holds the session's stream (HTTP+SSE), sealed."""
+
+    id = models.BigAutoField(primary_key=True)
+    session_id = models.UUIDField(db_index=True)
+    sealed = models.BinaryField()
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    class Meta:
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"{self.id} of {self.session_id}"

@@ -76,11 +76,21 @@ def classify(headers: Mapping[str, str], message: Message) -> Route | RpcError:
     return Handshake()
 
 
+def classify_alone(request: Request) -> Route | RpcError:
+    """The same for a request that came without headers (stdio, §Request Metadata)."""
+    if not is_modern({}, request):
+        return Handshake()
+    meta = _meta(request.params)
+    return _envelope_problem(meta) or _supported(meta)
+
+
 def _modern_request(headers: Mapping[str, str], request: Request) -> Route | RpcError:
     meta = _meta(request.params)
     problem = _envelope_problem(meta) or _header_problem(headers, request, meta[VERSION_META])
-    if problem:
-        return problem
+    return problem or _supported(meta)
+
+
+def _supported(meta: Mapping[str, Any]) -> Route | RpcError:
     version = meta[VERSION_META]
     if version not in MODERN_VERSIONS:
         return unsupported(version, MODERN_VERSIONS)

@@ -21,6 +21,11 @@ def event(frame: Frame) -> bytes:
     return b"event: message\ndata: %b\n\n" % frame.message
 
 
+def endpoint(address: str) -> bytes:
+    """The event that says where to POST messages to (2024-11-05, transports, §HTTP with SSE)."""
+    return b"event: endpoint\ndata: %b\n\n" % address.encode()
+
+
 def priming(id: str) -> bytes:
     """An event without a message, by which a client learns where to come back before there is anything to say."""
     return b"id: %b\nretry: %d\ndata: \n\n" % (id.encode(), RETRY_MS)

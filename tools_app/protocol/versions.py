@@ -55,6 +55,16 @@ def has_tasks(version: str) -> bool:
     return version == "2025-11-25"
 
 
+def has_page_ids(version: str) -> bool:
+    """Pages that a person is sent to came with 2025-11-25; only that revision gives them ids."""
+    return version == "2025-11-25"
+
+
+def has_sampling_tools(version: str) -> bool:
+    """From 2025-11-25 on, clients declare apart whether their model takes tools and the context of other servers."""
+    return version >= "2025-11-25"
+
+
 def has_polling(version: str) -> bool:
     """Streams that begin with an id and may be left and taken up again came with 2025-11-25."""
     return version >= "2025-11-25"

@@ -11,8 +11,8 @@ from tools_app.methods import completion, lifecycle, prompts, resources, subscri
 from tools_app.methods import logging as client_logging
 from tools_app.methods.exchange import Cancelled, Exchange
 from tools_app.methods.registry import handler_of
-from tools_app.protocol.errors import INTERNAL_ERROR, RpcError, store_gone
-from tools_app.protocol.jsonrpc import result_message
+from tools_app.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, RpcError, store_gone
+from tools_app.protocol.jsonrpc import Malformed, Message, Request, result_message
 from tools_app.protocol.versions import Era
 from tools_app.transport.responses import Reply, refusal
 
@@ -39,6 +39,13 @@ async def answer_batch(exchanges: Sequence[Exchange], malformed: Sequence[bytes]
     replies = await asyncio.gather(*(answer(exchange) for exchange in exchanges))
     parts = [*malformed, *(reply.message for reply in replies if reply.message is not None)]
     return Reply(b"[%b]" % b",".join(parts) if parts else None)
+
+
+def batchable(message: Message) -> Message:
+    """A message of a batch: an `initialize` is none (2025-03-26, lifecycle, §Initialization)."""
+    if isinstance(message, Request) and message.method == "initialize":
+        return Malformed(RpcError(INVALID_REQUEST, "Invalid request: initialize stands alone."), message.id)
+    return message
 
 
 def as_rpc_error(problem: Exception) -> RpcError:

@@ -156,7 +156,7 @@ async def deliver_stream(
     messages: AsyncIterator[Frame],
     *,
     headers: Iterable[Header] = (),
-    farewell: bytes | None = None,
+    farewell: Iterable[bytes] = (),
 ) -> None:
     """Write `messages` as they come until they end, the client leaves, or the stream is ended from outside.
 
@@ -179,7 +179,7 @@ async def deliver_stream(
                 await _forward(outbox, stream, stops)
             if not watching.done():
                 await stream.write([frame for frame in outbox.take() if frame.message])
-                await stream.write([Frame(farewell)] if farewell and web.draining else [])
+                await stream.write(map(Frame, farewell) if web.draining else ())
                 await stream.end()
         finally:
             web.streams.remove(open_stream)

@@ -33,7 +33,7 @@ class Incoming:
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._scope = scope
         self.receive = receive
-        self.http_method: str = scope["method"]
+        self.http_method: str = scope.get("method", "GET")
         self.headers: dict[str, str] = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
@@ -65,12 +65,13 @@ class Incoming:
             return Credential(token.strip())
         if key := self.headers.get("x-api-key", "").strip():
             return Credential(key)
-        key = self._query_key()
+        key = self.parameter("api_key")
         return Credential(key, from_query=True) if key else None
 
-    def _query_key(self) -> str:
+    def parameter(self, name: str) -> str:
+        """A parameter of the query, "" without it; of a repeated one the first value counts."""
         query = self._scope["query_string"]
-        return parse_qs(query.decode("latin-1")).get("api_key", [""])[0] if query else ""
+        return parse_qs(query.decode("latin-1")).get(name, [""])[0] if query else ""
 
     @property
     def remote_address(self) -> str:

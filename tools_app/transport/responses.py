@@ -61,17 +61,25 @@ class EventStream:
 
     async def prime(self, id: str) -> None:
         """Say where to come back to this stream (2025-11-25, transports, §Sending Messages to the Server)."""
-        await self._send({"type": "http.response.body", "body": sse.priming(id), "more_body": True})
+        await self.say(sse.priming(id))
+
+    async def say(self, event: bytes) -> None:
+        """Send an event that is no message."""
+        await self._send({"type": "http.response.body", "body": event, "more_body": True})
+
+    async def write_one(self, message: bytes) -> None:
+        """Send one message as an event."""
+        await self.say(sse.event(Frame(message)))
 
     async def write(self, frames: Iterable[Frame]) -> None:
         """Send messages, in their order, as events."""
         body = b"".join(map(sse.event, frames))
         if body:
-            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+            await self.say(body)
 
     async def keep_alive(self) -> None:
         """Send a comment that clients skip."""
-        await self._send({"type": "http.response.body", "body": sse.KEEPALIVE, "more_body": True})
+        await self.say(sse.KEEPALIVE)
 
     async def end(self) -> None:
         """Close the stream."""

@@ -4,28 +4,43 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tools_app.transport.legacy_sse import LegacyMessageConsumer, LegacySseConsumer
 from tools_app.transport.streamable_http import StreamableHttpConsumer
+from tools_app.transport.websocket import WebSocketConsumer
 
 Application = Callable[[dict[str, Any], Any, Any], Awaitable[None]]
 
-MCP_PATH = re.compile(r"^/(?:t/(?P<slug>[^/]+)/)?mcp/?\Z")
+# What stands at the end of a path, with or without a tenant before it.
+HTTP_CONSUMERS: dict[str, Application] = {
+    "mcp": StreamableHttpConsumer.as_asgi(),
+    "sse": LegacySseConsumer.as_asgi(),
+    "message": LegacyMessageConsumer.as_asgi(),
+}
+SOCKET_CONSUMERS: dict[str, Application] = {"ws": WebSocketConsumer.as_asgi()}
+MCP_PATH = re.compile(r"^/(?:t/(?P<slug>[^/]+)/)?(?P<name>mcp|sse|message|ws)/?\Z")
 
 
 def mcp_application(pages: Application) -> Application:
-    """An ASGI application that sends `/mcp` and `/t/<slug>/mcp` to their consumer and everything else to `pages`.
+    """An ASGI application that sends the protocol's paths to their consumers and everything else to `pages`.
 
     The protocol's paths pay for no middleware that they do not use.
     """
-    streamable_http = StreamableHttpConsumer.as_asgi()
 
     async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
-        match = MCP_PATH.match(scope["path"]) if scope["type"] == "http" else None
-        if match is None:
-            await pages(scope, receive, send)
+        match = MCP_PATH.match(scope.get("path", ""))
+        consumers = SOCKET_CONSUMERS if scope["type"] == "websocket" else HTTP_CONSUMERS
+        consumer = consumers.get(match["name"]) if match and scope["type"] in ("http", "websocket") else None
+        if match is None or consumer is None:
+            await (refuse_socket(send) if scope["type"] == "websocket" else pages(scope, receive, send))
             return
         own = {**scope, "url_route": {"slug": match["slug"]}}
         # Servers write the address of this scope into their access logs, where a key in it does not belong.
         scope["query_string"] = b""
-        await streamable_http(own, receive, send)
+        await consumer(own, receive, send)
 
     return application
+
+
+async def refuse_socket(send: Any) -> None:
+    """There is nothing at this path for a WebSocket: the server answers 403."""
+    await send({"type": "websocket.close", "code": 1008})

@@ -1,46 +1,34 @@
 """Streamable HTTP: one address for every revision (2025-03-26 to 2026-07-28, transports, §Streamable HTTP).
 
-A Channels consumer that skips what Channels does per message: no dispatch, no channel, no thread. Its `__call__` is
-the pipeline of a request; each step may refuse by raising RpcError, and `_refuse` turns that into the answer.
+A Channels consumer that skips what Channels does per message: no dispatch, no channel, no thread.
 """
 
-import logging
-from collections.abc import Callable, Mapping
-from http import HTTPStatus
+from collections.abc import Mapping
 from typing import Any
 
 from channels.generic.http import AsyncHttpConsumer
 
-from tools_app.audit import denials
-from tools_app.audit.denials import Denial
-from tools_app.audit.recorder import RecorderGone
 from tools_app.auth import sessions
-from tools_app.auth.principal import Credential, Principal, anybody, authenticate
 from tools_app.auth.sessions import SessionFacts
 from tools_app.execution.invocation import Client
 from tools_app.methods import heeding, lifecycle, resuming, subscriptions
 from tools_app.methods.exchange import Exchange
 from tools_app.models.config import config
 from tools_app.protocol import inbound, jsonrpc
-from tools_app.protocol.errors import INVALID_REQUEST, NOT_PERMITTED, RpcError
+from tools_app.protocol.errors import INVALID_REQUEST, RpcError
 from tools_app.protocol.inbound import SESSION_HEADER, Modern
 from tools_app.protocol.jsonrpc import Malformed, Message, Notification, Request, Response
 from tools_app.protocol.versions import BATCHING_VERSIONS, MODERN_VERSIONS, Era, has_polling
-from tools_app.transport import guards, state
-from tools_app.transport.answering import answer, answer_batch, as_rpc_error
+from tools_app.transport import state
+from tools_app.transport.answering import answer, answer_batch, batchable
 from tools_app.transport.delivery import Delivery, deliver_stream
-from tools_app.transport.incoming import Disconnected, Incoming, Receive, Scope, Send, TooLarge
-from tools_app.transport.responses import Header, Reply, refusal, send_reply
-from tools_app.transport.state import WebState
+from tools_app.transport.incoming import Incoming, Receive, Scope, Send
+from tools_app.transport.responses import Reply, refusal
 from tools_app.transport.streams import OpenStream
-
-log = logging.getLogger(__name__)
+from tools_app.transport.turn import Turn
 
 LAST_EVENT = "last-event-id"
 ACCEPTED = Reply(None, 202)
-ALLOW: Header = (b"allow", b"POST, GET, DELETE, OPTIONS")
-VERBS = {"POST": "_post", "GET": "_get", "DELETE": "_delete", "OPTIONS": "_options"}
-RECORDED_DENIALS = frozenset({401, 403, 404, 421, 429})
 
 
 class StreamableHttpConsumer(AsyncHttpConsumer):
@@ -50,78 +38,23 @@ class StreamableHttpConsumer(AsyncHttpConsumer):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request from its first byte to its last."""
-        turn = Turn(Incoming(scope, receive), send, state.current())
-        turn.web.busy += 1
-        try:
-            await turn.serve()
-        except Disconnected:
-            pass
-        finally:
-            turn.web.busy -= 1
+        await StreamableHttpTurn(Incoming(scope, receive), send, state.current()).run()
 
 
-class Turn:
-    """One HTTP request and what has been learnt of it so far."""
+class StreamableHttpTurn(Turn):
+    """One request to the endpoint."""
 
-    def __init__(self, incoming: Incoming, send: Send, web: WebState) -> None:
-        self.incoming = incoming
-        self.web = web
-        self._send = send
-        self._principal: Principal | None = None
-        self._credential: Credential | None = None
-        self._modern = False
-        self._request: Request | None = None
-        self._cors: tuple[Header, ...] = ()
+    verbs = ("POST", "GET", "DELETE")
 
-    async def serve(self) -> None:
-        """The pipeline: guards, key, verb."""
-        try:
-            guards.check(self.incoming)
-            self._cors = _cors_headers(self.incoming)
-            verb = self._verb()
-            if self.incoming.http_method != "OPTIONS":
-                self._refuse_when_stopping()
-                await self._authenticate()
-            await verb()
-        except TooLarge:
-            await self._refuse(RpcError(INVALID_REQUEST, _too_large(), status=413))
-        except Disconnected:
-            raise
-        except Exception as problem:  # noqa: BLE001 - nothing may leave the endpoint but JSON-RPC
-            await self._refuse(as_rpc_error(problem))
-
-    def _verb(self) -> Callable[[], Any]:
-        name = VERBS.get(self.incoming.http_method)
-        if name is None:
-            raise RpcError(INVALID_REQUEST, "Use POST, GET or DELETE.", status=405)
-        verb: Callable[[], Any] = getattr(self, name)
-        return verb
-
-    def _refuse_when_stopping(self) -> None:
-        if self.web.draining:
-            raise RpcError(INVALID_REQUEST, "The hub is stopping.", status=503, retry_after=1)
-
-    async def _authenticate(self) -> None:
-        self._credential = self.incoming.credential
-        principal = await self._who()
-        if principal is None:
-            raise RpcError(NOT_PERMITTED, "A valid API key is needed.", status=401)
-        self._principal = principal
-        if self.incoming.tenant_slug not in (None, principal.tenant_slug):
-            raise RpcError(INVALID_REQUEST, "Not found.", status=404)
-
-    async def _who(self) -> Principal | None:
-        """The principal of the request's key; anybody, where a public tenant's own address is called without one."""
-        if self._credential is not None:
-            return await authenticate(self._credential)
-        slug = self.incoming.tenant_slug
-        return await anybody(slug, self.incoming.remote_address) if slug else None
-
-    @property
-    def principal(self) -> Principal:
-        """Who is asking; known once `_authenticate` has passed."""
-        assert self._principal is not None
-        return self._principal
+    async def answer(self) -> None:
+        """Answer by verb."""
+        match self.incoming.http_method:
+            case "POST":
+                await self._post()
+            case "GET":
+                await self._get()
+            case _:
+                await self._delete()
 
     # --- POST: one message, or several where the revision has batches ---------------------------------------------
 
@@ -134,11 +67,11 @@ class Turn:
             await self._batch(value)
             return
         message = jsonrpc.message(value)
-        self._modern = inbound.is_modern(self.incoming.headers, message)
+        self.modern = inbound.is_modern(self.incoming.headers, message)
         if isinstance(message, Malformed):
-            await self._send_reply(refusal(message.error, message.id, modern=self._modern))
+            await self.send_reply(refusal(message.error, message.id, modern=self.modern))
             return
-        self._request = message if isinstance(message, Request) else None
+        self.request = message if isinstance(message, Request) else None
         route = inbound.classify(self.incoming.headers, message)
         if isinstance(route, RpcError):
             raise route
@@ -146,7 +79,7 @@ class Turn:
 
     async def _modern_message(self, route: Modern, message: Message) -> None:
         if isinstance(message, Notification):
-            await self._send_reply(ACCEPTED)
+            await self.send_reply(ACCEPTED)
             return
         if not isinstance(message, Request):
             raise RpcError(INVALID_REQUEST, "Responses are not sent to the hub in this revision.")
@@ -173,12 +106,13 @@ class Turn:
             await delivery.deliver(answer(self._session_exchange(message, session, delivery)))
             return
         await self._heed(message, session)
-        await self._send_reply(ACCEPTED)
+        await self.send_reply(ACCEPTED)
 
     async def _initialize(self, request: Request) -> None:
-        opened = await lifecycle.initialize(self.principal, request.params, self.incoming.remote_address)
-        session = (SESSION_HEADER.encode(), opened.wire_id.encode())
-        await self._send_reply(Reply(jsonrpc.result_message(request.id, opened.result), headers=(session,)))
+        opening = lifecycle.opening(request.params)
+        wire_id = await sessions.start(self.principal, opening.offer(), self.incoming.remote_address)
+        session = (SESSION_HEADER.encode(), wire_id.encode())
+        await self.send_reply(Reply(jsonrpc.result_message(request.id, opening.welcome()), headers=(session,)))
 
     async def _heed(self, message: Message, session: SessionFacts) -> None:
         """Do what a notification asks, or hand on a response to what a call asked; what fits nothing is ignored."""
@@ -193,13 +127,13 @@ class Turn:
             raise RpcError(INVALID_REQUEST, "Invalid request: this revision has no batches.")
         if not 0 < len(values) <= config.MCPHUB_MAX_BATCH:
             raise RpcError(INVALID_REQUEST, f"Invalid request: a batch has 1 to {config.MCPHUB_MAX_BATCH} messages.")
-        messages = [_batchable(jsonrpc.message(value)) for value in values]
+        messages = [batchable(jsonrpc.message(value)) for value in values]
         malformed = [jsonrpc.error_message(item.id, item.error) for item in messages if isinstance(item, Malformed)]
         requests = [item for item in messages if isinstance(item, Request)]
         for item in messages:
             await self._heed(item, session)
         if not requests and not malformed:
-            await self._send_reply(ACCEPTED)
+            await self.send_reply(ACCEPTED)
             return
         delivery = self._delivery(cancel_when_gone=False, many=True)
         exchanges = [self._session_exchange(request, session, delivery) for request in requests]
@@ -218,7 +152,7 @@ class Turn:
         if messages is None:
             messages = subscriptions.session_stream(self.principal, session, self.web.switchboard)
         await deliver_stream(
-            self.incoming, self._send, self.web, self._open_stream(session), messages, headers=self._cors
+            self.incoming, self._send, self.web, self._open_stream(session), messages, headers=self.cors
         )
 
     async def _listen(self, exchange: Exchange) -> None:
@@ -230,7 +164,7 @@ class Turn:
             self.web,
             self._open_stream(None),
             subscriptions.listen(exchange),
-            headers=self._cors,
+            headers=self.cors,
             farewell=subscriptions.farewell(exchange),
         )
 
@@ -238,10 +172,7 @@ class Turn:
         """End the session (2025-11-25, transports, §Session Management)."""
         session = await self._session()
         await sessions.end(session)
-        await self._send_reply(Reply(None, 204))
-
-    async def _options(self) -> None:
-        await self._send_reply(Reply(None, 204, (ALLOW,)))
+        await self.send_reply(Reply(None, 204))
 
     # --- What the verbs share -------------------------------------------------------------------------------------
 
@@ -258,19 +189,19 @@ class Turn:
         wire_id = self.incoming.headers.get(SESSION_HEADER)
 
         async def still_allowed() -> bool:
-            principal = await self._who()
+            principal = await self.who()
             if principal is None or session is None or wire_id is None:
                 return principal is not None
             return await sessions.find(principal, wire_id) is not None
 
-        return OpenStream(self._credential, session, still_allowed)
+        return OpenStream(self.credential, session, still_allowed)
 
     def _delivery(self, *, cancel_when_gone: bool, primed: bool = False, many: bool = False) -> Delivery:
         return Delivery(
             self.incoming,
             self._send,
             self.web,
-            self._cors,
+            self.cors,
             cancel_when_gone=cancel_when_gone,
             primed=primed,
             many=many,
@@ -312,71 +243,3 @@ class Turn:
             sender=delivery.outbox,
             headers=self.incoming.headers if session is None else None,
         )
-
-    async def _send_reply(self, reply: Reply) -> None:
-        await send_reply(self._send, reply, self._cors)
-
-    async def _refuse(self, error: RpcError) -> None:
-        """Record a denial and answer it."""
-        reply = refusal(error, self._request.id if self._request else None, modern=self._modern)
-        if reply.status in RECORDED_DENIALS:
-            self._note(reply.status, error)
-        headers = (*reply.headers, *self._explaining(reply.status))
-        await self._send_reply(Reply(reply.message, reply.status, headers))
-
-    def _explaining(self, status: int) -> tuple[Header, ...]:
-        """The headers that HTTP wants beside a status."""
-        if status == HTTPStatus.UNAUTHORIZED:
-            return _challenge(self._credential)
-        return (ALLOW,) if status == HTTPStatus.METHOD_NOT_ALLOWED else ()
-
-    def _note(self, status: int, error: RpcError) -> None:
-        principal = self._principal
-        denial = Denial(
-            http_status=status,
-            cause=error.message,
-            remote_address=self.incoming.remote_address,
-            tenant_id=principal.tenant_id if principal else None,
-            key_id=principal.key_id if principal else None,
-            method=self._request.method if self._request else self.incoming.http_method,
-        )
-        try:
-            denials.note(denial)
-        except RecorderGone:
-            log.warning("A denial (%d) could not be recorded", status)
-
-
-def _batchable(message: Message) -> Message:
-    if isinstance(message, Request) and message.method == "initialize":
-        return Malformed(RpcError(INVALID_REQUEST, "Invalid request: initialize stands alone."), message.id)
-    return message
-
-
-def _too_large() -> str:
-    return f"The body is larger than {config.MCPHUB_MAX_BODY_BYTES} bytes."
-
-
-def _challenge(credential: Credential | None) -> tuple[Header, ...]:
-    """What a client without a good key is told (RFC 6750, §3)."""
-    value = 'Bearer realm="mcphub"' + (', error="invalid_token"' if credential else "")
-    return ((b"www-authenticate", value.encode()),)
-
-
-def _cors_headers(incoming: Incoming) -> tuple[Header, ...]:
-    """What a browser needs to see before it lets a page of an allowed origin read the answer."""
-    origin = incoming.headers.get("origin")
-    if origin is None:
-        return ()
-    headers = [
-        (b"access-control-allow-origin", origin.encode("latin-1")),
-        (b"access-control-expose-headers", b"Mcp-Session-Id, WWW-Authenticate, Retry-After"),
-        (b"vary", b"Origin"),
-    ]
-    if incoming.http_method == "OPTIONS":
-        wanted = incoming.headers.get("access-control-request-headers", "")
-        headers += [
-            (b"access-control-allow-methods", b"POST, GET, DELETE, OPTIONS"),
-            (b"access-control-allow-headers", wanted.encode("latin-1")),
-            (b"access-control-max-age", b"600"),
-        ]
-    return tuple(headers)

@@ -1,4 +1,3 @@
-
 import django.utils.timezone
 from django.db import migrations, models
 
@@ -10,6 +9,18 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
+        migrations.CreateModel(
+            name='SessionMessage',
+            fields=[
+                ('id', models.BigAutoField(primary_key=True, serialize=False)),
+                ('session_id', models.UUIDField(db_index=True)),
+                ('sealed', models.BinaryField()),
+                ('created_at', models.DateTimeField(db_index=True, default=django.utils.timezone.now)),
+            ],
+            options={
+                'ordering': ['id'],
+            },
+        ),
         migrations.RenameField(
             model_name='callanswer',
             old_name='created_at',

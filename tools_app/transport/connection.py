@@ -1,0 +1,323 @@
+"""A client at the other end of one channel that carries messages both ways: WebSocket, HTTP+SSE, standard streams.
+
+There are no headers here: a request of the modern era says all in its `_meta`, and a handshake opens a session that
+ends with the channel.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing, suppress
+from typing import Any
+from uuid import UUID
+
+from django.db import Error
+
+from tools_app.auth import sessions
+from tools_app.auth.principal import Principal
+from tools_app.auth.sessions import SessionFacts
+from tools_app.execution.invocation import Client
+from tools_app.methods import heeding, lifecycle, subscriptions
+from tools_app.methods.exchange import Exchange
+from tools_app.models.config import config
+from tools_app.protocol import inbound, jsonrpc
+from tools_app.protocol.errors import INVALID_REQUEST, NOT_PERMITTED, OVER_LIMIT, RpcError
+from tools_app.protocol.inbound import Modern
+from tools_app.protocol.jsonrpc import Malformed, Message, Notification, Request, Response
+from tools_app.protocol.versions import BATCHING_VERSIONS, Era
+from tools_app.transport.answering import answer, answer_batch, as_rpc_error, batchable
+from tools_app.transport.state import WebState
+from tools_app.transport.streams import OpenStream
+
+MOST_IN_FLIGHT = 100
+FINISH_SECONDS = 2.0
+
+Write = Callable[[bytes], Awaitable[None]]
+Authenticate = Callable[[], Awaitable[Principal | None]]
+
+
+class Channel:
+    """The sender of every exchange of a connection: messages go out in their order, and nobody comes back for them."""
+
+    takes_messages = True
+
+    def __init__(self) -> None:
+        self._messages: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def put(self, message: bytes, id: str = "") -> None:  # noqa: ARG002 - a channel is not taken up again
+        """Add a message for the client."""
+        self._messages.put_nowait(message)
+
+    def pause(self) -> None:
+        """Nothing: a channel that ends is gone."""
+
+    def resumable(self, call_id: UUID) -> None:
+        """Nothing, for the same reason."""
+
+    def may_return(self) -> bool:
+        """Nobody does."""
+        return False
+
+    async def write_to(self, write: Write) -> None:
+        """Write messages as they come, until cancelled or `write` fails."""
+        while True:
+            await write(await self._messages.get())
+            self._messages.task_done()
+
+    async def flush(self) -> None:
+        """Wait until everything is written."""
+        await self._messages.join()
+
+
+class Connection:
+    """One client, from its first message to its last."""
+
+    def __init__(self, authenticate: Authenticate, remote_address: str, web: WebState, write: Write) -> None:
+        self._authenticate = authenticate
+        self._address = remote_address
+        self._web = web
+        self._write = write
+        self._channel = Channel()
+        self._session: SessionFacts | None = None
+        self._in_flight: dict[jsonrpc.RequestId, asyncio.Task[None]] = {}
+        self._batches: set[asyncio.Task[None]] = set()
+        self._listening: set[asyncio.Task[Any]] = set()
+        self._changes: asyncio.Task[None] | None = None
+        self.stream = OpenStream(None, None, self._still_allowed)
+
+    async def serve(
+        self, messages: AsyncIterator[bytes], session: SessionFacts | None = None, *, finish: bool = False
+    ) -> None:
+        """Answer `messages` until they end or the connection is ended from outside. `session`: one that waits for it.
+
+        What still runs when the client is gone is cancelled, for nobody could hear of it. `finish`: the end of the
+        messages is not the end of the client, so what was asked last may still be answered, if it is quick.
+        """
+        self._session = session
+        self._web.streams.add(self.stream)
+        writing = asyncio.create_task(self._channel.write_to(self._write))
+        reading = asyncio.create_task(self._read(messages))
+        ending = asyncio.create_task(self.stream.ended.wait())
+        try:
+            await asyncio.wait({writing, reading, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if (ending.done() or (finish and reading.done())) and not writing.done():
+                await self._finish(reading)
+        finally:
+            await self._leave((writing, reading, ending))
+            self._web.streams.remove(self.stream)
+
+    async def _read(self, messages: AsyncIterator[bytes]) -> None:
+        async for raw in messages:
+            await self.receive(raw)
+
+    async def receive(self, raw: bytes) -> None:
+        """Take one message, or a batch of them. Nothing that a client says raises."""
+        try:
+            value = jsonrpc.decode(raw, config.MCPHUB_MAX_JSON_DEPTH)
+            if isinstance(value, list):
+                await self._batch(value)
+            else:
+                await self._message(jsonrpc.message(value))
+        except Exception as problem:  # noqa: BLE001 - nothing may leave a channel but JSON-RPC
+            self._channel.put(jsonrpc.error_message(None, as_rpc_error(problem)))
+
+    async def _message(self, message: Message) -> None:
+        if isinstance(message, Malformed):
+            self._channel.put(jsonrpc.error_message(message.id, message.error))
+        elif isinstance(message, Request) and self._is_opening(message):
+            # Awaited here: what the client says next may need the session already.
+            await self._open(message)
+        elif isinstance(message, Request):
+            self._take(message)
+        elif isinstance(message, Notification):
+            await self._heed(message)
+        elif self._session is not None:
+            await heeding.hand_on(message, self._session)
+
+    def _take(self, request: Request) -> None:
+        """Begin to answer a request; its answer comes when it is there, others may come before it."""
+        if request.id in self._in_flight or len(self._in_flight) >= MOST_IN_FLIGHT:
+            message = f"At most {MOST_IN_FLIGHT} requests at a time, each with an id of its own."
+            self._channel.put(jsonrpc.error_message(request.id, RpcError(OVER_LIMIT, message)))
+            return
+        task = asyncio.create_task(self._answer(request))
+        self._in_flight[request.id] = task
+        task.add_done_callback(lambda _: self._in_flight.pop(request.id, None))
+
+    async def _answer(self, request: Request) -> None:
+        try:
+            exchange = await self._exchange(request)
+            if request.method == subscriptions.LISTEN and exchange.era is Era.MODERN:
+                await self._listen(exchange)
+                return
+            reply = await answer(exchange)
+        except Exception as problem:  # noqa: BLE001 - nothing may leave a channel but JSON-RPC
+            self._channel.put(jsonrpc.error_message(request.id, as_rpc_error(problem)))
+            return
+        if reply.message is not None:
+            self._channel.put(reply.message)
+
+    # --- Requests -------------------------------------------------------------------------------------------------
+
+    async def _exchange(self, request: Request) -> Exchange:
+        """The request under the rules of its era. Raises RpcError."""
+        principal, route = await self._who(), inbound.classify_alone(request)
+        if isinstance(route, RpcError):
+            raise route
+        if isinstance(route, Modern):
+            client = Client(str(route.client.get("name", "")), str(route.client.get("version", "")), self._address)
+            return Exchange(
+                request=request,
+                principal=principal,
+                era=Era.MODERN,
+                version=route.version,
+                client=client,
+                capabilities=route.capabilities,
+                session=None,
+                switchboard=self._web.switchboard,
+                sender=self._channel,
+            )
+        return self._session_exchange(request, principal, await self._live_session(principal))
+
+    def _session_exchange(self, request: Request, principal: Principal, session: SessionFacts) -> Exchange:
+        return Exchange(
+            request=request,
+            principal=principal,
+            era=Era.HANDSHAKE,
+            version=session.version,
+            client=Client(session.client_name, session.client_version, self._address),
+            capabilities=session.capabilities,
+            session=session,
+            switchboard=self._web.switchboard,
+            sender=self._channel,
+        )
+
+    async def _listen(self, exchange: Exchange) -> None:
+        """Tell of changes until the client cancels, or the connection ends, which it is told."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._listening.add(task)
+        try:
+            async with aclosing(subscriptions.listen(exchange)) as messages:  # type: ignore[type-var]
+                async for frame in messages:
+                    if frame.message:
+                        self._channel.put(frame.message)
+        except asyncio.CancelledError:
+            if self.stream.ended.is_set():
+                for message in subscriptions.farewell(exchange):
+                    self._channel.put(message)
+            raise
+        finally:
+            self._listening.discard(task)
+
+    async def _batch(self, values: list[Any]) -> None:
+        """One array of responses to one array of messages (2025-03-26, base protocol, §Batching). Raises RpcError."""
+        if self._session is None or self._session.version not in BATCHING_VERSIONS:
+            raise RpcError(INVALID_REQUEST, "Invalid request: this revision has no batches.")
+        if not 0 < len(values) <= config.MCPHUB_MAX_BATCH:
+            raise RpcError(INVALID_REQUEST, f"Invalid request: a batch has 1 to {config.MCPHUB_MAX_BATCH} messages.")
+        principal = await self._who()
+        session = await self._live_session(principal)
+        messages = [batchable(jsonrpc.message(value)) for value in values]
+        malformed = [jsonrpc.error_message(item.id, item.error) for item in messages if isinstance(item, Malformed)]
+        exchanges = [self._session_exchange(item, principal, session) for item in messages if isinstance(item, Request)]
+        for item in messages:
+            if isinstance(item, Notification | Response):
+                await self._message(item)
+        if exchanges or malformed:
+            task = asyncio.create_task(self._answer_batch(exchanges, malformed))
+            self._batches.add(task)
+            task.add_done_callback(self._batches.discard)
+
+    async def _answer_batch(self, exchanges: list[Exchange], malformed: list[bytes]) -> None:
+        reply = await answer_batch(exchanges, malformed)
+        if reply.message is not None:
+            self._channel.put(reply.message)
+
+    # --- The session ----------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _is_opening(request: Request) -> bool:
+        return request.method == "initialize" and not inbound.is_modern({}, request)
+
+    async def _open(self, request: Request) -> None:
+        """Agree on a revision and begin the session (2025-11-25, lifecycle, §Initialization)."""
+        try:
+            principal, opening = await self._who(), lifecycle.opening(request.params)
+            if self._session is not None and self._session.version:
+                raise RpcError(INVALID_REQUEST, "This connection has been initialized already.")
+            self._session = await lifecycle.agreed(opening, principal, self._address, self._session)
+        except Exception as problem:  # noqa: BLE001 - nothing may leave a channel but JSON-RPC
+            self._channel.put(jsonrpc.error_message(request.id, as_rpc_error(problem)))
+            return
+        self._channel.put(jsonrpc.result_message(request.id, opening.welcome()))
+        self._changes = asyncio.create_task(self._tell_changes(principal, self._session))
+
+    async def _tell_changes(self, principal: Principal, session: SessionFacts) -> None:
+        async with aclosing(
+            subscriptions.session_stream(principal, session, self._web.switchboard)  # type: ignore[type-var]
+        ) as messages:
+            async for frame in messages:
+                if frame.message:
+                    self._channel.put(frame.message)
+
+    async def _live_session(self, principal: Principal) -> SessionFacts:
+        """The session as it is now, for its log level may have changed. Raises RpcError if there is none yet."""
+        if self._session is None or not self._session.version:
+            raise RpcError(INVALID_REQUEST, "Call initialize first.")
+        session = await sessions.alive(principal, self._session.digest)
+        if session is None:
+            raise RpcError(INVALID_REQUEST, "The session has ended.")
+        return session
+
+    async def _who(self) -> Principal:
+        """The principal, whose key may have been revoked since. Raises RpcError."""
+        principal = await self._authenticate()
+        if principal is None:
+            raise RpcError(NOT_PERMITTED, "A valid API key is needed.", status=401)
+        return principal
+
+    async def _still_allowed(self) -> bool:
+        principal = await self._authenticate()
+        if principal is None or self._session is None:
+            return principal is not None
+        return await sessions.alive(principal, self._session.digest) is not None
+
+    # --- Notifications --------------------------------------------------------------------------------------------
+
+    async def _heed(self, notification: Notification) -> None:
+        """Do what a notification asks; what it gets wrong is ignored (cancellation, §Error Handling)."""
+        request_id = notification.params.get("requestId")
+        if notification.method != "notifications/cancelled" or not isinstance(request_id, str | int):
+            return
+        if self._session is not None:
+            await heeding.heed(notification, self._session)
+        elif (task := self._in_flight.get(request_id)) is not None:
+            task.cancel()
+
+    # --- The end --------------------------------------------------------------------------------------------------
+
+    async def _finish(self, reading: "asyncio.Task[None]") -> None:
+        """Take nothing more, let what runs finish, and say farewell to those who listen."""
+        await ended([reading, *self._listening])
+        calls = [task for task in (*self._in_flight.values(), *self._batches) if not task.done()]
+        if calls:
+            await asyncio.wait(calls, timeout=config.MCPHUB_DRAIN_SECONDS if self._web.draining else FINISH_SECONDS)
+        await ended(calls)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FINISH_SECONDS):
+                await self._channel.flush()
+
+    async def _leave(self, tasks: "tuple[asyncio.Task[Any], ...]") -> None:
+        running = [*tasks, *self._in_flight.values(), *self._batches]
+        await ended([*running, self._changes] if self._changes else running)
+        if self._session is not None:
+            with suppress(Error):
+                await sessions.end(self._session, "closed")
+
+
+async def ended(tasks: "Iterable[asyncio.Task[Any]]") -> None:
+    """Cancel tasks and wait until they are gone."""
+    gone = list(tasks)
+    for task in gone:
+        task.cancel()
+    await asyncio.gather(*gone, return_exceptions=True)
