@@ -147,6 +147,7 @@ def resource(
     description: str | None = None,
     mime_type: str | None = None,
     annotations: Mapping[str, Any] | None = None,
+    icons: Sequence[Mapping[str, Any]] = (),
     timeout: float = 30.0,
 ) -> Callable[[Function], Function]:
     """Offer a function, sync or async, as a resource: `@resource("docs://guide")`, or for many `("docs://{page}")`.
@@ -165,6 +166,7 @@ def resource(
             description=description,
             mime_type=mime_type,
             annotations=annotations,
+            icons=icons,
             timeout_seconds=timeout,
         )
         return offered
@@ -175,9 +177,16 @@ def resource(
 @overload
 def prompt(function: Function, /) -> Function: ...
 @overload
-def prompt(*, name: str | None = None, title: str | None = None) -> Callable[[Function], Function]: ...
 def prompt(
-    function: Function | None = None, /, *, name: str | None = None, title: str | None = None
+    *, name: str | None = None, title: str | None = None, icons: Sequence[Mapping[str, Any]] = ()
+) -> Callable[[Function], Function]: ...
+def prompt(
+    function: Function | None = None,
+    /,
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    icons: Sequence[Mapping[str, Any]] = (),
 ) -> Function | Callable[[Function], Function]:
     """Offer a function, sync or async, as a prompt: `@prompt` or `@prompt(title="Review")`.
 
@@ -186,7 +195,7 @@ def prompt(
     """
 
     def offer(offered: Function) -> Function:
-        prompts.register(offered, name=name, title=title)
+        prompts.register(offered, name=name, title=title, icons=icons)
         return offered
 
     return offer if function is None else offer(function)

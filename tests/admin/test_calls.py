@@ -129,7 +129,7 @@ def test_a_foreign_key_as_a_filter_finds_nothing(as_: Any, page: Any, globex: An
         ("progress", ["no object"], ["no object"]),
     ],
 )
-def test_what_a_call_said_is_told_in_words(  # noqa: PLR0917
+def test_what_a_call_said_is_told_in_words(
     as_: Any, page: Any, acme: Any, kind: str, data: Any, shown: list[str]
 ) -> None:
     CallEvent.objects.filter(call=acme.call).update(kind=kind, data=json.dumps(data))
@@ -160,9 +160,7 @@ def test_no_page_shows_more_events_than_it_can_bear(
     ("method", "model", "name"),
     [("resources/read", "resource", "docs://acme/guide"), ("prompts/get", "prompt", "acme_greet")],
 )
-def test_a_reading_leads_to_what_was_read(  # noqa: PLR0917
-    as_: Any, page: Any, acme: Any, method: str, model: str, name: str
-) -> None:
+def test_a_reading_leads_to_what_was_read(as_: Any, page: Any, acme: Any, method: str, model: str, name: str) -> None:
     call = record(acme.tenant, outcome="ok", method=method, tool_name=name)
     client = as_("auditor")
     assert (

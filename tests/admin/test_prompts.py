@@ -109,7 +109,7 @@ def test_a_changed_prompt_shows_in_the_form_and_in_the_preview(as_: Any, page: A
         ({"name": "acme_greet"}, "__all__", "already exists"),
     ],
 )
-def test_a_fault_is_told_at_its_field(as_: Any, page: Any, acme: Any, changes: Any, field: str, message: str) -> None:  # noqa: PLR0917
+def test_a_fault_is_told_at_its_field(as_: Any, page: Any, acme: Any, changes: Any, field: str, message: str) -> None:
     found = errors(as_("admin").post(page("prompt", "add"), form_of(acme.tenant, **changes)))
     assert list(found) == [field]
     assert message in found[field][0]

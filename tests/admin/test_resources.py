@@ -73,6 +73,22 @@ def test_a_text_is_kept_with_the_line_ends_that_were_typed(as_: Any, page: Any, 
     assert added().annotations == json.loads(annotations)
 
 
+def test_the_manifest_of_a_skill_is_one_or_is_refused(as_: Any, page: Any, acme: Any) -> None:
+    client, uri = as_("admin"), "skill://guide/SKILL.md"
+    answer = add(client, page, "text", acme.tenant, uri=uri, text="---\nname: other\ndescription: x\n---\n")
+    assert "Its name is 'other', but its directory 'guide'" in errors(answer)["text"][0]
+    good = "---\nname: guide\ndescription: How to.\n---\n"
+    assert add(client, page, "text", acme.tenant, uri=uri, text=good).status_code == 302
+
+
+def test_icons_are_checked_and_kept(as_: Any, page: Any, acme: Any) -> None:
+    client = as_("admin")
+    refused = errors(add(client, page, "text", acme.tenant, icons='[{"src": "http://example.com/a.png"}]'))
+    assert "https://" in refused["icons"][0]
+    assert add(client, page, "text", acme.tenant, icons='[{"src": "https://example.com/a.png"}]').status_code == 302
+    assert added().icons == [{"src": "https://example.com/a.png"}]
+
+
 def test_a_changed_text_keeps_what_the_form_does_not_show(as_: Any, page: Any, acme: Any) -> None:
     client = as_("admin")
     address = page("resource", "change", acme.resource)
@@ -183,7 +199,7 @@ def test_the_form_of_a_new_request_shows_its_fields(as_: Any, page: Any, acme: A
         ("http", {"timeout_seconds": "0"}, "timeout_seconds", "greater than or equal to 0.1"),
     ],
 )
-def test_a_fault_is_told_at_its_field(  # noqa: PLR0917
+def test_a_fault_is_told_at_its_field(
     as_: Any, page: Any, acme: Any, kind: str, changes: Any, field: str, message: str
 ) -> None:
     found = errors(add(as_("admin"), page, kind, acme.tenant, **changes))

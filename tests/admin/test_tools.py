@@ -129,7 +129,7 @@ def test_a_changed_definition_is_a_new_revision_and_shows_in_the_form(as_: Any, 
         ({"name": "acme_find"}, "__all__", "already exists"),
     ],
 )
-def test_a_fault_is_told_at_its_field(as_: Any, page: Any, acme: Any, changes: Any, field: str, message: str) -> None:  # noqa: PLR0917
+def test_a_fault_is_told_at_its_field(as_: Any, page: Any, acme: Any, changes: Any, field: str, message: str) -> None:
     found = errors(as_("admin").post(page("tool", "add"), http_form(acme.tenant, **changes)))
     assert list(found) == [field]
     assert message in found[field][0]

@@ -5,7 +5,8 @@ from io import StringIO
 import pytest
 from django.core.management import call_command
 
-from tools_app.models import Tool, ToolRevision
+from tools_app.models import Prompt, Resource, Tool, ToolRevision
+from tools_app.toolkit import prompt, resource
 
 pytestmark = pytest.mark.django_db
 
@@ -19,7 +20,7 @@ def synced() -> str:
 def test_code_that_did_not_change_makes_no_revision(offer):
     offer("echo")
 
-    assert synced() == "Every tool is up to date.\n"
+    assert synced() == "Everything is up to date.\n"
 
 
 def test_code_that_changed_becomes_the_next_revision(offer):
@@ -29,3 +30,25 @@ def test_code_that_changed_becomes_the_next_revision(offer):
 
     assert synced() == "acme/echo: revision 2\n"
     assert ToolRevision.objects.filter(tool=tool).count() == 2
+
+
+def test_resources_and_prompts_take_over_what_their_code_declares(offer_resources, offer_prompts, registries, tenant):
+    @resource("docs://a", title="A page")
+    def page() -> str:
+        """Read a page."""
+        return ""
+
+    @prompt(title="Ask")
+    def ask(city: str) -> str:
+        """Ask about a city."""
+        return city
+
+    offer_resources("docs://a")
+    offer_prompts("ask")
+    Resource.objects.update(title="As it was once")
+    Prompt.objects.update(arguments=[])
+
+    assert synced() == "acme/docs://a: up to date\nacme/ask: up to date\n"
+    assert Resource.objects.get().title == "A page"
+    assert Prompt.objects.get().arguments[0]["name"] == "city"
+    assert synced() == "Everything is up to date.\n"

@@ -175,6 +175,17 @@ def test_a_thread_that_never_ends_does_not_keep_the_process_alive(manage):
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+@pytest.mark.shows("http-sse.localhost", "streamable-http.localhost")
+def test_it_listens_on_the_loopback_address_alone_unless_told_otherwise(up):
+    hub = up()
+    port = int(hub.url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=5):
+        pass
+    # Whoever listens on all addresses listens on this one too.
+    with pytest.raises(OSError, match=r"refused|unreachable|assign"), socket.create_connection(("127.0.0.2", port), 5):
+        pass
+
+
 def test_it_listens_on_ipv6(up):
     hub = up("--host", "::1")
 

@@ -71,7 +71,7 @@ class Stream(threading.Thread):
             with httpx.stream(verb, url, json=body, headers=headers, timeout=WAIT_SECONDS) as answer:
                 self.opened.set()
                 for line in answer.iter_lines():
-                    if line.startswith("data: "):
+                    if line.startswith("data: {"):
                         self.seen.append((time.monotonic() - began, json.loads(line[6:])))
         except httpx.HTTPError:
             return  # a process that was killed closes nothing properly

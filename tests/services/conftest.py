@@ -23,7 +23,8 @@ SEED = """
 from tools_app.models import Tenant
 from tools_app.execution import authoring
 tenant = Tenant.objects.create(slug="demo", name="Demo")
-authoring.add_code_tools(tenant, ["calculator", "count", "echo", "echo_ip", "search_docs", "stubborn", "test_throw"])
+names = "ask ask_as_task ask_in_worker calculator count echo echo_ip search_docs stubborn test_throw"
+authoring.add_code_tools(tenant, names.split())
 """
 
 

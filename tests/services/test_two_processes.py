@@ -62,21 +62,24 @@ def test_a_tool_that_hears_no_cancellation_is_ended_with_its_process(hub: Hub, c
     assert [counted.finished(15)[-1][1]["result"]["isError"] for counted in busy] == [False] * 3
 
 
-def test_a_change_reaches_the_streams_of_every_process(hub: Hub, caller: Caller) -> None:
-    streams = [caller.listening(url) for url in hub.urls]
+def test_a_change_reaches_the_streams_of_every_process(hub: Hub) -> None:
+    callers = [Caller(hub.stack.key).open(url) for url in hub.urls]
+    streams = [listener.listening(url) for listener, url in zip(callers, hub.urls, strict=True)]
     for stream in streams:
         assert stream.opened.wait(10)
     hub.stack.shell(
         "from tools_app.execution import authoring; from tools_app.models import Tool;"
-        "authoring.set_enabled(Tool.objects.get(name='echo_ip'), False);"
-        "authoring.set_enabled(Tool.objects.get(name='echo_ip'), True)"
+        "authoring.set_enabled(Tool.objects.get(name='echo_ip'), False)"
     )
     for stream in streams:
         eventually(lambda stream=stream: stream.seen)
         assert stream.seen[0][1]["method"] == "notifications/tools/list_changed"
-    caller_gone = httpx.delete(hub.urls[0], headers=caller.headers, timeout=10)
-    assert caller_gone.status_code == 204
-    for stream in streams:
+    hub.stack.shell(
+        "from tools_app.execution import authoring; from tools_app.models import Tool;"
+        "authoring.set_enabled(Tool.objects.get(name='echo_ip'), True)"
+    )
+    for listener, other, stream in zip(callers, reversed(hub.urls), streams, strict=True):
+        assert httpx.delete(other, headers=listener.headers, timeout=10).status_code == 204
         stream.finished(10)
 
 

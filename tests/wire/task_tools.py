@@ -1,5 +1,6 @@
 """Tools whose calls become tasks, and a gate that holds them for as long as a test wants."""
 
+import asyncio
 from collections.abc import Mapping
 from threading import Event
 from typing import Any
@@ -32,6 +33,10 @@ class Gate:
         finally:
             self.left.set()
 
+    async def wait(self) -> None:
+        self.entered.set()
+        await asyncio.to_thread(self._opened.wait, WAIT_SECONDS)
+
     def hold_whatever_comes(self) -> None:
         self.entered.set()
         self._opened.wait(WAIT_SECONDS)
@@ -46,6 +51,7 @@ class Gate:
 
 def register(gate: Gate, *, background: bool) -> None:
     """Register all of TOOLS, which run in a worker if they are `background` ones."""
+    register_asking(background=background)
 
     @tool(task="optional", background=background)
     def quick(word: str) -> str:
@@ -60,7 +66,7 @@ def register(gate: Gate, *, background: bool) -> None:
 
     @tool(task="never", background=background)
     def never_task(context: ToolContext) -> str:
-        context.sleep(0.3)
+        context.sleep(0.15)
         return "never a task"
 
     @tool(task="required", background=background)
@@ -81,6 +87,15 @@ def register(gate: Gate, *, background: bool) -> None:
         raise ProtocolError("Not like this.", 4711, {"why": "a test"})
 
     @tool(task="required", background=background)
+    def stubborn() -> str:
+        gate.hold_whatever_comes()
+        return "ended all the same"
+
+
+def register_asking(*, background: bool) -> None:
+    """Register the tools that ask."""
+
+    @tool(task="required", background=background)
     async def asks(context: ToolContext) -> str:
         elicited = await context.elicit("Your name?", NAME_FORM, key="name")
         return f"hello {elicited.content['name']}"
@@ -89,11 +104,6 @@ def register(gate: Gate, *, background: bool) -> None:
     async def asks_two(context: ToolContext) -> str:
         given = await context.ask({name: Elicit(f"Your {name}?", NAME_FORM) for name in ("first", "last")})
         return f"hello {given['first'].content['name']} {given['last'].content['name']}"
-
-    @tool(task="required", background=background)
-    def stubborn() -> str:
-        gate.hold_whatever_comes()
-        return "ended all the same"
 
 
 def accepted(name: str) -> dict[str, Any]:

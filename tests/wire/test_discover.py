@@ -1,8 +1,11 @@
 """`server/discover` (2026-07-28, discovery)."""
 
+import pytest
+
 from tests.wire.client import MODERN, Peer, RawClient, error_of
 
 
+@pytest.mark.shows("caching.discovery")
 def test_it_says_what_the_hub_speaks_and_offers(client: RawClient) -> None:
     response = client.modern("server/discover", id="d")
     assert response.status_code == 200
@@ -17,7 +20,10 @@ def test_it_says_what_the_hub_speaks_and_offers(client: RawClient) -> None:
         "prompts": {"listChanged": True},
         "completions": {},
         "logging": {},
-        "extensions": {"io.modelcontextprotocol/tasks": {}},
+        "extensions": {
+            "io.modelcontextprotocol/tasks": {},
+            "io.modelcontextprotocol/skills": {"directoryRead": True},
+        },
     }
     assert result["resultType"] == "complete"
     assert (result["ttlMs"], result["cacheScope"]) == (60_000, "private")

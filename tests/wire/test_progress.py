@@ -1,13 +1,16 @@
 """Progress of a running call (progress, §Progress Flow)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import orjson
 import pytest
 
 from tests.wire.client import Heard, Peer, RawClient, call_params, message_of
+from tools_app.execution import pace
+from tools_app.execution.pace import Pace
 from tools_app.models import Call, CallEvent
+from tools_app.toolkit import ToolContext, tool
 
 STEPS = 5
 
@@ -70,3 +73,76 @@ def test_without_a_good_token_nothing_is_told_but_all_is_recorded(client: RawCli
         (1, "progress", {"progress": 0, "total": 2, "message": "Step 0 of 2"}),
         (2, "progress", {"progress": 1, "total": 2, "message": "Step 1 of 2"}),
     ]
+
+
+@pytest.fixture
+def reporting(registries: None, offer: Callable[..., object]) -> Callable[..., None]:
+    """Offer a tool "report" that reports these values, in the web process or in a worker."""
+
+    def add(values: Sequence[float], *, background: bool) -> None:
+        @tool(background=background)
+        def report(context: ToolContext) -> str:
+            for value in values:
+                context.progress(value)
+            return "done"
+
+        offer("report")
+
+    return add
+
+
+def reported(peer: Peer) -> list[float]:
+    with peer.stream("tools/call", call_params("report", meta={"progressToken": "t"})) as stream:
+        *steps, last = stream.ends()
+    assert last["result"]["content"][0]["text"] == "done"
+    return [step["params"]["progress"] for step in steps]
+
+
+@pytest.mark.shows("progress.increases")
+@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize(
+    ("values", "heard"),
+    [([5, 3, 5], [5]), ([1, 1.0, 1.5, 1.25, 2], [1, 1.5, 2]), ([-3, -4, 0, -1], [-3, 0]), ([0, 0], [0])],
+)
+def test_what_is_not_higher_than_what_was_said_before_is_not_said(
+    reporting: Callable[..., None], peer: Peer, background: bool, values: list[float], heard: list[float]
+) -> None:
+    reporting(values, background=background)
+    assert reported(peer) == heard
+    assert Call.objects.get().event_count == len(heard)
+
+
+@pytest.mark.shows("progress.rate-limit", "progress.increases")
+@pytest.mark.parametrize("background", [False, True])
+def test_a_tool_that_reports_without_pause_is_heard_now_and_then_and_at_last(
+    reporting: Callable[..., None], client: RawClient, monkeypatch: pytest.MonkeyPatch, background: bool
+) -> None:
+    monkeypatch.setattr(pace, "MOST_A_SECOND", 10)
+    reporting(range(10_000), background=background)
+    heard = reported(client.handshake())
+    assert heard[:10] == list(range(10))
+    assert heard[-1] == 9_999
+    assert len(heard) < 200
+    assert heard == sorted(set(heard))
+
+
+@pytest.mark.shows("progress.rate-limit")
+def test_the_pace_is_so_much_a_second_and_keeps_the_last_of_what_was_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(pace, "monotonic", lambda: now)
+    monkeypatch.setattr(pace, "MOST_A_SECOND", 3)
+    said: list[int] = []
+    reports = Pace(lambda data: said.append(data["progress"]))
+    for value in range(6):
+        reports.say(value, {"progress": value})
+    assert said == [0, 1, 2]
+    now += 1.0
+    reports.say(6, {"progress": 6})
+    assert said == [0, 1, 2, 6]
+    reports.finish()
+    assert said == [0, 1, 2, 6]
+    for value in range(7, 12):
+        reports.say(value, {"progress": value})
+    reports.finish()
+    reports.finish()
+    assert said == [0, 1, 2, 6, 7, 8, 11]

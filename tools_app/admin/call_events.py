@@ -81,7 +81,14 @@ def _log(data: Mapping[str, Any]) -> Told:
 
 
 def _request(data: Mapping[str, Any]) -> Told:
-    return Told(f"Asked the client: {data.get('method', '?')}", _text(data.get("params") or ""))
+    shown = data.get("shown", data)
+    if not isinstance(shown, dict) or "method" not in shown:
+        return Told("Asked the client", _text(shown))
+    return Told(f"Asked the client: {shown['method']}", _text(shown.get("params") or ""))
+
+
+def _withdrawal(data: Mapping[str, Any]) -> Told:
+    return Told("Withdrew the question", _text(data.get("reason", "")))
 
 
 def _pause(_data: Mapping[str, Any]) -> Told:
@@ -96,5 +103,6 @@ TELLING: Mapping[str, Callable[[Mapping[str, Any]], Told]] = {
     "progress": _progress,
     "log": _log,
     "request": _request,
+    "withdrawal": _withdrawal,
     "pause": _pause,
 }

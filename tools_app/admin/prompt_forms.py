@@ -5,6 +5,7 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 
+from tools_app.admin.icons import icons_field
 from tools_app.admin.json_field import JsonTextField
 from tools_app.admin.prompt_checks import check_arguments, check_messages, names_of
 from tools_app.execution.offers import prompts
@@ -51,9 +52,11 @@ class TemplatePromptForm(forms.ModelForm):  # type: ignore[type-arg]
         " {city} stands for the argument of that name.",
     )
 
+    icons = icons_field()
+
     class Meta:
         model = Prompt
-        fields = ("tenant", "name", "title", "description", "enabled", "arguments", "messages")
+        fields = ("tenant", "name", "title", "description", "enabled", "icons", "arguments", "messages")
 
     def __init__(self, *args: Any, **options: Any) -> None:
         if not options.get("instance"):

@@ -14,7 +14,7 @@ from unfold.contrib.filters.admin import ChoicesDropdownFilter
 from tools_app.admin.decorators import button, column
 from tools_app.admin.offers import Fieldsets, OfferAdmin
 from tools_app.admin.prompt_forms import PythonPromptForm, TemplatePromptForm
-from tools_app.admin.scoped import TenantFilter
+from tools_app.admin.scoped import TenantFilter, json_block
 from tools_app.admin.site import site
 from tools_app.execution import authoring
 from tools_app.execution.kinds.written import PLACEHOLDER
@@ -22,7 +22,7 @@ from tools_app.execution.offers import prompts
 from tools_app.models import Prompt, PromptKind, Tenant
 
 MARK = '<strong class="text-primary-600 dark:text-primary-500">{{{}}}</strong>'
-DECLARED = ("title", "description", "arguments_shown")
+DECLARED = ("title", "description", "icons_json", "arguments_shown")
 
 
 @admin.register(Prompt, site=site)
@@ -33,7 +33,7 @@ class PromptAdmin(OfferAdmin):
     list_filter = (("kind", ChoicesDropdownFilter), "enabled", TenantFilter)
     search_fields = ("name", "title", "description")
     actions_list = ("add_python_prompts", "add_prompt")
-    readonly_fields = ("kind_label", "config_json", "arguments_shown", "messages_shown")
+    readonly_fields = ("kind_label", "config_json", "icons_json", "arguments_shown", "messages_shown")
 
     def registered(self) -> Mapping[str, Any]:
         return prompts.all_registered()
@@ -70,6 +70,10 @@ class PromptAdmin(OfferAdmin):
         """Go to the form of new messages."""
         return HttpResponseRedirect(reverse("admin:tools_app_prompt_add"))
 
+    @column("icons")
+    def icons_json(self, prompt: Prompt) -> SafeString:
+        return json_block(prompt.icons)
+
     @column("arguments")
     def arguments_shown(self, prompt: Prompt) -> SafeString:
         # A template would take the `values` of an argument without any for the method of its dictionary.
@@ -92,7 +96,7 @@ def _marked(text: str) -> SafeString:
 def _template_page(*, new: bool) -> Fieldsets:
     preview: Fieldsets = [] if new else [("Preview", {"fields": ("messages_shown",)})]
     return [
-        (None, {"fields": ("tenant", "name", "title", "description", "enabled")}),
+        (None, {"fields": ("tenant", "name", "title", "description", "enabled", "icons")}),
         ("What it says", {"fields": ("arguments", "messages")}),
         *preview,
     ]

@@ -9,9 +9,11 @@ from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import UploadedFile
 from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminTextareaWidget
 
+from tools_app.admin.icons import icons_field
 from tools_app.admin.json_field import JsonTextField
 from tools_app.admin.resource_checks import check_annotations, check_request, uri_fault
 from tools_app.execution.offers import resources
+from tools_app.execution.skills import MANIFEST, BadManifest, frontmatter
 from tools_app.models import Resource, ResourceKind
 from tools_app.protocol.authoring_schema import SchemaProblem
 
@@ -21,7 +23,17 @@ MOST_CHARACTERS = 200_000
 MIME_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(?:; ?[\w.+-]+=[\w.+-]+)*", re.ASCII)
 NEW_REQUEST = {"method": "GET", "base_url": "", "path": "", "query": {}, "headers": {}}
 
-DESCRIBED: tuple[str, ...] = ("tenant", "uri", "name", "title", "description", "mime_type", "enabled", "annotations")
+DESCRIBED: tuple[str, ...] = (
+    "tenant",
+    "uri",
+    "name",
+    "title",
+    "description",
+    "mime_type",
+    "enabled",
+    "annotations",
+    "icons",
+)
 
 
 class PythonResourceForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -54,6 +66,8 @@ class WrittenResourceForm(forms.ModelForm):  # type: ignore[type-arg]
         rows=4,
         help_text='E.g. {"audience": ["user"], "priority": 0.8, "lastModified": "2026-01-31T12:00:00Z"}.',
     )
+
+    icons = icons_field()
 
     class Meta:
         model = Resource
@@ -94,11 +108,22 @@ class TextResourceForm(WrittenResourceForm):
         fields = (*DESCRIBED, "text")
 
     def clean_text(self) -> str:
-        """The text, with the line ends that were typed: browsers send others. Raises ValidationError if it is long."""
+        """The text, with the line ends that were typed: browsers send others. Raises ValidationError."""
         text = str(self.cleaned_data["text"]).replace("\r\n", "\n")
         if len(text) > MOST_CHARACTERS:
             raise ValidationError(f"{MOST_CHARACTERS} characters are the most: upload a longer text as a file.")
+        uri = self.cleaned_data.get("uri", "")
+        if uri.endswith(MANIFEST):
+            check_manifest(text, uri)
         return text
+
+
+def check_manifest(text: str, uri: str) -> None:
+    """Raise ValidationError for the SKILL.md of a skill that no client would take."""
+    try:
+        frontmatter(text, uri)
+    except BadManifest as problem:
+        raise ValidationError(f"By its URI this is the SKILL.md of a skill. {problem}") from problem
 
 
 class FileResourceForm(WrittenResourceForm):

@@ -22,7 +22,7 @@ from tools_app.execution import authoring
 from tools_app.execution.offers import resources
 from tools_app.models import Resource, ResourceKind, Tenant
 
-DESCRIBED = ("name", "title", "description", "mime_type", "annotations_json")
+DESCRIBED = ("name", "title", "description", "mime_type", "annotations_json", "icons_json")
 NOT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 TITLES = {
     ResourceKind.TEXT.value: "Add text resource",
@@ -41,7 +41,7 @@ class ResourceAdmin(OfferAdmin):
     search_fields = ("uri", "name", "title", "description")
     actions_list = ("add_python_resources", "add_text_resource", "add_file_resource", "add_http_resource")
     actions_detail = ("download",)
-    readonly_fields = ("kind_label", "text_shown", "size", "config_json", "annotations_json")
+    readonly_fields = ("kind_label", "text_shown", "size", "config_json", "annotations_json", "icons_json")
 
     def registered(self) -> Mapping[str, Any]:
         return resources.all_registered()
@@ -133,6 +133,10 @@ class ResourceAdmin(OfferAdmin):
     def size(self, resource: Resource) -> str:
         return filesizeformat(len(resource.blob))
 
+    @column("icons")
+    def icons_json(self, resource: Resource) -> SafeString:
+        return json_block(resource.icons)
+
     @column("annotations")
     def annotations_json(self, resource: Resource) -> SafeString:
         return json_block(resource.annotations)
@@ -163,7 +167,7 @@ def _written_page(kind: str, *, new: bool) -> Fieldsets:
     return [
         (None, {"fields": ("tenant", "uri", "name", "title", "description", "enabled")}),
         ("Contents", {"fields": ("mime_type", *contents[kind])}),
-        ("What clients see", {"fields": ("annotations",)}),
+        ("What clients see", {"fields": ("annotations", "icons")}),
     ]
 
 

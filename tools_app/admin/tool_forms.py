@@ -1,6 +1,5 @@
 """The forms of a tool: what may be changed of a Python tool, and the whole definition of an HTTP tool."""
 
-import re
 from typing import Any
 
 from django import forms
@@ -12,23 +11,17 @@ from unfold.widgets import (
     UnfoldBooleanSwitchWidget,
 )
 
+from tools_app.admin.icons import icons_field
 from tools_app.admin.json_field import JsonTextField
-from tools_app.admin.json_shape import TEXT, TEXTS, Shape, list_faults
-from tools_app.execution.kinds import http, python
+from tools_app.execution.kinds import http, mirroring, python
 from tools_app.execution.kinds.http_config import DEFAULT_RESPONSE_BYTES
 from tools_app.models import Tool, ToolKind
 from tools_app.protocol.authoring_schema import Path, SchemaProblem, check_input_schema, check_schema
-from tools_app.protocol.mirrored import BadMirror, mirrored
+from tools_app.protocol.mirrored import BadMirror
 
 # With one of these, a schema may take arguments that its `properties` do not name.
 OPEN_KEYWORDS = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"}
 HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
-# Clients show icons to people: nothing that is sent in the clear, and no data that is not an image.
-ICON_SOURCES = re.compile(r"https://[^/\s]\S*|data:image/\S+")
-ICON_SOURCE = Shape(
-    lambda value: isinstance(value, str) and bool(ICON_SOURCES.fullmatch(value)),
-    "write an address that starts with https:// or an image that starts with data:image/.",
-)
 
 
 def check_annotations(annotations: dict[str, Any]) -> list[SchemaProblem]:
@@ -47,18 +40,13 @@ def _annotation_fault(kind: type | None) -> str:
     return "write true or false." if kind is bool else "write a text."
 
 
-def check_icons(icons: list[Any]) -> list[SchemaProblem]:
-    """The faults of a tool's icons (tools, §Tool)."""
-    return list_faults(icons, {"src": ICON_SOURCE}, {"mimeType": TEXT, "sizes": TEXTS})
-
-
 def check_arguments(schema: Any) -> list[SchemaProblem]:
     """The faults of a tool's input schema, those of its header parameters included (2026-07-28, §x-mcp-header)."""
     problems = check_input_schema(schema)
     if problems:
         return problems
     try:
-        mirrored(schema)
+        mirroring.check(schema)
     except BadMirror as problem:
         return [SchemaProblem(_place(problem.path, schema), str(problem))]
     return []
@@ -148,14 +136,7 @@ class HttpToolForm(forms.ModelForm):  # type: ignore[type-arg]
         rows=4,
         help_text=Tool._meta.get_field("annotations").help_text,
     )
-    icons = JsonTextField(
-        kind=list,
-        empty=list,
-        check=check_icons,
-        required=False,
-        rows=4,
-        help_text='E.g. [{"src": "https://example.com/icon.png", "mimeType": "image/png", "sizes": ["48x48"]}].',
-    )
+    icons = icons_field()
 
     class Meta:
         model = Tool

@@ -33,6 +33,11 @@ def kept(value: Any, more_keys: tuple[str, ...] = ()) -> tuple[str, int]:
     return kept_json(orjson.dumps(value, default=str), more_keys)
 
 
+def shown(value: Any, more_keys: tuple[str, ...] = ()) -> Any:
+    """The same as a value: what others than the auditor may see of what a tool says."""
+    return orjson.loads(kept(value, more_keys)[0])
+
+
 def kept_json(raw: bytes, more_keys: tuple[str, ...] = ()) -> tuple[str, int]:
     """The same for a value that is JSON already."""
     shown = orjson.dumps(_redacted(orjson.loads(raw), more_keys)) if _is_suspect(raw, more_keys) else raw
@@ -50,8 +55,7 @@ def _capped(shown: bytes) -> str:
 def _redacted(value: Any, more_keys: tuple[str, ...]) -> Any:
     if isinstance(value, dict):
         return {
-            key: HIDDEN if is_secret(str(key), more_keys) else _redacted(item, more_keys)
-            for key, item in value.items()
+            key: HIDDEN if is_secret(str(key), more_keys) else _redacted(item, more_keys) for key, item in value.items()
         }
     if isinstance(value, list):
         return [_redacted(item, more_keys) for item in value]

@@ -34,6 +34,7 @@ class Ring(Generic[K, V]):
         self._load = load
         self._entries: dict[K, _Entry[V]] = {}
         self._due: dict[K, asyncio.Future[V | None]] = {}
+        self._loading: set[K] = set()
         self._loader: asyncio.Task[None] | None = None
 
     async def get(self, key: K) -> V | None:
@@ -53,12 +54,14 @@ class Ring(Generic[K, V]):
             await asyncio.shield(renewal)
 
     def forget(self, key: K) -> None:
-        """Drop one entry: the next request reads it anew."""
+        """Drop one entry, also one that is being read: the next request reads it anew."""
         self._entries.pop(key, None)
+        self._loading.discard(key)
 
     def forget_all(self) -> None:
         """Drop every entry."""
         self._entries.clear()
+        self._loading.clear()
 
     def _renewal(self, key: K) -> asyncio.Future[V | None]:
         renewal = self._due.get(key)
@@ -72,13 +75,14 @@ class Ring(Generic[K, V]):
     async def _load_what_is_due(self) -> None:
         while self._due:
             due, self._due = self._due, {}
+            self._loading = set(due)
             started = monotonic()
             try:
                 rows = await in_store(self._load, list(due))
             except Exception as problem:  # noqa: BLE001 - handed to whoever waits for these keys
                 _fail(due.values(), problem)
                 continue
-            self._keep({key: _Entry(rows.get(key), started) for key in due})
+            self._keep({key: _Entry(rows.get(key), started) for key in due if key in self._loading})
             for key, renewal in due.items():
                 if not renewal.done():
                     renewal.set_result(rows.get(key))

@@ -90,9 +90,9 @@ class Agreement(NamedTuple):
         }
 
 
-async def start(principal: Principal, agreement: Agreement, remote_address: str) -> str:
-    """Store a new session of `principal` and return its wire id: 256 random bits, visible ASCII."""
-    wire_id = secrets.token_urlsafe(32)
+async def start(principal: Principal, agreement: Agreement, remote_address: str, prefix: str = "") -> str:
+    """Store a new session of `principal` and return its wire id: `prefix` and 256 random bits, visible ASCII."""
+    wire_id = prefix + secrets.token_urlsafe(32)
     await in_store(
         Session.objects.create,
         digest=digest_of(wire_id),

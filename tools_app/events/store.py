@@ -1,5 +1,6 @@
 """Reading what a call said: the store is the truth, doorbells only say when to look."""
 
+import base64
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +11,8 @@ from tools_app.auth import vault
 from tools_app.models import Call, CallAnswer, CallEvent, RunningCall
 
 MOST_EVENTS = 500
+# Where a question has the whole of what the audit log shows in part.
+SEALED = "sealed"
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -74,9 +77,24 @@ def answer_purpose(call_id: UUID) -> str:
     return f"answer:{call_id}"
 
 
+def event_purpose(call_id: UUID, sequence: int) -> str:
+    """What an event is sealed for."""
+    return f"event:{call_id}:{sequence}"
+
+
 def _events(call_id: UUID, after: int) -> list[Event]:
     rows = CallEvent.objects.filter(call_id=call_id, sequence__gt=after).order_by("sequence")
-    return [Event(row.sequence, row.kind, orjson.loads(row.data)) for row in rows[:MOST_EVENTS]]
+    return [Event(row.sequence, row.kind, _data(row)) for row in rows[:MOST_EVENTS]]
+
+
+def _data(row: CallEvent) -> dict[str, Any]:
+    """What was said, whole, even where the audit log shows less of it."""
+    data: dict[str, Any] = orjson.loads(row.data)
+    if row.kind != "request" or SEALED not in data:
+        return data
+    sealed = base64.b64decode(data[SEALED])
+    whole: dict[str, Any] = orjson.loads(vault.unseal(sealed, event_purpose(row.call_id, row.sequence)))
+    return whole
 
 
 def _ended(call_id: UUID) -> bool:

@@ -5,12 +5,14 @@ committed, so that open streams hear which list changed.
 """
 
 import hashlib
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import orjson
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F
+from django.forms.models import model_to_dict
 from django.utils import timezone
 
 from tools_app.auth import vault
@@ -179,6 +181,7 @@ def _adopt_resource(resource: Resource) -> None:
     code = function.definition
     resource.name, resource.title, resource.description = code.name, code.title, code.description
     resource.mime_type, resource.annotations = code.mime_type, dict(code.annotations)
+    resource.icons = list(code.icons)
     resource.timeout_seconds = function.timeout_seconds
 
 
@@ -190,10 +193,29 @@ def _adopt_prompt(prompt: Prompt) -> None:
     if function is None:
         raise python.UnknownFunction(prompt.name)
     code = function.definition
-    prompt.title, prompt.description = code.title, code.description
+    prompt.title, prompt.description, prompt.icons = code.title, code.description, list(code.icons)
     prompt.arguments = [
         {"name": one.name, "description": one.description, "required": one.required} for one in code.arguments
     ]
+
+
+def sync_code() -> list[Offer]:
+    """Bring every row of a Python function up to what its code declares: those that changed."""
+    return [*sync_code_tools(), *_synced(Resource, _adopt_resource), *_synced(Prompt, _adopt_prompt)]
+
+
+def _synced(model: type[R], adopt: Callable[[R], None]) -> list[R]:
+    """The rows of Python functions whose code declares something else than they say, saved as it does."""
+    changed = []
+    for row in model._default_manager.filter(kind="python").select_related("tenant"):
+        before = model_to_dict(row)
+        try:
+            adopt(row)
+        except python.UnknownFunction:
+            continue
+        if model_to_dict(row) != before:
+            changed.append(_save(row))
+    return changed
 
 
 def sync_code_tools() -> list[Tool]:

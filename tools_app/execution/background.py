@@ -35,14 +35,23 @@ async def run_in_worker(
     """Queue a call and follow it to its end. Raises RecorderGone or RpcError if it could not even be queued."""
     call_id = ledger.facts.id
     with switchboard.watching(call_topic(call_id)) as watch:
-        await detached.begin(invocation, tool, ledger)
+        # A task of its own: a call that is half begun could not be cancelled.
+        beginning = asyncio.create_task(detached.begin(invocation, tool, ledger))
         try:
+            await asyncio.shield(beginning)
             finished = await heard(call_id, tool.name, say, watch)
-        except asyncio.CancelledError:
-            await asyncio.shield(request_cancel([call_id]))
+        except asyncio.CancelledError as cancellation:
+            await asyncio.shield(_give_up(call_id, beginning, "".join(cancellation.args)))
             raise
     assert isinstance(finished, Ran), "only tasks are put aside"
     return finished
+
+
+async def _give_up(call_id: UUID, beginning: "asyncio.Task[None]", reason: str) -> None:
+    await asyncio.gather(beginning, return_exceptions=True)
+    if reason:
+        await in_store(inputs.note_reason, [call_id], reason)
+    await request_cancel([call_id])
 
 
 async def heard(call_id: UUID, name: str, say: Say, watch: Watch) -> Ran | PutAside:

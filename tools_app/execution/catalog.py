@@ -84,12 +84,13 @@ class CompiledResource:
 
 @dataclass(frozen=True, slots=True)
 class CompiledPrompt:
-    """A prompt ready to be asked for."""
+    """A prompt ready to be asked for. `arguments` says which texts it takes; None if it takes all."""
 
     definition: PromptDefinition
     render: Render
     timeout_seconds: float
     completers: Mapping[str, Completer]
+    arguments: CompiledSchema | None = None
 
     @property
     def name(self) -> str:
@@ -259,7 +260,9 @@ def _python_resource(row: Resource) -> CompiledResource:
 
 
 def _written_resource(row: Resource, tenant: Tenant, secrets: Mapping[str, str]) -> CompiledResource:
-    definition = ResourceDefinition(row.uri, row.name, row.title, row.description, row.mime_type, row.annotations)
+    definition = ResourceDefinition(
+        row.uri, row.name, row.title, row.description, row.mime_type, row.annotations, row.icons
+    )
     read = written.reader(row, secrets, tenant.allowed_networks)
     return CompiledResource(definition, uris.parse(row.uri), read, row.timeout_seconds, {}, row.updated_at)
 
@@ -273,7 +276,10 @@ def _compile_prompt(row: Prompt, tenant: Tenant) -> CompiledPrompt | None:
     if function is None:
         log.warning("Prompt %s of tenant %s is left out: no installed app registers it", row.name, tenant.slug)
         return None
-    return CompiledPrompt(function.definition, function.render, prompts.TIMEOUT_SECONDS, function.function.completers)
+    code = function.function
+    return CompiledPrompt(
+        function.definition, function.render, prompts.TIMEOUT_SECONDS, code.completers, code.arguments
+    )
 
 
 def _secrets(tenant: Tenant) -> dict[str, str]:

@@ -1,16 +1,20 @@
 """What a function may do while it runs: say how far it is, ask the client, and learn whether anybody still waits."""
 
 import asyncio
+import concurrent.futures
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 import msgspec
 
-from tools_app.execution.questions import Elicit, Elicited, ElicitUrl, ListRoots, Question, Sample, declares
-from tools_app.execution.results import CallCancelled, InputRequired
+from tools_app.execution.pace import Pace
+from tools_app.execution.questions import Elicit, Elicited, ElicitUrl, ListRoots, Question, Sample, declares, fitted
+from tools_app.execution.results import CallCancelled, InputRequired, ToolError
+from tools_app.models.ids import new_id
 from tools_app.protocol.versions import LOG_LEVELS
 
 if TYPE_CHECKING:
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 Emit = Callable[[str, dict[str, Any]], None]
 T = TypeVar("T")
 
+# So many questions may one call ask: a model that wants one tool after the other is stopped (sampling, §Security).
+MOST_QUESTIONS: Final = 100
 AREAS: Final = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
 
 
@@ -89,8 +95,10 @@ class ToolContext:
         self._converse = converse
         self._conversing: Conversation | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._last_progress: float | None = None
+        self._progress: Pace | None = None
         self._asked: Counter[str] = Counter()
+        self._questions = 0
+        self._waiting: set[asyncio.Task[Any]] = set()
 
     @property
     def protocol_version(self) -> str:
@@ -118,19 +126,23 @@ class ToolContext:
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Tell the client how far the call is (progress, §Progress Flow); recorded before it is sent.
 
-        A value that is not above the last one is left out, as the specification wants. Raises CallCancelled
-        when the call was cancelled, so that a tool that reports progress stops by itself.
+        A value that is not above the last one is left out, as the specification wants, and so are values that come
+        too fast, but for the last of them. Raises CallCancelled when the call was cancelled, so that a tool that
+        reports progress stops by itself.
         """
         self._stop_if_cancelled()
-        if self._last_progress is not None and done <= self._last_progress:
-            return
-        self._last_progress = done
         data: dict[str, Any] = {"progress": done}
         if total is not None:
             data["total"] = total
         if message is not None:
             data["message"] = message
-        self._emit("progress", data)
+        self._progress = self._progress or Pace(partial(self._emit, "progress"))
+        self._progress.say(done, data)
+
+    def finish(self) -> None:
+        """Say what was kept back: the function is done."""
+        if self._progress is not None:
+            self._progress.finish()
 
     def log(self, level: str, data: Any, logger: str | None = None) -> None:
         """Tell the client something (logging, §Log Message Notifications); recorded before it is sent.
@@ -159,8 +171,7 @@ class ToolContext:
 
     async def elicit_url(self, message: str, url: str, *, key: str | None = None) -> Elicited:
         """Send a person to a page (elicitation, §URL Mode). Raises as `ask` does."""
-        name = key or self._next_name("elicitation")
-        elicited: Elicited = (await self.ask({name: ElicitUrl(message, url, f"{self.call_id}:{name}")}))[name]
+        elicited: Elicited = await self._ask_one(ElicitUrl(message, url), key)
         return elicited
 
     async def sample(
@@ -179,18 +190,49 @@ class ToolContext:
         """Ask the client several things at once; the answers by the names of their questions.
 
         In the modern era the function is run again from its top once the client brings the answers, so what comes
-        before a question should bear being done twice. Raises CapabilityMissing for what the client does not do.
+        before a question should bear being done twice. Raises CapabilityMissing for what the client does not do, and
+        ToolError for more than MOST_QUESTIONS questions.
         """
         self._stop_if_cancelled()
+        self._questions += len(questions)
+        if self._questions > MOST_QUESTIONS:
+            raise ToolError(f"A call asks at most {MOST_QUESTIONS} questions.")
         for question in questions.values():
             if not self.supports(question.capability):
                 raise CapabilityMissing(question.capability)
-        return await self._conversation.ask(questions)
+        return await self._conversation.ask(
+            {
+                name: fitted(question, str(new_id()), self.protocol_version, self.caller.capabilities)
+                for name, question in questions.items()
+            }
+        )
 
     def wait_for(self, answer: Coroutine[Any, Any, T]) -> T:
-        """Await a question from a function that is not `async`: `context.wait_for(context.elicit(...))`."""
+        """Await a question from a function that is not `async`: `context.wait_for(context.elicit(...))`.
+
+        Raises CallCancelled when the call is cancelled meanwhile.
+        """
         assert self._loop is not None, "only a function that runs as a tool, a resource or a prompt can ask"
-        return asyncio.run_coroutine_threadsafe(answer, self._loop).result()
+        try:
+            return asyncio.run_coroutine_threadsafe(self._awaited(answer), self._loop).result()
+        except concurrent.futures.CancelledError:
+            raise CallCancelled from None
+
+    async def give_up(self) -> None:
+        """Wake functions from what they `wait_for`: the call is over, and what it asked is withdrawn."""
+        for task in (waiting := list(self._waiting)):
+            task.cancel()
+        if waiting:
+            await asyncio.wait(waiting)
+
+    async def _awaited(self, answer: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        self._waiting.add(task)
+        try:
+            return await answer
+        finally:
+            self._waiting.discard(task)
 
     def belongs_to(self, loop: asyncio.AbstractEventLoop) -> None:
         """Say on which loop the questions of a synchronous function are asked."""

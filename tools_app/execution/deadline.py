@@ -34,10 +34,12 @@ class Deadline:
             if self._limit.expired():
                 raise TimeIsUp from problem
             raise
+        finally:
+            self._limit = None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let the time stand still for as long as the block lasts; of several blocks at once, until the last is over."""
+        """Let the time stand still for as long as the block lasts, or the last of several blocks at once."""
         loop = asyncio.get_running_loop()
         self._pauses += 1
         if self._pauses == 1 and self._limit is not None:

@@ -31,7 +31,7 @@ Say = Callable[[Event], None]
 # How long a read-only call may run before its intent is written: a quick call is over by then.
 MOMENT_SECONDS = 0.02
 UNRECORDED = "The hub could not record how the call ended. It may have run."
-ABANDONED = End(Outcome.CANCELLED, http_status=None, cause="the client closed the request")
+ABANDONED = "the client closed the request"
 
 
 class InlineCall(LocalCall):
@@ -67,9 +67,10 @@ class InlineCall(LocalCall):
         local.add(self)
         try:
             return await self._recorded(await self._run())
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancellation:
             self.stop(Outcome.CANCELLED)
-            self._recorder.submit(self._ledger.ending(ABANDONED))
+            cause = next(filter(None, cancellation.args), ABANDONED)
+            self._recorder.submit(self._ledger.ending(End(Outcome.CANCELLED, http_status=None, cause=cause)))
             raise
         finally:
             local.remove(self)
@@ -134,7 +135,7 @@ class InlineCall(LocalCall):
     def _emit(self, kind: str, data: dict[str, Any]) -> None:
         """Record an event, then send it. A tool in a thread waits until its event is durable: it cannot run ahead."""
         self._begin()
-        data = as_said(kind, data, self._invocation.progress_token)
+        data = as_said(kind, data, self._invocation.progress_token, self._ledger)
         saying = self._ledger.saying(kind, data)
         event = Event(saying.said.sequence, kind, data)
         if threading.get_ident() == self._thread:

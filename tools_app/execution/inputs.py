@@ -41,9 +41,16 @@ def request_id(call_id: UUID, name: str) -> str:
 def offer(session_id: UUID, id: object, result: Any, error: Any) -> bool:
     """Keep a client's answer for the call that asked. False if no running call of this session waits for it."""
     call_id, name = _parsed(id)
-    if call_id is None or not RunningCall.objects.filter(pk=call_id, session_id=session_id).exists():
+    if call_id is None:
         return False
-    return name in _open_questions(call_id) and _kept(call_id, name, {"result": result, "error": error})
+    running = RunningCall.objects.filter(pk=call_id, session_id=session_id)
+    if not running.exists() or name not in _open_questions(call_id):
+        return False
+    kept = _kept(call_id, name, {"result": result, "error": error})
+    if not running.exists():
+        # The call ended meanwhile, and may have looked for what to drop before this was there.
+        forget(call_id)
+    return kept
 
 
 def note_reason(call_ids: Iterable[UUID], reason: str) -> None:

@@ -1,5 +1,6 @@
 """One `tools/call` on its way: who asks for what, what has been recorded of it, and what will be."""
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -13,10 +14,12 @@ import orjson
 
 from tools_app.audit.entries import Beginning, Ending, Saying
 from tools_app.audit.identity import process_id
-from tools_app.audit.redaction import kept, kept_json
+from tools_app.audit.redaction import kept, kept_json, shown
 from tools_app.audit.rows import Answer, Begun, Ended, Facts, Payload, Said
+from tools_app.auth import vault
 from tools_app.auth.principal import Principal
 from tools_app.auth.sessions import SessionFacts
+from tools_app.events.store import SEALED, event_purpose
 from tools_app.execution.context import Caller
 from tools_app.models import CallStatus, Outcome, RunningCall
 from tools_app.models.ids import new_id
@@ -144,9 +147,19 @@ class Ledger:
         with self._numbering:
             self.said += 1
             sequence = self.said
-        # A question goes to the client as it is recorded, so its form must not lose a field that looks like a secret.
-        text = encoded(data).decode() if kind == "request" else kept(data, self.more_keys)[0]
+        text = self._shown(kind, data, sequence)
         return Saying(Said(self.facts.id, sequence, datetime.now(UTC), kind, text), topic)
+
+    def _shown(self, kind: str, data: dict[str, Any], sequence: int) -> str:
+        """An event as the audit log shows it; a question, which goes out from here, keeps what it hides sealed."""
+        raw = encoded(data)
+        if kind == "log":
+            return raw.decode()
+        text, _ = kept_json(raw, self.more_keys)
+        if kind != "request" or text.encode() == raw:
+            return text
+        sealed = base64.b64encode(vault.seal(raw, event_purpose(self.facts.id, sequence))).decode()
+        return encoded({"name": data["name"], "shown": orjson.Fragment(text), SEALED: sealed}).decode()
 
     def ending(self, end: "End", topic: str = "") -> Ending:
         """The call's terminal record."""
@@ -240,9 +253,15 @@ def call_topic(call_id: UUID) -> str:
     return f"call:{call_id}"
 
 
-def as_said(kind: str, data: dict[str, Any], progress_token: str | int | None) -> dict[str, Any]:
-    """An event as it is recorded: progress under the token by which its client knows it, to be sent anew."""
-    return {HEARD_UNDER: progress_token, **data} if kind == "progress" and progress_token is not None else data
+def as_said(kind: str, data: dict[str, Any], progress_token: str | int | None, ledger: Ledger) -> dict[str, Any]:
+    """An event as it is recorded, to be sent anew: progress under the token by which its client knows it, and a log
+    message without secrets, under the name of what runs unless its author gave another one (logging, §Security).
+    """
+    if kind == "progress" and progress_token is not None:
+        return {HEARD_UNDER: progress_token, **data}
+    if kind == "log":
+        return {"logger": ledger.facts.tool_name, **data, "data": shown(data["data"], ledger.more_keys)}
+    return data
 
 
 def encoded(value: Any) -> bytes:

@@ -225,15 +225,12 @@ def _address_problem(url: str) -> str:
         _ = parts.port
     except ValueError as problem:
         return str(problem)
-    if not url.isascii() or not url.isprintable() or " " in url or parts.scheme not in ("http", "https"):
+    if not url.isascii() or not url.isprintable() or " " in url or not parts.hostname:
         return "it is no address of the web"
-    if not parts.hostname:
-        return "it names no host"
-    if parts.scheme == "http" and not (config.DEBUG or _is_here(parts.hostname)):
+    if parts.scheme != "https" and not (parts.scheme == "http" and (config.DEBUG or _is_here(parts.hostname))):
         return "it is not an https one"
-    if parts.username is not None or parts.password is not None:
-        return "it carries credentials"
-    if any(is_secret(name) for name, _ in parse_qsl(parts.query, keep_blank_values=True)):
+    named = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
+    if "@" in parts.netloc or any(map(is_secret, named)):
         return "it carries a secret"
     return ""
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from tools_app.protocol.errors import INTERNAL_ERROR, JSON_RPC, RESERVED
+
 Block = dict[str, Any]
 
 
@@ -83,10 +85,13 @@ class ToolError(Exception):
 class ProtocolError(Exception):
     """Raised by a function to answer with a JSON-RPC error, which clients handle and models do not see.
 
-    `code` is outside of the range that JSON-RPC keeps to itself (-32768 to -32000), or one of its own codes.
+    `code` is outside of the range that JSON-RPC keeps to itself (-32768 to -32000), or one of its own codes. Raises
+    ValueError for any other, which would mean something else to the client.
     """
 
-    def __init__(self, message: str, code: int = -32603, data: Any = None) -> None:
+    def __init__(self, message: str, code: int = INTERNAL_ERROR, data: Any = None) -> None:
+        if code in RESERVED and code not in JSON_RPC:
+            raise ValueError(f"{code} is not an error code to choose: take one outside of -32768 to -32000.")
         super().__init__(message)
         self.code = code
         self.data = data

@@ -94,7 +94,9 @@ class Ran(msgspec.Struct, frozen=True):
 
     def because(self, cause: str) -> "Ran":
         """The same with a cause for the auditor, if there is one to tell."""
-        return msgspec.structs.replace(self, result=msgspec.structs.replace(self.result, cause=cause)) if cause else self
+        if not cause:
+            return self
+        return msgspec.structs.replace(self, result=msgspec.structs.replace(self.result, cause=cause))
 
     def kept(self) -> bytes:
         """The same as JSON, for whoever answers the client from another process."""
@@ -149,13 +151,16 @@ async def run_tool(
     `when_it_waits` is called once if the tool does not finish in one go.
     """
     try:
-        return _checked(tool, await _in_time(tool.run(arguments, context), call, when_it_waits))
+        result = await _in_time(tool.run(arguments, context), call, when_it_waits)
+        context.finish()
+        return _checked(tool, result)
     except (asyncio.CancelledError, CallCancelled) as problem:
         task = asyncio.current_task()
         if isinstance(problem, asyncio.CancelledError):
             if call.stopped_as is None or task is None:
                 raise
             task.uncancel()
+        await context.give_up()
         return _stopped(call)
     except Unanswered as unanswered:
         return ran(Outcome.INPUT_REQUIRED, context.unfinished(unanswered))

@@ -177,7 +177,7 @@ def _emitter(claim: Claim) -> Callable[[str, dict[str, Any]], None]:
         Numbers are drawn in the order of the records: who follows the call never passes over an earlier event.
         """
         with one_by_one:
-            recorder.current().submit(ledger.saying(kind, as_said(kind, data, token), topic))
+            recorder.current().submit(ledger.saying(kind, as_said(kind, data, token, ledger), topic))
 
     return emit
 

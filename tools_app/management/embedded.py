@@ -41,7 +41,7 @@ class EmbeddedHub:
 
     def __init__(self, listener: socket.socket, *, with_worker: bool = True) -> None:
         self.host, self.port = listener.getsockname()[:2]
-        self._server: AsgiServer = DaphneServer(get_default_application(), listener)
+        self._server: AsgiServer = DaphneServer(get_default_application(), listener, settings.MCPHUB_MAX_BODY_BYTES)
         self._worker = EmbeddedWorker() if with_worker else None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from daphne.endpoints import build_endpoint_description_strings
 from daphne.server import Server as Daphne
+from daphne.ws_protocol import WebSocketProtocol
 from twisted.internet import reactor
 
 Application = Callable[..., Any]
@@ -30,20 +31,40 @@ class AsgiServer(Protocol):
         """Close every connection and let `run` return. Called in the event loop."""
 
 
+class _Socket(WebSocketProtocol):
+    """A WebSocket whose bound is one for the client alone: autobahn holds what a server sends to it as well."""
+
+    maxMessagePayloadSize: int  # noqa: N815 - autobahn's name
+
+    def sendMessage(self, *args: Any, **kwargs: Any) -> None:  # noqa: N802 - autobahn's name
+        bound, self.maxMessagePayloadSize = self.maxMessagePayloadSize, 0
+        try:
+            super().sendMessage(*args, **kwargs)
+        finally:
+            self.maxMessagePayloadSize = bound
+
+
 class _Daphne(Daphne):
-    """Daphne that remembers its listening port, to close it before the connections."""
+    """Daphne that remembers its listening port, to close it before the connections, and bounds WebSocket messages."""
 
     port: Any = None
+    most_bytes: int = 0
 
     def listen_success(self, port: Any) -> None:
         super().listen_success(port)
         self.port = port
+        self.ws_factory.protocol = _Socket
+        # A client that sends too much is told so; a dropped connection would look like an accident.
+        self.ws_factory.setProtocolOptions(
+            maxMessagePayloadSize=self.most_bytes, maxFramePayloadSize=self.most_bytes, failByDrop=False
+        )
 
 
 class DaphneServer:
     """Daphne on the Twisted reactor, of which a process has one and can run it once."""
 
-    def __init__(self, application: Application, listener: socket.socket) -> None:
+    def __init__(self, application: Application, listener: socket.socket, most_bytes: int) -> None:
+        """`most_bytes`: how large a WebSocket message may be."""
         self._listener = listener
         self._loop: asyncio.AbstractEventLoop = reactor._asyncioEventloop  # noqa: SLF001 (as Daphne itself does)
         self._work: set[asyncio.Task[None]] = set()
@@ -53,6 +74,7 @@ class DaphneServer:
             signal_handlers=False,
             server_name="mcphub",
         )
+        self._daphne.most_bytes = most_bytes
 
     def run(self, ready: Callable[[], None]) -> None:
         """Serve until `stop`. Raises OSError if somebody took the port in the last moment."""

@@ -14,7 +14,7 @@ from tools_app.methods.exchange import Exchange
 from tools_app.methods.invoking import text_in, texts
 from tools_app.methods.registry import BOTH_ERAS, method
 from tools_app.methods.results import rendered
-from tools_app.protocol.errors import INVALID_PARAMS, OVER_LIMIT, RpcError
+from tools_app.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, OVER_LIMIT, RpcError
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +47,13 @@ async def _limit(exchange: Exchange) -> None:
 
 
 async def _suggested(completer: Completer, typed: str, given: Mapping[str, str]) -> list[str]:
-    """What a completer suggests; one that fails suggests nothing, for a person is typing meanwhile."""
+    """What a completer suggests. Raises RpcError for one that fails (completion, §Error Handling)."""
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
             return await suggestions(completer, typed, given)
-    except Exception:
+    except Exception as problem:
         log.exception("A completer failed")
-        return []
+        raise RpcError(INTERNAL_ERROR, "An error occurred completing the argument.", status=200) from problem
 
 
 def _completer(

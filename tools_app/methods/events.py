@@ -1,5 +1,7 @@
 """What a call says before its result, as messages to its client: the same for those who listen and who come back."""
 
+from collections import Counter
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +16,7 @@ from tools_app.protocol.versions import has_annotations, is_heard
 
 PAUSE = "pause"
 MOST_DIGITS = 9
+MOST_LOGS_A_SECOND = 100
 
 
 class Hearing(msgspec.Struct, frozen=True):
@@ -62,6 +65,26 @@ class Hearing(msgspec.Struct, frozen=True):
 
     def _with_meta(self, params: dict[str, Any]) -> dict[str, Any]:
         return {**params, "_meta": self.meta} if self.meta else params
+
+
+class Flood:
+    """What log messages a client gets of one call: of each level, so that none drowns another, so many in a second."""
+
+    def __init__(self) -> None:
+        self._second = 0.0
+        self._sent: Counter[str] = Counter()
+
+    def swallows(self, event: Event) -> bool:
+        """Whether an event is one too many. It is in the call's record all the same."""
+        if event.kind != "log":
+            return False
+        now = monotonic()
+        if now - self._second >= 1.0:
+            self._second = now
+            self._sent.clear()
+        level = event.data["level"]
+        self._sent[level] += 1
+        return self._sent[level] > MOST_LOGS_A_SECOND
 
 
 def parsed_event_id(value: str) -> tuple[UUID, int] | None:

@@ -9,10 +9,10 @@ import orjson
 from tools_app.events.store import Event
 from tools_app.execution.inline import Say
 from tools_app.execution.invocation import Invocation
-from tools_app.execution.results import InputRequired, ResourceResult, ToolResult, text
+from tools_app.execution.results import InputRequired, PromptResult, ResourceResult, ToolResult, text
 from tools_app.execution.run import Ran
 from tools_app.methods import rounds
-from tools_app.methods.events import PAUSE, Hearing
+from tools_app.methods.events import PAUSE, Flood, Hearing
 from tools_app.methods.exchange import Cancelled, Exchange
 from tools_app.methods.results import complete, once
 from tools_app.models import Outcome
@@ -54,11 +54,13 @@ def sayer(exchange: Exchange, hearing: Hearing) -> Say:
     """Sends each event to the client that is to hear it."""
     sender = exchange.sender
     named = exchange.session is not None
+    flood = Flood()
 
     def say(event: Event) -> None:
         message = hearing.message_of(event)
         if message is not None:
-            sender.put(message, hearing.event_id(event.sequence) if named else "")
+            if not flood.swallows(event):
+                sender.put(message, hearing.event_id(event.sequence) if named else "")
         elif event.kind == PAUSE and has_polling(exchange.version):
             sender.pause()
 
@@ -81,15 +83,25 @@ def answer_of(ran: Ran, exchange: Exchange) -> bytes:
 def fitting(ran: Ran, version: str) -> bytes:
     """A result without what the revision does not know; up to 2025-11-25, structured content is an object."""
     result = ran.result
+    if isinstance(result, PromptResult):
+        return _fitting_prompt(result, ran.wire, version)
     if not isinstance(result, ToolResult) or version >= "2026-07-28":
         return ran.wire
     if has_structured_content(version) and isinstance(result.structured, dict | None):
         return ran.wire
-    structured = result.structured if has_structured_content(version) else None
+    carried = has_structured_content(version) and isinstance(result.structured, dict)
+    structured = result.structured if carried else None
     content = [_known(block, version) for block in result.content]
     if structured is result.structured and content == result.content:
         return ran.wire
     return orjson.dumps(msgspec.structs.replace(result, structured=structured, content=content).as_json())
+
+
+def _fitting_prompt(result: PromptResult, wire: bytes, version: str) -> bytes:
+    if has_structured_content(version):
+        return wire
+    messages = [{**message, "content": _known(message["content"], version)} for message in result.messages]
+    return orjson.dumps(msgspec.structs.replace(result, messages=messages).as_json())
 
 
 def texts(params: Mapping[str, Any], field: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ from tools_app.execution.results import without
 from tools_app.methods.exchange import Exchange
 from tools_app.methods.registry import method
 from tools_app.methods.results import EMPTY, SERVER, cacheable, rendered
+from tools_app.methods.skills import SETTINGS, SKILLS
 from tools_app.methods.tasks import EXPERIMENTAL, TASKS
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 from tools_app.protocol.versions import (
@@ -30,7 +31,7 @@ MODERN_CAPABILITIES: Final[Mapping[str, Any]] = {
     "prompts": CHANGING,
     "completions": {},
     "logging": {},
-    "extensions": {TASKS: {}},
+    "extensions": {TASKS: {}, SKILLS: SETTINGS},
 }
 
 
@@ -42,11 +43,14 @@ class Opening:
     client: Mapping[str, Any]
     capabilities: Mapping[str, Any]
 
-    def welcome(self) -> bytes:
-        """The result of `initialize`."""
+    def welcome(self, principal: Principal) -> bytes:
+        """The result of `initialize`. Who cannot be told from others gets no list of tasks (2025-11-25, tasks)."""
+        declared = capabilities_in(self.version)
+        if principal.key_id is None and "tasks" in declared:
+            declared["tasks"] = without(declared["tasks"], "list")
         result = {
             "protocolVersion": self.version,
-            "capabilities": capabilities_in(self.version),
+            "capabilities": declared,
             "serverInfo": _server(self.version),
         }
         return rendered(result, Era.HANDSHAKE)

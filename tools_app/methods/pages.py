@@ -13,6 +13,7 @@ from tools_app.methods.exchange import Exchange
 from tools_app.methods.results import cacheable
 from tools_app.models.config import config
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
+from tools_app.protocol.versions import Era
 
 RENDERED_PAGES = 1024
 
@@ -20,12 +21,20 @@ Describe = Callable[[Any, str], dict[str, Any]]
 
 
 class Listing(NamedTuple):
-    """A list of a catalog: the method that asks for it, its field in the answer, its entries, how each is told."""
+    """A list: the method that asks for it, its field in the answer, how an entry is told, and a catalog's entries."""
 
     method: str
     field: str
-    entries: Callable[[Catalog], Mapping[str, Any]]
     describe: Describe
+    entries: Callable[[Catalog], Mapping[str, Any]] = lambda _: {}
+
+
+class View(NamedTuple):
+    """Who looks at a list: the revision, the size of a page, and the patterns of what the caller gets."""
+
+    version: str
+    size: int
+    patterns: tuple[str, ...] | None
 
 
 async def page(listing: Listing, exchange: Exchange) -> bytes:
@@ -34,21 +43,18 @@ async def page(listing: Listing, exchange: Exchange) -> bytes:
     found = await catalog.ring.get(exchange.principal.tenant_id)
     if found is None:
         return cacheable({listing.field: []}, exchange.era)
-    return _page(_Rendering(listing, found, exchange, config.MCPHUB_PAGE_SIZE), after)
+    return _page(_Rendering(listing, found, exchange.era, _view(exchange)), after)
 
 
 class _Rendering:
     """What a page depends on. Equal renderings give equal bytes, so each is made once."""
 
-    def __init__(self, listing: Listing, source: Catalog, exchange: Exchange, size: int) -> None:
-        version, patterns = exchange.version, exchange.principal.patterns
+    def __init__(self, listing: Listing, source: Catalog, era: Era, view: View) -> None:
         self.listing = listing
         self.source = source
-        self.version = version
-        self.era = exchange.era
-        self.size = size
-        self.patterns = patterns
-        self._key = (listing.method, source.tenant_id, source.version, version, size, patterns)
+        self.era = era
+        self.view = view
+        self._key = (listing.method, source.tenant_id, source.version, view)
 
     def __hash__(self) -> int:
         return hash(self._key)
@@ -59,16 +65,29 @@ class _Rendering:
 
 @lru_cache(maxsize=RENDERED_PAGES)
 def _page(rendering: _Rendering, after: str) -> bytes:
-    listing, patterns = rendering.listing, rendering.patterns
-    entries = listing.entries(rendering.source)
+    listing = rendering.listing
+    return cacheable(_shown(listing, listing.entries(rendering.source), rendering.view, after), rendering.era)
+
+
+def page_of(listing: Listing, entries: Mapping[str, Any], exchange: Exchange) -> bytes:
+    """A page of entries that no catalog keeps. Raises RpcError for a cursor that is not of this list."""
+    after = _opened_cursor(listing.method, exchange.params.get("cursor"))
+    return cacheable(_shown(listing, entries, _view(exchange), after), exchange.era)
+
+
+def _view(exchange: Exchange) -> View:
+    return View(exchange.version, config.MCPHUB_PAGE_SIZE, exchange.principal.patterns)
+
+
+def _shown(listing: Listing, entries: Mapping[str, Any], view: View, after: str) -> dict[str, Any]:
+    """The entries after a name that the caller gets, at most a page, and where the next page begins."""
+    patterns = view.patterns
     following = [name for name in entries if name > after and (patterns is None or matches(name, patterns))]
-    shown = following[: rendering.size]
-    result: dict[str, Any] = {
-        listing.field: [listing.describe(entries[name], rendering.version) for name in shown],
-    }
+    shown = following[: view.size]
+    result: dict[str, Any] = {listing.field: [listing.describe(entries[name], view.version) for name in shown]}
     if len(following) > len(shown):
         result["nextCursor"] = signing.dumps(shown[-1], salt=listing.method)
-    return cacheable(result, rendering.era)
+    return result
 
 
 def _opened_cursor(method: str, cursor: object) -> str:

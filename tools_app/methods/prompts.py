@@ -14,7 +14,7 @@ from tools_app.methods.invoking import text_in, texts
 from tools_app.methods.reading import Reading, answered, refused
 from tools_app.methods.registry import BOTH_ERAS, method
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
-from tools_app.protocol.versions import has_structured_content
+from tools_app.protocol.versions import has_icons, has_structured_content
 
 
 @method("prompts/list", *BOTH_ERAS)
@@ -48,9 +48,11 @@ def _problem(prompt: CompiledPrompt, arguments: Mapping[str, str]) -> RpcError |
     known = {argument.name: argument for argument in prompt.definition.arguments}
     missing = [name for name, argument in known.items() if argument.required and name not in arguments]
     unknown = [name for name in arguments if name not in known]
-    if not missing and not unknown:
-        return None
     lines = [*(f"'{name}' is required" for name in missing), *(f"'{name}' is not expected" for name in unknown)]
+    if not lines and prompt.arguments is not None:
+        lines = [f"'{problem.field}': {problem.message}" for problem in prompt.arguments.problems(dict(arguments))]
+    if not lines:
+        return None
     message = f"Invalid arguments for '{prompt.name}': {'; '.join(lines)}."
     return RpcError(INVALID_PARAMS, message, {"prompt": prompt.name, "missing": missing, "unexpected": unknown})
 
@@ -63,10 +65,12 @@ def described(prompt: CompiledPrompt, version: str) -> dict[str, Any]:
         body["title"] = definition.title
     if definition.description:
         body["description"] = definition.description
+    if definition.icons and has_icons(version):
+        body["icons"] = definition.icons
     body["arguments"] = [
         {"name": one.name, "description": one.description, "required": one.required} for one in definition.arguments
     ]
     return body
 
 
-PROMPTS = pages.Listing("prompts/list", "prompts", lambda found: found.prompts, described)
+PROMPTS = pages.Listing("prompts/list", "prompts", described, lambda found: found.prompts)

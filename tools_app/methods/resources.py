@@ -13,7 +13,7 @@ from tools_app.methods.invoking import text_in
 from tools_app.methods.reading import Reading, answered, refused
 from tools_app.methods.registry import BOTH_ERAS, method
 from tools_app.protocol.errors import resource_not_found
-from tools_app.protocol.versions import Era, has_structured_content
+from tools_app.protocol.versions import Era, has_icons, has_structured_content
 
 
 @method("resources/list", *BOTH_ERAS)
@@ -59,8 +59,10 @@ def described(resource: CompiledResource, version: str) -> dict[str, Any]:
         body["mimeType"] = definition.mime_type
     if definition.annotations:
         body["annotations"] = definition.annotations
+    if definition.icons and has_icons(version):
+        body["icons"] = definition.icons
     return body
 
 
-RESOURCES = pages.Listing("resources/list", "resources", lambda found: found.resources, described)
-TEMPLATES = pages.Listing("resources/templates/list", "resourceTemplates", lambda found: found.templates, described)
+RESOURCES = pages.Listing("resources/list", "resources", described, lambda found: found.resources)
+TEMPLATES = pages.Listing("resources/templates/list", "resourceTemplates", described, lambda found: found.templates)

@@ -5,7 +5,6 @@ for what, and good for a while only.
 """
 
 import base64
-import binascii
 import hashlib
 import time
 from collections.abc import Mapping
@@ -75,14 +74,20 @@ def _purpose(principal: Principal, method: str, params: Mapping[str, Any]) -> st
 
 
 def _sealed(kept: _Sealed, purpose: str) -> str:
-    return base64.urlsafe_b64encode(vault.seal(msgspec.json.encode(kept), purpose)).decode()
+    return _as_text(vault.seal(msgspec.json.encode(kept), purpose))
+
+
+def _as_text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode()
 
 
 def _opened(state: object, purpose: str) -> _Sealed:
     try:
-        raw = base64.b64decode(state.encode() if isinstance(state, str) else b"", altchars=b"-_", validate=True)
+        raw = base64.urlsafe_b64decode(state) if isinstance(state, str) else b""
+        if _as_text(raw) != state:
+            raise ValueError("Base64 has several spellings for some bytes; the hub gave one")
         kept = msgspec.json.decode(vault.unseal(raw, purpose), type=_Sealed)
-    except (vault.Unsealable, binascii.Error, ValueError) as problem:
+    except (vault.Unsealable, ValueError) as problem:
         raise _refused("is not one that this hub gave for this request") from problem
     if kept.expires < time.time():
         raise _refused("has expired: make the request again without it")

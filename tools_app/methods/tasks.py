@@ -17,7 +17,7 @@ from tools_app.auth import limits
 from tools_app.auth.limits import Bucket
 from tools_app.auth.principal import Principal
 from tools_app.events.store import Event
-from tools_app.execution import background, taskstate
+from tools_app.execution import background, inputs, taskstate
 from tools_app.execution.background import PutAside
 from tools_app.execution.invocation import call_topic
 from tools_app.execution.run import Ran
@@ -29,6 +29,7 @@ from tools_app.methods.exchange import Exchange
 from tools_app.methods.invoking import fitting, text_in
 from tools_app.methods.registry import method
 from tools_app.methods.results import complete, rendered
+from tools_app.models.bridge import in_store
 from tools_app.models.config import config
 from tools_app.protocol.errors import CAPABILITY_MISSING, INVALID_PARAMS, METHOD_NOT_FOUND, OVER_LIMIT, RpcError
 from tools_app.protocol.versions import Era, has_tasks
@@ -52,7 +53,7 @@ def wish_of(exchange: Exchange) -> TaskWish:
         return TaskWish.OFFERED if declares_tasks(exchange.capabilities) else TaskWish.UNKNOWN
     if not has_tasks(exchange.version):
         return TaskWish.UNHEARD_OF
-    return TaskWish.ASKED if "task" in exchange.params else TaskWish.UNASKED
+    return TaskWish.ASKED if exchange.params.get("task") is not None else TaskWish.UNASKED
 
 
 def lifetime_of(exchange: Exchange) -> float:
@@ -269,13 +270,18 @@ async def _ended(exchange: Exchange, state: TaskState) -> TaskState:
                 if isinstance(news, Event):
                     heard = news.sequence
                     message = hearing.message_of(news)
-                    if message is not None:
+                    if message is not None and await _is_news(state, news):
                         exchange.sender.put(message)
                 elif isinstance(news, PutAside):
                     # A task of the modern era: its client answers there.
                     await watch.wait()
             state = await _found(exchange)
     return state
+
+
+async def _is_news(state: TaskState, event: Event) -> bool:
+    """Whether an event still says something to who comes for the result: not a question that was answered already."""
+    return event.kind != "request" or event.data["name"] in await in_store(inputs.unanswered, state.id)
 
 
 def _experimental(state: TaskState) -> dict[str, Any]:
@@ -331,7 +337,7 @@ def _check_revision(exchange: Exchange) -> None:
 
 
 async def _is_of_earlier_kind(exchange: Exchange) -> bool:
-    """Whether a modern client that knows the earlier tasks only means one of them (SEP-2663, §Backward Compatibility)."""
+    """Whether a modern client that knows only the earlier tasks means one (SEP-2663, §Backward Compatibility)."""
     if exchange.era is not Era.MODERN or declares_tasks(exchange.capabilities):
         return False
     if exchange.request.method == "tasks/update" or not isinstance(exchange.capabilities.get("tasks"), dict):

@@ -1,5 +1,6 @@
 """`tools/list` and `tools/call`."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from tools_app.execution.catalog import CompiledTool
@@ -12,7 +13,7 @@ from tools_app.methods.registry import BOTH_ERAS, method
 from tools_app.methods.tasks import created, lifetime_of, wish_of
 from tools_app.models import TaskSupport
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
-from tools_app.protocol.versions import has_annotations, has_icons, has_structured_content, has_tasks
+from tools_app.protocol.versions import has_annotations, has_icons, has_structured_content, has_tasks, is_modern
 
 
 @method("tools/list", *BOTH_ERAS)
@@ -42,7 +43,7 @@ def described(tool: CompiledTool, version: str) -> dict[str, Any]:
         body["title"] = definition.title
     body["description"] = definition.description
     body["inputSchema"] = definition.input_schema or {"type": "object"}
-    if definition.output_schema and has_structured_content(version):
+    if definition.output_schema and _knows_output(definition.output_schema, version):
         body["outputSchema"] = definition.output_schema
     if definition.annotations and has_annotations(version):
         body["annotations"] = definition.annotations
@@ -53,4 +54,9 @@ def described(tool: CompiledTool, version: str) -> dict[str, Any]:
     return body
 
 
-TOOLS = pages.Listing("tools/list", "tools", lambda catalog: catalog.tools, described)
+def _knows_output(schema: Mapping[str, Any], version: str) -> bool:
+    """Whether a revision has such an output schema: up to 2025-11-25 it describes an object."""
+    return has_structured_content(version) and (is_modern(version) or schema.get("type") == "object")
+
+
+TOOLS = pages.Listing("tools/list", "tools", described, lambda found: found.tools)

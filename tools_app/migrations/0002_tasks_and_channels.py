@@ -32,6 +32,16 @@ class Migration(migrations.Migration):
             field=models.BooleanField(default=False),
         ),
         migrations.AddField(
+            model_name='prompt',
+            name='icons',
+            field=models.JSONField(blank=True, default=list, help_text='A JSON list of {src, mimeType, sizes}.'),
+        ),
+        migrations.AddField(
+            model_name='resource',
+            name='icons',
+            field=models.JSONField(blank=True, default=list, help_text='A JSON list of {src, mimeType, sizes}.'),
+        ),
+        migrations.AddField(
             model_name='runningcall',
             name='asked',
             field=models.JSONField(default=dict, help_text='Questions of a task that waits for its client, by their keys.'),

@@ -18,16 +18,14 @@ from jsonschema import (
     ValidationError,
 )
 
+from tools_app.protocol import schema_bounds
+from tools_app.protocol.schema_keywords import DATA, REFERENCES, SCHEMA_MAPS
+
 Path = tuple[str | int, ...]
 
 ROOT = "the schema"
 DEFAULT_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 LONGEST_MESSAGE = 300
-# Keywords whose value maps a name that somebody chose to a schema, so that the name is no keyword.
-SCHEMA_MAPS = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
-# Keywords whose value is data, in which nothing is a keyword.
-DATA = {"const", "enum", "default", "examples"}
-REFERENCES = {"$ref", "$dynamicRef", "$recursiveRef"}
 
 
 class Dialect(Protocol):
@@ -76,7 +74,16 @@ def check_schema(schema: Any) -> list[SchemaProblem]:
     dialect = _dialect(schema)
     if dialect is None:
         return [SchemaProblem(("$schema",), f"this dialect is unknown here. Known are {', '.join(DIALECTS)}.")]
-    return _broken_rules(schema, dialect) or _foreign_references(schema) or _uncompilable(schema)
+    return _too_much(schema) or _broken_rules(schema, dialect) or _foreign_references(schema) or _uncompilable(schema)
+
+
+def _too_much(schema: dict[str, Any]) -> list[SchemaProblem]:
+    """What makes a schema too much work, which is looked for before anything else walks through it."""
+    try:
+        schema_bounds.check(schema)
+    except schema_bounds.TooMuch as problem:
+        return [SchemaProblem((), f"{problem}.")]
+    return []
 
 
 def _dialect(schema: dict[str, Any]) -> Dialect | None:

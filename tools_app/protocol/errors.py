@@ -15,6 +15,10 @@ HEADER_MISMATCH: Final = -32020
 CAPABILITY_MISSING: Final = -32021
 UNSUPPORTED_VERSION: Final = -32022
 
+# What JSON-RPC keeps to itself and to the protocols that are built on it, and what it defines there.
+RESERVED: Final = range(-32768, -31999)
+JSON_RPC: Final = frozenset({PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR})
+
 _ALWAYS: Final[Mapping[int, int]] = {
     PARSE_ERROR: 400,
     INVALID_REQUEST: 400,

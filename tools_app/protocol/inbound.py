@@ -4,7 +4,6 @@ Header names are lower-case, values are as they came.
 """
 
 import base64
-import binascii
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -156,7 +155,7 @@ def decoded(value: str | None) -> str | None:
     payload = value[len(_ENCODED_START) : -len(_ENCODED_END)]
     try:
         return base64.b64decode(payload, validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:
         return None
 
 

@@ -4,15 +4,17 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from tools_app.protocol.authoring_schema import DATA, SCHEMA_MAPS
 from tools_app.protocol.errors import RpcError
 from tools_app.protocol.inbound import decoded, mismatch
+from tools_app.protocol.schema_keywords import DATA, SCHEMA_MAPS
 
 KEYWORD: Final = "x-mcp-header"
 PREFIX: Final = "mcp-param-"
 TYPES: Final = ("string", "integer", "boolean")
 LARGEST: Final = 2**53 - 1
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# What a header may hold without being encoded (§Value Encoding).
+_SENDABLE = re.compile(r"[\t\x20-\x7e]*")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,32}(?:\.0+)?")
 
 
@@ -57,7 +59,7 @@ def check(parameters: Sequence[Mirrored], headers: Mapping[str, str], arguments:
         if value is None:
             if sent is not None:
                 return mismatch(name, sent, "nothing")
-        elif not _agree(decoded(sent), value):
+        elif sent is None or not _SENDABLE.fullmatch(sent) or not _agree(decoded(sent), value):
             return mismatch(name, sent, _as_text(value))
     return None
 

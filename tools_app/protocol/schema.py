@@ -7,12 +7,14 @@ from typing import Any
 import jsonschema_rs
 import orjson
 
+from tools_app.protocol import schema_bounds
+
 MOST_PROBLEMS = 20
 LONGEST_RECEIVED = 200
 
 
 class BadSchema(ValueError):
-    """A schema that cannot be compiled."""
+    """A schema that cannot be compiled, or that would make too much work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class CompiledSchema:
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         try:
+            schema_bounds.check(schema)
             self._validator = jsonschema_rs.validator_for(dict(schema), retriever=_refuse, validate_formats=True)
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as problem:
             raise BadSchema(str(problem)) from problem

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from django.db import Error
 
 from tools_app.audit.recorder import RecorderGone
-from tools_app.methods import completion, lifecycle, prompts, resources, subscriptions, tasks, tools
+from tools_app.methods import completion, lifecycle, prompts, resources, skills, subscriptions, tasks, tools
 from tools_app.methods import logging as client_logging
 from tools_app.methods.exchange import Cancelled, Exchange
 from tools_app.methods.registry import handler_of
@@ -19,7 +19,7 @@ from tools_app.transport.responses import Reply, refusal
 log = logging.getLogger(__name__)
 
 # Importing these modules is what registers their handlers.
-NAMESPACES = (client_logging, completion, lifecycle, prompts, resources, subscriptions, tasks, tools)
+NAMESPACES = (client_logging, completion, lifecycle, prompts, resources, skills, subscriptions, tasks, tools)
 
 
 async def answer(exchange: Exchange) -> Reply:

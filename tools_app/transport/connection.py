@@ -5,15 +5,16 @@ ends with the channel.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import Error
 
 from tools_app.auth import sessions
-from tools_app.auth.principal import Principal
+from tools_app.auth.principal import Credential, Principal
 from tools_app.auth.sessions import SessionFacts
 from tools_app.execution.invocation import Client
 from tools_app.methods import heeding, lifecycle, subscriptions
@@ -23,29 +24,57 @@ from tools_app.protocol import inbound, jsonrpc
 from tools_app.protocol.errors import INVALID_REQUEST, NOT_PERMITTED, OVER_LIMIT, RpcError
 from tools_app.protocol.inbound import Modern
 from tools_app.protocol.jsonrpc import Malformed, Message, Notification, Request, Response
+from tools_app.protocol.sse import Frame
 from tools_app.protocol.versions import BATCHING_VERSIONS, Era
 from tools_app.transport.answering import answer, answer_batch, as_rpc_error, batchable
 from tools_app.transport.state import WebState
 from tools_app.transport.streams import OpenStream
 
+log = logging.getLogger(__name__)
+
 MOST_IN_FLIGHT = 100
 FINISH_SECONDS = 2.0
+RETRY_SECONDS = 1.0
 
 Write = Callable[[bytes], Awaitable[None]]
 Authenticate = Callable[[], Awaitable[Principal | None]]
 
 
 class Channel:
-    """The sender of every exchange of a connection: messages go out in their order, and nobody comes back for them."""
+    """What is on its way to the client: messages go out in their order."""
+
+    def __init__(self) -> None:
+        self._messages: asyncio.Queue[tuple[Voice | None, bytes]] = asyncio.Queue()
+
+    def put(self, message: bytes, voice: "Voice | None" = None) -> None:
+        """Add a message; with a `voice`, it goes out unless that has fallen silent by then."""
+        self._messages.put_nowait((voice, message))
+
+    async def write_to(self, write: Write) -> None:
+        """Write messages as they come, until cancelled or `write` fails."""
+        while True:
+            voice, message = await self._messages.get()
+            if voice is None or not voice.silent:
+                await write(message)
+            self._messages.task_done()
+
+    async def flush(self) -> None:
+        """Wait until everything is written."""
+        await self._messages.join()
+
+
+class Voice:
+    """The sender of one request, to which nobody comes back. It can be silenced: what is not out yet stays unsaid."""
 
     takes_messages = True
 
-    def __init__(self) -> None:
-        self._messages: asyncio.Queue[bytes] = asyncio.Queue()
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.silent = False
 
     def put(self, message: bytes, id: str = "") -> None:  # noqa: ARG002 - a channel is not taken up again
-        """Add a message for the client."""
-        self._messages.put_nowait(message)
+        """Send a message that belongs to the request."""
+        self._channel.put(message, self)
 
     def pause(self) -> None:
         """Nothing: a channel that ends is gone."""
@@ -57,32 +86,37 @@ class Channel:
         """Nobody does."""
         return False
 
-    async def write_to(self, write: Write) -> None:
-        """Write messages as they come, until cancelled or `write` fails."""
-        while True:
-            await write(await self._messages.get())
-            self._messages.task_done()
 
-    async def flush(self) -> None:
-        """Wait until everything is written."""
-        await self._messages.join()
+class Running(NamedTuple):
+    """A request that is being answered."""
+
+    task: "asyncio.Task[None]"
+    voice: Voice
+    modern: bool
 
 
 class Connection:
-    """One client, from its first message to its last."""
+    """One client, from its first message to its last. `credential` is what it came with, if anything."""
 
-    def __init__(self, authenticate: Authenticate, remote_address: str, web: WebState, write: Write) -> None:
+    def __init__(
+        self,
+        authenticate: Authenticate,
+        remote_address: str,
+        web: WebState,
+        write: Write,
+        credential: Credential | None = None,
+    ) -> None:
         self._authenticate = authenticate
         self._address = remote_address
         self._web = web
         self._write = write
         self._channel = Channel()
         self._session: SessionFacts | None = None
-        self._in_flight: dict[jsonrpc.RequestId, asyncio.Task[None]] = {}
+        self._in_flight: dict[jsonrpc.RequestId, Running] = {}
         self._batches: set[asyncio.Task[None]] = set()
         self._listening: set[asyncio.Task[Any]] = set()
         self._changes: asyncio.Task[None] | None = None
-        self.stream = OpenStream(None, None, self._still_allowed)
+        self.stream = OpenStream(credential, None, self._still_allowed)
 
     async def serve(
         self, messages: AsyncIterator[bytes], session: SessionFacts | None = None, *, finish: bool = False
@@ -92,7 +126,8 @@ class Connection:
         What still runs when the client is gone is cancelled, for nobody could hear of it. `finish`: the end of the
         messages is not the end of the client, so what was asked last may still be answered, if it is quick.
         """
-        self._session = session
+        if session is not None:
+            self._begin(session)
         self._web.streams.add(self.stream)
         writing = asyncio.create_task(self._channel.write_to(self._write))
         reading = asyncio.create_task(self._read(messages))
@@ -115,10 +150,11 @@ class Connection:
             value = jsonrpc.decode(raw, config.MCPHUB_MAX_JSON_DEPTH)
             if isinstance(value, list):
                 await self._batch(value)
-            else:
-                await self._message(jsonrpc.message(value))
+                return
         except Exception as problem:  # noqa: BLE001 - nothing may leave a channel but JSON-RPC
             self._channel.put(jsonrpc.error_message(None, as_rpc_error(problem)))
+            return
+        await self._message(jsonrpc.message(value))
 
     async def _message(self, message: Message) -> None:
         if isinstance(message, Malformed):
@@ -128,37 +164,38 @@ class Connection:
             await self._open(message)
         elif isinstance(message, Request):
             self._take(message)
-        elif isinstance(message, Notification):
+        else:
             await self._heed(message)
-        elif self._session is not None:
-            await heeding.hand_on(message, self._session)
 
     def _take(self, request: Request) -> None:
         """Begin to answer a request; its answer comes when it is there, others may come before it."""
-        if request.id in self._in_flight or len(self._in_flight) >= MOST_IN_FLIGHT:
-            message = f"At most {MOST_IN_FLIGHT} requests at a time, each with an id of its own."
-            self._channel.put(jsonrpc.error_message(request.id, RpcError(OVER_LIMIT, message)))
+        if request.id in self._in_flight or self._is_full():
+            self._channel.put(jsonrpc.error_message(request.id, _too_many()))
             return
-        task = asyncio.create_task(self._answer(request))
-        self._in_flight[request.id] = task
+        voice = Voice(self._channel)
+        task = asyncio.create_task(self._answer(request, voice))
+        self._in_flight[request.id] = Running(task, voice, inbound.is_modern({}, request))
         task.add_done_callback(lambda _: self._in_flight.pop(request.id, None))
 
-    async def _answer(self, request: Request) -> None:
+    def _is_full(self) -> bool:
+        return len(self._in_flight) + len(self._batches) >= MOST_IN_FLIGHT
+
+    async def _answer(self, request: Request, voice: Voice) -> None:
         try:
-            exchange = await self._exchange(request)
+            exchange = await self._exchange(request, voice)
             if request.method == subscriptions.LISTEN and exchange.era is Era.MODERN:
                 await self._listen(exchange)
                 return
             reply = await answer(exchange)
         except Exception as problem:  # noqa: BLE001 - nothing may leave a channel but JSON-RPC
-            self._channel.put(jsonrpc.error_message(request.id, as_rpc_error(problem)))
+            voice.put(jsonrpc.error_message(request.id, as_rpc_error(problem)))
             return
         if reply.message is not None:
-            self._channel.put(reply.message)
+            voice.put(reply.message)
 
     # --- Requests -------------------------------------------------------------------------------------------------
 
-    async def _exchange(self, request: Request) -> Exchange:
+    async def _exchange(self, request: Request, voice: Voice) -> Exchange:
         """The request under the rules of its era. Raises RpcError."""
         principal, route = await self._who(), inbound.classify_alone(request)
         if isinstance(route, RpcError):
@@ -174,11 +211,13 @@ class Connection:
                 capabilities=route.capabilities,
                 session=None,
                 switchboard=self._web.switchboard,
-                sender=self._channel,
+                sender=voice,
             )
-        return self._session_exchange(request, principal, await self._live_session(principal))
+        return self._session_exchange(request, voice, principal, await self._live_session(principal))
 
-    def _session_exchange(self, request: Request, principal: Principal, session: SessionFacts) -> Exchange:
+    def _session_exchange(
+        self, request: Request, voice: Voice, principal: Principal, session: SessionFacts
+    ) -> Exchange:
         return Exchange(
             request=request,
             principal=principal,
@@ -188,7 +227,7 @@ class Connection:
             capabilities=session.capabilities,
             session=session,
             switchboard=self._web.switchboard,
-            sender=self._channel,
+            sender=voice,
         )
 
     async def _listen(self, exchange: Exchange) -> None:
@@ -200,11 +239,11 @@ class Connection:
             async with aclosing(subscriptions.listen(exchange)) as messages:  # type: ignore[type-var]
                 async for frame in messages:
                     if frame.message:
-                        self._channel.put(frame.message)
+                        exchange.sender.put(frame.message)
         except asyncio.CancelledError:
-            if self.stream.ended.is_set():
+            if self._web.draining:
                 for message in subscriptions.farewell(exchange):
-                    self._channel.put(message)
+                    exchange.sender.put(message)
             raise
         finally:
             self._listening.discard(task)
@@ -215,14 +254,18 @@ class Connection:
             raise RpcError(INVALID_REQUEST, "Invalid request: this revision has no batches.")
         if not 0 < len(values) <= config.MCPHUB_MAX_BATCH:
             raise RpcError(INVALID_REQUEST, f"Invalid request: a batch has 1 to {config.MCPHUB_MAX_BATCH} messages.")
+        if self._is_full():
+            raise _too_many()
         principal = await self._who()
         session = await self._live_session(principal)
+        voice = Voice(self._channel)
         messages = [batchable(jsonrpc.message(value)) for value in values]
         malformed = [jsonrpc.error_message(item.id, item.error) for item in messages if isinstance(item, Malformed)]
-        exchanges = [self._session_exchange(item, principal, session) for item in messages if isinstance(item, Request)]
+        requests = [item for item in messages if isinstance(item, Request)]
+        exchanges = [self._session_exchange(request, voice, principal, session) for request in requests]
         for item in messages:
             if isinstance(item, Notification | Response):
-                await self._message(item)
+                await self._heed(item)
         if exchanges or malformed:
             task = asyncio.create_task(self._answer_batch(exchanges, malformed))
             self._batches.add(task)
@@ -245,17 +288,28 @@ class Connection:
             principal, opening = await self._who(), lifecycle.opening(request.params)
             if self._session is not None and self._session.version:
                 raise RpcError(INVALID_REQUEST, "This connection has been initialized already.")
-            self._session = await lifecycle.agreed(opening, principal, self._address, self._session)
+            self._begin(await lifecycle.agreed(opening, principal, self._address, self._session))
         except Exception as problem:  # noqa: BLE001 - nothing may leave a channel but JSON-RPC
             self._channel.put(jsonrpc.error_message(request.id, as_rpc_error(problem)))
             return
-        self._channel.put(jsonrpc.result_message(request.id, opening.welcome()))
+        self._channel.put(jsonrpc.result_message(request.id, opening.welcome(principal)))
+        assert self._session is not None
         self._changes = asyncio.create_task(self._tell_changes(principal, self._session))
 
+    def _begin(self, session: SessionFacts) -> None:
+        self._session = session
+        self.stream.session_digest = session.digest
+
     async def _tell_changes(self, principal: Principal, session: SessionFacts) -> None:
-        async with aclosing(
-            subscriptions.session_stream(principal, session, self._web.switchboard)  # type: ignore[type-var]
-        ) as messages:
+        while True:
+            try:
+                await self._tell(subscriptions.session_stream(principal, session, self._web.switchboard))
+            except Error as problem:
+                log.warning("Changes are told again when the store is back: %s", problem)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _tell(self, messages: AsyncIterator[Frame]) -> None:
+        async with aclosing(messages):  # type: ignore[type-var]
             async for frame in messages:
                 if frame.message:
                     self._channel.put(frame.message)
@@ -282,40 +336,66 @@ class Connection:
             return principal is not None
         return await sessions.alive(principal, self._session.digest) is not None
 
-    # --- Notifications --------------------------------------------------------------------------------------------
+    # --- What wants no answer -------------------------------------------------------------------------------------
 
-    async def _heed(self, notification: Notification) -> None:
-        """Do what a notification asks; what it gets wrong is ignored (cancellation, §Error Handling)."""
-        request_id = notification.params.get("requestId")
-        if notification.method != "notifications/cancelled" or not isinstance(request_id, str | int):
-            return
-        if self._session is not None:
-            await heeding.heed(notification, self._session)
-        elif (task := self._in_flight.get(request_id)) is not None:
-            task.cancel()
+    async def _heed(self, message: Notification | Response) -> None:
+        """Do what a message asks; what it gets wrong is ignored (cancellation, §Error Handling)."""
+        try:
+            if isinstance(message, Notification) and message.method == heeding.CANCELLED:
+                await self._cancel(message)
+            elif isinstance(message, Notification) and self._session is not None:
+                await heeding.heed(message, self._session)
+            elif isinstance(message, Response) and self._session is not None:
+                await heeding.hand_on(message, self._session)
+        except Exception as problem:  # noqa: BLE001 - there is nobody to tell
+            as_rpc_error(problem)
+
+    async def _cancel(self, notification: Notification) -> None:
+        """Stop a request of this connection. One that has not begun to run yet has no record to be stopped by."""
+        request_id = heeding.request_id_of(notification)
+        running = self._in_flight.get(request_id) if request_id is not None else None
+        if running is not None and running.modern:
+            running.voice.silent = True
+            running.task.cancel(heeding.reason_of(notification))
+        elif self._session is not None and not await heeding.cancel(notification, self._session) and running:
+            running.task.cancel(heeding.reason_of(notification))
 
     # --- The end --------------------------------------------------------------------------------------------------
 
     async def _finish(self, reading: "asyncio.Task[None]") -> None:
         """Take nothing more, let what runs finish, and say farewell to those who listen."""
         await ended([reading, *self._listening])
-        calls = [task for task in (*self._in_flight.values(), *self._batches) if not task.done()]
-        if calls:
-            await asyncio.wait(calls, timeout=config.MCPHUB_DRAIN_SECONDS if self._web.draining else FINISH_SECONDS)
-        await ended(calls)
+        calls: asyncio.Future[Any] = asyncio.gather(*self._answering(), return_exceptions=True)
+        waits = [calls, asyncio.create_task(self._patience())]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        await ended(waits)
         with suppress(TimeoutError):
             async with asyncio.timeout(FINISH_SECONDS):
                 await self._channel.flush()
 
+    async def _patience(self) -> None:
+        """How long what runs may still take: a hub that stops says itself when it is enough."""
+        if self._web.draining:
+            await self._web.given_up.wait()
+        else:
+            await asyncio.sleep(FINISH_SECONDS)
+
+    def _answering(self) -> "list[asyncio.Task[None]]":
+        return [*(running.task for running in self._in_flight.values()), *self._batches]
+
     async def _leave(self, tasks: "tuple[asyncio.Task[Any], ...]") -> None:
-        running = [*tasks, *self._in_flight.values(), *self._batches]
+        running = [*tasks, *self._answering()]
         await ended([*running, self._changes] if self._changes else running)
         if self._session is not None:
             with suppress(Error):
                 await sessions.end(self._session, "closed")
 
 
-async def ended(tasks: "Iterable[asyncio.Task[Any]]") -> None:
+def _too_many() -> RpcError:
+    return RpcError(OVER_LIMIT, f"At most {MOST_IN_FLIGHT} requests at a time, each with an id of its own.")
+
+
+async def ended(tasks: "Iterable[asyncio.Future[Any]]") -> None:
     """Cancel tasks and wait until they are gone."""
     gone = list(tasks)
     for task in gone:

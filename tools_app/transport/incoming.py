@@ -9,6 +9,7 @@ from tools_app.auth.principal import Credential
 from tools_app.models.config import config
 from tools_app.protocol.errors import INVALID_REQUEST, RpcError
 from tools_app.protocol.inbound import ROUTING_HEADERS
+from tools_app.protocol.mirrored import PREFIX as PARAMETER_PREFIX
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -28,7 +29,7 @@ class Disconnected(Exception):
 
 
 class Incoming:
-    """One request. Header names are lower-case; of a repeated header the last value counts."""
+    """One request. Header names are lower-case; of a repeated header the last value counts, but of `Mcp-Param-`."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._scope = scope
@@ -37,6 +38,8 @@ class Incoming:
         self.headers: dict[str, str] = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
+        if len(self.headers) != len(scope["headers"]):
+            self._join_parameters()
 
     @property
     def tenant_slug(self) -> str | None:
@@ -46,8 +49,9 @@ class Incoming:
 
     @property
     def scheme(self) -> str:
-        """The scheme as the server saw it: http or https."""
-        return str(self._scope.get("scheme", "http"))
+        """The scheme as the server saw it: http or https, of which `ws` and `wss` are other names."""
+        scheme = str(self._scope.get("scheme", "http"))
+        return {"ws": "http", "wss": "https"}.get(scheme, scheme)
 
     def repeated_routing_header(self) -> str | None:
         """A routing header that came more than once: readers of the first and of the last would disagree."""
@@ -56,6 +60,12 @@ class Incoming:
             return None
         names = [name.decode("latin-1") for name, _ in raw]
         return next((name for name in ROUTING_HEADERS if names.count(name) > 1), None)
+
+    def _join_parameters(self) -> None:
+        """A parameter's header that came more than once is one of all its values (RFC 9110, §5.3)."""
+        for name in [name for name in self.headers if name.startswith(PARAMETER_PREFIX)]:
+            values = [value for other, value in self._scope["headers"] if other == name.encode("latin-1")]
+            self.headers[name] = b", ".join(values).decode("latin-1")
 
     @property
     def credential(self) -> Credential | None:

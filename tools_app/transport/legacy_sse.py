@@ -5,14 +5,17 @@ store. Clients that know Streamable HTTP use that.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from urllib.parse import urlencode
 from uuid import UUID
 
 from channels.generic.http import AsyncHttpConsumer
+from django.db import Error
 
 from tools_app.auth import relay, sessions
-from tools_app.auth.sessions import Agreement, SessionFacts
+from tools_app.auth.sessions import Agreement
 from tools_app.events import publish
 from tools_app.events.switchboard import Switchboard
 from tools_app.models.bridge import in_store
@@ -25,12 +28,56 @@ from tools_app.transport.incoming import Incoming, Receive, Scope, Send
 from tools_app.transport.responses import EventStream, Reply, send_reply
 from tools_app.transport.turn import Turn
 
-# A message that found its stream in the same process needs no doorbell; one that did not must be found soon.
+log = logging.getLogger(__name__)
+
+# How soon a message is found whose doorbell was not heard.
 POLL_SECONDS = 0.5
 SESSION_PARAMETER = "sessionId"
+# Begins the id of a session that has a stream, and is told to nobody: no other session's id is good for a POST here.
+HAS_STREAM = "sse."
 ACCEPTED = Reply(b"", 202)
 
-_inboxes: dict[UUID, "asyncio.Queue[bytes]"] = {}
+
+class Inbox:
+    """What the client of one stream POSTed, in its order, whichever processes took it."""
+
+    def __init__(self, session_id: UUID) -> None:
+        self._session_id = session_id
+        self._messages: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._fetching = asyncio.Lock()
+
+    async def next(self) -> bytes | None:
+        """The next message, once there is one; None at the end."""
+        return await self._messages.get()
+
+    def close(self, *_: object) -> None:
+        """Let there be no more messages."""
+        self._messages.put_nowait(None)
+
+    async def put(self, message: bytes) -> None:
+        """Take a message of this process: what another one took before comes first. Raises the store's error."""
+        await self.fetch()
+        self._messages.put_nowait(message)
+
+    async def fetch(self) -> None:
+        """Take what other processes left in the store."""
+        async with self._fetching:
+            while messages := await in_store(relay.take, self._session_id):
+                for message in messages:
+                    self._messages.put_nowait(message)
+
+    async def keep_fetching(self, switchboard: Switchboard) -> None:
+        """Do so whenever the doorbell rings, and every POLL_SECONDS in any case."""
+        with switchboard.watching(relay.topic(self._session_id)) as watch:
+            while True:
+                try:
+                    await self.fetch()
+                except Error as problem:
+                    log.warning("The store is away, messages are fetched later: %s", problem)
+                await watch.wait(POLL_SECONDS)
+
+
+_inboxes: dict[UUID, Inbox] = {}
 
 
 class LegacySseConsumer(AsyncHttpConsumer):
@@ -62,22 +109,23 @@ class SseStream(Turn):
         """Open a session, say where to send messages, and answer them until the client leaves."""
         if not self.incoming.accepts_stream:
             raise RpcError(INVALID_REQUEST, "Accept text/event-stream.", status=406)
-        wire_id = await sessions.start(self.principal, Agreement(), self.incoming.remote_address)
+        wire_id = await sessions.start(self.principal, Agreement(), self.incoming.remote_address, HAS_STREAM)
         session = await sessions.find(self.principal, wire_id)
         assert session is not None, "it was made a moment ago"
-        _inboxes[session.id] = asyncio.Queue()
         stream = EventStream(self._send)
-        connection = Connection(self.who, self.incoming.remote_address, self.web, stream.write_one)
+        connection = Connection(self.who, self.incoming.remote_address, self.web, stream.write_one, self.credential)
+        inbox = _inboxes[session.id] = Inbox(session.id)
         keeping = asyncio.create_task(_keep_alive(stream))
         try:
             await stream.begin(self.cors)
-            await stream.say(sse.endpoint(self._address(wire_id)))
-            await connection.serve(self._messages(session), session)
+            await stream.say(sse.endpoint(self._address(wire_id.removeprefix(HAS_STREAM))))
+            await connection.serve(self._messages(inbox), session)
             await stream.end()
         finally:
             keeping.cancel()
             _inboxes.pop(session.id, None)
-            await in_store(relay.forget, session.id)
+            with suppress(Error):
+                await in_store(relay.forget, session.id)
 
     def _address(self, wire_id: str) -> str:
         """Where to POST to. A key that stood in the URL has to stand in this one too: the client sends no other."""
@@ -87,21 +135,16 @@ class SseStream(Turn):
             parameters["api_key"] = self.credential.key
         return f"{f'/t/{slug}' if slug else ''}/message?{urlencode(parameters)}"
 
-    async def _messages(self, session: SessionFacts) -> AsyncIterator[bytes]:
+    async def _messages(self, inbox: Inbox) -> AsyncIterator[bytes]:
         """What the client POSTs, in its order, until it leaves."""
-        inbox = _inboxes[session.id]
-        relaying = asyncio.create_task(_relayed(session.id, inbox, self.web.switchboard))
+        fetching = asyncio.create_task(inbox.keep_fetching(self.web.switchboard))
         leaving = asyncio.create_task(self.incoming.disconnected())
+        leaving.add_done_callback(inbox.close)
         try:
-            while True:
-                arriving = asyncio.create_task(inbox.get())
-                await asyncio.wait({arriving, leaving}, return_when=asyncio.FIRST_COMPLETED)
-                if not arriving.done():
-                    arriving.cancel()
-                    return
-                yield arriving.result()
+            while (message := await inbox.next()) is not None:
+                yield message
         finally:
-            relaying.cancel()
+            fetching.cancel()
             leaving.cancel()
 
 
@@ -112,15 +155,6 @@ async def _keep_alive(stream: EventStream) -> None:
         await stream.keep_alive()
 
 
-async def _relayed(session_id: UUID, inbox: "asyncio.Queue[bytes]", switchboard: Switchboard) -> None:
-    """Fetch what other processes took for this stream."""
-    with switchboard.watching(relay.topic(session_id)) as watch:
-        while True:
-            for message in await in_store(relay.take, session_id):
-                inbox.put_nowait(message)
-            await watch.wait(POLL_SECONDS)
-
-
 class SsePost(Turn):
     """One message to a stream, in whichever process that is."""
 
@@ -129,14 +163,14 @@ class SsePost(Turn):
     async def answer(self) -> None:
         """Take the message: its answer comes on the stream."""
         self.incoming.check_content_type()
-        session = await sessions.find(self.principal, self.incoming.parameter(SESSION_PARAMETER))
+        session = await sessions.find(self.principal, HAS_STREAM + self.incoming.parameter(SESSION_PARAMETER))
         if session is None:
             raise RpcError(INVALID_REQUEST, "Session not found.", status=404)
         body = await self.incoming.body()
         jsonrpc.decode(body, config.MCPHUB_MAX_JSON_DEPTH)
         inbox = _inboxes.get(session.id)
         if inbox is not None:
-            inbox.put_nowait(body)
+            await inbox.put(body)
         else:
             await in_store(relay.put, session.id, body)
             publish.ring(relay.topic(session.id))

@@ -30,13 +30,13 @@ class Outbox:
         self.paused = False
 
     def put(self, message: bytes, id: str = "") -> None:
-        """Add a message for the client."""
-        self._messages.append(Frame(message, id))
+        """Add a message for the client; on a stream of `many` calls there is nothing to come back to."""
+        self._messages.append(Frame(message, "" if self._many else id))
         self.wake()
 
     def pause(self) -> None:
         """End the stream for now, if its client can come back."""
-        self.paused = self.call_id is not None
+        self.paused = self.call_id is not None and self.takes_messages
         self.wake()
 
     def resumable(self, call_id: UUID) -> None:

@@ -112,7 +112,8 @@ class StreamableHttpTurn(Turn):
         opening = lifecycle.opening(request.params)
         wire_id = await sessions.start(self.principal, opening.offer(), self.incoming.remote_address)
         session = (SESSION_HEADER.encode(), wire_id.encode())
-        await self.send_reply(Reply(jsonrpc.result_message(request.id, opening.welcome()), headers=(session,)))
+        welcome = opening.welcome(self.principal)
+        await self.send_reply(Reply(jsonrpc.result_message(request.id, welcome), headers=(session,)))
 
     async def _heed(self, message: Message, session: SessionFacts) -> None:
         """Do what a notification asks, or hand on a response to what a call asked; what fits nothing is ignored."""

@@ -16,11 +16,11 @@ from django.core.exceptions import ImproperlyConfigured, ValidationError
 from django.db import close_old_connections
 
 from tools_app.execution.context import ToolContext
-from tools_app.execution.kinds import docstring, outputs, signature
+from tools_app.execution.kinds import docstring, mirroring, outputs, signature
 from tools_app.execution.kinds.base import Runner, ToolDefinition
 from tools_app.execution.results import ToolResult
 from tools_app.models.catalog import TOOL_NAME, TaskSupport
-from tools_app.protocol.mirrored import BadMirror, mirrored
+from tools_app.protocol.mirrored import BadMirror
 from tools_app.protocol.schema import BadSchema, CompiledSchema
 
 # Synchronous tools run in threads: two pools, so that long background tools never keep a quick one waiting.
@@ -119,7 +119,7 @@ def _check(function: Callable[..., Any], name: str, place: str, timeout_seconds:
 
 def _check_schemas(definition: ToolDefinition, place: str) -> None:
     try:
-        mirrored(definition.input_schema)
+        mirroring.check(definition.input_schema)
         CompiledSchema(definition.input_schema)
         CompiledSchema(definition.output_schema or {})
     except (BadMirror, BadSchema) as problem:

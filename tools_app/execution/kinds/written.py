@@ -56,6 +56,7 @@ def prompt_definition(row: Prompt) -> PromptDefinition:
         arguments=tuple(
             PromptArgument(one["name"], one.get("description", ""), bool(one.get("required"))) for one in row.arguments
         ),
+        icons=row.icons,
     )
 
 

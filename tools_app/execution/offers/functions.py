@@ -11,6 +11,7 @@ from tools_app.execution.context import ToolContext
 from tools_app.execution.kinds import docstring, signature
 from tools_app.execution.kinds.python import in_thread
 from tools_app.execution.offers.completion import Completer, enumerated
+from tools_app.protocol.schema import CompiledSchema
 
 Work = Callable[[dict[str, Any], ToolContext], Coroutine[Any, Any, Any]]
 
@@ -26,6 +27,7 @@ class TextFunction:
         taken = signature.read(function, described.parameters)
         self.parameters: Mapping[str, Mapping[str, Any]] = taken.schema["properties"]
         self.required = frozenset(taken.schema.get("required", ()))
+        self.arguments = CompiledSchema(taken.schema)
         self.completers: dict[str, Completer] = {}
         for name, schema in self.parameters.items():
             if schema.get("type") != "string":

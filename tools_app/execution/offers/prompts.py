@@ -1,6 +1,6 @@
 """Prompts that are Python functions: the registry of what installed apps offer, and what their values become."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ class PromptDefinition:
     title: str
     description: str
     arguments: tuple[PromptArgument, ...]
+    icons: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,13 @@ class PromptFunction:
 _functions: dict[str, PromptFunction] = {}
 
 
-def register(function: Callable[..., Any], *, name: str | None = None, title: str | None = None) -> PromptFunction:
+def register(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    icons: Sequence[Mapping[str, Any]] = (),
+) -> PromptFunction:
     """Offer `function` as a prompt, under its own name unless `name` is given; its parameters are its arguments.
 
     Raises ImproperlyConfigured for a bad name, a name that another function has, and parameters that are no texts.
@@ -66,6 +73,7 @@ def register(function: Callable[..., Any], *, name: str | None = None, title: st
             PromptArgument(parameter, schema.get("description", ""), parameter in told.required)
             for parameter, schema in told.parameters.items()
         ),
+        icons=[dict(icon) for icon in icons],
     )
     _functions[name] = PromptFunction(definition, told)
     return _functions[name]

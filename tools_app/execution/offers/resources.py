@@ -1,6 +1,6 @@
 """Resources that are Python functions: the registry of what installed apps offer, and what their values become."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from django.core.exceptions import ImproperlyConfigured, ValidationError
 from tools_app.execution.context import ToolContext
 from tools_app.execution.offers import uris
 from tools_app.execution.offers.functions import TextFunction
-from tools_app.execution.results import ResourceResult, contents
+from tools_app.execution.results import ResourceNotFound, ResourceResult, contents
 from tools_app.models.catalog import RESOURCE_URI
 
 Read = Callable[[str, dict[str, str], ToolContext], Coroutine[Any, Any, ResourceResult]]
@@ -26,6 +26,7 @@ class ResourceDefinition:
     description: str
     mime_type: str
     annotations: Mapping[str, Any]
+    icons: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,12 @@ class ResourceFunction:
     timeout_seconds: float
 
     async def read(self, uri: str, variables: dict[str, str], context: ToolContext) -> ResourceResult:
-        """What `uri` holds, whose template gave these values. Raises whatever the function raises."""
+        """What `uri` holds, whose template gave these values.
+
+        Raises ResourceNotFound for values that the function does not take, and whatever it raises itself.
+        """
+        if not self.function.arguments.accepts(variables):
+            raise ResourceNotFound
         return packaged(await self.function.work(variables, context), uri, self.definition.mime_type)
 
 
@@ -53,6 +59,7 @@ def register(
     description: str | None = None,
     mime_type: str | None = None,
     annotations: Mapping[str, Any] | None = None,
+    icons: Sequence[Mapping[str, Any]] = (),
     timeout_seconds: float = 30.0,
 ) -> ResourceFunction:
     """Offer `function` as the resource `uri`; a URI with `{variables}` is a template, and they are its arguments.
@@ -70,6 +77,7 @@ def register(
         description=read.description if description is None else description,
         mime_type=mime_type or "",
         annotations=dict(annotations or {}),
+        icons=[dict(icon) for icon in icons],
     )
     _functions[uri] = ResourceFunction(definition, read, timeout_seconds)
     return _functions[uri]

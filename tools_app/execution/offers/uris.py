@@ -11,7 +11,7 @@ SEPARATORS = re.compile(r"[/\\]")
 
 
 class BadTemplate(ValueError):
-    """A text in braces that is no `{name}` or `{+name}`, or a name that is there twice."""
+    """A text in braces that is no `{name}` or `{+name}`, a name that is there twice, or a control character."""
 
 
 @dataclass(frozen=True)
@@ -65,4 +65,6 @@ def _leaves(value: str, *, rooted: bool) -> bool:
 def _literal(text: str) -> str:
     if "{" in text or "}" in text:
         raise BadTemplate("A brace belongs to no {variable}: use letters, digits and underscore.")
+    if not text.isprintable():
+        raise BadTemplate("It has a character that cannot be seen: encode it with %.")
     return re.escape(text)

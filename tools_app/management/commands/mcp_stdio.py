@@ -3,11 +3,10 @@
 import asyncio
 import os
 import signal
-import sys
 import threading
 from argparse import ArgumentParser
 from collections.abc import Awaitable, Callable
-from typing import Any, BinaryIO
+from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
@@ -21,6 +20,7 @@ from tools_app.models import Tenant
 from tools_app.transport import shutdown, stdio
 
 KEY_VARIABLE = "MCPHUB_KEY"
+STDIN, STDOUT, STDERR = 0, 1, 2
 WORKER_STOP_SECONDS = 3.0
 STRAGGLER_SECONDS = 2.0
 
@@ -37,13 +37,14 @@ class Command(BaseCommand):
 
     def handle(self, *, key: str | None, tenant: str | None, **options: Any) -> None:
         key = key or (None if tenant else os.environ.get(KEY_VARIABLE))
+        source, sink = _only_for_messages()
         _check_database()
         caller = _caller(key, tenant)
         worker = EmbeddedWorker() if settings.CELERY_BROKER_URL.startswith("memory:") else None
         try:
             if worker is not None:
                 worker.start()
-            asyncio.run(_serve(caller, sys.stdin.buffer, _only_for_messages()))
+            asyncio.run(_serve(caller, source, sink))
         except WorkerNotStarted as problem:
             raise CommandError(str(problem)) from problem
         finally:
@@ -78,14 +79,21 @@ def _caller(key: str | None, slug: str | None) -> Authenticate:
     return lambda: operator(slug)
 
 
-def _only_for_messages() -> BinaryIO:
-    """The standard output, for messages alone: what anything else prints goes to the standard error."""
-    sink = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    return sink
+def _only_for_messages() -> tuple[int, int]:
+    """The standard input and output as files of their own, for messages alone.
+
+    Whatever else reads gets nothing, and whatever else prints, programs that a tool starts as well, does so on the
+    standard error.
+    """
+    source, sink = os.dup(STDIN), os.dup(STDOUT)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, STDIN)
+    os.close(nothing)
+    os.dup2(STDERR, STDOUT)
+    return source, sink
 
 
-async def _serve(caller: Authenticate, source: BinaryIO, sink: BinaryIO) -> None:
+async def _serve(caller: Authenticate, source: int, sink: int) -> None:
     """Answer until the input ends or somebody says stop; what runs by then is recorded as interrupted."""
     serving = asyncio.create_task(stdio.serve(caller, source, sink))
     stopped = asyncio.Event()

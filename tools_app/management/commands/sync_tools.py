@@ -1,18 +1,22 @@
-"""`manage.py sync_tools`: what the code of Python tools declares becomes their newest revision."""
+"""`manage.py sync_tools`: what the code of tools, resources and prompts declares becomes what their rows say."""
 
 from typing import Any
 
 from django.core.management.base import BaseCommand
 
 from tools_app.execution import authoring
+from tools_app.models import Tool
 
 
 class Command(BaseCommand):
-    help = "Record a new revision of each Python tool whose code changed. Run it after a deployment; `up` does it too."
+    help = (
+        "Take over what changed in the code of tools, resources and prompts. Run it after a deployment; `up` does too."
+    )
 
     def handle(self, **options: Any) -> None:
-        changed = authoring.sync_code_tools()
-        for tool in changed:
-            self.stdout.write(f"{tool.tenant.slug}/{tool.name}: revision {tool.revision}")
+        changed = authoring.sync_code()
+        for row in changed:
+            said = f"revision {row.revision}" if isinstance(row, Tool) else "up to date"
+            self.stdout.write(f"{row.tenant.slug}/{row}: {said}")
         if not changed:
-            self.stdout.write("Every tool is up to date.")
+            self.stdout.write("Everything is up to date.")

@@ -69,7 +69,7 @@ def _prepare(*, demo: bool) -> first_run.FirstRun:
         made = first_run.prepare(demo=demo)
     except WeakKey as problem:
         raise CommandError(f"MCPHUB_DEMO_API_KEY: {problem}") from problem
-    authoring.sync_code_tools()
+    authoring.sync_code()
     connections.close_all()
     return made
 

@@ -1,0 +1,378 @@
+"""`manage.py mcp_stdio`: a process on whose standard streams messages travel, and nothing else (stdio)."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Empty, Queue
+from typing import Any
+
+import pytest
+
+from tests.management.conftest import ROOT, WAIT_SECONDS
+from tests.management.noisy.mcp_tools import LINES
+from tests.management.test_up import rows
+from tests.wire.channels import Message, Talk
+from tests.wire.client import ALL_VERSIONS, HANDSHAKES, META, MODERN, rpc
+from tools_app.transport.stdio import Lines
+
+KEY = "stdio" * 8
+SOON_SECONDS = 6.0
+NOISE = "NOISE"
+TOLD = {"progressToken": "t"}
+SEED = f"""
+from tools_app.auth import keys
+from tools_app.execution import authoring
+from tools_app.models import Tenant
+tenant = Tenant.objects.create(slug="demo", name="Demo")
+authoring.add_code_tools(tenant, ["count", "deaf", "echo", "holds", "loud", "nosy"])
+keys.issue(tenant, "stdio", key="{KEY}")
+Tenant.objects.create(slug="off", name="Off", is_active=False)
+"""
+
+
+class StdioTalk(Talk):
+    """A process, and what stands on its streams. Each line has to be a message."""
+
+    def __init__(self, arguments: list[str], environment: dict[str, str], errors: Path, source: Any = None) -> None:
+        super().__init__()
+        self.errors = errors
+        with errors.open("wb") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "manage.py", "mcp_stdio", *arguments],
+                cwd=ROOT,
+                env=environment,
+                stdin=source or subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+            )
+        self._lines: Queue[bytes | None] = Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in self.process.stdout:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def write(self, raw: bytes) -> None:
+        self.process.stdin.write(raw + b"\n")
+        self.process.stdin.flush()
+
+    def next(self) -> Message:
+        try:
+            line = self._lines.get(timeout=WAIT_SECONDS)
+        except Empty:
+            pytest.fail(f"nothing was said; on the standard error: {self.said()}")
+        assert line is not None, f"the process ended; on the standard error: {self.said()}"
+        return message_in(line)
+
+    def close(self) -> None:
+        """End the input."""
+        self.process.stdin.close()
+
+    def ends(self) -> list[Message]:
+        """Wait for the end: what was still said."""
+        said = []
+        while (line := self._lines.get(timeout=WAIT_SECONDS)) is not None:
+            said.append(message_in(line))
+        self.process.wait(WAIT_SECONDS)
+        return said
+
+    def said(self) -> str:
+        """What stands on the standard error."""
+        return self.errors.read_text(errors="replace")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(WAIT_SECONDS)
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+def message_in(line: bytes) -> Message:
+    """The message of a line, which is one, whole, and nothing else."""
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert b"\r" not in line
+    message = json.loads(line)
+    assert isinstance(message, list) or message["jsonrpc"] == "2.0"
+    return message
+
+
+@pytest.fixture(scope="module")
+def settings_of(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a hub with a database of the module's own."""
+    foreign = ("MCPHUB_", "DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL", "DJANGO_SETTINGS_MODULE")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    environment = {
+        **clean,
+        "MCPHUB_DATA_DIR": str(tmp_path_factory.mktemp("stdio")),
+        "MCPHUB_APPS": "tests.management.noisy",
+        "MCPHUB_DRAIN_SECONDS": "1",
+    }
+    for command in (["migrate", "--verbosity", "0"], ["shell", "--no-imports", "-c", SEED]):
+        subprocess.run(
+            [sys.executable, "manage.py", *command], cwd=ROOT, env=environment, check=True, timeout=WAIT_SECONDS
+        )
+    return environment
+
+
+@pytest.fixture
+def start(settings_of: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., StdioTalk]]:
+    """Start processes that end with the test: `start("--tenant", "demo", MCPHUB_LOG_LEVEL="DEBUG")`."""
+    started: list[StdioTalk] = []
+
+    def run(*arguments: str, source: Any = None, **variables: str) -> StdioTalk:
+        errors = tmp_path / f"{len(started)}.err"
+        started.append(StdioTalk(list(arguments), settings_of | variables, errors, source))
+        return started[-1]
+
+    yield run
+    for talk in started:
+        talk.kill()
+
+
+@pytest.fixture
+def talk(start: Callable[..., StdioTalk]) -> StdioTalk:
+    """The process of a client with a key, which says nothing yet."""
+    return start(MCPHUB_KEY=KEY)
+
+
+@pytest.fixture
+def recorded(settings_of: dict[str, str]) -> Callable[[str], list[Any]]:
+    """The columns of all calls, the newest first: `recorded("tool_name, outcome")`."""
+
+    def ask(columns: str) -> list[Any]:
+        query = f"SELECT {columns} FROM tools_app_call ORDER BY started_at DESC"
+        return rows(Path(settings_of["MCPHUB_DATA_DIR"]), query)
+
+    return ask
+
+
+# --- The conversation -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.shows("base.patterns")
+def test_every_revision_is_spoken(start: Callable[..., StdioTalk], recorded: Callable[[str], list[Any]]) -> None:
+    talks = [start(MCPHUB_KEY=KEY) for _ in ALL_VERSIONS]
+    for talk, version in zip(talks, ALL_VERSIONS, strict=True):
+        talk.speak(version)
+        assert "echo" in [tool["name"] for tool in talk.ask("tools/list", id=1)["result"]["tools"]]
+        assert talk.ask_tool("echo", {"message": version}, id="two")["result"]["content"][0]["text"].endswith(version)
+        assert talk.ask_tool("count", {"n": 2}, id=3, meta=TOLD)["result"]["content"][0]["text"] == "2"
+        progress = [message["params"]["progress"] for message in talk.heard]
+        assert progress == [0, 1]
+        talk.close()
+        assert (talk.ends(), talk.process.returncode, talk.said()) == ([], 0, "")
+    called = recorded("tool_name, outcome, protocol_version, remote_address, api_key_id IS NOT NULL")
+    assert set(called) == {
+        (tool, "ok", version, "stdio", True) for tool in ("echo", "count") for version in ALL_VERSIONS
+    }
+
+
+def test_the_operator_needs_no_key(start: Callable[..., StdioTalk], recorded: Callable[[str], list[Any]]) -> None:
+    talk = start("--tenant", "demo").speak(MODERN)
+    assert talk.ask_tool("echo", {"message": "x"})["result"]["content"][0]["text"] == "hello x"
+    assert recorded("tool_name, outcome, api_key_id")[0] == ("echo", "ok", None)
+
+
+@pytest.mark.shows("stdio.messages-only", "stdio.one-line")
+def test_nothing_but_messages_stands_on_the_standard_output(start: Callable[..., StdioTalk]) -> None:
+    talk = start(MCPHUB_KEY=KEY, MCPHUB_LOG_LEVEL="DEBUG").speak("2025-11-25")
+    assert talk.ask_tool("loud")["result"]["content"][0]["text"] == LINES
+    assert talk.ask_tool("count", {"n": 1}, id=2)["result"]["isError"] is False
+    talk.close()
+    assert talk.ends() == []
+    said = talk.said()
+    for source in ("print", "write", "a descriptor", "a program", "a log"):
+        assert f"{NOISE} of {source}" in said
+    assert "DEBUG" in said
+
+
+def test_tools_do_not_read_what_the_client_says(talk: StdioTalk) -> None:
+    talk.speak("2025-11-25")
+    talk.call("nosy", id=1)
+    for id in range(2, 8):
+        talk.request("ping", id=id)
+    assert talk.answer(1)["result"]["content"][0]["text"] == "read 0 bytes"
+    assert sorted(message["id"] for message in talk.heard) == list(range(2, 8))
+
+
+@pytest.mark.shows("stdio.cancelled-silent", "cancellation.of-subscriptions")
+def test_a_cancelled_request_is_stopped_and_not_spoken_of_again(
+    talk: StdioTalk, recorded: Callable[[str], list[Any]], eventually: Callable[..., Any]
+) -> None:
+    talk.speak(MODERN)
+    for id, tool, arguments in ((1, "count", {"n": 600}), (2, "holds", {})):
+        talk.call(tool, arguments, id=id, meta=TOLD)
+        talk.next()
+        talk.cancel(id, "enough of it")
+        talk.ask("server/discover", id="after")
+        talk.heard.clear()
+        eventually(lambda tool=tool: recorded("tool_name, outcome")[0] == (tool, "cancelled"))
+        assert "enough of it" in recorded("cause")[0][0]
+    talk.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="sub")
+    talk.next()
+    talk.process.send_signal(signal.SIGTERM)
+    cancelled, closed = talk.ends()
+    assert (cancelled["method"], cancelled["params"]["requestId"]) == ("notifications/cancelled", "sub")
+    assert (closed["id"], closed["result"]["resultType"]) == ("sub", "complete")
+
+
+def test_what_is_no_message_is_told_so_and_the_process_goes_on(start: Callable[..., StdioTalk]) -> None:
+    talk = start(MCPHUB_KEY=KEY, MCPHUB_MAX_BODY_BYTES="300")
+    talk.write(b"{bad")
+    talk.write(b"   ")
+    assert talk.next()["error"]["code"] == -32700
+    talk.write(b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"%b"}}' % (b"x" * 200_000))
+    too_long = talk.next()
+    assert ("id" not in too_long, too_long["error"]["message"]) == (True, "The message is larger than 300 bytes.")
+    assert talk.speak(HANDSHAKES[0]).ask("ping")["result"] == {}
+
+
+# --- The end ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.shows("stdio.exits")
+def test_what_was_asked_before_the_input_ended_is_answered(start: Callable[..., StdioTalk], tmp_path: Path) -> None:
+    asked = [
+        rpc("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}}, id=0),
+        rpc("tools/call", {"name": "echo", "arguments": {"message": "x"}}, id=1),
+        rpc("tools/call", {"name": "count", "arguments": {"n": 2}}, id=2),
+    ]
+    script = tmp_path / "script"
+    script.write_text("\n".join(map(json.dumps, asked)))
+    with script.open("rb") as source:
+        talk = start(MCPHUB_KEY=KEY, source=source)
+        answers = {message["id"]: message["result"] for message in talk.ends() if "id" in message}
+    assert answers.keys() == {0, 1, 2}
+    assert answers[2]["content"][0]["text"] == "2"
+    assert talk.process.returncode == 0
+
+
+@pytest.mark.shows("stdio.exits")
+@pytest.mark.parametrize("tool", ["holds", "count", "deaf"])
+def test_it_ends_soon_after_its_input_whatever_still_runs(
+    talk: StdioTalk, recorded: Callable[[str], list[Any]], tool: str
+) -> None:
+    talk.speak("2025-11-25").call(tool, {"n": 600} if tool == "count" else {}, meta=TOLD)
+    talk.next()
+    talk.close()
+    ended = time.monotonic()
+    assert all("result" not in message for message in talk.ends())
+    assert time.monotonic() - ended < SOON_SECONDS
+    assert talk.process.returncode == 0
+    assert recorded("tool_name, outcome")[0] == (tool, "cancelled")
+
+
+@pytest.mark.parametrize("tool", ["holds", "count"])
+def test_a_signal_ends_it_and_what_runs_is_recorded_as_interrupted(
+    talk: StdioTalk, recorded: Callable[[str], list[Any]], tool: str
+) -> None:
+    talk.speak("2025-11-25").call(tool, {"n": 600} if tool == "count" else {}, meta=TOLD)
+    talk.next()
+    talk.process.send_signal(signal.SIGTERM)
+    told = time.monotonic()
+    assert "interrupted" in talk.ends()[-1]["result"]["content"][0]["text"]
+    assert time.monotonic() - told < SOON_SECONDS
+    assert talk.process.returncode == 0
+    assert recorded("tool_name, outcome")[0] == (tool, "interrupted")
+
+
+def test_a_signal_lets_a_call_finish_that_is_quick_enough(talk: StdioTalk) -> None:
+    talk.speak(MODERN).call("count", {"n": 4}, id=1, meta=TOLD)
+    talk.next()
+    talk.process.send_signal(signal.SIGINT)
+    assert talk.ends()[-1]["result"]["content"][0]["text"] == "4"
+
+
+def test_it_ends_when_nobody_reads_it_any_more(talk: StdioTalk) -> None:
+    talk.speak("2025-11-25")
+    talk.process.stdout.close()
+    with pytest.raises(BrokenPipeError):
+        for id in range(100_000):
+            talk.request("tools/list", id=id)
+    assert talk.process.wait(SOON_SECONDS) == 0
+
+
+def test_it_ends_soon_after_its_key_was_revoked(start: Callable[..., StdioTalk], settings_of: dict[str, str]) -> None:
+    key = "revoked" * 8
+    revoke = (
+        "from tools_app.auth import keys; from tools_app.models import Tenant;"
+        f"row, _ = keys.issue(Tenant.objects.get(slug='demo'), 'short', key='{key}'); {{}}"
+    )
+    shell = [sys.executable, "manage.py", "shell", "--no-imports", "-c"]
+    run = {"cwd": ROOT, "env": settings_of, "check": True, "timeout": WAIT_SECONDS}
+    subprocess.run([*shell, revoke.format("")], **run)
+    talk = start(MCPHUB_KEY=key).speak("2025-11-25")
+    subprocess.run(
+        [
+            *shell,
+            f"from tools_app.auth import keys; from tools_app.models import ApiKey;"
+            f"keys.revoke(ApiKey.objects.get(digest=keys.digest_of('{key}')))",
+        ],
+        **run,
+    )
+    assert talk.ends() == []
+    assert talk.process.returncode == 0
+
+
+# --- Who may start it -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.shows("stdio.credentials")
+def test_the_key_comes_from_the_environment_and_is_written_nowhere(start: Callable[..., StdioTalk]) -> None:
+    talk = start(MCPHUB_KEY=KEY, MCPHUB_LOG_LEVEL="DEBUG").speak("2025-11-25")
+    assert KEY.encode() not in Path(f"/proc/{talk.process.pid}/cmdline").read_bytes()
+    talk.ask_tool("echo", {"message": "x"})
+    talk.close()
+    talk.ends()
+    assert KEY not in talk.said()
+
+
+@pytest.mark.shows("stdio.credentials")
+@pytest.mark.parametrize(
+    ("arguments", "variables", "reason"),
+    [
+        ([], {}, "Say who calls: --key, --tenant, or MCPHUB_KEY in the environment."),
+        ([], {"MCPHUB_KEY": "nonsense"}, "This key is unknown, revoked or expired."),
+        (["--tenant", "nobody"], {}, "There is no active tenant 'nobody'."),
+        (["--tenant", "off"], {}, "There is no active tenant 'off'."),
+        (["--tenant", "demo"], {"MCPHUB_DATA_DIR": "{tmp}"}, "The database is not set up: run `manage.py migrate`"),
+        (["--tenant", "demo"], {"DATABASE_URL": "postgres://127.0.0.1:1/x"}, "The database does not answer: "),
+    ],
+)
+def test_what_is_wrong_is_said_on_the_standard_error(
+    start: Callable[..., StdioTalk], tmp_path: Path, arguments: list[str], variables: dict[str, str], reason: str
+) -> None:
+    talk = start(*arguments, **{name: value.format(tmp=tmp_path) for name, value in variables.items()})
+    assert (talk.ends(), talk.process.returncode) == ([], 1)
+    assert talk.said().startswith(f"CommandError: {reason}")
+    assert len(talk.said().splitlines()) <= 3
+
+
+# --- Lines ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("chunks", "lines"),
+    [
+        ([b"a\nb\n"], [b"a", b"b"]),
+        ([b"a", b"b\r", b"\nc"], [b"ab", b"c"]),
+        ([b"\n\n  \n\r\n"], []),
+        ([b"12345\n"], [b"12345"]),
+        ([b"123456\n7\n"], [None, b"7"]),
+        ([b"123", b"456", b"789", b"\n", b"7\n"], [None, b"7"]),
+        ([b"123456"], [None]),
+        ([], []),
+    ],
+)
+def test_lines_are_put_together_and_none_is_longer_than_allowed(chunks: list[bytes], lines: list[Any]) -> None:
+    reader = Lines(5)
+    assert [line for chunk in [*chunks, b""] for line in reader.of(chunk)] == lines

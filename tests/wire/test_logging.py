@@ -1,0 +1,278 @@
+"""What tools log, as their clients hear it (logging)."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.wire.client import META, MODERN, Peer, RawClient, call_params, error_of, message_of
+from tools_app.execution import authoring
+from tools_app.models import Call, CallEvent, Tenant, Tool, ToolKind
+from tools_app.protocol.versions import LOG_LEVELS
+from tools_app.toolkit import ToolContext, prompt, resource, tool
+
+MESSAGE = "notifications/message"
+BACKGROUND = pytest.mark.parametrize("background", [False, True])
+
+
+@pytest.fixture
+def talk(registries: None, offer: Callable[..., object]) -> None:
+    """A tool that says one thing at each level."""
+
+    @tool
+    async def talk(context: ToolContext) -> str:
+        for level in LOG_LEVELS:
+            context.log(level, f"It is {level}.", "lips")
+        return "done"
+
+    offer("talk")
+
+
+@pytest.fixture
+def says(registries: None, offer: Callable[..., object]) -> Callable[..., None]:
+    """Offer a tool `say` that logs `data`: `says(data, level="info", background=False)`."""
+
+    def make(data: Any, level: str = "info", times: int = 1, *, background: bool = False) -> None:
+        @tool(background=background)
+        def say(context: ToolContext) -> str:
+            for _ in range(times):
+                context.log(level, data)
+            return "done"
+
+        offer("say")
+
+    return make
+
+
+def set_level(peer: Peer, level: object) -> Any:
+    return peer.request("logging/setLevel", {"level": level})
+
+
+def wanting(peer: Peer, level: str | None, name: str = "talk", method: str = "tools/call") -> dict[str, Any]:
+    """The parameters of a call whose client wants messages from `level` on, in the way of its era."""
+    if peer.is_modern:
+        return {**call_params(name), "_meta": {META + "logLevel": level} if level else {}}
+    if level:
+        assert message_of(set_level(peer, level))["result"] == {}
+    return call_params(name)
+
+
+def heard(peer: Peer, level: str | None, name: str = "talk") -> list[dict[str, Any]]:
+    """What the client hears of a call, without its result."""
+    with peer.stream("tools/call", wanting(peer, level, name)) as stream:
+        if stream.response.headers["content-type"] == "application/json":
+            stream.response.read()
+            return []
+        *said, last = stream.ends()
+    assert last["result"]["content"][0]["text"] == "done"
+    assert {message["method"] for message in said} <= {MESSAGE}
+    return [message["params"] for message in said]
+
+
+def levels(said: list[dict[str, Any]]) -> list[str]:
+    return [message["level"] for message in said]
+
+
+@pytest.mark.parametrize("level", LOG_LEVELS)
+def test_a_client_hears_what_is_as_severe_as_it_wants(client: RawClient, talk: None, level: str) -> None:
+    expected = list(LOG_LEVELS[LOG_LEVELS.index(level) :])
+    assert levels(heard(client.peer(MODERN), level)) == expected
+    assert levels(heard(client.handshake(), level)) == expected
+
+
+@pytest.mark.shows("logging.context")
+def test_a_message_says_who_says_what_and_how_severe_it_is(peer: Peer, talk: None) -> None:
+    assert heard(peer, "emergency") == [{"level": "emergency", "logger": "lips", "data": "It is emergency."}]
+
+
+@pytest.mark.shows("logging.context")
+@BACKGROUND
+def test_a_message_without_a_logger_comes_from_its_tool(
+    client: RawClient, says: Callable[..., None], background: bool
+) -> None:
+    says({"shelf": 5}, background=background)
+    assert heard(client.handshake(), "debug", "say") == [{"level": "info", "logger": "say", "data": {"shelf": 5}}]
+
+
+def test_without_a_word_the_modern_era_is_silent_and_a_session_hears_info(peer: Peer, talk: None) -> None:
+    expected = [] if peer.is_modern else list(LOG_LEVELS[1:])
+    assert levels(heard(peer, None)) == expected
+    assert CallEvent.objects.filter(kind="log").count() == len(LOG_LEVELS)
+
+
+def test_the_level_of_one_request_is_not_that_of_the_next(client: RawClient, talk: None) -> None:
+    peer = client.peer(MODERN)
+    assert levels(heard(peer, "alert")) == ["alert", "emergency"]
+    assert heard(peer, None) == []
+
+
+def test_the_level_is_a_sessions_own(client: RawClient, talk: None) -> None:
+    quiet, other = client.handshake(), client.handshake()
+    assert levels(heard(quiet, "emergency")) == ["emergency"]
+    assert levels(heard(other, None)) == list(LOG_LEVELS[1:])
+    assert levels(heard(quiet, None)) == ["emergency"]
+    assert levels(heard(quiet, "debug")) == list(LOG_LEVELS)
+
+
+@pytest.mark.shows("logging.errors")
+def test_a_level_that_is_none_is_refused_and_the_old_one_stays(session: Peer, talk: None) -> None:
+    set_level(session, "critical")
+    for level in ("loud", "INFO", "", None, 3, ["info"], {"level": "info"}):
+        response = set_level(session, level)
+        assert (response.status_code, error_of(response)["code"]) == (200, -32602)
+    assert levels(heard(session, None)) == ["critical", "alert", "emergency"]
+
+
+@pytest.mark.shows("logging.bad-level")
+@pytest.mark.parametrize("level", ["loud", "INFO", "", 3, ["info"], {"level": "info"}])
+def test_a_request_with_a_level_that_is_none_is_refused(client: RawClient, talk: None, level: object) -> None:
+    response = client.modern("tools/call", {**call_params("talk"), "_meta": {META + "logLevel": level}})
+    assert (response.status_code, error_of(response)["code"]) == (400, -32602)
+    assert not CallEvent.objects.exists()
+
+
+def test_the_modern_era_has_no_level_to_set(client: RawClient) -> None:
+    response = client.modern("logging/setLevel", {"level": "info"})
+    assert (response.status_code, error_of(response)["code"]) == (404, -32601)
+
+
+def test_resources_and_prompts_log_too(
+    peer: Peer, registries: None, offer_resources: Callable[..., object], offer_prompts: Callable[..., object]
+) -> None:
+    @resource("docs://a")
+    def a(context: ToolContext) -> str:
+        context.log("warning", "read")
+        return "a"
+
+    @prompt
+    def b(context: ToolContext) -> str:
+        context.log("warning", "asked for")
+        return "b"
+
+    offer_resources("docs://a")
+    offer_prompts("b")
+    for method, params, logger in (
+        ("resources/read", {"uri": "docs://a"}, "docs://a"),
+        ("prompts/get", {"name": "b"}, "b"),
+    ):
+        wanted = {**wanting(peer, "debug", logger), **params}
+        wanted.pop("arguments")
+        with peer.stream(method, wanted) as stream:
+            message, answer = stream.ends()
+        assert message["params"]["logger"] == logger
+        assert "result" in answer
+
+
+@pytest.mark.shows("logging.own-stream")
+@pytest.mark.parametrize("version", ["2025-11-25", MODERN])
+def test_messages_come_on_the_stream_of_their_own_call_alone(
+    client: RawClient, talk: None, offer: Callable[..., object], version: str
+) -> None:
+    peer = client.peer(version)
+    listening = (
+        peer.stream("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="sub-1")
+        if peer.is_modern
+        else peer.listening()
+    )
+    with listening as stream:
+        if peer.is_modern:
+            stream.next()
+        with (
+            peer.stream("tools/call", wanting(peer, "debug"), id=5) as own,
+            peer.stream("tools/call", wanting(peer, "emergency"), id=6) as other,
+        ):
+            assert [len(own.ends()), len(other.ends())] == [len(LOG_LEVELS) + 1, 2]
+        offer("echo")
+        assert stream.next()["method"] == "notifications/tools/list_changed"
+
+
+@pytest.mark.shows("logging.control")
+def test_what_is_no_json_becomes_text(peer: Peer, says: Callable[..., None]) -> None:
+    says({"at": datetime(2026, 1, 31, tzinfo=UTC), "set": {1}, "not": float("nan"), "words": "ä\n\x00"})
+    (message,) = heard(peer, "debug", "say")
+    assert message["data"] == {"at": "2026-01-31T00:00:00+00:00", "set": "{1}", "not": None, "words": "ä\n\x00"}
+
+
+@pytest.mark.shows("logging.control")
+def test_a_tool_cannot_log_at_a_level_that_is_none(client: RawClient, says: Callable[..., None]) -> None:
+    says("x", level="loud")
+    assert message_of(client.handshake().call("say"))["result"]["isError"] is True
+    assert not CallEvent.objects.exists()
+
+
+@pytest.mark.shows("logging.secrets")
+@BACKGROUND
+def test_what_is_named_like_a_secret_is_hidden(
+    client: RawClient, says: Callable[..., None], tenant: Tenant, background: bool
+) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(redacted_keys=["ssn"])
+    says(
+        {"user": "ada", "password": "hunter2", "more": [{"apiKey": "hunter2", "SSN": "hunter2"}]}, background=background
+    )
+    (message,) = heard(client.handshake(), "debug", "say")
+    hidden = {"user": "ada", "password": "[redacted]", "more": [{"apiKey": "[redacted]", "SSN": "[redacted]"}]}
+    assert message["data"] == hidden
+    assert orjson.loads(CallEvent.objects.get().data)["data"] == hidden
+
+
+@pytest.mark.shows("logging.secrets")
+def test_of_a_failure_nothing_is_logged_to_the_client(
+    peer: Peer, registries: None, offer: Callable[..., object], tenant: Tenant
+) -> None:
+    @tool
+    def breaks() -> str:
+        raise RuntimeError("the password is hunter2")
+
+    offer("breaks")
+    authoring.set_secret(tenant, "TOKEN", "hunter2")
+    config = {"base_url": "http://127.0.0.1:9", "headers": {"Authorization": "Bearer {secret:TOKEN}"}}
+    authoring.save_tool(Tool(tenant=tenant, name="asks", kind=ToolKind.HTTP, config=config))
+    for name in ("breaks", "asks"):
+        response = peer.request("tools/call", wanting(peer, "debug", name))
+        assert message_of(response)["result"]["isError"] is True
+        assert MESSAGE not in response.text
+        assert "hunter2" not in response.text
+        assert "Traceback" not in response.text
+
+
+@pytest.mark.shows("logging.rate-limit")
+@BACKGROUND
+def test_a_tool_that_logs_without_pause_does_not_flood_its_client(
+    client: RawClient, says: Callable[..., None], background: bool
+) -> None:
+    says("again", times=1000, background=background)
+    said = heard(client.handshake(), "debug", "say")
+    took = Call.objects.get().duration_us / 1_000_000
+    assert 100 <= len(said) <= 100 * (int(took) + 2)
+    assert len(said) < 1000
+    assert CallEvent.objects.count() == 1000
+
+
+def test_a_flood_at_one_level_drowns_no_other(
+    client: RawClient, registries: None, offer: Callable[..., object]
+) -> None:
+    @tool
+    async def flood(context: ToolContext) -> str:
+        for _ in range(300):
+            context.log("debug", "water")
+        context.log("alert", "land")
+        return "done"
+
+    offer("flood")
+    said = heard(client.handshake(), "debug", "flood")
+    assert said[-1] == {"level": "alert", "logger": "flood", "data": "land"}
+    assert len(said) < 300
+
+
+@BACKGROUND
+def test_a_message_that_is_too_long_is_cut_and_says_so(
+    client: RawClient, says: Callable[..., None], settings: Any, background: bool
+) -> None:
+    settings.MCPHUB_PAYLOAD_BYTES = 1000
+    says("x" * 5000, background=background)
+    (message,) = heard(client.handshake(), "debug", "say")
+    assert (message["level"], message["data"]["truncated"], message["data"]["size"]) == ("info", True, 5002)
+    assert len(json.dumps(message)) < 1200

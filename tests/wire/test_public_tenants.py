@@ -1,0 +1,261 @@
+"""Tenants that are open to everybody: what a caller without a key gets, where, and how often."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.conftest import forget_everything
+from tests.wire.client import MODERN, SESSION, Peer, RawClient, Stream, error_of, message_of
+from tools_app.auth import keys
+from tools_app.execution import authoring
+from tools_app.models import ApiKey, Call, Prompt, PromptKind, Resource, ResourceKind, Session, Tenant
+from tools_app.toolkit import resource_updated
+
+PATTERNS = ["echo", "search_*", "open-*", "docs://open/*", "api://{page}"]
+OWN = "/t/acme/mcp"
+VERSIONS = pytest.mark.parametrize("version", ["2024-11-05", "2025-11-25", MODERN])
+HEADER = "X-Forwarded-For"
+
+MakeClient = Callable[..., RawClient]
+
+
+@pytest.fixture(autouse=True)
+def public(tenant: Tenant, offer: Callable[..., object]) -> Tenant:
+    """`tenant` is open, and has more than anybody may see."""
+    offer("echo", "calculator", "search_docs")
+    for uri in ("docs://open/a", "docs://own/a"):
+        add_resource(tenant, uri)
+    for uri in ("api://{page}", "own://{page}"):
+        add_resource(tenant, uri)
+    for name in ("open-greet", "own-greet"):
+        messages = [{"role": "user", "text": "Hello"}]
+        authoring.save_prompt(Prompt(tenant=tenant, name=name, kind=PromptKind.TEMPLATE, messages=messages))
+    change(tenant, is_public=True, public_tools=PATTERNS)
+    return tenant
+
+
+def add_resource(tenant: Tenant, uri: str) -> Resource:
+    kind = ResourceKind.HTTP if "{" in uri else ResourceKind.TEXT
+    config = {"base_url": "http://127.0.0.1:9", "path": "{page}"} if "{" in uri else {}
+    return authoring.save_resource(Resource(tenant=tenant, uri=uri, name="a", kind=kind, text="words", config=config))
+
+
+def change(tenant: Tenant, **fields: Any) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(**fields)
+    forget_everything()
+
+
+@pytest.fixture
+def anybody(make_client: MakeClient) -> RawClient:
+    """A client without a key, at the address of `tenant`."""
+    return make_client(None, OWN)
+
+
+def names(peer: Peer, method: str, field: str, name: str) -> list[str]:
+    return [one[name] for one in message_of(peer.request(method))["result"][field]]
+
+
+def offered(peer: Peer) -> list[list[str]]:
+    """Everything that the lists show."""
+    return [
+        names(peer, "tools/list", "tools", "name"),
+        names(peer, "prompts/list", "prompts", "name"),
+        names(peer, "resources/list", "resources", "uri"),
+        names(peer, "resources/templates/list", "resourceTemplates", "uriTemplate"),
+    ]
+
+
+@VERSIONS
+def test_without_a_key_one_gets_what_the_patterns_name(anybody: RawClient, version: str) -> None:
+    peer = anybody.peer(version)
+    assert offered(peer) == [["echo", "search_docs"], ["open-greet"], ["docs://open/a"], ["api://{page}"]]
+    assert peer.result("echo", {"message": "x"})["content"][0]["text"] == "hello x"
+    read = message_of(peer.request("resources/read", {"uri": "docs://open/a"}))
+    assert read["result"]["contents"][0]["text"] == "words"
+    assert message_of(peer.request("prompts/get", {"name": "open-greet"}))["result"]["messages"]
+
+
+@VERSIONS
+def test_what_they_do_not_name_looks_like_what_never_was(anybody: RawClient, version: str) -> None:
+    peer = anybody.peer(version)
+    for method, field, hidden, never in (
+        ("tools/call", "name", "calculator", "never"),
+        ("prompts/get", "name", "own-greet", "never"),
+        ("resources/read", "uri", "docs://own/a", "docs://never"),
+        ("resources/read", "uri", "own://a", "never://a"),
+    ):
+        told, of_never = (peer.request(method, {field: name}) for name in (hidden, never))
+        assert told.text.replace(hidden, never) == of_never.text
+        assert (told.status_code, "error" in message_of(told)) == (of_never.status_code, True)
+    ref = {"type": "ref/resource", "uri": "own://{page}"}
+    asked = peer.request("completion/complete", {"ref": ref, "argument": {"name": "page", "value": ""}})
+    assert error_of(asked)["code"] == -32602
+
+
+def test_without_patterns_there_is_nothing(anybody: RawClient, tenant: Tenant) -> None:
+    change(tenant, public_tools=[])
+    peer = anybody.handshake()
+    assert offered(peer) == [[], [], [], []]
+    assert error_of(peer.call("echo", {"message": "x"}))["code"] == -32602
+
+
+def test_a_pattern_of_a_star_is_everything_and_of_other_signs_itself(anybody: RawClient, tenant: Tenant) -> None:
+    change(tenant, public_tools=["*"])
+    assert [len(shown) for shown in offered(anybody.handshake())] == [3, 2, 2, 2]
+    change(tenant, public_tools=["ech.", "[a-z]+", "ECHO", "cho", "ech"])
+    assert offered(anybody.handshake()) == [[], [], [], []]
+
+
+@VERSIONS
+def test_a_key_opens_everything_as_before(make_client: MakeClient, key: str, version: str) -> None:
+    for path in (OWN, "/mcp"):
+        assert [len(shown) for shown in offered(make_client(key, path).peer(version))] == [3, 2, 2, 2]
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/t/rival/mcp", "/t/never/mcp"])
+def test_without_a_key_only_the_address_of_an_open_tenant_answers(
+    make_client: MakeClient, other_tenant: Tenant, path: str
+) -> None:
+    client = make_client(None, path)
+    for response in (client.modern("tools/list"), client.initialize()):
+        assert response.status_code == 401
+        assert response.headers["www-authenticate"].startswith("Bearer")
+
+
+def test_a_wrong_key_is_refused_where_none_is_needed(make_client: MakeClient, tenant: Tenant) -> None:
+    row, revoked = keys.issue(tenant, "old")
+    keys.revoke(row)
+    for wrong in ("wrong", revoked):
+        assert make_client(wrong, OWN).modern("tools/list").status_code == 401
+    headers = {"X-Api-Key": "wrong"}
+    assert make_client(None, OWN).modern("tools/list", headers=headers).status_code == 401
+
+
+def test_a_key_of_another_tenant_opens_nothing_here(make_client: MakeClient, other_key: str) -> None:
+    assert make_client(other_key, OWN).modern("tools/list").status_code == 404
+
+
+@VERSIONS
+def test_a_call_is_recorded_as_anonymous(anybody: RawClient, tenant: Tenant, version: str) -> None:
+    anybody.peer(version).call("echo", {"message": "x"})
+    call = Call.objects.get()
+    assert (call.tenant, call.api_key, call.remote_address) == (tenant, None, "127.0.0.1")
+    assert (call.outcome, call.client_name) == ("ok", "raw")
+
+
+# --- Limits -----------------------------------------------------------------------------------------------------------
+
+
+def echo(peer: Peer, address: str) -> int:
+    return peer.call("echo", {"message": "x"}, headers={HEADER: address}).status_code
+
+
+@VERSIONS
+def test_callers_are_limited_by_their_address(anybody: RawClient, tenant: Tenant, settings: Any, version: str) -> None:
+    settings.MCPHUB_TRUSTED_PROXIES = 1
+    change(tenant, public_calls_per_minute=2)
+    one, other = anybody.peer(version), anybody.peer(version)
+    assert [echo(one, "192.0.2.1"), echo(other, "192.0.2.1"), echo(one, "192.0.2.1")] == [200, 200, 429]
+    assert echo(other, "192.0.2.2") == 200
+    response = one.call("echo", {"message": "x"}, headers={HEADER: "192.0.2.1"})
+    assert error_of(response)["data"]["limit"] == "address"
+    assert 0 < int(response.headers["retry-after"]) <= 60
+
+
+def test_an_address_at_one_tenant_is_not_the_same_at_another(
+    anybody: RawClient, make_client: MakeClient, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    authoring.add_code_tools(other_tenant, ["echo"])
+    change(other_tenant, is_public=True, public_tools=["*"], public_calls_per_minute=1)
+    change(tenant, public_calls_per_minute=1)
+    peers = [client.peer(MODERN) for client in (anybody, make_client(None, "/t/rival/mcp"))]
+    assert [peer.call("echo", {"message": "x"}).status_code for peer in peers * 2] == [200, 200, 429, 429]
+
+
+def test_the_limit_of_the_public_is_none_of_a_keys(make_client: MakeClient, key: str, tenant: Tenant) -> None:
+    change(tenant, public_calls_per_minute=0)
+    assert make_client(None, OWN).peer(MODERN).call("echo", {"message": "x"}).status_code == 429
+    assert make_client(key, OWN).peer(MODERN).call("echo", {"message": "x"}).status_code == 200
+
+
+# --- Sessions and streams ---------------------------------------------------------------------------------------------
+
+
+def test_a_session_without_a_key_is_of_its_tenant(
+    anybody: RawClient, make_client: MakeClient, key: str, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    change(other_tenant, is_public=True, public_tools=["*"])
+    peer = anybody.handshake()
+    row = Session.objects.get()
+    assert (row.tenant, row.api_key) == (tenant, None)
+    for client in (make_client(None, "/t/rival/mcp"), make_client(key), make_client(key, OWN)):
+        assert Peer(client, peer.version, peer.session_id).request("ping").status_code == 404
+    assert Peer(make_client(None, OWN), peer.version, peer.session_id).request("ping").status_code == 200
+
+
+def test_a_session_of_a_key_is_not_anybodys(make_client: MakeClient, anybody: RawClient, key: str) -> None:
+    peer = make_client(key, OWN).handshake()
+    for verb in ("GET", "DELETE"):
+        headers = anybody.headers({SESSION: peer.session_id})
+        assert anybody.http.request(verb, OWN, headers=headers).status_code == 404
+    assert Peer(anybody, peer.version, peer.session_id).request("ping").status_code == 404
+    assert peer.request("ping").status_code == 200
+
+
+@contextmanager
+def hearing(client: RawClient, version: str, *uris: str) -> Iterator[Stream]:
+    """A stream that tells of these resources, and of tools."""
+    peer = client.peer(version)
+    if peer.is_modern:
+        wanted = {"notifications": {"toolsListChanged": True, "resourceSubscriptions": list(uris)}}
+        with peer.stream("subscriptions/listen", wanted, id="sub-1") as stream:
+            stream.next()
+            yield stream
+        return
+    for uri in uris:
+        peer.request("resources/subscribe", {"uri": uri})
+    with peer.listening() as stream:
+        yield stream
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", MODERN])
+def test_anybody_hears_of_what_anybody_may_read_and_of_nothing_else(
+    anybody: RawClient, tenant: Tenant, version: str
+) -> None:
+    uris = ("own://a", "docs://own/a", "docs://open/a")
+    with hearing(anybody, version, *uris) as stream:
+        for uri in uris:
+            resource_updated(tenant.pk, uri)
+        assert stream.next()["params"]["uri"] == "docs://open/a"
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", MODERN])
+@pytest.mark.parametrize("closed", [{"is_public": False}, {"is_active": False}])
+def test_what_is_closed_again_ends_open_streams_and_refuses_within_about_a_second(
+    anybody: RawClient,
+    tenant: Tenant,
+    eventually: Callable[..., object],
+    version: str,
+    closed: dict[str, bool],
+) -> None:
+    with hearing(anybody, version) as stream:
+        Tenant.objects.filter(pk=tenant.pk).update(**closed)
+        began = time.monotonic()
+        stream.ends()
+        assert time.monotonic() - began < 2.0
+    eventually(lambda: anybody.modern("tools/list").status_code == 401, 1.5)
+    assert anybody.initialize().status_code == 401
+
+
+def test_closing_a_tenant_leaves_those_with_a_key(
+    make_client: MakeClient, key: str, tenant: Tenant, offer: Callable[..., object]
+) -> None:
+    with hearing(make_client(key, OWN), MODERN) as stream:
+        change(tenant, is_public=False)
+        assert make_client(None, OWN).modern("tools/list").status_code == 401
+        offer("count")
+        assert stream.next()["method"] == "notifications/tools/list_changed"
+    assert not ApiKey.objects.exclude(tenant=tenant).exists()

@@ -1,0 +1,261 @@
+"""Who hears that a resource changed (resources, §Subscriptions; 2026-07-28, subscriptions)."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+import pytest
+
+from tests.wire.client import MODERN, Peer, RawClient, Stream, error_of, message_of
+from tools_app.auth import keys, sessions
+from tools_app.execution import authoring
+from tools_app.models import Resource, ResourceKind, Tenant
+from tools_app.toolkit import resource, resource_updated
+
+UPDATED = "notifications/resources/updated"
+# The URI whose changes are told last of all: what comes before it was told, what does not was not.
+LAST = "docs://z"
+
+MakeClient = Callable[..., RawClient]
+
+
+@pytest.fixture(autouse=True)
+def readable(tenant: Tenant) -> None:
+    """Resources that are told of by code; a change of their rows is another matter."""
+    for uri in ("docs://a", LAST):
+        written(tenant, uri)
+
+
+def written(tenant: Tenant, uri: str) -> Resource:
+    return authoring.save_resource(Resource(tenant=tenant, uri=uri, name="own", kind=ResourceKind.TEXT, text="old"))
+
+
+@contextmanager
+def hearing(peer: Peer, *uris: str) -> Iterator[Stream]:
+    """A stream of `peer` that tells of these resources, in the way of its era."""
+    if peer.is_modern:
+        wanted = {"notifications": {"resourceSubscriptions": list(uris)}}
+        with peer.stream("subscriptions/listen", wanted, id="sub-1") as stream:
+            stream.next()
+            yield stream
+        return
+    for uri in uris:
+        assert message_of(peer.request("resources/subscribe", {"uri": uri}))["result"] == {}
+    with peer.listening() as stream:
+        yield stream
+
+
+def heard(stream: Stream) -> str:
+    """The URI of the next message, which is of the right form."""
+    message = stream.next()
+    assert message.keys() == {"jsonrpc", "method", "params"}
+    assert message["method"] == UPDATED
+    return str(message["params"]["uri"])
+
+
+def test_an_edit_of_an_admin_is_told_to_subscribers(peer: Peer, tenant: Tenant) -> None:
+    row = written(tenant, "docs://own")
+    with hearing(peer, "docs://own") as stream:
+        for text in ("new", "newer"):
+            row.text = text
+            authoring.save_resource(row)
+            assert heard(stream) == "docs://own"
+            read = peer.request("resources/read", {"uri": "docs://own"})
+            assert message_of(read)["result"]["contents"][0]["text"] == text
+
+
+def test_a_message_names_the_subscription_in_the_modern_era_alone(peer: Peer, tenant: Tenant) -> None:
+    with hearing(peer, LAST) as stream:
+        resource_updated(tenant.pk, LAST)
+        own = {"_meta": {"io.modelcontextprotocol/subscriptionId": "sub-1"}} if peer.is_modern else {}
+        assert stream.next() == {"jsonrpc": "2.0", "method": UPDATED, "params": {"uri": LAST, **own}}
+
+
+def test_code_tells_of_one_resource_of_a_template(
+    peer: Peer, tenant: Tenant, registries: None, offer_resources: Callable[..., object]
+) -> None:
+    @resource("docs://pages/{page}")
+    def page(page: str) -> str:
+        return page
+
+    offer_resources("docs://pages/{page}")
+    with hearing(peer, "docs://pages/a", LAST) as stream:
+        for uri in ("docs://pages/b", "docs://pages/a", LAST):
+            resource_updated(tenant.pk, uri)
+        assert [heard(stream), heard(stream)] == ["docs://pages/a", LAST]
+
+
+def test_code_tells_of_a_resource_by_its_uri(
+    peer: Peer, tenant: Tenant, registries: None, offer_resources: Callable[..., object]
+) -> None:
+    @resource("docs://guide")
+    def guide() -> str:
+        return "guide"
+
+    offer_resources("docs://guide")
+    with hearing(peer, "docs://guide") as stream:
+        resource_updated(tenant.pk, "docs://guide")
+        assert heard(stream) == "docs://guide"
+
+
+def test_nothing_is_told_of_what_was_not_subscribed_to(peer: Peer, tenant: Tenant) -> None:
+    with hearing(peer, LAST) as stream:
+        authoring.save_resource(Resource.objects.get(tenant=tenant, uri="docs://a"))
+        resource_updated(tenant.pk, "docs://a")
+        resource_updated(tenant.pk, LAST)
+        assert heard(stream) == LAST
+
+
+def test_nothing_is_told_of_another_tenants_resource_of_the_same_uri(
+    peer: Peer, tenant: Tenant, other_tenant: Tenant
+) -> None:
+    foreign = written(other_tenant, "docs://a")
+    with hearing(peer, "docs://a", LAST) as stream:
+        authoring.save_resource(foreign)
+        resource_updated(other_tenant.pk, "docs://a")
+        resource_updated(tenant.pk, LAST)
+        assert heard(stream) == LAST
+
+
+@pytest.mark.shows("resources.access")
+def test_nothing_is_told_of_what_one_may_not_read(
+    peer: Peer, tenant: Tenant, registries: None, offer_resources: Callable[..., list[Resource]]
+) -> None:
+    @resource("docs://pages/{page}")
+    def page(page: str) -> str:
+        return page
+
+    disabled = [*offer_resources("docs://pages/{page}"), Resource.objects.get(tenant=tenant, uri="docs://a")]
+    for one in disabled:
+        authoring.set_enabled(one, enabled=False)
+    with hearing(peer, "docs://a", "docs://nothing", "docs://pages/a", LAST) as stream:
+        for uri in ("docs://a", "docs://nothing", "docs://pages/a", LAST):
+            resource_updated(tenant.pk, uri)
+        assert heard(stream) == LAST
+
+
+def test_a_change_is_told_to_each_subscriber(make_client: MakeClient, tenant: Tenant, key: str) -> None:
+    second = keys.issue(tenant, "second")[1]
+    row = written(tenant, "docs://own")
+    one, other = make_client(key).handshake(), make_client(second).peer(MODERN)
+    with hearing(one, "docs://own") as first, hearing(other, "docs://own") as another:
+        authoring.save_resource(row)
+        assert (heard(first), heard(another)) == ("docs://own", "docs://own")
+
+
+def test_who_unsubscribes_hears_no_more(session: Peer, tenant: Tenant) -> None:
+    with hearing(session, "docs://a", LAST) as stream:
+        resource_updated(tenant.pk, "docs://a")
+        assert heard(stream) == "docs://a"
+        assert message_of(session.request("resources/unsubscribe", {"uri": "docs://a"}))["result"] == {}
+        resource_updated(tenant.pk, "docs://a")
+        resource_updated(tenant.pk, LAST)
+        assert heard(stream) == LAST
+
+
+def test_one_may_subscribe_while_a_stream_is_open_and_more_than_once(session: Peer, tenant: Tenant) -> None:
+    with hearing(session) as stream:
+        for _ in range(2):
+            assert message_of(session.request("resources/subscribe", {"uri": LAST}))["result"] == {}
+        resource_updated(tenant.pk, LAST)
+        assert heard(stream) == LAST
+        message_of(session.request("resources/subscribe", {"uri": "docs://a"}))
+        resource_updated(tenant.pk, "docs://a")
+        assert heard(stream) == "docs://a"
+
+
+def test_a_subscription_is_a_sessions_own(client: RawClient, tenant: Tenant) -> None:
+    subscribed, other = client.handshake(), client.handshake()
+    message_of(subscribed.request("resources/subscribe", {"uri": "docs://a"}))
+    with hearing(other, LAST) as stream:
+        resource_updated(tenant.pk, "docs://a")
+        resource_updated(tenant.pk, LAST)
+        assert heard(stream) == LAST
+
+
+def test_to_unsubscribe_from_what_one_never_heard_of_is_no_error(session: Peer) -> None:
+    assert message_of(session.request("resources/unsubscribe", {"uri": "docs://never"}))["result"] == {}
+
+
+def test_subscriptions_are_bounded(session: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MOST_SUBSCRIPTIONS", 2)
+    answers = [session.request("resources/subscribe", {"uri": uri}) for uri in ("a://a", "a://b", "a://b", "a://c")]
+    assert ["result" in message_of(answer) for answer in answers] == [True, True, True, False]
+    assert error_of(answers[3])["message"] == "A session has at most 2 subscriptions."
+    session.request("resources/unsubscribe", {"uri": "a://a"})
+    assert "result" in message_of(session.request("resources/subscribe", {"uri": "a://c"}))
+
+
+def test_so_are_those_of_a_listen(client: RawClient) -> None:
+    uris = [f"docs://{number}" for number in range(sessions.MOST_SUBSCRIPTIONS + 1)]
+    response = client.modern("subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}})
+    assert (response.status_code, error_of(response)["code"]) == (400, -32602)
+
+
+@pytest.mark.parametrize("method", ["resources/subscribe", "resources/unsubscribe"])
+def test_a_uri_that_is_no_text_is_refused(client: RawClient, method: str) -> None:
+    peer = client.handshake()
+    for params in ({}, {"uri": None}, {"uri": 5}, {"uri": ["docs://a"]}):
+        assert error_of(peer.request(method, params))["code"] == -32602
+
+
+@pytest.mark.parametrize("wanted", ["docs://a", [5], {"uri": "docs://a"}, None])
+def test_a_listen_takes_a_list_of_uris(client: RawClient, wanted: object) -> None:
+    response = client.modern("subscriptions/listen", {"notifications": {"resourceSubscriptions": wanted}})
+    assert (response.status_code, error_of(response)["code"]) == (400, -32602)
+
+
+@pytest.mark.parametrize("method", ["resources/subscribe", "resources/unsubscribe"])
+def test_the_modern_era_has_no_such_methods(client: RawClient, method: str) -> None:
+    response = client.modern(method, {"uri": "docs://a"})
+    assert (response.status_code, error_of(response)["code"]) == (404, -32601)
+
+
+def test_what_is_gone_is_told_by_the_list_alone(session: Peer, tenant: Tenant) -> None:
+    row = written(tenant, "docs://own")
+    with hearing(session, "docs://own", LAST) as stream:
+        authoring.delete(row)
+        assert stream.next()["method"] == "notifications/resources/list_changed"
+        resource_updated(tenant.pk, LAST)
+        assert heard(stream) == LAST
+
+
+# --- Several streams of one session -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether the stream that looked was the one to tell, for each look at a change."""
+    made: list[bool] = []
+    is_listener = sessions.is_listener
+
+    async def noted(session: sessions.SessionFacts, stream: UUID) -> bool:
+        made.append(await is_listener(session, stream))
+        return made[-1]
+
+    monkeypatch.setattr(sessions, "is_listener", noted)
+    return made
+
+
+@pytest.mark.shows("streamable-http.one-stream")
+def test_of_two_streams_of_a_session_the_newest_tells_and_the_other_takes_over(
+    session: Peer, tenant: Tenant, looks: list[bool], eventually: Callable[..., object]
+) -> None:
+    with hearing(session, "docs://a", LAST) as first:
+        with session.listening() as second:
+            resource_updated(tenant.pk, "docs://a")
+            assert heard(second) == "docs://a"
+            eventually(lambda: sorted(looks) == [False, True])
+        eventually(lambda: tenant.sessions.get().listener is None)
+        resource_updated(tenant.pk, LAST)
+        assert heard(first) == LAST
+
+
+def test_a_stream_that_comes_back_misses_nothing_that_comes_after(session: Peer, tenant: Tenant) -> None:
+    for uri in ("docs://a", LAST):
+        with hearing(session, "docs://a", LAST) as stream:
+            began = time.monotonic()
+            resource_updated(tenant.pk, uri)
+            assert heard(stream) == uri
+            assert time.monotonic() - began < 1.5

@@ -1,0 +1,436 @@
+"""What a call asks its client in the modern era: an answer with questions, and the request made anew with answers."""
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.wire.client import META, MODERN, Peer, RawClient, call_params, error_of, message_of, modern_request, text_of
+from tools_app.auth import keys
+from tools_app.execution import authoring
+from tools_app.methods import rounds
+from tools_app.models import Call, CallAnswer, CallEvent, CallInput, RunningCall, Tenant
+from tools_app.toolkit import Elicit, ListRoots, Sample, ToolContext, prompt, resource, tool, user
+
+ALL = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+WAYS = ("async", "sync", "worker")
+PAGE = "https://example.org/sign-in"
+NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+AGE = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}
+ADA = {"action": "accept", "content": {"name": "Ada"}}
+OLD = {"action": "accept", "content": {"age": 36}}
+REPLY = {"role": "assistant", "content": {"type": "text", "text": "Paris"}, "model": "m"}
+ROOTS = {"roots": [{"uri": "file:///srv/one"}]}
+TOOLS = ("greet", "register", "both", "page", "model", "roots", "trip", "quiet")
+REFUSED = -32602
+
+Offer = Callable[..., Any]
+
+
+async def greeting(context: ToolContext) -> str:
+    who = await context.elicit("Who?", NAME, key="who")
+    return f"hello {who.content['name']}" if who.accepted else who.action
+
+
+@pytest.fixture(autouse=True)
+def asking_tools(registries: None, offer: Offer) -> None:
+    @tool
+    async def greet(context: ToolContext, greeted: str = "") -> str:
+        return await greeting(context)
+
+    @tool
+    async def register(context: ToolContext) -> str:
+        runs = context.state["runs"] = context.state.get("runs", 0) + 1
+        who = await context.elicit("Who?", NAME, key="who")
+        context.state["known as"] = f"plain {who.content['name']}"
+        old = await context.elicit("How old?", AGE, key="old")
+        return f"{context.state['known as']}, {old.content['age']}, asked in {runs} runs"
+
+    @tool
+    async def both(context: ToolContext) -> str:
+        answers = await context.ask({"who": Elicit("Who?", NAME), "old": Elicit("How old?", AGE)})
+        return f"{answers['who'].content} {answers['old'].content}"
+
+    @tool
+    async def page(context: ToolContext) -> str:
+        return (await context.elicit_url("Please sign in", PAGE, key="page")).action
+
+    @tool
+    async def model(context: ToolContext) -> str:
+        said = await context.sample([user("The capital of France?")], 50, key="model")
+        return str(said["content"]["text"])
+
+    @tool
+    async def roots(context: ToolContext) -> str:
+        return str([root["uri"] for root in await context.list_roots(key="roots")])
+
+    @tool
+    async def trip(context: ToolContext) -> str:
+        context.progress(1)
+        answers = await context.ask(
+            {"who": Elicit("Who?", NAME), "model": Sample([user("Where?")], 50), "roots": ListRoots()}
+        )
+        return json.dumps(sorted(answers))
+
+    @tool
+    async def quiet(context: ToolContext) -> str:
+        return "asked nothing"
+
+    offer(*TOOLS)
+
+
+@pytest.fixture
+def asker(client: RawClient) -> Peer:
+    """A client of the modern era that can do everything."""
+    return client.peer(MODERN, ALL)
+
+
+def answering(asked: Mapping[str, Any], responses: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Parameters of the next round."""
+    return {**more, "requestState": asked["requestState"], "inputResponses": dict(responses)}
+
+
+def first_round(peer: Peer, name: str, **arguments: Any) -> dict[str, Any]:
+    """The result that asks."""
+    result = message_of(peer.call(name, arguments))["result"]
+    assert result["resultType"] == "input_required", result
+    return result
+
+
+def second_round(
+    peer: Peer, name: str, asked: Mapping[str, Any], responses: Mapping[str, Any], **arguments: Any
+) -> dict[str, Any]:
+    params = answering(asked, responses, **call_params(name, arguments))
+    return message_of(peer.request("tools/call", params, id=2))["result"]
+
+
+def said(result: Mapping[str, Any]) -> str:
+    assert result["resultType"] == "complete", result
+    assert result["isError"] is False, result
+    return result["content"][0]["text"]
+
+
+# --- Rounds --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.shows("base.explicit-state", "base.any-connection")
+@pytest.mark.parametrize("way", WAYS)
+def test_a_call_asks_in_its_answer_and_goes_on_over_a_fresh_connection(
+    offer: Offer, make_client: Callable[[str], RawClient], key: str, way: str
+) -> None:
+    def greet_and_wait(context: ToolContext) -> str:
+        return context.wait_for(greeting(context))
+
+    tool(name="ask", background=way == "worker")(greeting if way == "async" else greet_and_wait)
+    offer("ask")
+    asked = first_round(make_client(key).peer(MODERN, ALL), "ask")
+    question = {"method": "elicitation/create", "params": {"message": "Who?", "requestedSchema": NAME}}
+    assert asked["inputRequests"] == {"who": question}
+    assert isinstance(asked["requestState"], str)
+    assert META + "serverInfo" in asked["_meta"]
+    assert "content" not in asked
+    assert said(second_round(make_client(key).peer(MODERN, ALL), "ask", asked, {"who": ADA})) == "hello Ada"
+    assert list(Call.objects.order_by("started_at").values_list("outcome", flat=True)) == ["input_required", "ok"]
+    assert not CallEvent.objects.exists()
+    assert not RunningCall.objects.exists()
+    assert not CallInput.objects.exists()
+
+
+def test_each_round_remembers_the_answers_and_the_state_of_those_before(asker: Peer) -> None:
+    first = first_round(asker, "register")
+    assert list(first["inputRequests"]) == ["who"]
+    second = second_round(asker, "register", first, {"who": ADA})
+    assert list(second["inputRequests"]) == ["old"]
+    assert said(second_round(asker, "register", second, {"old": OLD})) == "plain Ada, 36, asked in 3 runs"
+    outcomes = Call.objects.order_by("started_at").values_list("outcome", flat=True)
+    assert list(outcomes) == ["input_required", "input_required", "ok"]
+
+
+@pytest.mark.shows("elicitation.content")
+@pytest.mark.parametrize(
+    ("responses", "open_ones"),
+    [
+        ({}, {"who", "old"}),
+        ({"who": ADA}, {"old"}),
+        ({"old": OLD, "other": OLD}, {"who"}),
+        ({"who": ADA, "old": {"action": "accept", "content": {"age": "36"}}}, {"old"}),
+        ({"who": ADA, "old": {"action": "accept"}}, {"old"}),
+        ({"who": ADA, "old": {"action": "perhaps"}}, {"old"}),
+        ({"who": ADA, "old": {}}, {"old"}),
+        ({"who": OLD, "old": ADA}, {"who", "old"}),
+    ],
+)
+def test_what_is_missing_or_does_not_fit_is_asked_again(
+    asker: Peer, responses: dict[str, Any], open_ones: set[str]
+) -> None:
+    first = first_round(asker, "both")
+    assert set(first["inputRequests"]) == {"who", "old"}
+    second = second_round(asker, "both", first, responses)
+    assert set(second["inputRequests"]) == open_ones
+    last = second_round(asker, "both", second, {name: {"who": ADA, "old": OLD}[name] for name in open_ones})
+    assert said(last) == "{'name': 'Ada'} {'age': 36}"
+
+
+def test_answers_are_taken_without_a_state_too(asker: Peer) -> None:
+    params = {**call_params("both"), "inputResponses": {"who": ADA, "old": OLD}}
+    assert said(message_of(asker.request("tools/call", params))["result"]) == "{'name': 'Ada'} {'age': 36}"
+
+
+def test_questions_of_all_kinds_go_out_in_one_answer_and_never_on_the_stream(asker: Peer) -> None:
+    with asker.stream("tools/call", call_params("trip", meta={"progressToken": "t"})) as stream:
+        *before, last = stream.ends()
+    assert [message["method"] for message in before] == ["notifications/progress"]
+    assert {name: asked["method"] for name, asked in last["result"]["inputRequests"].items()} == {
+        "who": "elicitation/create",
+        "model": "sampling/createMessage",
+        "roots": "roots/list",
+    }
+    responses = {"who": ADA, "model": REPLY, "roots": ROOTS}
+    assert said(second_round(asker, "trip", last["result"], responses)) == '["model", "roots", "who"]'
+
+
+@pytest.mark.parametrize(
+    ("name", "response", "heard"),
+    [
+        ("model", {"model": REPLY}, "Paris"),
+        ("roots", {"roots": ROOTS}, "['file:///srv/one']"),
+        ("page", {"page": {"action": "accept"}}, "accept"),
+    ],
+)
+def test_models_roots_and_pages_are_asked_for_in_rounds(
+    asker: Peer, name: str, response: dict[str, Any], heard: str
+) -> None:
+    assert said(second_round(asker, name, first_round(asker, name), response)) == heard
+
+
+@pytest.mark.shows("elicitation.declined")
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+def test_a_person_who_will_not_answer_is_an_answer_too(asker: Peer, action: str) -> None:
+    asked = first_round(asker, "greet")
+    assert said(second_round(asker, "greet", asked, {"who": {"action": action}})) == action
+
+
+@pytest.mark.shows("sampling.content")
+@pytest.mark.parametrize("reply", [{}, {**REPLY, "role": "system"}, {**REPLY, "content": 5}, {**REPLY, "content": {}}])
+def test_a_model_that_says_nothing_sensible_is_asked_again(asker: Peer, reply: dict[str, Any]) -> None:
+    again = second_round(asker, "model", first_round(asker, "model"), {"model": reply})
+    assert list(again["inputRequests"]) == ["model"]
+
+
+@pytest.mark.shows("elicitation.address")
+def test_a_page_has_its_mode_its_message_and_its_address_and_no_id(asker: Peer) -> None:
+    question = first_round(asker, "page")["inputRequests"]["page"]
+    assert question["params"] == {"mode": "url", "message": "Please sign in", "url": PAGE}
+
+
+def test_prompts_and_resources_ask_in_rounds_too(asker: Peer, offer_prompts: Offer, offer_resources: Offer) -> None:
+    prompt(name="greeting")(greeting)
+    resource("docs://greeting")(greeting)
+    offer_prompts("greeting")
+    offer_resources("docs://greeting")
+    for method, params in (("prompts/get", {"name": "greeting"}), ("resources/read", {"uri": "docs://greeting"})):
+        asked = message_of(asker.request(method, params))["result"]
+        assert (asked["resultType"], list(asked["inputRequests"])) == ("input_required", ["who"])
+        assert "ttlMs" not in asked
+        answered = message_of(asker.request(method, answering(asked, {"who": ADA}, **params)))["result"]
+        assert answered["resultType"] == "complete"
+        assert "hello Ada" in json.dumps(answered)
+
+
+@pytest.mark.shows("mrtr.no-return")
+def test_a_client_that_never_comes_back_leaves_nothing_behind(asker: Peer, tenant: Tenant) -> None:
+    for _ in range(3):
+        first_round(asker, "register")
+    assert not RunningCall.objects.exists()
+    assert not CallAnswer.objects.exists()
+    assert not CallInput.objects.exists()
+    assert said(message_of(asker.call("quiet"))["result"]) == "asked nothing"
+
+
+# --- The state -----------------------------------------------------------------------------------------------------
+
+
+def refused(peer: Peer, params: Mapping[str, Any], method: str = "tools/call") -> dict[str, Any]:
+    response = peer.request(method, params)
+    assert response.status_code == 400, response.text
+    error = error_of(response)
+    assert error["code"] == REFUSED
+    return error
+
+
+@pytest.mark.parametrize(
+    "tampered",
+    [
+        lambda state: ("A" if state[0] != "A" else "B") + state[1:],
+        lambda state: state[:-4],
+        lambda state: state + "AAAA",
+        lambda state: state[::-1],
+        lambda state: "",
+        lambda state: "not base64!",
+        lambda state: "Grüße",
+        lambda state: 5,
+        lambda state: None,
+        lambda state: {"state": state},
+    ],
+)
+def test_a_state_that_was_changed_is_refused(asker: Peer, tampered: Callable[[str], Any]) -> None:
+    asked = first_round(asker, "greet")
+    params = answering(asked, {"who": ADA}, **call_params("greet"))
+    assert refused(asker, {**params, "requestState": tampered(asked["requestState"])})["data"] == {
+        "field": "requestState"
+    }
+    assert Call.objects.count() == 1
+
+
+@pytest.mark.shows("mrtr.replay")
+def test_a_state_is_good_for_a_while_only(asker: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    began = 2_000_000_000.0
+    monkeypatch.setattr(rounds, "time", SimpleNamespace(time=lambda: began))
+    asked = first_round(asker, "greet")
+    monkeypatch.setattr(rounds, "time", SimpleNamespace(time=lambda: began + rounds.STATE_SECONDS - 1))
+    assert said(second_round(asker, "greet", asked, {"who": ADA})) == "hello Ada"
+    monkeypatch.setattr(rounds, "time", SimpleNamespace(time=lambda: began + rounds.STATE_SECONDS + 1))
+    error = refused(asker, answering(asked, {"who": ADA}, **call_params("greet")))
+    assert "expired" in error["message"]
+
+
+@pytest.mark.shows("elicitation.kept-state", "elicitation.bound", "mrtr.replay")
+def test_a_state_is_good_for_nobody_else(
+    asker: Peer, make_client: Callable[[str], RawClient], tenant: Tenant, other_tenant: Tenant, other_key: str
+) -> None:
+    authoring.add_code_tools(other_tenant, ["greet"])
+    asked = first_round(asker, "greet")
+    for stranger in (keys.issue(tenant, "colleague")[1], other_key):
+        peer = make_client(stranger).peer(MODERN, ALL)
+        refused(peer, answering(asked, {"who": ADA}, **call_params("greet")))
+    assert said(second_round(asker, "greet", asked, {"who": ADA})) == "hello Ada"
+
+
+@pytest.mark.shows("mrtr.replay")
+def test_a_state_is_good_for_nothing_else(asker: Peer, offer_prompts: Offer) -> None:
+    @prompt(name="greet")
+    async def greet_by_prompt(context: ToolContext, greeted: str = "") -> str:
+        return await greeting(context)
+
+    offer_prompts("greet")
+    asked = first_round(asker, "greet", greeted="you")
+    refused(asker, answering(asked, {"who": ADA}, **call_params("register")))
+    refused(asker, answering(asked, {"who": ADA}, **call_params("greet", {"greeted": "me"})))
+    refused(asker, answering(asked, {"who": ADA}, **call_params("greet")))
+    refused(asker, answering(asked, {"who": ADA}, name="greet", arguments={"greeted": "you"}), "prompts/get")
+    assert said(second_round(asker, "greet", asked, {"who": ADA}, greeted="you")) == "hello Ada"
+
+
+def test_a_state_cannot_be_read_by_who_carries_it(asker: Peer) -> None:
+    second = second_round(asker, "register", first_round(asker, "register"), {"who": ADA})
+    opened = base64.urlsafe_b64decode(second["requestState"])
+    for inside in (b"Ada", b"plain", b"runs", b"known", b"who", b"answers", b"expires"):
+        assert inside not in opened
+    assert "Ada" not in second["requestState"]
+
+
+@pytest.mark.parametrize("responses", [None, 5, "who", [ADA], {"who": "Ada"}, {"who": None}, {"who": [ADA]}])
+def test_answers_of_a_wrong_shape_are_refused(asker: Peer, responses: Any) -> None:
+    error = refused(asker, {**call_params("greet"), "inputResponses": responses})
+    assert error["data"] == {"field": "inputResponses"}
+    assert not RunningCall.objects.exists()
+
+
+# --- Who is asked --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.shows("elicitation.modes", "roots.capability")
+@pytest.mark.parametrize(
+    ("capabilities", "name", "required"),
+    [
+        ({}, "greet", {"elicitation": {}}),
+        ({"elicitation": {"url": {}}}, "greet", {"elicitation": {}}),
+        ({"elicitation": {}}, "page", {"elicitation": {"url": {}}}),
+        ({"elicitation": {"form": {}}}, "page", {"elicitation": {"url": {}}}),
+        ({"elicitation": {}}, "model", {"sampling": {}}),
+        ({"elicitation": {}, "sampling": {}}, "roots", {"roots": {}}),
+        ({"elicitation": {}, "sampling": {}}, "trip", {"roots": {}}),
+    ],
+)
+def test_a_client_is_not_asked_for_what_it_did_not_declare(
+    client: RawClient, capabilities: dict[str, Any], name: str, required: dict[str, Any]
+) -> None:
+    response = client.peer(MODERN, capabilities).call(name)
+    assert response.status_code == 400
+    error = error_of(response)
+    assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": required})
+    call = Call.objects.get()
+    assert (call.outcome, call.rpc_error) == ("rejected", -32021)
+
+
+@pytest.mark.shows("sampling.tools-capability")
+def test_a_model_is_given_tools_only_if_the_client_declares_that_it_takes_them(client: RawClient, offer: Offer) -> None:
+    @tool
+    async def look(context: ToolContext) -> str:
+        await context.sample([user("Look")], 50, key="look", toolChoice={"mode": "auto"})
+        return "looked"
+
+    offer("look")
+    error = error_of(client.peer(MODERN, ALL).call("look"))
+    assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": {"sampling": {"tools": {}}}})
+    able = client.peer(MODERN, {"sampling": {"tools": {}}})
+    assert said(second_round(able, "look", first_round(able, "look"), {"look": REPLY})) == "looked"
+
+
+@pytest.mark.shows("base.no-memory")
+def test_what_a_client_declared_before_on_the_same_connection_does_not_count(client: RawClient) -> None:
+    assert message_of(client.peer(MODERN, ALL).call("greet"))["result"]["resultType"] == "input_required"
+    assert error_of(client.peer(MODERN, {}).call("greet"))["code"] == -32021
+    body, headers = modern_request("tools/call", call_params("greet"), capabilities=ALL)
+    assert client.post(body, headers).status_code == 200
+    del body["params"]["_meta"][META + "clientCapabilities"]
+    response = client.post(body, headers)
+    assert response.status_code == 400
+    assert error_of(response)["code"] == -32602
+
+
+@pytest.mark.shows("base.any-connection")
+def test_rounds_of_several_calls_take_turns_on_several_connections(
+    make_client: Callable[[str], RawClient], key: str
+) -> None:
+    peers = [make_client(key).peer(MODERN, ALL) for _ in range(2)]
+    asked = {name: first_round(peers[0], "greet", greeted=name) for name in ("one", "two")}
+    for turn, (name, questions) in enumerate(asked.items()):
+        for peer in (peers[turn], peers[1 - turn]):
+            who = {"action": "accept", "content": {"name": name}}
+            assert said(second_round(peer, "greet", questions, {"who": who}, greeted=name)) == f"hello {name}"
+
+
+# --- What is recorded ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.shows("sampling.sensitive-data")
+@pytest.mark.parametrize("background", [False, True])
+def test_secrets_in_answers_and_state_are_not_in_the_audit_log(asker: Peer, offer: Offer, background: bool) -> None:
+    @tool(background=background)
+    async def reveal(context: ToolContext) -> str:
+        first = await context.sample([user("Hi")], 50, key="first", metadata={"api_key": "hunter2"})
+        context.state["password"] = "hunter2"
+        await context.list_roots(key="second")
+        return str(first["_meta"]["token"])
+
+    offer("reveal")
+    first = first_round(asker, "reveal")
+    assert first["inputRequests"]["first"]["params"]["metadata"] == {"api_key": "hunter2"}
+    second = second_round(asker, "reveal", first, {"first": {**REPLY, "_meta": {"token": "hunter2"}}})
+    assert said(second_round(asker, "reveal", second, {"second": ROOTS})) == "hunter2"
+    early = Call.objects.filter(outcome="input_required").order_by("started_at").select_related("payload")
+    kept = [orjson.loads(call.payload.result) for call in early]
+    assert [list(asked["inputRequests"]) for asked in kept] == [["first"], ["second"]]
+    assert kept[1]["answers"]["first"]["_meta"] == {"token": "[redacted]"}
+    assert kept[1]["state"] == {"password": "[redacted]"}
+    assert not any("hunter2" in call.payload.result + call.payload.arguments for call in early)
+
+
+def test_a_tool_that_asks_nothing_has_no_use_for_what_is_brought(asker: Peer) -> None:
+    params = {**call_params("quiet"), "inputResponses": {"who": ADA}}
+    assert text_of(asker.request("tools/call", params)) == "asked nothing"

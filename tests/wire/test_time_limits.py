@@ -1,0 +1,36 @@
+"""How long a call may take, whatever it does meanwhile (lifecycle, §Timeouts)."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from tests.wire.client import Peer, call_params
+from tools_app.models import Call
+from tools_app.toolkit import ToolContext, tool
+
+SECONDS = 0.3
+
+
+@pytest.mark.shows("lifecycle.most-time")
+@pytest.mark.parametrize("background", [False, True])
+def test_a_tool_that_reports_progress_for_ever_ends_at_its_limit(
+    peer: Peer, registries: None, offer: Callable[..., object], background: bool
+) -> None:
+    @tool(timeout=SECONDS, background=background)
+    async def go_on(context: ToolContext) -> None:
+        done = 0
+        while True:
+            done += 1
+            context.progress(done)
+            await asyncio.sleep(0.02)
+
+    offer("go_on")
+    with peer.stream("tools/call", call_params("go_on", meta={"progressToken": "t"})) as stream:
+        *steps, last = stream.ends()
+    assert {step["method"] for step in steps} == {"notifications/progress"}
+    assert last["result"]["isError"] is True
+    assert f"did not finish within {SECONDS:g} seconds" in last["result"]["content"][0]["text"]
+    call = Call.objects.get()
+    assert call.outcome == "timeout"
+    assert SECONDS <= call.duration_us / 1_000_000 < SECONDS + 2

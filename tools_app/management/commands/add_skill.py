@@ -1,0 +1,102 @@
+"""`manage.py add_skill`: a directory with a SKILL.md becomes a skill of a tenant, file by file."""
+
+import mimetypes
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
+
+from tools_app.execution import authoring
+from tools_app.execution.skills import MANIFEST, MOST_BYTES, MOST_FILES, BadManifest, frontmatter
+from tools_app.models import Resource, ResourceKind, Tenant
+
+SCHEME = "skill://"
+KNOWN = ("uri", "name", "kind", "description", "mime_type", "text", "blob", "enabled")
+
+
+class Command(BaseCommand):
+    help = "Serve a directory as a skill: it is added, or brought up to date, with every file in it."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("directory", type=Path, help="A directory with a SKILL.md, whose name is the skill's.")
+        parser.add_argument("--tenant", required=True, metavar="SLUG")
+        parser.add_argument("--prefix", default="", metavar="PATH", help="Where it stands, as in acme/billing.")
+
+    def handle(self, *, directory: Path, tenant: str, prefix: str, **options: Any) -> None:
+        owner = Tenant.objects.filter(slug=tenant).first()
+        if owner is None:
+            raise CommandError(f"There is no tenant {tenant!r}.")
+        directory = directory.resolve()
+        root = SCHEME + "/".join(
+            map(quote, [*prefix.strip("/").split("/"), directory.name] if prefix else [directory.name])
+        )
+        rows = list(_rows(directory, root, owner))
+        with transaction.atomic():
+            changed = sum(_put(row) for row in rows)
+            gone = list(owner.resources.filter(uri__startswith=f"{root}/").exclude(uri__in=[row.uri for row in rows]))
+            for row in gone:
+                authoring.delete(row)
+        self.stdout.write(f"{root}{MANIFEST}: {len(rows)} files, {changed} new or changed, {len(gone)} removed.")
+
+
+def _rows(directory: Path, root: str, owner: Tenant) -> Iterator[Resource]:
+    """The files as resources. Raises CommandError for a directory that is no skill."""
+    manifest = directory / MANIFEST.strip("/")
+    if not manifest.is_file():
+        raise CommandError(f"{directory} has no SKILL.md.")
+    try:
+        head = frontmatter(manifest.read_text(encoding="utf-8"), root + MANIFEST)
+    except (BadManifest, UnicodeDecodeError) as problem:
+        raise CommandError(f"{manifest}: {problem}") from problem
+    files = sorted(path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
+    if len(files) > MOST_FILES or sum(path.stat().st_size for path in files) > MOST_BYTES:
+        raise CommandError(f"{directory}: a skill has at most {MOST_FILES} files and {MOST_BYTES} bytes.")
+    for path in files:
+        row = _row(path, f"{root}/{quote(path.relative_to(directory).as_posix())}", owner)
+        if path == manifest:
+            row.name, row.description, row.mime_type = head["name"], head["description"], "text/markdown"
+        try:
+            row.clean_fields(exclude=["config", "tenant"])
+        except ValidationError as problem:
+            raise CommandError(f"{path}: {'; '.join(problem.messages)}") from problem
+        yield row
+
+
+def _row(path: Path, uri: str, owner: Tenant) -> Resource:
+    content = path.read_bytes()
+    kind = mimetypes.guess_type(path.name)[0]
+    row = Resource(tenant=owner, uri=uri, name=path.name)
+    if _is_text(content):
+        row.kind, row.text = ResourceKind.TEXT, content.decode()
+        row.mime_type = "text/markdown" if path.suffix == ".md" else kind or "text/plain"
+    else:
+        row.kind, row.blob, row.mime_type = ResourceKind.FILE, content, kind or "application/octet-stream"
+    return row
+
+
+def _is_text(content: bytes) -> bool:
+    try:
+        return "\x00" not in content.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def _put(row: Resource) -> bool:
+    """Save a row in the place of one with its URI. False if nothing would change."""
+    known = Resource.objects.filter(tenant=row.tenant, uri=row.uri).first()
+    if known is not None:
+        if all(_plain(getattr(known, field)) == _plain(getattr(row, field)) for field in KNOWN):
+            return False
+        for field in KNOWN:
+            setattr(known, field, getattr(row, field))
+    authoring.save_resource(known or row)
+    return True
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value) if isinstance(value, memoryview) else value
