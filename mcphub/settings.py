@@ -156,6 +156,8 @@ MCPHUB_WORKER_THREADS = env.whole("MCPHUB_WORKER_THREADS", 8)
 # What `up` gives the first admin and the demo tenant's first key; it makes them up when these are empty.
 MCPHUB_ADMIN_PASSWORD = env.text("MCPHUB_ADMIN_PASSWORD")
 MCPHUB_DEMO_API_KEY = env.text("MCPHUB_DEMO_API_KEY")
+# Whom `mcp_stdio` acts as, without a key on its command line.
+MCPHUB_KEY = env.text("MCPHUB_KEY")
 
 # --- Pages ----------------------------------------------------------------------------------------------------
 

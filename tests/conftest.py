@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import pytest
+from django.conf import settings
 from pytest_django import DjangoDbBlocker
 
 from tools_app.auth import keys, limits
@@ -24,6 +25,14 @@ def forget_everything() -> None:
     """Empty what this process remembers of a database that was just flushed."""
     limits.forget_all()
     state.forget_everything()
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None) -> None:
+    """Let SQLite leave the disk to the operating system: no test pulls the plug, and each would wait for the disk."""
+    options = settings.DATABASES["default"].get("OPTIONS", {})
+    if "init_command" in options:
+        options["init_command"] = options["init_command"].replace("synchronous=FULL", "synchronous=OFF")
 
 
 @pytest.fixture(scope="session")

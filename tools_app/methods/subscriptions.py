@@ -97,13 +97,16 @@ def _changed_lists(before: Catalog | None, now: Catalog | None) -> frozenset[str
 
 
 def _is_new(uri: str, before: Catalog | None, now: Catalog | None, rung: set[str]) -> bool:
-    """Whether a resource changed: by its row, or by its own word where a template stands for it."""
+    """Whether a resource changed: by its row, or by its own word where a template stands for it.
+
+    One that appeared did too: what its subscriber read of it may be older than its last change.
+    """
     if uri in rung:
         return True
     if before is now or before is None or now is None:
         return False
     old, new = before.resources.get(uri), now.resources.get(uri)
-    return old is not None and new is not None and old.changed_at != new.changed_at
+    return new is not None and (old is None or old.changed_at != new.changed_at)
 
 
 def _may_hear(uri: str, now: Catalog | None, principal: Principal) -> bool:

@@ -6,9 +6,8 @@ import subprocess
 import sys
 import time
 
+from tests.management.noisy import LINES
 from tools_app.toolkit import ToolContext, tool
-
-LINES = "one\ntwo\r\nthree\u2028four"
 
 
 @tool

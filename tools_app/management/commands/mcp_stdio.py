@@ -36,7 +36,7 @@ class Command(BaseCommand):
         who.add_argument("--tenant", metavar="SLUG", help="Act for this tenant without a key, as its operator.")
 
     def handle(self, *, key: str | None, tenant: str | None, **options: Any) -> None:
-        key = key or (None if tenant else os.environ.get(KEY_VARIABLE))
+        key = key or (None if tenant else settings.MCPHUB_KEY)
         source, sink = _only_for_messages()
         _check_database()
         caller = _caller(key, tenant)
