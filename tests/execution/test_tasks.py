@@ -1,7 +1,7 @@
 """Tasks as rows: who may move one from which state to which, and what becomes of it when processes die."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
@@ -11,7 +11,7 @@ import pytest
 from tools_app.audit import recorder
 from tools_app.auth import keys
 from tools_app.auth.principal import Principal
-from tools_app.execution import sweeper, taskstate, worker
+from tools_app.execution import housekeeping, sweeper, taskstate, worker
 from tools_app.execution.invocation import Client, Invocation, open_ledger
 from tools_app.execution.sweeper import Sweeper
 from tools_app.execution.tasking import TaskWish, may_be_task, refusal_of
@@ -86,10 +86,15 @@ def look(principal: Principal) -> Callable[[UUID], TaskState]:
 
 
 @pytest.fixture
-def sweep(settings: Any) -> Callable[[], None]:
-    """Sweep twice, so that whatever stood still did so for longer than a process may be silent."""
+def sweep(settings: Any) -> Iterator[Callable[[], None]]:
+    """Sweep as if whatever stands still did so for longer than a process may be silent, and alone in doing so."""
+    others = list(housekeeping._keepers)
+    housekeeping.stop()
     settings.MCPHUB_LOST_SECONDS = -1.0
-    return Sweeper().sweep
+    yield Sweeper().sweep
+    settings.MCPHUB_LOST_SECONDS = 5.0
+    if others:
+        housekeeping.start("web")
 
 
 def orphan() -> None:

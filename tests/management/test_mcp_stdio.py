@@ -336,10 +336,13 @@ def test_it_ends_soon_after_its_key_was_revoked(start: Callable[..., StdioTalk],
 
 @pytest.mark.shows("stdio.credentials")
 def test_what_is_wrong_is_said_on_the_standard_error(start: Callable[..., StdioTalk], tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "hub.sqlite3").write_text("This is no database. " * 100)
     wrong = {
         "This key is unknown, revoked or expired.": start(MCPHUB_KEY="nonsense"),
         "The database is not set up: run `manage.py migrate`": start("--tenant", "demo", MCPHUB_DATA_DIR=str(tmp_path)),
-        "The database does not answer: ": start("--tenant", "demo", DATABASE_URL="postgres://127.0.0.1:1/x"),
+        "The database does not answer: ": start("--tenant", "demo", MCPHUB_DATA_DIR=str(broken)),
     }
     for reason, talk in wrong.items():
         assert (talk.ends(), talk.process.returncode) == ([], 1)

@@ -5,7 +5,6 @@ ends with the channel.
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
 from typing import Any, NamedTuple
@@ -29,8 +28,6 @@ from tools_app.protocol.versions import BATCHING_VERSIONS, Era
 from tools_app.transport.answering import answer, answer_batch, as_rpc_error, batchable
 from tools_app.transport.state import WebState
 from tools_app.transport.streams import OpenStream
-
-log = logging.getLogger(__name__)
 
 MOST_IN_FLIGHT = 100
 FINISH_SECONDS = 2.0
@@ -288,31 +285,32 @@ class Connection:
             principal, opening = await self._who(), lifecycle.opening(request.params)
             if self._session is not None and self._session.version:
                 raise RpcError(INVALID_REQUEST, "This connection has been initialized already.")
-            self._begin(await lifecycle.agreed(opening, principal, self._address, self._session))
+            session = await lifecycle.agreed(opening, principal, self._address, self._session)
         except Exception as problem:  # noqa: BLE001 - nothing may leave a channel but JSON-RPC
             self._channel.put(jsonrpc.error_message(request.id, as_rpc_error(problem)))
             return
+        self._begin(session)
+        changes = subscriptions.session_stream(principal, session, self._web.switchboard)
+        # Before the client hears that there is a session: from here on, no change is missed.
+        with suppress(Error):
+            await anext(changes)
         self._channel.put(jsonrpc.result_message(request.id, opening.welcome(principal)))
-        assert self._session is not None
-        self._changes = asyncio.create_task(self._tell_changes(principal, self._session))
+        self._changes = asyncio.create_task(self._tell_changes(principal, session, changes))
 
     def _begin(self, session: SessionFacts) -> None:
         self._session = session
         self.stream.session_digest = session.digest
 
-    async def _tell_changes(self, principal: Principal, session: SessionFacts) -> None:
+    async def _tell_changes(self, principal: Principal, session: SessionFacts, changes: AsyncIterator[Frame]) -> None:
+        """Tell of changes, and again of later ones when the store was away."""
         while True:
-            try:
-                await self._tell(subscriptions.session_stream(principal, session, self._web.switchboard))
-            except Error as problem:
-                log.warning("Changes are told again when the store is back: %s", problem)
-                await asyncio.sleep(RETRY_SECONDS)
-
-    async def _tell(self, messages: AsyncIterator[Frame]) -> None:
-        async with aclosing(messages):  # type: ignore[type-var]
-            async for frame in messages:
-                if frame.message:
-                    self._channel.put(frame.message)
+            with suppress(Error):
+                async with aclosing(changes):  # type: ignore[type-var]
+                    async for frame in changes:
+                        if frame.message:
+                            self._channel.put(frame.message)
+            await asyncio.sleep(RETRY_SECONDS)
+            changes = subscriptions.session_stream(principal, session, self._web.switchboard)
 
     async def _live_session(self, principal: Principal) -> SessionFacts:
         """The session as it is now, for its log level may have changed. Raises RpcError if there is none yet."""

@@ -1,0 +1,256 @@
+"""The clients that people use, over each transport they have: official SDKs in Python and TypeScript, the Inspector.
+
+HTTP clients talk to two web processes in turn, a connection each, so that what they POST reaches another process than
+the one that holds their stream. `MCPHUB_NODE_CLIENTS` names a directory with the `node_modules` that
+`tests/clients/node/package.json` asks for; without it, npm installs them for this run.
+"""
+
+import asyncio
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.services.conftest import SERVERS, Hub
+from tests.services.stack import ROOT, WAIT_SECONDS, Stack, eventually
+
+pytestmark = pytest.mark.timeout(240)
+
+CLIENTS = ROOT / "tests" / "clients"
+NODE = CLIENTS / "node"
+PLAY_SECONDS = 60.0
+CHUNK_BYTES = 65536
+FIXTURE = "tests.conformance.fixture"
+OFFERED = ["count", "echo", "test_elicitation", "test_sampling"]
+SEED = f"""
+from tools_app.execution import authoring
+from tools_app.models import Tenant
+tenant = Tenant.objects.get(slug="demo")
+tenant.allow_query_key = True
+tenant.save()
+authoring.add_code_tools(tenant, {OFFERED[2:]!r})
+authoring.add_code_resources(tenant, ["test://static-text"])
+authoring.add_code_prompts(tenant, ["test_prompt_with_arguments"])
+"""
+# This client hands down to a process only what it is told to.
+OF_THE_HUB = ("MCPHUB_", "DATABASE_URL", "REDIS_URL", "DJANGO_SETTINGS_MODULE", "PATH")
+STDIO = [sys.executable, "manage.py", "mcp_stdio"]
+# What every client sees, beside the revision that it speaks.
+SEEN = {
+    "echo": "hello world",
+    "count": "3",
+    "progress": [[step, 3, f"Step {step} of 3"] for step in range(3)],
+    "resource": "This is the content of the static text resource.",
+    "prompt": "Prompt with arguments: arg1='a', arg2='b'",
+    "completion": ["paris", "park", "party"],
+    "elicited": 'User response: action=accept, content={"username": "Ada", "email": "a@example.com"}',
+    "sampled": "LLM response: answer to why",
+}
+
+
+class Balancer(threading.Thread):
+    """Hands each connection on to the next of several servers."""
+
+    def __init__(self, ports: list[int]) -> None:
+        super().__init__(daemon=True)
+        self.served: list[int] = []
+        self.url = ""
+        self._ports = itertools.cycle(ports)
+        self._listening = threading.Event()
+        self.start()
+        assert self._listening.wait(WAIT_SECONDS)
+
+    def run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        self._listening.set()
+        await self._stopped.wait()
+        server.close()
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stopped.set)
+        self.join(WAIT_SECONDS)
+
+    def skip(self) -> None:
+        """Let another server take the next connection."""
+        next(self._ports)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        port = next(self._ports)
+        self.served.append(port)
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(_copied(reader, there_writer), _copied(there_reader, writer))
+
+
+async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        with suppress(ConnectionError):
+            while data := await reader.read(CHUNK_BYTES):
+                writer.write(data)
+                await writer.drain()
+    finally:
+        writer.close()
+
+
+@pytest.fixture(scope="module")
+def running(stack: Stack) -> Hub:
+    """Two web processes and a worker, with the fixture's tools, resources and prompts beside the demo tools."""
+    stack.environment["MCPHUB_APPS"] += f",{FIXTURE}"
+    stack.shell(SEED)
+    return Hub(stack, [stack.web(server) for server in SERVERS], stack.worker())
+
+
+@pytest.fixture(scope="module")
+def balancer(running: Hub) -> Iterator[Balancer]:
+    balancer = Balancer([urlsplit(web.url).port for web in running.webs])
+    yield balancer
+    balancer.stop()
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the Node programs and what they need."""
+    place = tmp_path_factory.mktemp("node")
+    for file in NODE.iterdir():
+        shutil.copy(file, place)
+    installed = os.environ.get("MCPHUB_NODE_CLIENTS")
+    if installed:
+        (place / "node_modules").symlink_to(Path(installed).resolve() / "node_modules")
+    else:
+        install = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(place)]
+        subprocess.run(install, cwd=place, check=True, timeout=200)
+    return place
+
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(hub: Hub) -> Run:
+    """Run a client to its end; the JSON that it prints."""
+
+    def play(*command: str, **variables: str) -> Any:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**hub.stack.environment, "MCPHUB_KEY": hub.stack.key, **variables},
+            capture_output=True,
+            text=True,
+            timeout=PLAY_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, f"{done.stderr}\n{done.stdout}"
+        return json.loads(done.stdout)
+
+    return play
+
+
+@pytest.fixture
+def where(hub: Hub, balancer: Balancer) -> Callable[[str], list[str]]:
+    """What a client is told to connect to: an address, or a command."""
+
+    def told(how: str) -> list[str]:
+        if how == "stdio":
+            return STDIO
+        if how.startswith("ws"):
+            return [hub.webs[SERVERS.index(how.partition("-")[2])].url.replace("http", "ws", 1) + "/ws"]
+        return [balancer.url + ("/mcp" if how == "http" else "/t/demo/sse")]
+
+    return told
+
+
+def check(seen: dict[str, Any], version: str) -> None:
+    assert seen.pop("version") == version
+    assert set(OFFERED) <= set(seen.pop("tools"))
+    assert seen == SEEN
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(hub: Hub) -> Iterator[None]:
+    """A client that closes properly leaves neither calls nor messages behind."""
+    yield
+    eventually(lambda: not hub.stack.rows("SELECT 1 FROM tools_app_runningcall"))
+    eventually(lambda: not hub.stack.rows("SELECT 1 FROM tools_app_sessionmessage"))
+
+
+@pytest.mark.parametrize("how", ["http", "sse", "stdio", "ws-daphne", "ws-uvicorn"])
+def test_the_python_sdk_1(run: Run, where: Callable[[str], list[str]], how: str) -> None:
+    python = os.environ.get("MCPHUB_MCP1_PYTHON")
+    assert python, "MCPHUB_MCP1_PYTHON must name an interpreter that has `mcp[ws]<2`; `.ci/run` makes one"
+    seen = run(python, str(CLIENTS / "everything_v1.py"), how.partition("-")[0], *where(how))
+    check(seen, "2025-11-25")
+
+
+@pytest.mark.parametrize(("mode", "version"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
+@pytest.mark.parametrize("how", ["http", "sse", "stdio"])
+def test_the_python_sdk_2(run: Run, where: Callable[[str], list[str]], how: str, mode: str, version: str) -> None:
+    check(run(sys.executable, str(CLIENTS / "everything_v2.py"), how, mode, *where(how)), version)
+
+
+@pytest.mark.parametrize("how", ["http", "sse", "stdio", "ws-daphne", "ws-uvicorn"])
+def test_the_typescript_sdk_1(run: Run, node: Path, where: Callable[[str], list[str]], how: str) -> None:
+    seen = run(_node(node), str(node / "v1.mjs"), how.partition("-")[0], *where(how))
+    check(seen, "2025-11-25")
+
+
+@pytest.mark.parametrize(("mode", "version"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
+@pytest.mark.parametrize("how", ["http", "sse", "stdio"])
+def test_the_typescript_sdk_2(
+    run: Run, node: Path, where: Callable[[str], list[str]], how: str, mode: str, version: str
+) -> None:
+    check(run(_node(node), str(node / "v2.mjs"), how, mode, *where(how)), version)
+
+
+@pytest.mark.parametrize("how", ["http", "sse", "stdio"])
+def test_the_inspector(
+    run: Run, hub: Hub, node: Path, where: Callable[[str], list[str]], tmp_path: Path, how: str
+) -> None:
+    def inspect(*arguments: str) -> Any:
+        target = where(how) if how == "stdio" else [where(how)[0], "--transport", how]
+        command = [_node(node), str(node / "node_modules" / ".bin" / "mcp-inspector"), "--cli", *target]
+        return run(*command, *credentials, *arguments, HOME=str(tmp_path))
+
+    credentials = ["--header", f"Authorization: Bearer {hub.stack.key}"]
+    if how == "stdio":
+        own = {name: value for name, value in hub.stack.environment.items() if name.startswith(OF_THE_HUB)}
+        own["MCPHUB_KEY"] = hub.stack.key
+        credentials = [word for name, value in own.items() for word in ("-e", f"{name}={value}")]
+
+    assert set(OFFERED) <= {tool["name"] for tool in inspect("--method", "tools/list")["tools"]}
+    echoed = inspect("--method", "tools/call", "--tool-name", "echo", "--tool-arg", "message=world")
+    assert echoed["content"] == [{"type": "text", "text": SEEN["echo"]}]
+    counted = inspect("--method", "tools/call", "--tool-name", "count", "--tool-arg", "n=3")
+    assert counted["content"][0]["text"] == SEEN["count"]
+    read = inspect("--method", "resources/read", "--uri", "test://static-text")
+    assert read["contents"][0]["text"] == SEEN["resource"]
+    about = ["--prompt-name", "test_prompt_with_arguments", "--prompt-args", "arg1=a", "arg2=b"]
+    assert inspect("--method", "prompts/get", *about)["messages"][0]["content"]["text"] == SEEN["prompt"]
+
+
+def test_a_stream_is_in_one_process_and_its_messages_come_to_the_other(
+    run: Run, hub: Hub, balancer: Balancer, where: Callable[[str], list[str]]
+) -> None:
+    for _ in hub.webs:
+        before = len(balancer.served)
+        check(run(sys.executable, str(CLIENTS / "everything_v2.py"), "sse", "legacy", *where("sse")), "2025-11-25")
+        assert len(set(balancer.served[before : before + 2])) == 2
+        balancer.skip()
+
+
+def _node(place: Path) -> str:
+    """Node 22, whatever the system has."""
+    return str(place / "node_modules" / ".bin" / "node")
