@@ -13,6 +13,8 @@ from tools_app.protocol.schema_bounds import TOO_DEEP, TOO_ENTANGLED, TOO_LARGE
 from tools_app.toolkit import tool
 
 LEVELS = 40
+# Whoever followed every way through such a schema would be busy for hours.
+MOST_SECONDS = 30.0
 
 
 def fanning_out(levels: int, named: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
@@ -78,7 +80,7 @@ def test_a_schema_of_too_much_work_is_refused_at_once(registries: None, schema: 
         CompiledSchema(schema)
     with pytest.raises(ImproperlyConfigured, match=why):
         tool(input_schema=schema)(give)
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < MOST_SECONDS
 
 
 @pytest.mark.shows("json-schema.bounds")
