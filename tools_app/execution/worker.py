@@ -94,7 +94,8 @@ def _claim(call_id: UUID) -> Claim | None:
     if row is None or row.tenant_id is None:
         return None
     tenant = Tenant.objects.get(pk=row.tenant_id)
-    ledger = ledger_of_row(row, tuple(tenant.redacted_keys), row.said())
+    # Only a task may have said something before: it is run anew after each answer of its client.
+    ledger = ledger_of_row(row, tuple(tenant.redacted_keys), row.said() if row.task_seconds is not None else 0)
     try:
         return Claim(row, ledger, tenant, _tool_of(row), brought_to(row))
     except Exception as problem:

@@ -113,7 +113,9 @@ class SseStream(Turn):
         session = await sessions.find(self.principal, wire_id)
         assert session is not None, "it was made a moment ago"
         stream = EventStream(self._send)
-        connection = Connection(self.who, self.incoming.remote_address, self.web, stream.write_one, self.credential)
+        connection = Connection(
+            self.visitor.who, self.incoming.remote_address, self.web, stream.write_one, self.visitor.credential
+        )
         inbox = _inboxes[session.id] = Inbox(session.id)
         keeping = asyncio.create_task(_keep_alive(stream))
         try:
@@ -131,8 +133,8 @@ class SseStream(Turn):
         """Where to POST to. A key that stood in the URL has to stand in this one too: the client sends no other."""
         slug = self.incoming.tenant_slug
         parameters = {SESSION_PARAMETER: wire_id}
-        if self.credential is not None and self.credential.from_query:
-            parameters["api_key"] = self.credential.key
+        if self.visitor.credential is not None and self.visitor.credential.from_query:
+            parameters["api_key"] = self.visitor.credential.key
         return f"{f'/t/{slug}' if slug else ''}/message?{urlencode(parameters)}"
 
     async def _messages(self, inbox: Inbox) -> AsyncIterator[bytes]:

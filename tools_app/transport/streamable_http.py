@@ -190,12 +190,12 @@ class StreamableHttpTurn(Turn):
         wire_id = self.incoming.headers.get(SESSION_HEADER)
 
         async def still_allowed() -> bool:
-            principal = await self.who()
+            principal = await self.visitor.who()
             if principal is None or session is None or wire_id is None:
                 return principal is not None
             return await sessions.find(principal, wire_id) is not None
 
-        return OpenStream(self.credential, session, still_allowed)
+        return OpenStream(self.visitor.credential, session, still_allowed)
 
     def _delivery(self, *, cancel_when_gone: bool, primed: bool = False, many: bool = False) -> Delivery:
         return Delivery(

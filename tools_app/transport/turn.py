@@ -3,26 +3,19 @@
 Each step may refuse by raising RpcError, and `_refuse` turns that into the answer.
 """
 
-import logging
 from http import HTTPStatus
 from typing import ClassVar
 
-from tools_app.audit import denials
-from tools_app.audit.denials import Denial
-from tools_app.audit.recorder import RecorderGone
-from tools_app.auth.principal import Credential, Principal, anybody, authenticate
+from tools_app.auth.principal import Credential, Principal
 from tools_app.models.config import config
-from tools_app.protocol.errors import INVALID_REQUEST, NOT_PERMITTED, RpcError
+from tools_app.protocol.errors import INVALID_REQUEST, RpcError
 from tools_app.protocol.jsonrpc import Request
 from tools_app.transport import guards
 from tools_app.transport.answering import as_rpc_error
 from tools_app.transport.incoming import Disconnected, Incoming, Send, TooLarge
 from tools_app.transport.responses import Header, Reply, refusal, send_reply
 from tools_app.transport.state import WebState
-
-log = logging.getLogger(__name__)
-
-RECORDED_DENIALS = frozenset({401, 403, 404, 421, 429})
+from tools_app.transport.visitor import Visitor
 
 
 class Turn:
@@ -33,12 +26,11 @@ class Turn:
     def __init__(self, incoming: Incoming, send: Send, web: WebState) -> None:
         self.incoming = incoming
         self.web = web
-        self.credential: Credential | None = None
+        self.visitor = Visitor(incoming)
         self.request: Request | None = None
         self.modern = False
         self.cors: tuple[Header, ...] = ()
         self._send = send
-        self._principal: Principal | None = None
 
     async def run(self) -> None:
         """The whole of it. A client that leaves in the middle is nobody's concern."""
@@ -62,8 +54,7 @@ class Turn:
                 await self.send_reply(Reply(None, 204, (self._allow(),)))
                 return
             self._check_verb()
-            self._refuse_when_stopping()
-            await self._authenticate()
+            await self.visitor.admit(draining=self.web.draining)
             await self.answer()
         except TooLarge:
             await self._refuse(RpcError(INVALID_REQUEST, _too_large(), status=413))
@@ -76,31 +67,11 @@ class Turn:
         if self.incoming.http_method not in self.verbs:
             raise RpcError(INVALID_REQUEST, f"Use {_or(self.verbs)}.", status=405)
 
-    def _refuse_when_stopping(self) -> None:
-        if self.web.draining:
-            raise RpcError(INVALID_REQUEST, "The hub is stopping.", status=503, retry_after=1)
-
-    async def _authenticate(self) -> None:
-        self.credential = self.incoming.credential
-        principal = await self.who()
-        if principal is None:
-            raise RpcError(NOT_PERMITTED, "A valid API key is needed.", status=401)
-        self._principal = principal
-        if self.incoming.tenant_slug not in (None, principal.tenant_slug):
-            raise RpcError(INVALID_REQUEST, "Not found.", status=404)
-
-    async def who(self) -> Principal | None:
-        """The principal of the request's key; anybody, where a public tenant's own address is called without one."""
-        if self.credential is not None:
-            return await authenticate(self.credential)
-        slug = self.incoming.tenant_slug
-        return await anybody(slug, self.incoming.remote_address) if slug else None
-
     @property
     def principal(self) -> Principal:
         """Who is asking; known when `answer` is called."""
-        assert self._principal is not None
-        return self._principal
+        assert self.visitor.principal is not None
+        return self.visitor.principal
 
     async def send_reply(self, reply: Reply) -> None:
         """Answer with one body."""
@@ -109,15 +80,15 @@ class Turn:
     async def _refuse(self, error: RpcError) -> None:
         """Record a denial and answer it."""
         reply = refusal(error, self.request.id if self.request else None, modern=self.modern)
-        if reply.status in RECORDED_DENIALS:
-            self._note(reply.status, error)
+        method = self.request.method if self.request else self.incoming.http_method
+        self.visitor.note(reply.status, error.message, method)
         headers = (*reply.headers, *self._explaining(reply.status))
         await self.send_reply(Reply(reply.message, reply.status, headers))
 
     def _explaining(self, status: int) -> tuple[Header, ...]:
         """The headers that HTTP wants beside a status."""
         if status == HTTPStatus.UNAUTHORIZED:
-            return _challenge(self.credential)
+            return _challenge(self.visitor.credential)
         return (self._allow(),) if status == HTTPStatus.METHOD_NOT_ALLOWED else ()
 
     def _allow(self) -> Header:
@@ -125,21 +96,6 @@ class Turn:
 
     def _allowed(self) -> str:
         return ", ".join((*self.verbs, "OPTIONS"))
-
-    def _note(self, status: int, error: RpcError) -> None:
-        principal = self._principal
-        denial = Denial(
-            http_status=status,
-            cause=error.message,
-            remote_address=self.incoming.remote_address,
-            tenant_id=principal.tenant_id if principal else None,
-            key_id=principal.key_id if principal else None,
-            method=self.request.method if self.request else self.incoming.http_method,
-        )
-        try:
-            denials.note(denial)
-        except RecorderGone:
-            log.warning("A denial (%d) could not be recorded", status)
 
 
 def _or(words: tuple[str, ...]) -> str:

@@ -11,17 +11,12 @@ from typing import Any
 
 from channels.generic.websocket import AsyncWebsocketConsumer
 
-from tools_app.audit import denials
-from tools_app.audit.denials import Denial
-from tools_app.audit.recorder import RecorderGone
-from tools_app.auth.principal import Principal, anybody, authenticate
 from tools_app.models.config import config
-from tools_app.protocol.errors import INVALID_REQUEST, NOT_PERMITTED, RpcError
 from tools_app.transport import guards, state
 from tools_app.transport.answering import as_rpc_error
 from tools_app.transport.connection import Connection
 from tools_app.transport.incoming import Incoming
-from tools_app.transport.turn import RECORDED_DENIALS
+from tools_app.transport.visitor import Visitor
 
 log = logging.getLogger(__name__)
 
@@ -40,13 +35,15 @@ class WebSocketConsumer(AsyncWebsocketConsumer):
         self._incoming = Incoming(self.scope, _no_body)
         self._inbox: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._serving: asyncio.Task[None] | None = None
-        self._principal: Principal | None = None
+        self._visitor = Visitor(self._incoming)
         self._gone = False
         web = state.current()
         try:
-            await self._admit(web)
+            guards.check(self._incoming)
+            await self._visitor.admit(draining=web.draining)
         except Exception as problem:  # noqa: BLE001 - whatever it is, there will be no connection
-            self._note(as_rpc_error(problem))
+            error = as_rpc_error(problem)
+            self._visitor.note(error.http_status(modern=True), error.message, "WebSocket")
             await self.close(NOT_ALLOWED)
             return
         offered = self.scope.get("subprotocols") or []
@@ -75,7 +72,7 @@ class WebSocketConsumer(AsyncWebsocketConsumer):
         code = FAILED
         try:
             address = self._incoming.remote_address
-            connection = Connection(self._who, address, web, self._write, self._incoming.credential)
+            connection = Connection(self._visitor.who, address, web, self._write, self._visitor.credential)
             await connection.serve(self._messages())
             code = STOPPING if web.draining else NOT_ALLOWED
         except Exception:
@@ -91,41 +88,6 @@ class WebSocketConsumer(AsyncWebsocketConsumer):
 
     async def _write(self, message: bytes) -> None:
         await self.send(text_data=message.decode())
-
-    async def _admit(self, web: state.WebState) -> None:
-        """Let the client in. Raises RpcError, and the store's error."""
-        guards.check(self._incoming)
-        if web.draining:
-            raise RpcError(INVALID_REQUEST, "The hub is stopping.", status=503)
-        self._principal = await self._who()
-        if self._principal is None:
-            raise RpcError(NOT_PERMITTED, "A valid API key is needed.", status=401)
-        if self._incoming.tenant_slug not in (None, self._principal.tenant_slug):
-            raise RpcError(INVALID_REQUEST, "Not found.", status=404)
-
-    async def _who(self) -> Principal | None:
-        """The principal of the connection's key, or anybody, where a public tenant is called without one."""
-        if self._incoming.credential is not None:
-            return await authenticate(self._incoming.credential)
-        slug = self._incoming.tenant_slug
-        return await anybody(slug, self._incoming.remote_address) if slug else None
-
-    def _note(self, error: RpcError) -> None:
-        status = error.http_status(modern=True)
-        if status not in RECORDED_DENIALS:
-            return
-        denial = Denial(
-            http_status=status,
-            cause=error.message,
-            remote_address=self._incoming.remote_address,
-            tenant_id=self._principal.tenant_id if self._principal else None,
-            key_id=self._principal.key_id if self._principal else None,
-            method="WebSocket",
-        )
-        try:
-            denials.note(denial)
-        except RecorderGone:
-            log.warning("A denial (%d) could not be recorded", status)
 
 
 async def _no_body() -> dict[str, Any]:
