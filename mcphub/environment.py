@@ -1,6 +1,7 @@
 """Typed reading of environment variables. A bad value stops the start with the variable's name, whatever its type."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,6 +12,8 @@ from django.core.exceptions import ImproperlyConfigured
 TRUE = {"1", "true", "yes", "on"}
 FALSE = {"0", "false", "no", "off", ""}
 DATABASES = {"postgres", "postgresql", "sqlite"}
+SHORTEST_KEY = 32
+PUBLIC_KEY = re.compile("[0-9a-f]{64}")
 
 
 def text(name: str, default: str = "") -> str:
@@ -21,6 +24,23 @@ def text(name: str, default: str = "") -> str:
 def items(name: str, default: list[str] | None = None) -> list[str]:
     """A comma-separated list, blanks around its entries removed."""
     return [item.strip() for item in text(name).split(",") if item.strip()] or list(default or [])
+
+
+def key_text(name: str) -> str:
+    """A secret that nobody can guess, or an empty text if there is none."""
+    value = text(name)
+    if value and len(value) < SHORTEST_KEY:
+        raise ImproperlyConfigured(f"{name}: write at least {SHORTEST_KEY} characters that nobody can guess.")
+    return value
+
+
+def public_keys(name: str) -> list[str]:
+    """A comma-separated list of Ed25519 public keys in hex."""
+    keys = [key.lower() for key in items(name)]
+    if not all(PUBLIC_KEY.fullmatch(key) for key in keys):
+        # Not repeated: it may be a secret that was put here by mistake.
+        raise ImproperlyConfigured(f"{name}: a public key has 64 hexadecimal digits.")
+    return keys
 
 
 def flag(name: str) -> bool:

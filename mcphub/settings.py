@@ -9,7 +9,11 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from celery.schedules import crontab
+from kombu import Exchange, Queue
+
 from mcphub import environment as env
+from tools_app.telemetry.scrubbing import hide, hide_password_of
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -34,6 +38,10 @@ def generated_secret(path: Path) -> str:
 SECRET_KEY = env.text("MCPHUB_SECRET_KEY") or generated_secret(MCPHUB_DATA_DIR / "secret.key")
 # Earlier values of MCPHUB_SECRET_KEY, newest first: what they sealed can still be opened.
 SECRET_KEY_FALLBACKS = env.items("MCPHUB_SECRET_KEY_FALLBACKS")
+# Signs what is said of the audit log. Not the secret key: whoever verifies may have the one without the other.
+MCPHUB_AUDIT_KEY = env.key_text("MCPHUB_AUDIT_KEY") or generated_secret(MCPHUB_DATA_DIR / "audit.key")
+# Public keys of other hosts, and of earlier audit keys, whose signatures count here too.
+MCPHUB_AUDIT_PUBLIC_KEYS = env.public_keys("MCPHUB_AUDIT_PUBLIC_KEYS")
 
 DEBUG = env.flag("MCPHUB_DEBUG")
 ALLOWED_HOSTS = env.items("MCPHUB_ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
@@ -104,14 +112,26 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     DATABASES["default"]["TEST"] = {"NAME": str(MCPHUB_DATA_DIR / "test.sqlite3")}
 else:
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+    # A host that is cut off is noticed within seconds; what the address says goes first.
+    DATABASES["default"]["OPTIONS"] = {
+        "connect_timeout": 3,
+        "keepalives_idle": 5,
+        "keepalives_interval": 2,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 10_000,
+        **DATABASES["default"].get("OPTIONS", {}),
+    }
 DATABASES["default"]["CONN_MAX_AGE"] = env.whole("MCPHUB_DATABASE_CONN_MAX_AGE", 60, least=0)
 
 REDIS_URL = env.text("REDIS_URL")
+MCPHUB_REDIS_PREFIX = env.text("MCPHUB_REDIS_PREFIX", "mcphub")
+# Nobody waits longer for a server that is frozen or cut off.
+REDIS_TIMEOUTS = {"socket_timeout": 5.0, "socket_connect_timeout": 2.0}
 if REDIS_URL:
     CHANNEL_LAYERS = {
         "default": {
             "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-            "CONFIG": {"hosts": [REDIS_URL], "prefix": env.text("MCPHUB_REDIS_PREFIX", "mcphub")},
+            "CONFIG": {"hosts": [{"address": REDIS_URL, **REDIS_TIMEOUTS}], "prefix": MCPHUB_REDIS_PREFIX},
         }
     }
 else:
@@ -123,12 +143,27 @@ CELERY_BROKER_URL = env.text("CELERY_BROKER_URL", REDIS_URL or "memory://localho
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = env.text("MCPHUB_QUEUE", "mcphub")
+# Lanes of the queue, of which workers take in turn: what one tenant queues is not in the way of the others.
+MCPHUB_LANES = env.whole("MCPHUB_LANES", 16)
+CELERY_TASK_QUEUES = [
+    Queue(name, Exchange(CELERY_TASK_DEFAULT_QUEUE), routing_key=name)
+    for name in (CELERY_TASK_DEFAULT_QUEUE, *(f"{CELERY_TASK_DEFAULT_QUEUE}.{lane}" for lane in range(MCPHUB_LANES)))
+]
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_BEAT_SCHEDULE = {
+    # A night's pruning that no worker took is not made up for: the next one does it all.
+    "prune": {"task": "tools_app.prune", "schedule": crontab(hour=3, minute=20), "options": {"expires": 12 * 3600}},
+}
 if CELERY_BROKER_URL.startswith("memory:"):
     # The in-memory transport looks once a second unless told otherwise.
     CELERY_BROKER_TRANSPORT_OPTIONS = {"polling_interval": 0.005}
+elif CELERY_BROKER_URL.startswith("redis"):
+    # A broker that is away refuses a call soon: unless told otherwise, whoever queues would wait for it.
+    CELERY_BROKER_TRANSPORT_OPTIONS = {**REDIS_TIMEOUTS, "max_retries": 1, "interval_start": 0.1, "interval_max": 0.1}
+# Workers look for a broker that is away until it is back.
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 
 # --- The hub --------------------------------------------------------------------------------------------------
 
@@ -139,7 +174,16 @@ MCPHUB_MAX_BODY_BYTES = env.whole("MCPHUB_MAX_BODY_BYTES", 4 * 1024 * 1024)
 MCPHUB_MAX_JSON_DEPTH = env.whole("MCPHUB_MAX_JSON_DEPTH", 64)
 MCPHUB_MAX_BATCH = env.whole("MCPHUB_MAX_BATCH", 50)
 MCPHUB_PAGE_SIZE = env.whole("MCPHUB_PAGE_SIZE", 100)
+MCPHUB_ARGUMENT_BYTES = env.whole("MCPHUB_ARGUMENT_BYTES", 1024 * 1024)
+MCPHUB_RESULT_BYTES = env.whole("MCPHUB_RESULT_BYTES", 16 * 1024 * 1024)
+MCPHUB_MOST_SESSIONS = env.whole("MCPHUB_MOST_SESSIONS", 10_000)
+MCPHUB_PROGRESS_PER_SECOND = env.whole("MCPHUB_PROGRESS_PER_SECOND", 100)
+MCPHUB_TURN_SECONDS = env.seconds("MCPHUB_TURN_SECONDS", 1.0)
 MCPHUB_PAYLOAD_BYTES = env.whole("MCPHUB_PAYLOAD_BYTES", 64 * 1024)
+# Arguments and result of a call that are longer than this together are stored compressed; 0 leaves all as they are.
+MCPHUB_COMPRESS_BYTES = env.whole("MCPHUB_COMPRESS_BYTES", 4096, least=0)
+# How many days calls are kept where a tenant says nothing else; 0 is for ever.
+MCPHUB_KEEP_DAYS = env.whole("MCPHUB_KEEP_DAYS", 0, least=0)
 MCPHUB_SESSION_IDLE_SECONDS = env.seconds("MCPHUB_SESSION_IDLE_SECONDS", 24 * 3600.0)
 MCPHUB_QUEUE_SECONDS = env.seconds("MCPHUB_QUEUE_SECONDS", 300.0)
 MCPHUB_LOST_SECONDS = env.seconds("MCPHUB_LOST_SECONDS", 5.0)
@@ -193,7 +237,7 @@ REST_FRAMEWORK = {
 if env.flag("MCPHUB_HTTPS"):
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_SSL_REDIRECT = True
-    SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+    SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
     SECURE_HSTS_SECONDS = 365 * 24 * 3600
     SECURE_HSTS_INCLUDE_SUBDOMAINS = True
     SECURE_HSTS_PRELOAD = True
@@ -202,11 +246,35 @@ if env.flag("MCPHUB_HTTPS"):
 CSRF_TRUSTED_ORIGINS = [origin for origin in MCPHUB_ALLOWED_ORIGINS if "://" in origin]
 SESSION_COOKIE_HTTPONLY = True
 
+# --- What the hub tells of itself -----------------------------------------------------------------------------
+
+# Who carries it may read /metrics; without one, only superusers may.
+MCPHUB_METRICS_TOKEN = env.text("MCPHUB_METRICS_TOKEN")
+MCPHUB_METRICS_BY_TENANT = env.flag("MCPHUB_METRICS_BY_TENANT")
+
 LOG_LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
+    "formatters": {
+        "line": {
+            "()": "tools_app.telemetry.logs.formatter",
+            "style": env.choice("MCPHUB_LOG_FORMAT", ["TEXT", "JSON"], "TEXT"),
+        }
+    },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": env.choice("MCPHUB_LOG_LEVEL", LOG_LEVELS, "WARNING")},
+    "loggers": {
+        # Their own handlers would write past the formatter, which keeps secrets out.
+        **{name: {"handlers": [], "propagate": True} for name in ("uvicorn", "uvicorn.access", "uvicorn.error")},
+        # They log headers and whole messages.
+        **{name: {"level": "INFO"} for name in ("httpcore", "websockets")},
+    },
 }
+hide(
+    SECRET_KEY,
+    *SECRET_KEY_FALLBACKS,
+    MCPHUB_AUDIT_KEY,
+    *(MCPHUB_ADMIN_PASSWORD, MCPHUB_DEMO_API_KEY, MCPHUB_KEY, MCPHUB_METRICS_TOKEN),
+)
+hide_password_of(env.text("DATABASE_URL"), REDIS_URL, CELERY_BROKER_URL)

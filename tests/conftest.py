@@ -1,5 +1,6 @@
 """What tests of every part share: tenants, keys, and a real hub that runs in this process."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -8,11 +9,14 @@ import pytest
 from django.conf import settings
 from pytest_django import DjangoDbBlocker
 
+from tools_app.audit import evidence
+from tools_app.audit.chain import heads
 from tools_app.auth import keys, limits
 from tools_app.execution import authoring
 from tools_app.execution.kinds import python
 from tools_app.execution.offers import prompts, resources
-from tools_app.management.embedded import EmbeddedHub, bind
+from tools_app.management.embedded import EmbeddedHub
+from tools_app.management.listening import bind
 from tools_app.models import Prompt, Resource, Tenant, Tool
 from tools_app.transport import state
 
@@ -24,6 +28,8 @@ T = TypeVar("T")
 def forget_everything() -> None:
     """Empty what this process remembers of a database that was just flushed."""
     limits.forget_all()
+    heads.forget()
+    evidence.notary.forget()
     state.forget_everything()
 
 
@@ -37,9 +43,12 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: N
 
 @pytest.fixture(scope="session")
 def running_hub(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[EmbeddedHub]:
-    """The hub of `manage.py up`, server and worker. Once per run: the reactor starts only once."""
+    """The hub of `manage.py up`, server and worker. Once per run: the reactor starts only once.
+
+    MCPHUB_TEST_SERVER names the server, in place of the one that `up` would take.
+    """
     with django_db_blocker.unblock():
-        hub = EmbeddedHub(bind("127.0.0.1", 0))
+        hub = EmbeddedHub(bind("127.0.0.1", 0), server=os.environ.get("MCPHUB_TEST_SERVER"))
         hub.start_in_thread()
         yield hub
         hub.stop()

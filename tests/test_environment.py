@@ -82,3 +82,21 @@ def test_values_are_read_as_what_they_are(monkeypatch):
     assert env.seconds("MCPHUB_TIME", 1.0) == 2.5
     assert env.flag("MCPHUB_SWITCH") is True
     assert env.choice("MCPHUB_LEVEL", ["INFO"], "INFO") == "INFO"
+
+
+def test_a_short_audit_key_is_named_but_not_shown(monkeypatch):
+    monkeypatch.setenv("MCPHUB_X", "hush")
+
+    with pytest.raises(ImproperlyConfigured, match=r"^MCPHUB_X: write at least 32 characters") as refused:
+        env.key_text("MCPHUB_X")
+    assert "hush" not in str(refused.value)
+
+
+def test_a_list_of_public_keys_holds_nothing_else(monkeypatch):
+    monkeypatch.setenv("MCPHUB_X", f"{'a' * 64}, {'B' * 64}")
+    assert env.public_keys("MCPHUB_X") == ["a" * 64, "b" * 64]
+    monkeypatch.setenv("MCPHUB_X", f"{'a' * 64},hush")
+
+    with pytest.raises(ImproperlyConfigured, match=r"^MCPHUB_X: ") as refused:
+        env.public_keys("MCPHUB_X")
+    assert "hush" not in str(refused.value)

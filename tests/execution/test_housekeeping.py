@@ -5,7 +5,7 @@ from threading import Event
 import pytest
 from django.db import OperationalError
 
-from tools_app.execution import housekeeping
+from tools_app.execution import housekeeping, sweeper
 
 WAIT_SECONDS = 10
 
@@ -25,10 +25,27 @@ def test_a_database_that_is_away_does_not_end_it(monkeypatch: pytest.MonkeyPatch
         if step == "chore":
             away()
 
-    monkeypatch.setattr(housekeeping, "chores", lambda kind: [(0.0, beat)])
+    monkeypatch.setattr(housekeeping, "chores", lambda: [(0.0, beat)])
     monkeypatch.setattr(housekeeping, "TICK_SECONDS", 0.01)
     if step == "connection":
         monkeypatch.setattr(housekeeping, "close_old_connections", away)
     keeper = housekeeping.Housekeeper("web")
     assert beaten_again.wait(WAIT_SECONDS)
+    keeper.stop()
+
+
+def test_a_chore_that_hangs_does_not_hold_up_the_heart(monkeypatch: pytest.MonkeyPatch) -> None:
+    beaten_again, over = Event(), Event()
+    beats: list[str] = []
+
+    def beat(_kind: str) -> None:
+        beats.append("beat")
+        if len(beats) > 1:
+            beaten_again.set()
+
+    monkeypatch.setattr(sweeper, "beat", beat)
+    monkeypatch.setattr(housekeeping, "chores", lambda: [(0.0, lambda: over.wait(WAIT_SECONDS))])
+    keeper = housekeeping.Housekeeper("web")
+    assert beaten_again.wait(WAIT_SECONDS)
+    over.set()
     keeper.stop()

@@ -36,7 +36,7 @@ def ran() -> list[str]:
 
 @pytest.fixture
 def principal(tenant: Tenant) -> Principal:
-    return Principal(keys.issue(tenant, "tasks")[0].pk, tenant.pk, tenant.slug, None, None, ())
+    return Principal(keys.issue(tenant, "tasks")[0].pk, tenant.pk, tenant.slug, ())
 
 
 @pytest.fixture

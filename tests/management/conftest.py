@@ -12,6 +12,8 @@ from queue import Empty, Queue
 
 import pytest
 
+from tools_app.management.servers import SERVERS
+
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_SECONDS = 40.0
 LAST_LINE = "Press Ctrl-C to stop."
@@ -73,13 +75,19 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return clean | {"MCPHUB_DATA_DIR": str(tmp_path / "data")}
 
 
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest) -> str:
+    """Each ASGI server in turn."""
+    return request.param
+
+
 @pytest.fixture
-def up(environment: dict[str, str]) -> Iterator[Callable[..., Up]]:
+def up(environment: dict[str, str], server: str) -> Iterator[Callable[..., Up]]:
     """Start hubs that end with the test: `up("--no-demo", MCPHUB_ADMIN_PASSWORD="...")`."""
     started = []
 
     def start(*arguments: str, **variables: str) -> Up:
-        started.append(Up(list(arguments), environment | variables))
+        started.append(Up(["--server", server, *arguments], environment | variables))
         return started[-1]
 
     yield start

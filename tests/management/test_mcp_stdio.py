@@ -195,8 +195,9 @@ def test_the_operator_needs_no_key_and_tools_do_not_read_what_the_client_says(
     talk.call("nosy", id=1)
     for id in range(2, 8):
         talk.request("ping", id=id)
-    assert talk.answer(1)["result"]["content"][0]["text"] == "read 0 bytes"
-    assert sorted(message["id"] for message in talk.heard) == list(range(2, 8))
+    answers = {message["id"]: message["result"] for message in (talk.next() for _ in range(7))}
+    assert answers.pop(1)["content"][0]["text"] == "read 0 bytes"
+    assert answers == {id: {} for id in range(2, 8)}
     assert recorded("tool_name, outcome, api_key_id")[0] == ("nosy", "ok", None)
 
 

@@ -96,22 +96,3 @@ def test_a_stream_that_waits_for_changes_is_closed_properly(up: Start, client_of
         hub.send(signal.SIGTERM)
         assert stream.ends() == []
     assert hub.ended() == (0, "")
-
-
-def test_a_hub_that_stops_refuses_new_calls_and_says_when_to_come_back(
-    up: Start, client_of: Connect, eventually: Callable[..., Any]
-) -> None:
-    hub = start(up)
-    peer = client_of(hub).peer("2026-07-28")
-    assert text_of(peer.call("echo", {"message": "x"})) == "hello x"  # its connection is kept open
-
-    def refused() -> Any:
-        answer = peer.call("echo", {"message": "x"})
-        return answer if answer.status_code != 200 else None
-
-    with client_of(hub).peer("2026-07-28").stream("tools/call", COUNT_SLOWLY) as stream:
-        stream.next()
-        hub.send(signal.SIGTERM)
-        answer = eventually(refused)
-        assert stream.ends()[-1]["result"]["isError"] is False
-    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")

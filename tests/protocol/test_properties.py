@@ -420,7 +420,7 @@ def without_meta(params: dict[str, Any]) -> bytes:
 def test_a_state_is_for_one_caller_and_one_request(
     tenant: UUID, key: UUID | None, params: dict[str, Any], other: dict[str, Any]
 ) -> None:
-    caller, neighbour = (Principal(key, id, "acme", None, None, ()) for id in (tenant, UUID(int=tenant.int ^ 1)))
+    caller, neighbour = (Principal(key, id, "acme", ()) for id in (tenant, UUID(int=tenant.int ^ 1)))
     purpose = rounds._purpose(caller, "tools/call", params)
     again = {**params, "requestState": "s", "inputResponses": {}, "_meta": {"progressToken": 1}}
     assert rounds._purpose(caller, "tools/call", again) == purpose

@@ -3,6 +3,7 @@
 import os
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
@@ -18,7 +19,8 @@ REDIS_URL = "redis://127.0.0.1:6379/0"
 FOREIGN = ("MCPHUB_", "DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
 LOST_SECONDS = 2.0
 CANCEL_SECONDS = 1.0
-SERVERS = ("daphne", "uvicorn")
+# Both side by side, unless the run is about one of them.
+SERVERS = (os.environ["MCPHUB_TEST_SERVER"],) * 2 if "MCPHUB_TEST_SERVER" in os.environ else ("daphne", "uvicorn")
 SEED = """
 from tools_app.models import Tenant
 from tools_app.execution import authoring
@@ -30,7 +32,7 @@ authoring.add_code_tools(tenant, names.split())
 
 @dataclass
 class Hub:
-    """Two web processes, Daphne and uvicorn, and one worker."""
+    """Two web processes, one under each of SERVERS, and one worker."""
 
     stack: Stack
     webs: list[Running]
@@ -59,6 +61,13 @@ class Hub:
 @pytest.fixture(scope="module")
 def database_url() -> Iterator[str]:
     """A database of the module's own."""
+    with new_database() as url:
+        yield url
+
+
+@contextmanager
+def new_database() -> Iterator[str]:
+    """The address of an empty database, which is dropped in the end."""
     base = os.environ.get("MCPHUB_TEST_DATABASE_URL") or os.environ.get("DATABASE_URL") or DATABASE_URL
     name = f"mcphub_test_{uuid.uuid4().hex}"
     with psycopg.connect(base, autocommit=True) as connection:

@@ -23,18 +23,10 @@ T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_SECONDS = 25.0
 POLL_SECONDS = 0.05
+BANNER_END = "Press Ctrl-C to stop."
 WEB_COMMANDS = {
-    "daphne": ["django", "up", "--no-demo", "--no-worker", "--port", "{port}"],
-    "uvicorn": [
-        "uvicorn",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        "{port}",
-        "--log-level",
-        "warning",
-        "mcphub.asgi:application",
-    ],
+    server: ["django", "up", "--no-demo", "--no-worker", "--port", "{port}", "--server", server]
+    for server in ("daphne", "uvicorn")
 }
 WORKER_COMMAND = ["celery", "-A", "mcphub", "worker", "--concurrency", "2", "--loglevel", "WARNING"]
 
@@ -102,12 +94,13 @@ class Stack:
     key: str = ""
     started: list[Running] = field(default_factory=list)
 
-    def web(self, server: str, port: int | None = None) -> Running:
-        """A web process that answers, on `port` or on a free one."""
+    def web(self, server: str, port: int | None = None, processes: int = 0) -> Running:
+        """A web process that answers, on `port` or on a free one; with `processes`, a supervisor of so many."""
         port = port or free_port()
         command = [part.format(port=port) for part in WEB_COMMANDS[server]]
+        command += ["--processes", str(processes)] if processes else []
         web = self._start(command, f"http://127.0.0.1:{port}")
-        eventually(lambda: _is_ready(web))
+        eventually(lambda: _is_ready(web) and (not processes or BANNER_END in web.said()))
         return web
 
     def worker(self) -> Running:
@@ -136,6 +129,11 @@ class Stack:
         """Ask the database, beside the hub."""
         with psycopg.connect(self.database_url) as connection:
             return connection.execute(query, values).fetchall()
+
+    def execute(self, statement: str, *values: Any) -> None:
+        """Change the database, beside the hub."""
+        with psycopg.connect(self.database_url) as connection:
+            connection.execute(statement, values)
 
     def end(self) -> None:
         """End every process that was started and show what each wrote."""

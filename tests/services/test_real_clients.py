@@ -167,7 +167,7 @@ def where(hub: Hub, balancer: Balancer) -> Callable[[str], list[str]]:
         if how == "stdio":
             return STDIO
         if how.startswith("ws"):
-            return [hub.webs[SERVERS.index(how.partition("-")[2])].url.replace("http", "ws", 1) + "/ws"]
+            return [hub.webs[int(how.partition("-")[2])].url.replace("http", "ws", 1) + "/ws"]
         return [balancer.url + ("/mcp" if how == "http" else "/t/demo/sse")]
 
     return told
@@ -187,7 +187,7 @@ def nothing_is_left(hub: Hub) -> Iterator[None]:
     eventually(lambda: not hub.stack.rows("SELECT 1 FROM tools_app_sessionmessage"))
 
 
-@pytest.mark.parametrize("how", ["http", "sse", "stdio", "ws-daphne", "ws-uvicorn"])
+@pytest.mark.parametrize("how", ["http", "sse", "stdio", "ws-0", "ws-1"])
 def test_the_python_sdk_1(run: Run, where: Callable[[str], list[str]], how: str) -> None:
     python = os.environ.get("MCPHUB_MCP1_PYTHON")
     assert python, "MCPHUB_MCP1_PYTHON must name an interpreter that has `mcp[ws]<2`; `.ci/run` makes one"
@@ -201,7 +201,7 @@ def test_the_python_sdk_2(run: Run, where: Callable[[str], list[str]], how: str,
     check(run(sys.executable, str(CLIENTS / "everything_v2.py"), how, mode, *where(how)), version)
 
 
-@pytest.mark.parametrize("how", ["http", "sse", "stdio", "ws-daphne", "ws-uvicorn"])
+@pytest.mark.parametrize("how", ["http", "sse", "stdio", "ws-0", "ws-1"])
 def test_the_typescript_sdk_1(run: Run, node: Path, where: Callable[[str], list[str]], how: str) -> None:
     seen = run(_node(node), str(node / "v1.mjs"), how.partition("-")[0], *where(how))
     check(seen, "2025-11-25")

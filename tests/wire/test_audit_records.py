@@ -36,8 +36,8 @@ def test_an_answered_call_has_its_one_record(
     assert (call.outcome, call.http_status, call.rpc_error, call.is_error) == (outcome, 200, None, is_error)
     assert call.session == Session.objects.get()
     assert call.finished_at >= call.started_at
-    assert orjson.loads(call.payload.arguments) == arguments
-    assert orjson.loads(call.payload.result)["isError"] is is_error
+    assert orjson.loads(call.payload.texts().arguments) == arguments
+    assert orjson.loads(call.payload.texts().result)["isError"] is is_error
     assert not RunningCall.objects.exists()
 
 
@@ -75,11 +75,11 @@ def test_secrets_are_hidden_and_long_payloads_are_cut(client: RawClient, setting
     session = client.handshake()
     session.call("echo", {"message": "x", "password": "hunter2", "nested": {"api_key": "hunter2"}})
     payload = CallPayload.objects.get()
-    assert "hunter2" not in payload.arguments + payload.result
-    assert orjson.loads(payload.arguments)["password"] == "[redacted]"
+    assert "hunter2" not in payload.texts().arguments + payload.texts().result
+    assert orjson.loads(payload.texts().arguments)["password"] == "[redacted]"
     session.call("echo", {"message": "y" * 5000})
     call = Call.objects.order_by("-started_at").first()
-    cut = orjson.loads(call.payload.arguments)
+    cut = orjson.loads(call.payload.texts().arguments)
     assert cut["truncated"] is True
     assert len(cut["head"]) == 200
     assert call.arguments_size == cut["size"] > 5000
@@ -125,7 +125,7 @@ def test_a_flood_of_bad_keys_is_counted_and_does_not_fill_the_disk(
 class FullRecorder:
     """What the recorder is when nothing can be recorded."""
 
-    def submit(self, entry: object) -> None:
+    def submit(self, entry: object, loop: object = None) -> None:
         raise RecorderGone("the recorder's queue is full")
 
     recording = submit

@@ -157,7 +157,7 @@ def test_a_result_that_does_not_fit_its_schema_is_an_error_of_the_tool(
     call = Call.objects.get()
     assert (call.outcome, call.is_error, call.rpc_error, call.http_status) == ("tool_error", True, None, 200)
     assert cause in call.cause
-    assert orjson.loads(call.payload.result)["isError"] is True
+    assert orjson.loads(call.payload.texts().result)["isError"] is True
 
 
 @pytest.mark.shows("tools.output-schema")

@@ -1,7 +1,9 @@
 """Progress of a running call (progress, §Progress Flow)."""
 
+import threading
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import orjson
 import pytest
@@ -10,9 +12,10 @@ from tests.wire.client import Heard, Peer, RawClient, call_params, message_of
 from tools_app.execution import pace
 from tools_app.execution.pace import Pace
 from tools_app.models import Call, CallEvent
-from tools_app.toolkit import ToolContext, tool
+from tools_app.toolkit import ToolContext, ToolError, tool
 
 STEPS = 5
+WAIT_SECONDS = 10.0
 
 
 @pytest.fixture(autouse=True)
@@ -115,9 +118,9 @@ def test_what_is_not_higher_than_what_was_said_before_is_not_said(
 @pytest.mark.shows("progress.rate-limit", "progress.increases")
 @pytest.mark.parametrize("background", [False, True])
 def test_a_tool_that_reports_without_pause_is_heard_now_and_then_and_at_last(
-    reporting: Callable[..., None], client: RawClient, monkeypatch: pytest.MonkeyPatch, background: bool
+    reporting: Callable[..., None], client: RawClient, settings: Any, background: bool
 ) -> None:
-    monkeypatch.setattr(pace, "MOST_A_SECOND", 10)
+    settings.MCPHUB_PROGRESS_PER_SECOND = 10
     reporting(range(10_000), background=background)
     heard = reported(client.handshake())
     assert heard[:10] == list(range(10))
@@ -126,23 +129,121 @@ def test_a_tool_that_reports_without_pause_is_heard_now_and_then_and_at_last(
     assert heard == sorted(set(heard))
 
 
+class Clockwork:
+    """A clock that stands still until it is moved, and what is to be done later by it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        self.due: list[tuple[float, Callable[[], None]]] = []
+        monkeypatch.setattr(pace, "monotonic", lambda: self.now)
+
+    def later(self, seconds: float, work: Callable[[], None]) -> None:
+        self.due.append((self.now + seconds, work))
+
+    def move(self, seconds: float) -> None:
+        self.now += seconds
+        ripe = [work for at, work in self.due if at <= self.now]
+        self.due = [(at, work) for at, work in self.due if at > self.now]
+        for work in ripe:
+            work()
+
+
+@pytest.fixture
+def clockwork(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Clockwork:
+    settings.MCPHUB_PROGRESS_PER_SECOND = 3
+    return Clockwork(monkeypatch)
+
+
 @pytest.mark.shows("progress.rate-limit")
-def test_the_pace_is_so_much_a_second_and_keeps_the_last_of_what_was_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr(pace, "monotonic", lambda: now)
-    monkeypatch.setattr(pace, "MOST_A_SECOND", 3)
+def test_the_pace_is_so_much_a_second_and_keeps_the_last_of_what_was_too_much(clockwork: Clockwork) -> None:
     said: list[int] = []
-    reports = Pace(lambda data: said.append(data["progress"]))
+    reports = Pace(lambda data: said.append(data["progress"]), clockwork.later)
     for value in range(6):
         reports.say(value, {"progress": value})
     assert said == [0, 1, 2]
-    now += 1.0
-    reports.say(6, {"progress": 6})
-    assert said == [0, 1, 2, 6]
-    reports.finish()
-    assert said == [0, 1, 2, 6]
-    for value in range(7, 12):
+    clockwork.move(0.5)
+    assert said == [0, 1, 2]
+    # The second is over: the last of what was too much is said, though nothing came after it.
+    clockwork.move(0.5)
+    assert said == [0, 1, 2, 5]
+    for value in range(6, 12):
         reports.say(value, {"progress": value})
-    reports.finish()
-    reports.finish()
-    assert said == [0, 1, 2, 6, 7, 8, 11]
+    assert said == [0, 1, 2, 5, 6, 7]
+    reports.close()
+    assert said == [0, 1, 2, 5, 6, 7, 11]
+    # The function is over: nothing more is said.
+    reports.say(12, {"progress": 12})
+    clockwork.move(5)
+    reports.close()
+    assert said == [0, 1, 2, 5, 6, 7, 11]
+
+
+def test_a_value_is_not_said_before_a_smaller_one_that_is_on_its_way(clockwork: Clockwork) -> None:
+    said: list[int] = []
+    on_its_way, arrived = threading.Event(), threading.Event()
+
+    def emit(data: dict[str, int]) -> None:
+        if data["progress"] == 1:
+            on_its_way.set()
+            assert arrived.wait(WAIT_SECONDS)
+        said.append(data["progress"])
+
+    reports = Pace(emit, clockwork.later)
+    slow = threading.Thread(target=reports.say, args=[1, {"progress": 1}])
+    slow.start()
+    assert on_its_way.wait(WAIT_SECONDS)
+    reports.say(2, {"progress": 2})
+    assert said == []
+    arrived.set()
+    slow.join(WAIT_SECONDS)
+    clockwork.move(1)
+    assert said == [1, 2]
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_the_last_of_what_was_too_much_is_heard_while_the_tool_goes_on(
+    registries: None, offer: Callable[..., object], client: RawClient, settings: Any, background: bool
+) -> None:
+    settings.MCPHUB_PROGRESS_PER_SECOND = 5
+    go_on = threading.Event()
+
+    @tool(background=background)
+    def bursts(context: ToolContext) -> str:
+        for value in range(50):
+            context.progress(value)
+        assert go_on.wait(WAIT_SECONDS)
+        return "done"
+
+    offer("bursts")
+    peer = client.handshake()
+    with peer.stream("tools/call", call_params("bursts", meta={"progressToken": "t"})) as stream:
+        heard = [stream.next()["params"]["progress"] for _ in range(6)]
+        go_on.set()
+        stream.ends()
+    assert heard == [0, 1, 2, 3, 4, 49]
+
+
+@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("raises", [ToolError("no"), RuntimeError("broken")], ids=["tool-error", "bug"])
+def test_a_tool_that_fails_is_heard_to_its_last_value(
+    registries: None,
+    offer: Callable[..., object],
+    client: RawClient,
+    settings: Any,
+    background: bool,
+    raises: Exception,
+) -> None:
+    settings.MCPHUB_PROGRESS_PER_SECOND = 5
+
+    @tool(background=background)
+    async def fails(context: ToolContext) -> str:
+        for value in range(50):
+            context.progress(value)
+        raise raises
+
+    offer("fails")
+    with client.handshake().stream("tools/call", call_params("fails", meta={"progressToken": "t"})) as stream:
+        *steps, last = stream.ends()
+    assert [step["params"]["progress"] for step in steps] == [0, 1, 2, 3, 4, 49]
+    assert last["result"]["isError"] is True
+    assert Call.objects.get().event_count == 6

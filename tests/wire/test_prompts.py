@@ -235,14 +235,14 @@ def test_a_prompt_is_recorded_like_a_call(peer: Peer, review: list[str], tenant:
     call = Call.objects.get()
     assert (call.method, call.tool_name, call.tool, call.tenant) == ("prompts/get", "review", None, tenant)
     assert (call.outcome, call.http_status, call.rpc_error) == ("ok", 200, None)
-    assert orjson.loads(call.payload.arguments) == {"code": "x"}
-    assert orjson.loads(call.payload.result)["description"] == "A kind review"
+    assert orjson.loads(call.payload.texts().arguments) == {"code": "x"}
+    assert orjson.loads(call.payload.texts().result)["description"] == "A kind review"
 
 
 def test_a_prompt_takes_from_the_limits(client: RawClient, review: list[str]) -> None:
     ApiKey.objects.update(calls_per_minute=0)
     response = get(client.handshake(), "review", {"code": "x"})
-    assert (response.status_code, error_of(response)["data"]["limit"]) == (429, "key")
+    assert (response.status_code, error_of(response)["data"]["scope"]) == (429, "key")
     assert review == []
 
 

@@ -161,7 +161,7 @@ def test_callers_are_limited_by_their_address(anybody: RawClient, tenant: Tenant
     assert [echo(one, "192.0.2.1"), echo(other, "192.0.2.1"), echo(one, "192.0.2.1")] == [200, 200, 429]
     assert echo(other, "192.0.2.2") == 200
     response = one.call("echo", {"message": "x"}, headers={HEADER: "192.0.2.1"})
-    assert error_of(response)["data"]["limit"] == "address"
+    assert error_of(response)["data"]["scope"] == "address"
     assert 0 < int(response.headers["retry-after"]) <= 60
 
 

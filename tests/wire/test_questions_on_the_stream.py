@@ -737,7 +737,7 @@ def test_secrets_in_questions_and_answers_reach_whom_they_are_for_and_are_nowher
     shown = json.loads(CallEvent.objects.get().data)
     assert shown["shown"]["params"]["metadata"] == {"api_key": "[redacted]"}
     assert "hunter" not in CallEvent.objects.get().data
-    assert "hunter" not in Call.objects.get().payload.result
+    assert "hunter" not in Call.objects.get().payload.texts().result
 
 
 @pytest.mark.shows("roots.changes", "roots.kept")

@@ -276,8 +276,8 @@ def test_a_reading_is_recorded_like_a_call(peer: Peer, library: list[Resource], 
     assert (call.method, call.tool_name, call.tool) == ("resources/read", "docs://pages/intro", None)
     assert (call.tenant, call.outcome, call.http_status, call.rpc_error) == (tenant, "ok", 200, None)
     assert call.protocol_version == peer.version
-    assert orjson.loads(call.payload.arguments) == {"page": "intro"}
-    assert orjson.loads(call.payload.result)["contents"][0]["text"] == "intro"
+    assert orjson.loads(call.payload.texts().arguments) == {"page": "intro"}
+    assert orjson.loads(call.payload.texts().result)["contents"][0]["text"] == "intro"
 
 
 @pytest.mark.parametrize("uri", ["docs://nothing", "docs://pages/lost"])
@@ -293,7 +293,7 @@ def test_a_reading_takes_from_the_limits(client: RawClient, library: list[Resour
     peer = client.handshake()
     assert read(peer, "docs://guide").status_code == 200
     response = read(peer, "docs://guide")
-    assert (response.status_code, error_of(response)["data"]["limit"]) == (429, "key")
+    assert (response.status_code, error_of(response)["data"]["scope"]) == (429, "key")
 
 
 def test_what_was_read_is_fresh_only_when_it_arrives(peer: Peer, library: list[Resource]) -> None:
@@ -411,7 +411,7 @@ def test_any_other_status_is_an_error_without_secrets(
     assert error["message"].startswith(f"HTTP {status} from the service: ")
     call = Call.objects.get()
     assert (call.outcome, call.rpc_error) == ("tool_error", -32603)
-    assert "hunter2" not in response.text + call.cause + call.payload.result
+    assert "hunter2" not in response.text + call.cause + call.payload.texts().result
 
 
 def test_a_request_reaches_no_address_that_its_tenant_was_not_given(

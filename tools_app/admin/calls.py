@@ -31,6 +31,7 @@ from tools_app.admin.reach import reach_of
 from tools_app.admin.scoped import RecordAdmin, TenantFilter, badge, narrow, related, text_block
 from tools_app.admin.site import site
 from tools_app.models import Call, CallPayload, CallStatus, Outcome, Prompt, Resource, RunningCall
+from tools_app.models.packing import NotPacked
 
 MOST_COUNTED = 10_000
 SECOND = 1_000_000
@@ -63,7 +64,7 @@ class CallFactsAdmin(RecordAdmin):
     """What calls have in common, settled or running."""
 
     list_select_related = ("tenant", "api_key")
-    search_fields: tuple[str, ...] = ("tool_name", "request_id", "client_name")
+    search_fields: tuple[str, ...] = ("tool_name", "request_id", "client_name", "=trace_id")
     show_full_result_count = False
     paginator = BoundedPaginator
 
@@ -143,7 +144,19 @@ class CallAdmin(CallFactsAdmin):
         ),
         (
             "What",
-            {"fields": ("id", "method", "offer_link", "revision", "request_id", "background", "repeated", "writer")},
+            {
+                "fields": (
+                    "id",
+                    "method",
+                    "offer_link",
+                    "revision",
+                    "request_id",
+                    "trace_id",
+                    "background",
+                    "repeated",
+                    "writer",
+                )
+            },
         ),
         ("Answer", {"fields": ("http_status", "rpc_error", "is_error")}),
         ("Timing", {"fields": ("started", "finished", "took")}),
@@ -200,6 +213,7 @@ class RunningCallAdmin(CallFactsAdmin):
                     "offer_link",
                     "revision",
                     "request_id",
+                    "trace_id",
                     "background",
                     "timeout_seconds",
                     "cancel_requested",
@@ -230,7 +244,10 @@ class RunningCallAdmin(CallFactsAdmin):
 
 def _payload(call: Call, part: str, size: int) -> SafeString | str:
     payload: CallPayload | None = related(call, "payload")
-    text = getattr(payload, part, "")
+    try:
+        text = getattr(payload.texts(), part) if payload else ""
+    except NotPacked as problem:
+        return f"Not readable: {problem}."
     if text:
         return text_block(_indented(text))
     return f"Not kept ({size} bytes)." if size else "-"

@@ -13,6 +13,7 @@ from unfold.admin import TabularInline
 from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
 from tools_app.admin.decorators import button, column
+from tools_app.admin.limit_fields import OF_TOOL, limits
 from tools_app.admin.offers import Fieldsets, OfferAdmin
 from tools_app.admin.reach import reach_of
 from tools_app.admin.scoped import TenantFilter, json_block, writer
@@ -162,7 +163,8 @@ def _http_page(*, new: bool) -> Fieldsets:
         ("Request", {"fields": HttpToolForm.request_fields}),
         ("Response", {"fields": HttpToolForm.response_fields}),
         ("What clients see", {"fields": ("input_schema", "output_schema", "annotations", "icons")}),
-        ("Running", {"fields": ("background", "task", "timeout_seconds", "calls_per_minute")}),
+        ("Running", {"fields": ("background", "task", "timeout_seconds")}),
+        limits(OF_TOOL),
         *facts,
     ]
 
@@ -170,13 +172,15 @@ def _http_page(*, new: bool) -> Fieldsets:
 def _python_page() -> Fieldsets:
     said = {"description": "The function's code declares these.", "fields": ("config_json", *DECLARED, "revision")}
     return [
-        (None, {"fields": ("tenant", "name", "kind_label", "enabled", "calls_per_minute")}),
+        (None, {"fields": ("tenant", "name", "kind_label", "enabled")}),
+        limits(OF_TOOL),
         ("Declared in code", said),
     ]
 
 
 def _read_only_page() -> Fieldsets:
     return [
-        (None, {"fields": ("tenant", "name", "kind_label", "enabled", "calls_per_minute")}),
+        (None, {"fields": ("tenant", "name", "kind_label", "enabled")}),
+        limits(OF_TOOL),
         ("Definition", {"fields": ("config_json", *DECLARED, "revision")}),
     ]

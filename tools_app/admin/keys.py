@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import DropdownFilter
 
+from tools_app.admin import limit_fields
 from tools_app.admin.dashboard import active_keys
 from tools_app.admin.decorators import button, column
 from tools_app.admin.scoped import ScopedAdmin, TenantFilter, badge, writer
@@ -61,8 +62,9 @@ class ApiKeyAdmin(ScopedAdmin):
         self._issued: WeakKeyDictionary[HttpRequest, str] = WeakKeyDictionary()
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> list[tuple[str | None, dict[str, Any]]]:
-        settings = (None, {"fields": ("tenant", "name", "expires_at", "calls_per_minute")})
-        return [settings, ("Facts", {"fields": self.readonly_fields})] if obj else [settings]
+        settings = (None, {"fields": ("tenant", "name", "expires_at")})
+        limits = limit_fields.limits(limit_fields.OF_KEY)
+        return [settings, limits, ("Facts", {"fields": self.readonly_fields})] if obj else [settings, limits]
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
@@ -80,7 +82,8 @@ class ApiKeyAdmin(ScopedAdmin):
         row, self._issued[request] = keys.issue(
             obj.tenant, obj.name, expires_at=obj.expires_at, created_by=writer(request)
         )
-        ApiKey.objects.filter(pk=row.pk).update(calls_per_minute=obj.calls_per_minute)
+        limits = {name: getattr(obj, name) for name in limit_fields.OF_KEY}
+        ApiKey.objects.filter(pk=row.pk).update(**limits)
         obj.pk, obj.prefix = row.pk, row.prefix
 
     def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None) -> HttpResponse:

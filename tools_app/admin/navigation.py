@@ -31,6 +31,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
                 _item("Calls", "receipt_long", "tools_app_call"),
                 _item("Running now", "pending", "tools_app_runningcall"),
                 _item("Sessions", "link", "tools_app_session"),
+                _link("Evidence", "verified_user", reverse("admin:evidence")),
             ],
         ),
         _group("People", people),

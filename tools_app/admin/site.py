@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from unfold.forms import AuthenticationForm as UnfoldAuthenticationForm
 from unfold.sites import UnfoldAdminSite
 
-from tools_app.admin import dashboard
+from tools_app.admin import dashboard, evidence
 from tools_app.admin.reach import reach_of
 from tools_app.auth import access
 
@@ -45,6 +45,10 @@ class HubAdminSite(UnfoldAdminSite):
         overview = dashboard.overview_for(request.user)
         page: HttpResponse = super().index(request, {"overview": overview, **(extra_context or {})})
         return page
+
+    def get_urls(self) -> list[Any]:
+        """The pages of the rows, and one about all records together."""
+        return [*evidence.urls(self), *super().get_urls()]
 
 
 site = HubAdminSite()

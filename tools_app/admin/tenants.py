@@ -3,10 +3,12 @@
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
+from tools_app.admin import limit_fields
 from tools_app.admin.decorators import column
 from tools_app.admin.json_field import JsonTextField
 from tools_app.admin.offers import Fieldsets
@@ -18,10 +20,19 @@ from tools_app.models import ApiKey, Session, Tenant
 
 # What only the people who run the hub decide: who is on it, what of its own network it opens, and what to everybody.
 PUBLIC = ("is_public", "public_tools", "public_calls_per_minute")
-SUPERUSERS_ONLY = ("slug", "is_active", "allowed_networks", *PUBLIC)
+# And how long its records are kept: an admin must not be able to shorten the evidence of what he did.
+SUPERUSERS_ONLY = ("slug", "is_active", "allowed_networks", "keep_days", *PUBLIC)
 
 
-SETTINGS = ("slug", "name", "is_active", "calls_per_minute", "allow_query_key", "allowed_networks", "redacted_keys")
+SETTINGS = (
+    "slug",
+    "name",
+    "is_active",
+    "allow_query_key",
+    "allowed_networks",
+    "redacted_keys",
+    "keep_days",
+)
 
 
 class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -40,7 +51,14 @@ class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = Tenant
-        fields = (*SETTINGS, *PUBLIC)
+        fields = (*SETTINGS, *limit_fields.OF_TENANT, *PUBLIC)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "keep_days" in self.fields:
+            self.fields["keep_days"].help_text = _how_long_records_are_kept()
+        if "most_sessions" in self.fields:
+            self.fields["most_sessions"].help_text = _how_many_sessions()
 
 
 @admin.register(Tenant, site=site)
@@ -67,7 +85,8 @@ class TenantAdmin(ScopedAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Tenant | None = None) -> Fieldsets:
         """The settings, and what is open to everybody; a tenant that is not there yet offers nothing."""
         public = PUBLIC if obj is None else (*PUBLIC, "anonymous_callers_get")
-        return [(None, {"fields": SETTINGS}), ("Open to everybody", {"fields": public})]
+        limits = limit_fields.limits(limit_fields.OF_TENANT)
+        return [(None, {"fields": SETTINGS}), limits, ("Open to everybody", {"fields": public})]
 
     def save_model(self, request: HttpRequest, obj: Tenant, form: Any, change: bool) -> None:
         """Save, and tell whoever opens a tenant to everybody what that means."""
@@ -98,6 +117,22 @@ class TenantAdmin(ScopedAdmin):
     def endpoint(self, tenant: Tenant) -> str:
         """Where clients of this tenant connect."""
         return f"/t/{tenant.slug}/mcp"
+
+
+def _how_long_records_are_kept() -> str:
+    days = settings.MCPHUB_KEEP_DAYS
+    otherwise = f"for {days} days" if days else "for ever"
+    return (
+        "Older calls are pruned, with their arguments, results and events. 0: never. "
+        f"Empty: as the hub is set (MCPHUB_KEEP_DAYS), now {otherwise}."
+    )
+
+
+def _how_many_sessions() -> str:
+    return (
+        "Of clients up to revision 2025-11-25. "
+        f"Empty: as the hub is set (MCPHUB_MOST_SESSIONS), now {settings.MCPHUB_MOST_SESSIONS}."
+    )
 
 
 def _public_warning(tenant: Tenant) -> str:

@@ -13,6 +13,7 @@ from unfold.widgets import (
 
 from tools_app.admin.icons import icons_field
 from tools_app.admin.json_field import JsonTextField
+from tools_app.admin.limit_fields import OF_TOOL
 from tools_app.execution.kinds import http, mirroring, python
 from tools_app.execution.kinds.http_config import DEFAULT_RESPONSE_BYTES
 from tools_app.models import Tool, ToolKind
@@ -70,7 +71,7 @@ class PythonToolForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = Tool
-        fields = ("enabled", "calls_per_minute")
+        fields = ("enabled", *OF_TOOL)
 
     def clean(self) -> dict[str, Any] | None:
         """Refuse to save a tool that cannot run. Raises ValidationError."""
@@ -153,7 +154,7 @@ class HttpToolForm(forms.ModelForm):  # type: ignore[type-arg]
             "background",
             "task",
             "timeout_seconds",
-            "calls_per_minute",
+            *OF_TOOL,
         )
 
     def __init__(self, *args: Any, **options: Any) -> None:

@@ -1,10 +1,12 @@
-"""Addresses of the REST API and the health checks."""
+"""Addresses of the REST API, the health checks and the metrics."""
 
 from django.urls import URLPattern, path
 
 from tools_app.api import views
+from tools_app.api.metrics import metrics
 
 urlpatterns: list[URLPattern] = [
     path("healthz", views.Live.as_view(), name="healthz"),
     path("readyz", views.Ready.as_view(), name="readyz"),
+    path("metrics", metrics, name="metrics"),
 ]

@@ -91,6 +91,7 @@ def _entry(denial: Denial, now: datetime, times: int) -> Ending:
         client_name="",
         client_version="",
         remote_address=denial.remote_address,
+        trace_id="",
         started_at=now,
     )
     ended = Ended(

@@ -7,15 +7,16 @@ from uuid import UUID
 from tools_app.models import Process
 from tools_app.models.ids import new_id
 
-_known: dict[int, UUID] = {}
+_own: list[UUID] = []
+# Every record asks who writes it: forgotten at a fork, so that it need not be compared with the process each time.
+os.register_at_fork(after_in_child=_own.clear)
 
 
 def process_id() -> UUID:
     """The id of this process: the same for as long as it lives."""
-    pid = os.getpid()
-    if pid not in _known:
-        _known[pid] = new_id()
-    return _known[pid]
+    if not _own:
+        _own.append(new_id())
+    return _own[0]
 
 
 def row(kind: str) -> Process:

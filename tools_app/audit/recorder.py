@@ -11,11 +11,13 @@ import os
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from time import monotonic, perf_counter
 from typing import NamedTuple
 
 from django.conf import settings
 from django.db import connection
 
+from tools_app.audit import evidence, tally
 from tools_app.audit.entries import Entry, batch_of
 from tools_app.audit.writers import writer
 
@@ -23,6 +25,10 @@ log = logging.getLogger(__name__)
 
 LARGEST_BATCH = 500
 CLOSE_SECONDS = 10.0
+# A commit that takes longer is waited for no more.
+STUCK_SECONDS = 5.0
+WATCH_SECONDS = 0.5
+HANGS = "the database does not answer"
 
 
 class RecorderGone(Exception):
@@ -51,20 +57,25 @@ class Recorder:
         self._changed = threading.Condition(self._lock)
         self._nudging: set[asyncio.AbstractEventLoop] = set()
         self._closed = False
+        self._batch: list[_Item] = []
+        self._batch_began = 0.0
+        self._stuck = False
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
         self._thread.start()
+        threading.Thread(target=self._watch, name="recorder-watch", daemon=True).start()
 
     def submit(self, entry: Entry) -> None:
         """Record `entry` without waiting for it. Raises RecorderGone if the queue is full or closed."""
         self._put(_Item(entry, None))
         self._nudge()
 
-    def recording(self, entry: Entry) -> asyncio.Future[bool]:
+    def recording(self, entry: Entry, loop: asyncio.AbstractEventLoop | None = None) -> asyncio.Future[bool]:
         """Record `entry`; the future is done when it is durable: False if somebody else settled the call before.
 
-        Raises RecorderGone, here or from the future.
+        `loop` is the running one, for callers that know it. Raises RecorderGone, here or from the future.
         """
-        loop = asyncio.get_running_loop()
+        loop = loop or asyncio.get_running_loop()
         waiter: asyncio.Future[bool] = loop.create_future()
         self._put(_Item(entry, waiter))
         if loop not in self._nudging:
@@ -90,10 +101,17 @@ class Recorder:
             self._changed.notify()
         self._thread.join(CLOSE_SECONDS)
 
+    @property
+    def waiting(self) -> int:
+        """How many records wait for their commit."""
+        return len(self._queue)
+
     def _put(self, item: _Item) -> None:
         with self._lock:
             if self._closed:
                 raise RecorderGone("the recorder is closed")
+            if self._stuck:
+                raise RecorderGone(HANGS)
             if len(self._queue) >= self._capacity:
                 raise RecorderGone("the recorder's queue is full")
             self._queue.append(item)
@@ -109,6 +127,10 @@ class Recorder:
     def _work(self) -> None:
         while items := self._take():
             self._write(items)
+            with self._lock:
+                self._batch, self._stuck = [], False
+        self._ended.set()
+        evidence.sign_last()
         connection.close()
 
     def _take(self) -> list[_Item]:
@@ -116,16 +138,37 @@ class Recorder:
             while not self._queue and not self._closed:
                 self._changed.wait()
             count = min(len(self._queue), LARGEST_BATCH)
-            return [self._queue.popleft() for _ in range(count)]
+            self._batch = [self._queue.popleft() for _ in range(count)]
+            self._batch_began = monotonic()
+            return self._batch
+
+    def _watch(self) -> None:
+        """Let nobody wait for a database that hangs: until it goes on, whoever records is refused at once."""
+        while not self._ended.wait(WATCH_SECONDS):
+            with self._lock:
+                self._stuck = bool(self._batch) and monotonic() - self._batch_began > STUCK_SECONDS
+                items = [*self._batch, *self._queue] if self._stuck else []
+                if self._stuck:
+                    submitted = [item for item in self._queue if item.waiter is None]
+                    self._queue.clear()
+                    self._queue.extend(submitted)
+            _wake([(item.waiter, RecorderGone(HANGS)) for item in items if item.waiter is not None])
 
     def _write(self, items: list[_Item]) -> None:
+        began = perf_counter()
+        entries = [item.entry for item in items]
         try:
-            late = writer()(batch_of([item.entry for item in items]))
+            late = writer()(batch_of(entries))
         except Exception as problem:  # noqa: BLE001 - whoever waits is told, the thread lives on
             self._fail(items, problem)
             return
+        seconds = perf_counter() - began
         _wake([(item.waiter, item.entry.call_id not in late) for item in items if item.waiter is not None])
         self._ring(items)
+        try:
+            tally.written(entries, late, seconds)
+        except Exception:
+            log.exception("Records are durable, but could not be counted")
 
     def _ring(self, items: list[_Item]) -> None:
         topics = dict.fromkeys(item.entry.topic for item in items if item.entry.topic)
@@ -139,14 +182,15 @@ class Recorder:
                 self._write([item])
             return
         log.error("%d records could not be written: %s", len(items), problem)
+        tally.lost(len(items))
         connection.close()
         gone = RecorderGone(str(problem))
         _wake([(item.waiter, gone) for item in items if item.waiter is not None])
 
 
 def _is_about_the_row(problem: Exception) -> bool:
-    name = type(problem).__name__
-    return name not in {"OperationalError", "InterfaceError", "AdminShutdown", "PoolTimeout"}
+    kinds = {kind.__name__ for kind in type(problem).__mro__}
+    return not kinds & {"OperationalError", "InterfaceError"}
 
 
 def _wake(outcomes: list[tuple[Waiter, bool | RecorderGone]]) -> None:
@@ -173,8 +217,10 @@ def _settle(outcomes: list[tuple[Waiter, bool | RecorderGone]]) -> None:
             waiter.set_result(outcome)
 
 
-_recorders: dict[int, Recorder] = {}
+_own: list[Recorder] = []
 _starting = threading.Lock()
+# A forked child has the parent's recorder, but not its thread.
+os.register_at_fork(after_in_child=_own.clear)
 _after_commit: list[Callable[[Sequence[str]], None]] = [lambda _topics: None]
 
 
@@ -185,8 +231,7 @@ def on_commit(ring: Callable[[Sequence[str]], None]) -> None:
 
 def current() -> Recorder:
     """The recorder of this process, started on first use; a forked child gets its own."""
-    recorder = _recorders.get(os.getpid())
-    return recorder if recorder is not None else _start()
+    return _own[0] if _own else _start()
 
 
 def _ring_after_commit(topics: Sequence[str]) -> None:
@@ -195,14 +240,19 @@ def _ring_after_commit(topics: Sequence[str]) -> None:
 
 def _start() -> Recorder:
     with _starting:
-        pid = os.getpid()
-        if pid not in _recorders:
-            _recorders[pid] = Recorder(settings.MCPHUB_RECORDER_QUEUE, _ring_after_commit)
-        return _recorders[pid]
+        if not _own:
+            _own.append(Recorder(settings.MCPHUB_RECORDER_QUEUE, _ring_after_commit))
+        return _own[0]
+
+
+def waiting() -> int:
+    """How many records of this process wait for their commit."""
+    return _own[0].waiting if _own else 0
 
 
 def shutdown() -> None:
     """Write what waits and stop this process's recorder. The next `current()` starts a new one."""
-    recorder = _recorders.pop(os.getpid(), None)
+    with _starting:
+        recorder = _own.pop() if _own else None
     if recorder is not None:
         recorder.close()

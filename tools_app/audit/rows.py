@@ -24,6 +24,7 @@ class Facts(NamedTuple):
     client_name: str
     client_version: str
     remote_address: str
+    trace_id: str
     started_at: datetime
 
 
@@ -61,12 +62,20 @@ class Ended(NamedTuple):
     writer: UUID
 
 
+class Link(NamedTuple):
+    """The place of a record in its chain: the columns of `Call` that follow its end."""
+
+    chain_position: int
+    chain_hash: bytes
+
+
 class Payload(NamedTuple):
-    """Arguments and result: the columns of `CallPayload`."""
+    """Arguments and result: the columns of `CallPayload`. `packed` is filled when long ones are written."""
 
     call_id: UUID
     arguments: str
     result: str
+    packed: bytes | None = None
 
 
 class Said(NamedTuple):
@@ -89,4 +98,5 @@ class Answer(NamedTuple):
 
 
 RUNNING_COLUMNS = Facts._fields + Begun._fields
-CALL_COLUMNS = Facts._fields + Ended._fields
+RECORD_COLUMNS = Facts._fields + Ended._fields
+CALL_COLUMNS = RECORD_COLUMNS + Link._fields

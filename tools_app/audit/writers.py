@@ -5,14 +5,18 @@ ids of calls that somebody else had settled already: of those it wrote nothing.
 """
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, Protocol
 from uuid import UUID
 
+import orjson
 from django.db import connection, models, transaction
 from django.db.models import Model
 
+from tools_app.audit.chain import heads
 from tools_app.audit.entries import Batch, Ending
+from tools_app.audit.payloads import as_stored
 from tools_app.audit.rows import CALL_COLUMNS, RUNNING_COLUMNS, Answer, Payload, Said
 from tools_app.models import Call, CallAnswer, CallEvent, CallPayload, RunningCall
 
@@ -26,6 +30,8 @@ ANSWERS: Table = (CallAnswer, Answer._fields)
 EVENTS: Table = (CallEvent, Said._fields)
 
 
+# What stands behind the seconds in orjson's text of a time: the offset and a quotation mark.
+BEYOND_SECONDS = len('+00:00"')
 # Rows in one INSERT: well below SQLite's limit of 32,766 variables, and few enough statements to stay prepared.
 MOST_ROWS = 32
 
@@ -61,8 +67,8 @@ def write(batch: Batch, statements: Statements) -> set[UUID]:
 def _inserts(batch: Batch, endings: list[Ending]) -> Iterable[tuple[Table, list[Row]]]:
     yield RUNNING, [entry.facts + entry.begun for entry in batch.beginnings]
     yield EVENTS, [entry.said for entry in batch.sayings]
-    yield CALLS, [entry.facts + entry.ended for entry in endings]
-    yield PAYLOADS, [entry.payload for entry in endings]
+    yield CALLS, heads.link(endings)
+    yield PAYLOADS, [as_stored(entry.payload) for entry in endings]
     yield ANSWERS, [entry.answer for entry in endings if entry.answer is not None]
 
 
@@ -92,13 +98,14 @@ def sqlite_writer(batch: Batch) -> set[UUID]:
     """One IMMEDIATE transaction; durable when it returns, given `PRAGMA synchronous=FULL`."""
     connection.ensure_connection()
     raw = connection.connection
-    raw.execute("BEGIN IMMEDIATE")
-    try:
-        late = write(batch, SqliteStatements(raw))
-    except BaseException:
-        raw.execute("ROLLBACK")
-        raise
-    raw.execute("COMMIT")
+    with heads:
+        raw.execute("BEGIN IMMEDIATE")
+        try:
+            late = write(batch, SqliteStatements(raw))
+        except BaseException:
+            raw.execute("ROLLBACK")
+            raise
+        raw.execute("COMMIT")
     return late
 
 
@@ -112,7 +119,7 @@ def _insert_sql(table: Table, rows: int) -> str:
 
 def _plain(table: Table, rows: list[Row]) -> list[Any]:
     """The values of `rows`, one after another, as Django's SQLite backend would store them."""
-    ids, times = _special(table)
+    ids, times, flags = _special(table)
     plain: list[Any] = []
     for row in rows:
         start = len(plain)
@@ -120,21 +127,34 @@ def _plain(table: Table, rows: list[Row]) -> list[Any]:
         for column in ids:
             value = plain[start + column]
             if value is not None:
-                plain[start + column] = f"{value.int:032x}"
+                plain[start + column] = "%032x" % value.int  # noqa: UP031 - half the price of the alternatives
         for column in times:
             value = plain[start + column]
             if value is not None:
-                plain[start + column] = str(value.replace(tzinfo=None))
+                plain[start + column] = _as_text(value)
+        for column in flags:
+            value = plain[start + column]
+            if value is not None:
+                plain[start + column] = int(value)
     return plain
 
 
+def _as_text(moment: datetime) -> str:
+    """A time in UTC as Django's SQLite backend would store it, at a tenth of the price of `str`."""
+    return orjson.dumps(moment)[1:-BEYOND_SECONDS].replace(b"T", b" ").decode()
+
+
 @lru_cache(maxsize=8)
-def _special(table: Table) -> tuple[list[int], list[int]]:
-    """Where a row has ids, and where it has times (all are in UTC): the driver knows neither."""
+def _special(table: Table) -> tuple[list[int], list[int], list[int]]:
+    """Where a row has ids, times (all are in UTC) and flags: the driver knows neither, and asks around for the last."""
     model, columns = table
     fields = {field.attname: field for field in model._meta.concrete_fields}
     kinds = [type(_referred(fields[column])) for column in columns]
-    return _positions(kinds, models.UUIDField), _positions(kinds, models.DateTimeField)
+    return (
+        _positions(kinds, models.UUIDField),
+        _positions(kinds, models.DateTimeField),
+        _positions(kinds, models.BooleanField),
+    )
 
 
 def _referred(field: "models.Field[Any, Any]") -> "models.Field[Any, Any]":
@@ -173,7 +193,7 @@ def postgres_writer(batch: Batch) -> set[UUID]:
     """One transaction on psycopg's own connection."""
     connection.ensure_connection()
     raw = connection.connection
-    with raw.transaction():
+    with heads, raw.transaction():
         return write(batch, PostgresStatements(raw))
 
 
@@ -193,7 +213,7 @@ class PortableStatements:
 
 def portable_writer(batch: Batch) -> set[UUID]:
     """One transaction through the ORM."""
-    with transaction.atomic():
+    with heads, transaction.atomic():
         return write(batch, PortableStatements())
 
 

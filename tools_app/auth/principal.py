@@ -10,7 +10,8 @@ from uuid import UUID
 import msgspec
 from django.utils import timezone
 
-from tools_app.auth import usage
+from tools_app.auth import allowance, usage
+from tools_app.auth.allowance import UNLIMITED, Allowance
 from tools_app.auth.keys import digest_of
 from tools_app.auth.ring import Ring
 from tools_app.models import ApiKey, Tenant
@@ -22,14 +23,14 @@ class Principal(msgspec.Struct, frozen=True):
 
     `redacted_keys` are the tenant's own, beside the built-in ones. `patterns` say what the caller gets of tools,
     resources and prompts; None is everything. `address` is set for anonymous callers, who are limited by it.
+    `allowed` is what the caller may use up.
     """
 
     key_id: UUID | None
     tenant_id: UUID
     tenant_slug: str
-    key_calls_per_minute: int | None
-    tenant_calls_per_minute: int | None
     redacted_keys: tuple[str, ...]
+    allowed: Allowance = UNLIMITED
     patterns: tuple[str, ...] | None = None
     address: str = ""
 
@@ -79,9 +80,8 @@ def _known(row: ApiKey) -> _KnownKey:
         key_id=row.pk,
         tenant_id=tenant.pk,
         tenant_slug=tenant.slug,
-        key_calls_per_minute=row.calls_per_minute,
-        tenant_calls_per_minute=tenant.calls_per_minute,
         redacted_keys=tuple(tenant.redacted_keys),
+        allowed=allowance.of_key(row),
     )
     return _KnownKey(row.digest, row.pk, principal, tenant.allow_query_key, row.expires_at)
 
@@ -89,9 +89,14 @@ def _known(row: ApiKey) -> _KnownKey:
 ring: Ring[str, _KnownKey] = Ring(_load)
 
 
-def _load_public(slugs: Sequence[str]) -> Mapping[str, Principal]:
+class _Public(msgspec.Struct, frozen=True):
+    principal: Principal
+    calls_per_minute: int
+
+
+def _load_public(slugs: Sequence[str]) -> Mapping[str, _Public]:
     tenants = Tenant.objects.filter(slug__in=slugs, is_active=True, is_public=True)
-    return {tenant.slug: _anybody(tenant) for tenant in tenants}
+    return {tenant.slug: _Public(_anybody(tenant), tenant.public_calls_per_minute) for tenant in tenants}
 
 
 def _anybody(tenant: Tenant) -> Principal:
@@ -99,20 +104,23 @@ def _anybody(tenant: Tenant) -> Principal:
         key_id=None,
         tenant_id=tenant.pk,
         tenant_slug=tenant.slug,
-        key_calls_per_minute=tenant.public_calls_per_minute,
-        tenant_calls_per_minute=tenant.calls_per_minute,
         redacted_keys=tuple(tenant.redacted_keys),
+        allowed=allowance.of_tenant(tenant),
         patterns=tuple(tenant.public_tools),
     )
 
 
-public_ring: Ring[str, Principal] = Ring(_load_public)
+public_ring: Ring[str, _Public] = Ring(_load_public)
 
 
 async def anybody(tenant_slug: str, address: str) -> Principal | None:
     """Whoever calls from `address` without a key; None unless this tenant is open to everybody."""
     public = await public_ring.get(tenant_slug)
-    return msgspec.structs.replace(public, address=address) if public else None
+    if public is None:
+        return None
+    everybody = public.principal
+    allowed = allowance.of_address(everybody.allowed, everybody.tenant_id, address, public.calls_per_minute)
+    return msgspec.structs.replace(everybody, address=address, allowed=allowed)
 
 
 async def operator(tenant_slug: str) -> Principal | None:
@@ -122,7 +130,7 @@ async def operator(tenant_slug: str) -> Principal | None:
 
 def _operator(slug: str) -> Principal | None:
     tenant = Tenant.objects.filter(slug=slug, is_active=True).first()
-    return msgspec.structs.replace(_anybody(tenant), key_calls_per_minute=None, patterns=None) if tenant else None
+    return msgspec.structs.replace(_anybody(tenant), patterns=None) if tenant else None
 
 
 async def authenticate(credential: Credential) -> Principal | None:

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Generic, NamedTuple, TypeVar
 
 from tools_app.models.bridge import in_store
+from tools_app.telemetry.tallies import tallies
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -32,6 +33,7 @@ class Ring(Generic[K, V]):
 
     def __init__(self, load: Callable[[Sequence[K]], Mapping[K, V]]) -> None:
         self._load = load
+        self._name = load.__module__.rpartition(".")[2]
         self._entries: dict[K, _Entry[V]] = {}
         self._due: dict[K, asyncio.Future[V | None]] = {}
         self._loading: set[K] = set()
@@ -40,8 +42,9 @@ class Ring(Generic[K, V]):
     async def get(self, key: K) -> V | None:
         """The row of `key`, or None if there is none. Raises what the query raises when it is not in memory."""
         entry = self._entries.get(key)
-        age = monotonic() - entry.loaded_at if entry else TOO_OLD_AFTER
+        age = monotonic() - entry.loaded_at if entry is not None else TOO_OLD_AFTER
         if entry is None or age >= TOO_OLD_AFTER:
+            tallies.add("mcphub_ring_misses_total", 1, (self._name,))
             # Not from the entries: a doorbell may have dropped the entry again by now.
             return await asyncio.shield(self._renewal(key))
         if age > RENEW_AFTER:
@@ -52,6 +55,10 @@ class Ring(Generic[K, V]):
         """Read these entries anew, in one query. Raises what the query raises."""
         for renewal in [self._renewal(key) for key in keys]:
             await asyncio.shield(renewal)
+
+    async def fresh(self, key: K) -> V | None:
+        """The row of `key` as it is now: read after this was asked. Raises what the query raises."""
+        return await asyncio.shield(self._renewal(key))
 
     def forget(self, key: K) -> None:
         """Drop one entry, also one that is being read: the next request reads it anew."""

@@ -16,11 +16,14 @@ from tools_app.auth import usage
 from tools_app.auth.keys import digest_of
 from tools_app.auth.principal import Principal
 from tools_app.auth.ring import Ring
-from tools_app.models import Session
+from tools_app.models import Session, Tenant
 from tools_app.models.bridge import in_store
 from tools_app.models.storable import storable, storable_json
+from tools_app.protocol.errors import OVER_LIMIT, RpcError
 
 MOST_SUBSCRIPTIONS = 500
+# When to try again where there are too many sessions: nobody knows when one ends.
+RETRY_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +94,40 @@ class Agreement(NamedTuple):
 
 
 async def start(principal: Principal, agreement: Agreement, remote_address: str, prefix: str = "") -> str:
-    """Store a new session of `principal` and return its wire id: `prefix` and 256 random bits, visible ASCII."""
+    """Store a new session of `principal` and return its wire id: `prefix` and 256 random bits, visible ASCII.
+
+    Raises RpcError if its tenant has as many as it may.
+    """
     wire_id = prefix + secrets.token_urlsafe(32)
-    await in_store(
-        Session.objects.create,
+    row = Session(
         digest=digest_of(wire_id),
         tenant_id=principal.tenant_id,
         api_key_id=principal.key_id,
         remote_address=remote_address,
         **agreement.columns(),
     )
+    most = principal.allowed.most_sessions
+    await in_store(_start, row, settings.MCPHUB_MOST_SESSIONS if most is None else most)
     return wire_id
+
+
+def _start(row: Session, most: int) -> None:
+    with transaction.atomic():
+        # One after the other, in whichever processes, so that none of them counts without the others.
+        Tenant.objects.select_for_update(no_key=True).get(pk=row.tenant_id)
+        alive = Session.objects.filter(tenant_id=row.tenant_id, ended_at=None, last_seen_at__gte=_idle_since())
+        if alive.order_by()[:most].count() >= most:
+            raise _too_many(most)
+        row.save(force_insert=True)
+
+
+def _too_many(most: int) -> RpcError:
+    message = (
+        f"This tenant has {most} open sessions, which is its limit. A session ends when its client deletes it or"
+        f" closes its connection, or when it was not used for {settings.MCPHUB_SESSION_IDLE_SECONDS:g} seconds."
+    )
+    data = {"scope": "tenant", "what": "sessions", "limit": most, "retryAfterSeconds": RETRY_SECONDS}
+    return RpcError(OVER_LIMIT, message, data, retry_after=RETRY_SECONDS)
 
 
 async def agree(session: SessionFacts, agreement: Agreement) -> None:
@@ -162,8 +188,20 @@ async def stop_listening(session: SessionFacts, stream: UUID) -> None:
     await in_store(Session.objects.filter(pk=session.id, listener=stream).update, listener=None)
 
 
+def _load_listeners(ids: Sequence[UUID]) -> Mapping[UUID, UUID]:
+    rows = Session.objects.filter(pk__in=ids).values_list("pk", "listener")
+    return {id: listener for id, listener in rows if listener is not None}
+
+
+# A change of a catalog is told by all streams of its tenant at once: they ask in one query.
+listeners: Ring[UUID, UUID] = Ring(_load_listeners)
+
+
 async def is_listener(session: SessionFacts, stream: UUID) -> bool:
     """Whether a stream is the one, or becomes it because there is none."""
+    listener = await listeners.fresh(session.id)
+    if listener is not None:
+        return listener == stream
     free = Session.objects.filter(Q(listener=stream) | Q(listener=None), pk=session.id)
     return bool(await in_store(free.update, listener=stream))
 

@@ -14,7 +14,7 @@ from django.db import Error
 from tools_app.events import publish, store
 from tools_app.events.store import Event
 from tools_app.events.switchboard import Switchboard, Watch
-from tools_app.execution import detached, inputs
+from tools_app.execution import detached, inputs, turnstile
 from tools_app.execution.catalog import CompiledTool
 from tools_app.execution.inline import Say
 from tools_app.execution.invocation import Invocation, Ledger, call_topic
@@ -39,6 +39,7 @@ async def run_in_worker(
         beginning = asyncio.create_task(detached.begin(invocation, tool, ledger))
         try:
             await asyncio.shield(beginning)
+            turnstile.step_aside()
             finished = await heard(call_id, tool.name, say, watch)
         except asyncio.CancelledError as cancellation:
             await asyncio.shield(_give_up(call_id, beginning, "".join(cancellation.args)))

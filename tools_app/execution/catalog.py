@@ -15,7 +15,8 @@ from uuid import UUID
 
 import orjson
 
-from tools_app.auth import vault
+from tools_app.auth import allowance, vault
+from tools_app.auth.allowance import Allowance
 from tools_app.auth.ring import Ring
 from tools_app.execution import authoring
 from tools_app.execution.kinds import http, python, written
@@ -35,7 +36,9 @@ OPEN_OBJECT: Mapping[str, Any] = {"type": "object"}
 
 @dataclass(frozen=True, slots=True)
 class CompiledTool:
-    """A tool ready to run. `mirrored` are the parameters that clients repeat in headers."""
+    """A tool ready to run. `allowed` is what all its callers may use up, `mirrored` are the parameters that clients
+    repeat in headers.
+    """
 
     id: UUID
     revision: int
@@ -46,7 +49,7 @@ class CompiledTool:
     background: bool
     task: TaskSupport
     timeout_seconds: float
-    calls_per_minute: int | None
+    allowed: Allowance
     mirrored: tuple[Mirrored, ...]
 
     @property
@@ -232,7 +235,7 @@ def _compiled_tool(
         background=background,
         task=task,
         timeout_seconds=timeout_seconds,
-        calls_per_minute=row.calls_per_minute,
+        allowed=allowance.of_tool(row),
         mirrored=mirrored(schema),
     )
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import concurrent.futures
-from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from threading import Event
@@ -96,7 +95,7 @@ class ToolContext:
         self._conversing: Conversation | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._progress: Pace | None = None
-        self._asked: Counter[str] = Counter()
+        self._asked: dict[str, int] = {}
         self._questions = 0
         self._waiting: set[asyncio.Task[Any]] = set()
 
@@ -136,13 +135,13 @@ class ToolContext:
             data["total"] = total
         if message is not None:
             data["message"] = message
-        self._progress = self._progress or Pace(partial(self._emit, "progress"))
+        self._progress = self._progress or Pace(partial(self._emit, "progress"), self._later)
         self._progress.say(done, data)
 
-    def finish(self) -> None:
-        """Say what was kept back: the function is done."""
+    def close(self) -> None:
+        """Say what was kept back, and no more: the function is over, however it ended."""
         if self._progress is not None:
-            self._progress.finish()
+            self._progress.close()
 
     def log(self, level: str, data: Any, logger: str | None = None) -> None:
         """Tell the client something (logging, §Log Message Notifications); recorded before it is sent.
@@ -238,6 +237,10 @@ class ToolContext:
         """Say on which loop the questions of a synchronous function are asked."""
         self._loop = loop
 
+    def _later(self, seconds: float, work: Callable[[], None]) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.call_later, seconds, work)
+
     def unfinished(self, unanswered: "Unanswered") -> InputRequired:
         """How a run ended that is to be run again with answers."""
         return self._conversation.unfinished(unanswered)
@@ -258,5 +261,5 @@ class ToolContext:
         return (await self.ask({name: question}))[name]
 
     def _next_name(self, area: str) -> str:
-        self._asked[area] += 1
-        return f"{area}-{self._asked[area]}"
+        asked = self._asked[area] = self._asked.get(area, 0) + 1
+        return f"{area}-{asked}"

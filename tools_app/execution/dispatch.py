@@ -3,13 +3,10 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tools_app.audit import denials, recorder
-from tools_app.audit.denials import Denial
+from tools_app.audit import recorder
 from tools_app.audit.recorder import RecorderGone
-from tools_app.auth import limits
-from tools_app.auth.limits import Bucket, OverLimit
 from tools_app.events.switchboard import Switchboard
-from tools_app.execution import catalog
+from tools_app.execution import catalog, limiting
 from tools_app.execution.background import run_in_worker
 from tools_app.execution.catalog import CompiledTool
 from tools_app.execution.inline import InlineCall, Say
@@ -18,8 +15,9 @@ from tools_app.execution.results import failed
 from tools_app.execution.run import Ran, Runnable, ran
 from tools_app.execution.tasking import TaskBegun, TaskWish, may_be_task, one_too_many, refusal_of, run_as_task
 from tools_app.models import Outcome, TaskSupport
+from tools_app.models.config import config
 from tools_app.protocol import mirrored
-from tools_app.protocol.errors import INVALID_PARAMS, OVER_LIMIT, RpcError, store_gone
+from tools_app.protocol.errors import INVALID_PARAMS, RpcError, store_gone
 from tools_app.protocol.schema import FieldProblem
 from tools_app.protocol.versions import Era, reports_bad_arguments_in_result
 
@@ -61,16 +59,27 @@ async def _call_tool(invocation: Invocation, era: Era, ways: Ways) -> Ran | Task
         refusal = refusal_of(tool, ways.wish)
         if refusal is not None:
             raise await _refused(invocation, tool, era, refusal)
-    await _limit(invocation, tool)
+    if rates := tool.allowed.calls + invocation.principal.allowed.calls:
+        await limiting.take_call(invocation, rates)
     if not tool.arguments.accepts(invocation.arguments):
         return await _bad_arguments(invocation, tool, era)
-    if may_be_task(tool, ways.wish):
+    if places := tool.allowed.calls_at_once + invocation.principal.allowed.calls_at_once:
+        async with limiting.place_for(invocation, places):
+            return await _run(invocation, tool, era, ways)
+    return await _run(invocation, tool, era, ways)
+
+
+async def _run(invocation: Invocation, tool: CompiledTool, era: Era, ways: Ways) -> Ran | TaskBegun:
+    """Run what passed every check, in the way that fits."""
+    as_task = may_be_task(tool, ways.wish)
+    ledger = _ledger(invocation, tool, ways.task_seconds if as_task else None)
+    if ledger.arguments_size > config.MCPHUB_ARGUMENT_BYTES:
+        raise await _refused(invocation, tool, era, _too_large(ledger))
+    if as_task:
         too_many = await one_too_many(invocation.principal)
         if too_many is not None:
             raise await _refused(invocation, tool, era, too_many)
-        ledger = _ledger(invocation, tool, ways.task_seconds)
         return await run_as_task(invocation, tool, ledger, ways.say, ways.switchboard)
-    ledger = _ledger(invocation, tool)
     if tool.background:
         return await run_in_worker(invocation, tool, ledger, ways.say, ways.switchboard)
     return await InlineCall(invocation, tool, ledger, ways.say, ways.may_return).run()
@@ -78,9 +87,14 @@ async def _call_tool(invocation: Invocation, era: Era, ways: Ways) -> Ran | Task
 
 async def read(invocation: Invocation, reading: Runnable, say: Say, may_return: Callable[[], bool]) -> Ran:
     """Run what answers a `resources/read` or a `prompts/get`, and record it. Raises RpcError when it cannot."""
-    await _limit(invocation)
+    if invocation.principal.allowed.calls:
+        await limiting.take_call(invocation, invocation.principal.allowed.calls)
+    ledger = open_ledger(invocation)
     try:
-        return await InlineCall(invocation, reading, open_ledger(invocation), say, may_return).run()
+        if ledger.arguments_size > config.MCPHUB_ARGUMENT_BYTES:
+            era = Era.MODERN if invocation.session is None else Era.HANDSHAKE
+            raise await _refused(invocation, None, era, _too_large(ledger))
+        return await InlineCall(invocation, reading, ledger, say, may_return).run()
     except RecorderGone as problem:
         raise store_gone() from problem
 
@@ -99,54 +113,18 @@ def _ledger(invocation: Invocation, tool: CompiledTool | None, task_seconds: flo
     return open_ledger(invocation, tool.id, tool.revision, background=tool.background, task_seconds=task_seconds)
 
 
-async def _limit(invocation: Invocation, tool: CompiledTool | None = None) -> None:
-    """Raise RpcError, noted as a denial, if a limit is used up."""
-    buckets = _buckets(invocation, tool)
-    over = await limits.take(buckets) if buckets else None
-    if over is not None:
-        raise _denied(invocation, over)
-
-
-def _buckets(invocation: Invocation, tool: CompiledTool | None) -> list[Bucket]:
-    who = invocation.principal
-    limited = (
-        ("tool", tool.id if tool else None, tool.calls_per_minute if tool else None),
-        ("key" if who.key_id else "address", who.limited_as, who.key_calls_per_minute),
-        ("tenant", who.tenant_id, who.tenant_calls_per_minute),
-    )
-    return [Bucket(scope, str(id), most) for scope, id, most in limited if most is not None]
-
-
-def _denied(invocation: Invocation, over: OverLimit) -> RpcError:
-    data = {
-        "limit": over.scope,
-        "callsPerMinute": over.calls_per_minute,
-        "windowSeconds": limits.WINDOW_SECONDS,
-        "retryAfterSeconds": over.retry_after,
-    }
-    message = f"Over the limit of {over.calls_per_minute} calls per minute for this {over.scope}."
-    refusal = RpcError(OVER_LIMIT, message, data, retry_after=over.retry_after)
-    denials.note(
-        Denial(
-            http_status=429,
-            cause=message,
-            remote_address=invocation.client.remote_address,
-            tenant_id=invocation.principal.tenant_id,
-            key_id=invocation.principal.key_id,
-            rpc_error=refusal.code,
-            method=invocation.method,
-            tool_name=invocation.name,
-        )
-    )
-    return refusal
-
-
 async def _refused(invocation: Invocation, tool: CompiledTool | None, era: Era, refusal: RpcError) -> RpcError:
     """Record a call that was refused before it ran."""
     status = refusal.http_status(modern=era is Era.MODERN)
     end = End(Outcome.REJECTED, http_status=status, rpc_error=refusal.code, cause=refusal.message)
     await recorder.current().recording(_ledger(invocation, tool).ending(end))
     return refusal
+
+
+def _too_large(ledger: Ledger) -> RpcError:
+    most, size = config.MCPHUB_ARGUMENT_BYTES, ledger.arguments_size
+    message = f"The arguments are larger than the {most} bytes that this hub takes."
+    return RpcError(INVALID_PARAMS, message, {"what": "argument bytes", "limit": most, "received": size})
 
 
 def _unknown_tool(name: str) -> RpcError:

@@ -1,4 +1,8 @@
-"""What a process does beside calls, in one thread: its heartbeat, the sweep, and the writing of what was only noted."""
+"""What a process does beside calls: its heartbeat, and in another thread the sweep and the writing of what was noted.
+
+Whose heart stands still is taken for dead, with all its calls. So nothing may hold it up: a Redis that hangs holds up
+other chores for seconds.
+"""
 
 import logging
 import os
@@ -11,10 +15,12 @@ from time import monotonic
 from django.db import close_old_connections, connection
 from django.utils import timezone
 
-from tools_app.audit import denials
+from tools_app.audit import denials, evidence
+from tools_app.audit.retention_daily import Daily
 from tools_app.auth import sessions, usage
-from tools_app.execution import sweeper
+from tools_app.execution import limiting, measures, requeue, sweeper
 from tools_app.models import CallAnswer, CallInput, SessionMessage
+from tools_app.telemetry import snapshots
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +32,24 @@ INPUTS_LIVE = timedelta(hours=1)
 Chore = tuple[float, Callable[[], object]]
 
 
-def chores(kind: str) -> list[Chore]:
-    """What is to be done, and every how many seconds."""
+def heartbeat(kind: str) -> list[Chore]:
+    """What may not wait for anything but the database, and every how many seconds."""
     return [
         (0.25, sweeper.stop_cancelled),
         (1.0, lambda: sweeper.beat(kind)),
+    ]
+
+
+def chores() -> list[Chore]:
+    """What else is to be done."""
+    return [
         (1.0, sweeper.Sweeper().sweep),
+        (1.0, requeue.Requeuer().look),
+        (5.0, limiting.renew),
         (5.0, usage.write),
+        (snapshots.EVERY_SECONDS, measures.publish),
         (5.0, denials.flush),
+        (evidence.EVERY_SECONDS, evidence.notary.sign),
         (30.0, sessions.end_idle),
         (60.0, drop_old_answers),
     ]
@@ -47,36 +63,49 @@ def drop_old_answers() -> None:
 
 
 class Housekeeper:
-    """The thread. A chore that fails is logged and tried again at its next turn."""
+    """The two threads. A chore that fails is logged and tried again at its next turn."""
 
     def __init__(self, kind: str) -> None:
-        self._chores = chores(kind)
-        self._due = [0.0] * len(self._chores)
+        self._pruning = Daily()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="housekeeping", daemon=True)
-        self._thread.start()
+        self._heart = self._thread("heart", heartbeat(kind), lambda: None)
+        self._house = self._thread("housekeeping", [*chores(), (60.0, self._pruning.look)], self._farewell)
 
     def stop(self) -> None:
-        """Write what was only noted, take leave, and end the thread."""
+        """Write what was only noted, take leave, and end the threads."""
         self._stopping.set()
-        self._thread.join(CLOSE_SECONDS)
+        self._house.join(CLOSE_SECONDS)
 
-    def _work(self) -> None:
+    def _thread(self, name: str, chores: list[Chore], at_last: Callable[[], object]) -> threading.Thread:
+        thread = threading.Thread(target=self._work, args=[chores, at_last], name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def _work(self, chores: list[Chore], at_last: Callable[[], object]) -> None:
+        due = [0.0] * len(chores)
         while not self._stopping.wait(TICK_SECONDS):
-            self._do_what_is_due()
+            _do_what_is_due(chores, due)
+        at_last()
+        _do(connection.close)
+
+    def _farewell(self) -> None:
         with suppress(Exception):
             usage.write()
             denials.flush(at_once=True)
+        # A heart that still beats would bring back what takes leave.
+        self._heart.join(CLOSE_SECONDS)
+        with suppress(Exception):
             sweeper.leave()
-        _do(connection.close)
+        self._pruning.stop()
 
-    def _do_what_is_due(self) -> None:
-        _do(close_old_connections)
-        now = monotonic()
-        for turn, (every, chore) in enumerate(self._chores):
-            if now >= self._due[turn]:
-                self._due[turn] = now + every
-                _do(chore)
+
+def _do_what_is_due(chores: list[Chore], due: list[float]) -> None:
+    _do(close_old_connections)
+    now = monotonic()
+    for turn, (every, chore) in enumerate(chores):
+        if now >= due[turn]:
+            due[turn] = now + every
+            _do(chore)
 
 
 def _do(chore: Callable[[], object]) -> None:

@@ -15,7 +15,7 @@ from tools_app.audit.entries import Beginning, Ending, Saying
 from tools_app.audit.recorder import RecorderGone
 from tools_app.auth import vault
 from tools_app.events.store import Event, answer_purpose
-from tools_app.execution import inputs, local
+from tools_app.execution import inputs, local, logged, traced, turnstile
 from tools_app.execution.context import ToolContext
 from tools_app.execution.conversation import Conversation, OnStream, Rounds
 from tools_app.execution.invocation import End, Invocation, Ledger, as_said, call_topic
@@ -25,6 +25,7 @@ from tools_app.execution.run import Ran, Runnable, ran, run_tool
 from tools_app.models import CallStatus, Outcome
 from tools_app.models.bridge import in_store
 from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
+from tools_app.telemetry import tracing
 
 Say = Callable[[Event], None]
 
@@ -61,28 +62,32 @@ class InlineCall(LocalCall):
         self._timer: asyncio.TimerHandle | None = None
         self._durable: dict[int, Event | None] = {}
         self._said = 0
+        self._ended = False
 
     async def run(self) -> Ran:
         """Run the tool and record how it ended: when this returns, the record is durable. Raises RecorderGone."""
         local.add(self)
+        logged.speak_of(self._invocation)
         try:
             return await self._recorded(await self._run())
         except asyncio.CancelledError as cancellation:
             self.stop(Outcome.CANCELLED)
-            cause = next(filter(None, cancellation.args), ABANDONED)
-            self._recorder.submit(self._ledger.ending(End(Outcome.CANCELLED, http_status=None, cause=cause)))
+            if not self._ended:
+                cause = next(filter(None, cancellation.args), ABANDONED)
+                self._recorder.submit(self._ledger.ending(End(Outcome.CANCELLED, http_status=None, cause=cause)))
             raise
         finally:
             local.remove(self)
 
     async def _run(self) -> Ran:
         if not self._tool.read_only:
-            await self._recorder.recording(self._beginning())
+            await self._recorder.recording(self._beginning(), self._loop)
         context = ToolContext(self.id, self._invocation.caller(), self._emit, self.cancelled, self._converse)
         context.belongs_to(self._loop)
-        self._task = asyncio.current_task()
+        self._task = asyncio.current_task(self._loop)
         try:
-            return await run_tool(self._tool, self._invocation.arguments, context, self, self._begin_in_a_moment)
+            run = run_tool if tracing.active is None else traced.run
+            return await run(self._tool, self._invocation.arguments, context, self, self._begin_in_a_moment)
         finally:
             if self._timer is not None:
                 self._timer.cancel()
@@ -91,8 +96,10 @@ class InlineCall(LocalCall):
         self._task = None
         if self.stopped_as is Outcome.CANCELLED and not self.reason:
             finished = finished.because(await in_store(inputs.reason_of, self.id))
+        self._ended = True  # whoever leaves from here on cannot change the record any more
         try:
-            settled = await self._recorder.recording(self._ending(finished))
+            recording = self._recorder.recording(self._ending(finished), self._loop)
+            settled = await (recording if tracing.active is None else traced.recorded(recording))
         except RecorderGone as problem:
             raise RpcError(INTERNAL_ERROR, UNRECORDED, retry_after=1) from problem
         if self.asked or self.stopped_as is Outcome.CANCELLED:
@@ -129,6 +136,7 @@ class InlineCall(LocalCall):
 
     def _begin_in_time(self) -> None:
         """Write the intent of a call whose moment is over: what cannot be recorded now is refused at its end."""
+        turnstile.step_aside()
         with suppress(RecorderGone):
             self._begin()
 
@@ -148,7 +156,7 @@ class InlineCall(LocalCall):
             self._say_in_order(event.sequence, event if durable.exception() is None else None)
 
         try:
-            self._recorder.recording(saying).add_done_callback(heard)
+            self._recorder.recording(saying, self._loop).add_done_callback(heard)
         except RecorderGone:
             self._say_in_order(event.sequence, None)
             raise

@@ -69,6 +69,7 @@ class Invocation(msgspec.Struct, frozen=True):
     progress_token: str | int | None = None
     round: Round = FIRST_ROUND
     headers: Mapping[str, str] | None = None
+    trace_id: str = ""
     call_id: UUID = msgspec.field(default_factory=new_id)
 
     def caller(self) -> Caller:
@@ -86,6 +87,7 @@ class Invocation(msgspec.Struct, frozen=True):
 
 def facts_of(invocation: Invocation, tool_id: UUID | None = None, revision: int | None = None) -> Facts:
     """The columns that are known when a call arrives."""
+    client = invocation.client
     return Facts(
         id=invocation.call_id,
         tenant_id=invocation.principal.tenant_id,
@@ -97,9 +99,10 @@ def facts_of(invocation: Invocation, tool_id: UUID | None = None, revision: int 
         method=invocation.method,
         request_id=storable(invocation.request_id, 200),
         protocol_version=invocation.version,
-        client_name=storable(invocation.client.name, 200),
-        client_version=storable(invocation.client.version, 100),
-        remote_address=invocation.client.remote_address,
+        client_name=storable(client.name, 200),
+        client_version=storable(client.version, 100),
+        remote_address=client.remote_address,
+        trace_id=invocation.trace_id,
         started_at=datetime.now(UTC),
     )
 

@@ -31,6 +31,7 @@ from tools_app.execution.results import (
     failed,
 )
 from tools_app.models import Outcome
+from tools_app.models.config import config
 from tools_app.protocol.errors import CAPABILITY_MISSING, INTERNAL_ERROR, RpcError, resource_not_found
 from tools_app.protocol.schema import CompiledSchema
 from tools_app.protocol.versions import is_modern
@@ -152,7 +153,6 @@ async def run_tool(
     """
     try:
         result = await _in_time(tool.run(arguments, context), call, when_it_waits)
-        context.finish()
         return _checked(tool, result)
     except (asyncio.CancelledError, CallCancelled) as problem:
         task = asyncio.current_task()
@@ -169,6 +169,8 @@ async def run_tool(
         return _failure(tool, Outcome.TIMEOUT, too_long(tool.name, tool.timeout_seconds), "timed out")
     except (Exception, SystemExit) as problem:  # noqa: BLE001 - whatever a tool raises is its failure, not the hub's
         return _raised(tool, problem, context)
+    finally:
+        context.close()
 
 
 async def _in_time(
@@ -186,6 +188,8 @@ def _checked(tool: Runnable, result: Result) -> Ran:
         finished = ran(Outcome.TOOL_ERROR if result.is_error else Outcome.OK, result)
     except TypeError as problem:
         return _broken(tool, f"not JSON: {problem}")
+    if len(finished.wire) > config.MCPHUB_RESULT_BYTES:
+        return _too_large(tool, len(finished.wire))
     if tool.output is None or result.is_error or not isinstance(result, ToolResult):
         return finished
     problems = _output_problems(tool.output, result)
@@ -198,6 +202,11 @@ def _output_problems(schema: CompiledSchema, result: ToolResult) -> str:
         return "no structured content"
     wire = orjson.loads(orjson.dumps(result.structured))
     return "; ".join(f"{problem.field or 'result'}: {problem.message}" for problem in schema.problems(wire))
+
+
+def _too_large(tool: Runnable, size: int) -> Ran:
+    message = f"The result of '{tool.name}' is larger than the {config.MCPHUB_RESULT_BYTES} bytes that this hub sends."
+    return _failure(tool, Outcome.TOOL_ERROR, message, f"{size} bytes")
 
 
 def _broken(tool: Runnable, problem: str) -> Ran:
@@ -214,7 +223,8 @@ def _raised(tool: Runnable, problem: BaseException, context: ToolContext) -> Ran
         refusal = RpcError(problem.code, str(problem), problem.data, status=200)
         return ran(Outcome.TOOL_ERROR, failed(str(problem)), refusal)
     if isinstance(problem, ToolError | Refused | BadAnswer):
-        return _failure(tool, Outcome.TOOL_ERROR, str(problem))
+        said = _failure(tool, Outcome.TOOL_ERROR, str(problem))
+        return said if len(said.wire) <= config.MCPHUB_RESULT_BYTES else _too_large(tool, len(said.wire))
     if isinstance(problem, ResourceNotFound):
         refusal = resource_not_found(tool.name, modern=is_modern(context.protocol_version))
         return ran(Outcome.REJECTED, failed(refusal.message), refusal)

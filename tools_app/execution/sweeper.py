@@ -1,25 +1,24 @@
 """Settling calls that nobody else will settle: lost with their process, stuck, or deaf to their cancellation.
 
-Every process sweeps. Time is taken from its own monotonic clock, by watching how long a fact has stood still, so
-that no clock that is wrong or set back can end a call. Whoever removes the running row settles the call; the others
-find that it is done.
+Every process sweeps. Time is taken by watching how long a fact has stood still. Whoever removes the running row
+settles the call; the others find that it is done.
 """
 
 import logging
-from collections.abc import Hashable, Iterable
-from time import monotonic
+from collections.abc import Hashable
 from uuid import UUID
 
 from django.conf import settings
 from django.db.models import F
 
-from tools_app.audit import identity, recorder
+from tools_app.audit import evidence, identity, recorder
 from tools_app.auth import vault
 from tools_app.events.store import answer_purpose
-from tools_app.execution import inputs, local, queue
+from tools_app.execution import doubts, inputs, limiting, local, queue
 from tools_app.execution.invocation import End, call_topic, ledger_of_row
 from tools_app.execution.results import ToolResult
 from tools_app.execution.run import ran, unanswered
+from tools_app.execution.standstill import Standstill
 from tools_app.models import CallStatus, Outcome, Process, RunningCall
 from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
 
@@ -27,27 +26,7 @@ log = logging.getLogger(__name__)
 
 # What a call may take beyond its own timeout before somebody else ends it: the worker's own timeout comes first.
 GRACE_SECONDS = 5.0
-LONGEST_GAP_SECONDS = 3.0
-
-
-class Standstill:
-    """How long facts have been the same, by this process's own clock.
-
-    After a gap between looks, as when the database was away, counting begins anew: nobody could have shown a change.
-    """
-
-    def __init__(self) -> None:
-        self._since: dict[Hashable, float] = {}
-        self._looked = monotonic()
-
-    def seconds(self, facts: Iterable[Hashable]) -> dict[Hashable, float]:
-        """For how long each of `facts` has been seen at every look. Those not seen now are forgotten."""
-        now = monotonic()
-        if now - self._looked > LONGEST_GAP_SECONDS:
-            self._since.clear()
-        self._looked = now
-        self._since = {fact: self._since.get(fact, now) for fact in facts}
-        return {fact: now - since for fact, since in self._since.items()}
+TOLD = End(Outcome.LOST, http_status=503, rpc_error=INTERNAL_ERROR, cause="its client was told that nothing ran")
 
 
 def beat(kind: str) -> None:
@@ -77,17 +56,30 @@ class Sweeper:
     def __init__(self) -> None:
         self._beats = Standstill()
         self._stuck = Standstill()
+        self._forsaken = Standstill()
 
     def sweep(self) -> None:
         """Settle every call that is lost, overdue or deaf."""
+        here = {call.id for call in local.running()}
+        refused = doubts.noted()
         rows = list(RunningCall.objects.defer("arguments", "sealed_arguments"))
+        self._settle_forsaken([row for row in rows if row.pk not in here and _should_run_here(row)])
         dead = self._dead_owners(rows)
         stuck = self._stuck.seconds(map(_standing, rows))
         for row in rows:
-            end = _end_of(row, row.owner in dead, stuck[_standing(row)])
+            end = TOLD if row.pk in refused else _end_of(row, row.owner in dead, stuck[_standing(row)])
             if end is not None:
                 settle(row, end)
+        doubts.forget(refused)
+        evidence.sign_for(dead)
         Process.objects.filter(pk__in=dead).delete()
+
+    def _settle_forsaken(self, rows: list[RunningCall]) -> None:
+        """Calls that stand as this process's and run here no more: the database was away when they began or ended."""
+        stood = self._forsaken.seconds(row.pk for row in rows)
+        for row in rows:
+            if stood[row.pk] > settings.MCPHUB_LOST_SECONDS:
+                settle(row, End(Outcome.LOST, is_error=True, cause="its process could not record how it went on"))
 
     def _dead_owners(self, rows: list[RunningCall]) -> set[UUID]:
         """Processes whose heart stood still for MCPHUB_LOST_SECONDS, and owners that are no process at all."""
@@ -101,6 +93,12 @@ class Sweeper:
 def _standing(row: RunningCall) -> Hashable:
     """What of a call changes as it goes on."""
     return row.pk, row.status, row.cancel_requested, row.run_at, row.changed_at
+
+
+def _should_run_here(row: RunningCall) -> bool:
+    return row.owner == identity.process_id() and (
+        row.status == CallStatus.RUNNING or (row.status == CallStatus.QUEUED and not row.background)
+    )
 
 
 def _needs_no_owner(row: RunningCall) -> bool:
@@ -127,15 +125,28 @@ def _end_of(row: RunningCall, owner_is_dead: bool, stood_seconds: float) -> End 
 
 def settle(row: RunningCall, end: End) -> bool:
     """Record how a call ended that its own process did not settle. False if it was settled meanwhile."""
-    if row.background:
-        queue.revoke(row.pk)
     if row.task_seconds is not None:
         end = end.with_answer(vault.seal(_task_answer(row, end), answer_purpose(row.pk)))
-    settled = recorder.current().record(ledger_of_row(row, said=row.said()).ending(end, call_topic(row.pk)))
+    try:
+        ledger = ledger_of_row(row, said=row.said())
+    except RunningCall.DoesNotExist:  # looked for the columns that a sweep leaves out
+        return False
+    settled = recorder.current().record(ledger.ending(end, call_topic(row.pk)))
+    if row.background:
+        _revoke(row)
     if settled:
+        limiting.let_go_of(row.tenant_id, row.tool_id, row.pk)
         inputs.forget(row.pk)
         log.warning("Call %s of %s was settled as %s: %s", row.pk, row.tool_name, end.outcome.value, end.cause)
     return settled
+
+
+def _revoke(row: RunningCall) -> None:
+    """End what may still run, as far as the broker can be reached: what it comes to changes no record any more."""
+    try:
+        queue.revoke(row.pk)
+    except Exception as problem:  # noqa: BLE001 - whatever the broker raises
+        log.warning("Call %s could not be revoked: %s", row.pk, problem)
 
 
 def _task_answer(row: RunningCall, end: End) -> bytes:

@@ -10,7 +10,7 @@ import msgspec
 from tools_app.audit import recorder
 from tools_app.auth.principal import Principal
 from tools_app.events.switchboard import Switchboard
-from tools_app.execution import background, detached
+from tools_app.execution import background, detached, turnstile
 from tools_app.execution.background import PutAside
 from tools_app.execution.catalog import CompiledTool
 from tools_app.execution.inline import Say
@@ -90,6 +90,7 @@ async def run_as_task(
     call_id = ledger.facts.id
     with switchboard.watching(call_topic(call_id)) as watch:
         await detached.begin(invocation, tool, ledger)
+        turnstile.step_aside()
         if invocation.session is not None or tool.task == TaskSupport.REQUIRED:
             return TaskBegun(call_id)
         try:

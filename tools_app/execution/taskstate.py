@@ -60,7 +60,7 @@ async def update(call_id: UUID, principal: Principal, answers: Mapping[str, Any]
     """Give a task answers to what it asks; once it has them all it goes on. Answers to anything else are ignored."""
     ready = await in_store(_update, call_id, principal, answers)
     if ready is not None:
-        await detached.go_on(call_id, background=ready.background)
+        await detached.go_on(call_id, principal.tenant_id, background=ready.background)
 
 
 def _own(principal: Principal, rows: "QuerySet[Any]") -> "QuerySet[Any]":

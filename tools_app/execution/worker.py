@@ -9,6 +9,7 @@ from collections.abc import Callable, Container
 from functools import partial
 from itertools import chain, count
 from threading import Lock
+from time import monotonic, sleep
 from typing import Any
 from uuid import UUID
 
@@ -17,11 +18,13 @@ from django.db import connection
 from django.utils import timezone
 
 from tools_app.audit import recorder
+from tools_app.audit.entries import Ending
 from tools_app.audit.identity import process_id
+from tools_app.audit.recorder import RecorderGone
 from tools_app.auth import vault
 from tools_app.events import publish
 from tools_app.events.store import answer_purpose
-from tools_app.execution import catalog, inputs, local
+from tools_app.execution import catalog, inputs, limiting, local, logged, traced
 from tools_app.execution.catalog import CompiledTool
 from tools_app.execution.context import Caller, Emit, ToolContext
 from tools_app.execution.conversation import Conversation, OnStream, Rounds
@@ -30,9 +33,15 @@ from tools_app.execution.local import LocalCall
 from tools_app.execution.results import InputRequired, failed
 from tools_app.execution.run import Ran, ran, run_tool
 from tools_app.models import CallStatus, Outcome, RunningCall, Tenant
-from tools_app.models.bridge import in_store
+from tools_app.models.bridge import in_store, in_store_patiently
+from tools_app.telemetry import tracing
+from tools_app.telemetry.tallies import tallies
 
 log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.25
+# Longer than a restart or a failover of the database; what outlasts it is left to the sweeper.
+PATIENCE_SECONDS = 120.0
 
 
 class Brought(msgspec.Struct, frozen=True):
@@ -58,6 +67,12 @@ class Claim(msgspec.Struct, frozen=True):
     tool: CompiledTool | None
     brought: Brought
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether it has a place among its tenant's or its tool's calls."""
+        by_tool = self.tool is not None and self.tool.allowed.calls_at_once
+        return bool(by_tool) or self.tenant.calls_in_flight is not None
+
 
 def brought_by(invocation: Invocation) -> Brought:
     """What an invocation brings."""
@@ -82,7 +97,7 @@ async def run_here(call_id: UUID) -> None:
     """The same on the running loop."""
     claim = await in_store(_claim, call_id)
     if claim is not None:
-        await in_store(_settle, claim, await _run(claim))
+        await in_store_patiently(_settle, claim, await _run(claim))
 
 
 def _claim(call_id: UUID) -> Claim | None:
@@ -93,6 +108,7 @@ def _claim(call_id: UUID) -> Claim | None:
     row = RunningCall.objects.filter(pk=call_id).first() if taken else None
     if row is None or row.tenant_id is None:
         return None
+    tallies.observe("mcphub_call_queue_seconds", [_seconds_in_queue(row)])
     tenant = Tenant.objects.get(pk=row.tenant_id)
     # Only a task may have said something before: it is run anew after each answer of its client.
     ledger = ledger_of_row(row, tuple(tenant.redacted_keys), row.said() if row.task_seconds is not None else 0)
@@ -103,6 +119,12 @@ def _claim(call_id: UUID) -> Claim | None:
         lost = ran(Outcome.LOST, failed(f"The call of '{row.tool_name}' could not begin.", str(problem)))
         _record(ledger, lost)
         return None
+
+
+def _seconds_in_queue(row: RunningCall) -> float:
+    """How long it waited: since it came, or since its client answered what it asked."""
+    assert row.run_at is not None
+    return max(0.0, (row.run_at - row.changed_at).total_seconds())
 
 
 def _tool_of(row: RunningCall) -> CompiledTool | None:
@@ -128,6 +150,7 @@ class _RowCall(LocalCall):
 
 async def _run(claim: Claim) -> Ran:
     row, tool = claim.row, claim.tool
+    logged.speak_of_row(row, claim.tenant.slug, claim.brought.arguments)
     if tool is None:
         return ran(Outcome.LOST, failed(f"The tool '{row.tool_name}' is no longer there."))
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -141,7 +164,8 @@ async def _run(claim: Claim) -> Ran:
         converse = partial(_conversation, claim, emit, call)
         context = ToolContext(row.pk, _caller(claim), emit, call.cancelled, converse)
         context.belongs_to(loop)
-        return await run_tool(tool, claim.brought.arguments, context, call)
+        run = run_tool if tracing.active is None else traced.run
+        return await run(tool, claim.brought.arguments, context, call)
     finally:
         local.remove(call)
 
@@ -187,8 +211,10 @@ def _settle(claim: Claim, finished: Ran) -> None:
     """Record how a run ended. A task that asks is put aside; it runs anew when its client has answered."""
     if isinstance(finished.result, InputRequired) and claim.row.task_seconds is not None:
         _put_aside(claim, finished.result)
-    else:
-        _record(claim.ledger, finished)
+        return
+    _record(claim.ledger, finished)
+    if claim.is_limited:
+        limiting.let_go_of(claim.row.tenant_id, claim.row.tool_id, claim.row.pk)
 
 
 def _record(ledger: Ledger, finished: Ran) -> None:
@@ -197,9 +223,22 @@ def _record(ledger: Ledger, finished: Ran) -> None:
     if finished.outcome == Outcome.CANCELLED and not finished.result.cause:
         finished = finished.because(inputs.reason_of(call_id))
     answer = vault.seal(finished.kept(), answer_purpose(call_id))
-    recorder.current().record(ledger.ending(finished.end().with_answer(answer), call_topic(call_id)))
+    _record_though_it_takes(ledger.ending(finished.end().with_answer(answer), call_topic(call_id)))
     if ledger.facts.session_id is not None:
         inputs.forget(call_id)
+
+
+def _record_though_it_takes(ending: Ending) -> None:
+    """Wait for a database that is away: what a call has done must not be forgotten. Raises RecorderGone at last."""
+    until = monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            recorder.current().record(ending)
+            return
+        except RecorderGone:
+            if monotonic() > until:
+                raise
+            sleep(RETRY_SECONDS)
 
 
 def _put_aside(claim: Claim, unfinished: InputRequired) -> None:

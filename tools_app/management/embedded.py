@@ -10,7 +10,8 @@ from channels.routing import get_default_application
 from django.conf import settings
 
 from tools_app.audit import recorder
-from tools_app.management.servers import AsgiServer, DaphneServer
+from tools_app.management import servers
+from tools_app.management.listening import url_of
 from tools_app.management.worker import EmbeddedWorker
 from tools_app.transport import shutdown
 
@@ -18,44 +19,30 @@ logger = logging.getLogger(__name__)
 
 START_SECONDS = 30.0
 WORKER_STOP_SECONDS = 5.0
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A TCP socket on `host` and `port` (0: any free one). Raises OSError, above all when the port is taken."""
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError:
-        listener.close()
-        raise
-    listener.setblocking(False)
-    return listener
+# How long a connection may stay idle in a hub that stops: its client may just be sending a request.
+IDLE_SECONDS = 1.0
+LAST_ANSWERS_SECONDS = 2.0
 
 
 class EmbeddedHub:
-    """Serves the project's ASGI application and, unless told otherwise, runs its background tools."""
+    """Serves the project's ASGI application and, unless told otherwise, runs its background tools.
 
-    def __init__(self, listener: socket.socket, *, with_worker: bool = True) -> None:
-        self.host, self.port = listener.getsockname()[:2]
-        self._server: AsgiServer = DaphneServer(get_default_application(), listener, settings.MCPHUB_MAX_BODY_BYTES)
+    `server` names one of `servers.SERVERS`, which has to be installed.
+    """
+
+    def __init__(self, listener: socket.socket, *, with_worker: bool = True, server: str | None = None) -> None:
+        self.url = url_of(listener)
+        self._server = servers.make(
+            server or servers.default(), get_default_application(), listener, settings.MCPHUB_MAX_BODY_BYTES
+        )
         self._worker = EmbeddedWorker() if with_worker else None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
-    @property
-    def url(self) -> str:
-        """Where the hub answers, without a slash at the end."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
-
     def serve_forever(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serve in this thread until `stop`, and return when all is shut down. `ready` is called when it listens.
 
-        Raises WorkerNotStarted, and OSError if somebody took the port in the last moment.
+        Raises WorkerNotStarted.
         """
         if self._worker is not None:
             self._worker.start()
@@ -84,7 +71,9 @@ class EmbeddedHub:
         """Let calls finish before the worker goes, and have every record written before the connections close."""
         try:
             await _try(self._server.stop_listening)
+            await _try(lambda: self._server.let_go(IDLE_SECONDS))
             await _try(lambda: shutdown.drain(settings.MCPHUB_DRAIN_SECONDS))
+            await _try(lambda: self._server.finish(LAST_ANSWERS_SECONDS))
             await _try(self._stop_worker)
             await _try(lambda: asyncio.to_thread(recorder.shutdown))
         finally:

@@ -1,104 +1,182 @@
-"""The ASGI server of the embedded hub, behind an interface that another server can take. Knows nothing of the hub."""
+"""What the hub wants of the ASGI server it runs in, and which servers there are. Knows nothing of the hub."""
 
 import asyncio
-import errno
-import os
+import logging
 import socket
-from collections.abc import Callable, Coroutine
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from importlib.util import find_spec
 from typing import Any, Protocol
 
-from daphne.endpoints import build_endpoint_description_strings
-from daphne.server import Server as Daphne
-from daphne.ws_protocol import WebSocketProtocol
-from twisted.internet import reactor
+logger = logging.getLogger(__name__)
 
 Application = Callable[..., Any]
+Work = Callable[[], Coroutine[Any, Any, None]]
+
+DAPHNE, UVICORN = "daphne", "uvicorn"
+SERVERS = (DAPHNE, UVICORN)
+# What the extra `fast` brings; uvloop only makes it faster.
+FAST = ("uvicorn", "httptools", "websockets")
+
+BACKLOG = 2048
+# How long a connection may wait for a request, or a request for its rest. Longer than nginx keeps what it does not
+# use (deploy/nginx.conf): who sends on a connection has to be the one who closes it, or a request is lost on the way.
+IDLE_SECONDS = 75.0
+TICK_SECONDS = 0.02
+# After a failure to accept, which is above all for want of file descriptors.
+RETRY_SECONDS = 1.0
 
 
-class AsgiServer(Protocol):
-    """Serves one application on a bound socket, once."""
+class Connection(Protocol):
+    """An HTTP connection, as far as the end of a server goes."""
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for a request of which nothing has come yet."""
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether the application has a request to answer."""
+
+    def answer_last(self) -> None:
+        """Let the answer that is being made, or else the next one, be the last, and say so in its head."""
+
+    def close(self) -> None:
+        """Close it when all is sent."""
+
+
+class AsgiServer(ABC):
+    """Serves one application on a bound socket, once. Other processes may serve on the same socket.
+
+    Its own way to accept, because asyncio, uvloop and Twisted take all connections that wait: of several processes
+    the one that wakes first would have them all.
+    """
+
+    def __init__(self, listener: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self._listener = listener
+        self._loop = loop
+        self._work: set[asyncio.Task[None]] = set()
+
+    @abstractmethod
     def run(self, ready: Callable[[], None]) -> None:
         """Serve in the calling thread until `stop`. `ready` is called once, when connections are accepted."""
 
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run `work()` in the server's event loop. Safe from any thread and from a signal handler."""
-
-    async def stop_listening(self) -> None:
-        """Accept no more connections; those that stand go on."""
-
+    @abstractmethod
     def stop(self) -> None:
         """Close every connection and let `run` return. Called in the event loop."""
 
+    @abstractmethod
+    def _connections(self) -> Iterable[Connection]:
+        """The HTTP connections that stand."""
 
-class _Socket(WebSocketProtocol):
-    """A WebSocket whose bound is one for the client alone: autobahn holds what a server sends to it as well."""
+    @abstractmethod
+    async def _take(self, connection: socket.socket) -> None:
+        """Serve a connection that was accepted. Raises OSError if it is none any more."""
 
-    maxMessagePayloadSize: int  # noqa: N815 - autobahn's name
-
-    def sendMessage(self, *args: Any, **kwargs: Any) -> None:  # noqa: N802 - autobahn's name
-        bound, self.maxMessagePayloadSize = self.maxMessagePayloadSize, 0
-        try:
-            super().sendMessage(*args, **kwargs)
-        finally:
-            self.maxMessagePayloadSize = bound
-
-
-class _Daphne(Daphne):
-    """Daphne that remembers its listening port, to close it before the connections, and bounds WebSocket messages."""
-
-    port: Any = None
-    most_bytes: int = 0
-
-    def listen_success(self, port: Any) -> None:
-        super().listen_success(port)
-        self.port = port
-        self.ws_factory.protocol = _Socket
-        # A client that sends too much is told so; a dropped connection would look like an accident.
-        self.ws_factory.setProtocolOptions(
-            maxMessagePayloadSize=self.most_bytes, maxFramePayloadSize=self.most_bytes, failByDrop=False
-        )
-
-
-class DaphneServer:
-    """Daphne on the Twisted reactor, of which a process has one and can run it once."""
-
-    def __init__(self, application: Application, listener: socket.socket, most_bytes: int) -> None:
-        """`most_bytes`: how large a WebSocket message may be."""
-        self._listener = listener
-        self._loop: asyncio.AbstractEventLoop = reactor._asyncioEventloop  # noqa: SLF001 (as Daphne itself does)
-        self._work: set[asyncio.Task[None]] = set()
-        self._daphne = _Daphne(
-            application=application,
-            endpoints=build_endpoint_description_strings(*listener.getsockname()[:2]),
-            signal_handlers=False,
-            server_name="mcphub",
-        )
-        self._daphne.most_bytes = most_bytes
-
-    def run(self, ready: Callable[[], None]) -> None:
-        """Serve until `stop`. Raises OSError if somebody took the port in the last moment."""
-        # Twisted adopts IPv4 sockets only, so it binds again what was bound to learn whether the port is free.
-        self._listener.close()
-        reactor.callWhenRunning(ready)
-        self._daphne.run()
-        if self._daphne.port is None:
-            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-
-    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run `work()` in the reactor's event loop."""
+    def spawn(self, work: Work) -> None:
+        """Run `work()` in the server's event loop. Safe from any thread and from a signal handler."""
         self._loop.call_soon_threadsafe(self._start, work)
 
     async def stop_listening(self) -> None:
-        """Close the listening port; connections that stand go on."""
-        if self._daphne.port is not None:
-            await self._daphne.port.stopListening().asFuture(self._loop)
+        """Take the connections that wait, and no more; those that stand go on."""
+        if self._listener.fileno() < 0:
+            return
+        self._loop.remove_reader(self._listener)
+        # Whoever closes a socket last resets what waits there.
+        for _ in range(BACKLOG):
+            if (connection := self._accepted()) is None:
+                break
+            await self._take_if_it_stands(connection)
+        self._listener.close()
 
-    def stop(self) -> None:
-        """Stop the reactor, which closes what is still open."""
-        self._daphne.stop()
+    async def let_go(self, seconds: float) -> None:
+        """Answer once more on each connection, and close those on which nothing is asked within `seconds`.
 
-    def _start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        A client that has just sent a request gets its answer; closing at once would lose it. A client that reads
+        that an answer is the last one connects anew.
+        """
+        for connection in self._connections():
+            connection.answer_last()
+        await self._until(lambda: all(connection.is_answering for connection in self._connections()), seconds)
+        self._close_idle()
+        # What came last is in the hands of the application, before that is told to take no more.
+        await asyncio.sleep(TICK_SECONDS)
+
+    async def finish(self, seconds: float) -> None:
+        """Close each connection as soon as it is idle, and wait at most `seconds` for answers to be complete."""
+
+        def is_over() -> bool:
+            self._close_idle()
+            return not any(connection.is_answering for connection in self._connections())
+
+        await self._until(is_over, seconds)
+
+    def _close_idle(self) -> None:
+        for connection in list(self._connections()):
+            if connection.is_idle:
+                connection.close()
+
+    async def _until(self, is_over: Callable[[], bool], seconds: float) -> None:
+        end = self._loop.time() + seconds
+        # Looked at once in a lifetime: not worth an event.
+        while not is_over() and self._loop.time() < end:  # noqa: ASYNC110
+            await asyncio.sleep(TICK_SECONDS)
+
+    def _listen(self) -> None:
+        """Accept connections from now on, called in the event loop."""
+        self._listener.listen(BACKLOG)
+        self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        connection = self._accepted()
+        if connection is not None:
+            self._start(lambda: self._take_if_it_stands(connection))
+
+    async def _take_if_it_stands(self, connection: socket.socket) -> None:
+        with suppress(OSError):
+            await self._take(connection)
+
+    def _accepted(self) -> socket.socket | None:
+        """A connection, unless another process was faster."""
+        try:
+            connection, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return None
+        except OSError as problem:
+            logger.error("Connections cannot be accepted: %s. They wait.", problem)
+            self._loop.remove_reader(self._listener)
+            self._loop.call_later(RETRY_SECONDS, self._listen_again)
+            return None
+        connection.setblocking(False)
+        return connection
+
+    def _listen_again(self) -> None:
+        if self._listener.fileno() >= 0:
+            self._loop.add_reader(self._listener, self._accept)
+
+    def _start(self, work: Work) -> None:
         task = self._loop.create_task(work())
         self._work.add(task)
         task.add_done_callback(self._work.discard)
+
+
+def missing(name: str) -> list[str]:
+    """The packages that a server needs and that are not installed."""
+    return [package for package in FAST if find_spec(package) is None] if name == UVICORN else []
+
+
+def default() -> str:
+    """The faster server, where it is installed."""
+    return DAPHNE if missing(UVICORN) else UVICORN
+
+
+def make(name: str, application: Application, listener: socket.socket, most_bytes: int) -> AsgiServer:
+    """A server by its name, none of whose packages is `missing`. `most_bytes`: how large a WebSocket message may be."""
+    if name == DAPHNE:
+        from tools_app.management.daphne_server import DaphneServer  # noqa: PLC0415 - only if it is wanted
+
+        return DaphneServer(application, listener, most_bytes)
+    from tools_app.management.uvicorn_server import UvicornServer  # noqa: PLC0415 - it may not be installed
+
+    return UvicornServer(application, listener, most_bytes)

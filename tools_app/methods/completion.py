@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tools_app.auth import limits
-from tools_app.auth.limits import Bucket
+from tools_app.auth.allowance import MINUTE, Rate
 from tools_app.execution import catalog
 from tools_app.execution.catalog import Catalog
 from tools_app.execution.offers.completion import MOST_VALUES, Completer, suggestions
@@ -40,7 +40,8 @@ async def complete(exchange: Exchange) -> bytes:
 
 async def _limit(exchange: Exchange) -> None:
     """Raise RpcError for a caller that asks too often (completion, §Security)."""
-    over = await limits.take([Bucket("completion", exchange.principal.limited_as, MOST_PER_MINUTE)])
+    who = exchange.principal.limited_as
+    over = await limits.take([Rate("caller", "completions", MOST_PER_MINUTE, MINUTE, f"completion:{who}")])
     if over is not None:
         message = f"At most {MOST_PER_MINUTE} completions a minute."
         raise RpcError(OVER_LIMIT, message, {"retryAfterSeconds": over.retry_after}, retry_after=over.retry_after)

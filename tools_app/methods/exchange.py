@@ -42,6 +42,7 @@ class Exchange(msgspec.Struct, frozen=True):
     """One request, who sends it, and under which rules. `capabilities` are what the client declares.
 
     `headers` are those that may repeat parameters of the body; None where the transport or the revision has none.
+    `carrier` are the headers that may say which trace the request belongs to.
     """
 
     request: Request
@@ -54,6 +55,7 @@ class Exchange(msgspec.Struct, frozen=True):
     switchboard: Switchboard
     sender: Sender
     headers: Mapping[str, str] | None = None
+    carrier: Mapping[str, str] = {}
 
     @property
     def params(self) -> Mapping[str, Any]:

@@ -20,6 +20,7 @@ from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 from tools_app.protocol.inbound import log_level, progress_token
 from tools_app.protocol.jsonrpc import id_json
 from tools_app.protocol.versions import has_audio, has_polling, has_structured_content
+from tools_app.telemetry import trace_context, tracing
 
 
 def invocation_of(exchange: Exchange, name: str, arguments: dict[str, Any]) -> Invocation:
@@ -38,10 +39,18 @@ def invocation_of(exchange: Exchange, name: str, arguments: dict[str, Any]) -> I
         progress_token=progress_token(exchange.request),
         round=rounds.round_of(exchange),
         headers=exchange.headers,
+        trace_id=_trace_id(exchange),
     )
     if exchange.session is not None and exchange.request.id is not None:
         exchange.sender.resumable(invocation.call_id)
     return invocation
+
+
+def _trace_id(exchange: Exchange) -> str:
+    """The trace that the request belongs to, also where the hub itself traces nothing."""
+    if tracing.active is not None:
+        return tracing.active.trace_id()
+    return trace_context.trace_id(exchange.params, exchange.carrier)
 
 
 def hearing_of(exchange: Exchange, invocation: Invocation) -> Hearing:

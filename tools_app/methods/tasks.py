@@ -14,10 +14,10 @@ import orjson
 from django.core import signing
 
 from tools_app.auth import limits
-from tools_app.auth.limits import Bucket
+from tools_app.auth.allowance import MINUTE, Rate
 from tools_app.auth.principal import Principal
 from tools_app.events.store import Event
-from tools_app.execution import background, inputs, taskstate
+from tools_app.execution import background, inputs, taskstate, turnstile
 from tools_app.execution.background import PutAside
 from tools_app.execution.invocation import call_topic
 from tools_app.execution.run import Ran
@@ -264,6 +264,7 @@ async def _ended(exchange: Exchange, state: TaskState) -> TaskState:
     assert exchange.session is not None
     hearing = Hearing(state.id, exchange.version, exchange.session.log_level, _related(state))
     heard = 0
+    turnstile.step_aside()
     with exchange.switchboard.watching(call_topic(state.id)) as watch:
         while state.ran is None:
             async for news in background.followed(state.id, state.name, heard, watch):
@@ -354,7 +355,8 @@ def _no_such_method(exchange: Exchange) -> RpcError:
 
 async def _limit(exchange: Exchange) -> None:
     """Raise RpcError for a caller that asks too often (2025-11-25, tasks, §Task Isolation and Access Control)."""
-    over = await limits.take([Bucket("tasks", exchange.principal.limited_as, MOST_PER_MINUTE)])
+    who = exchange.principal.limited_as
+    over = await limits.take([Rate("caller", "requests about tasks", MOST_PER_MINUTE, MINUTE, f"tasks:{who}")])
     if over is not None:
         message = f"At most {MOST_PER_MINUTE} requests about tasks a minute."
         raise RpcError(OVER_LIMIT, message, {"retryAfterSeconds": over.retry_after}, retry_after=over.retry_after)

@@ -22,6 +22,7 @@ from tools_app.models.catalog import (
     ToolKind,
     ToolRevision,
 )
+from tools_app.models.evidence import ChainKind, ChainStart, Checkpoint
 from tools_app.models.sessions import Session, SessionMessage
 from tools_app.models.tenants import ApiKey, Membership, Role, Tenant
 
@@ -33,6 +34,9 @@ __all__ = [
     "CallInput",
     "CallPayload",
     "CallStatus",
+    "ChainKind",
+    "ChainStart",
+    "Checkpoint",
     "Membership",
     "Outcome",
     "Process",

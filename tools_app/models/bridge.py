@@ -10,18 +10,35 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-from django.db import close_old_connections
+from django.db import OperationalError, close_old_connections
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 THREADS = 4
+MOST_SECONDS = 5.0
 
 _pool = ThreadPoolExecutor(THREADS, thread_name_prefix="store")
 
 
 async def in_store(query: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run `query` in the pool and return what it returns, or raise what it raises."""
+    """Run `query` in the pool and return what it returns, or raise what it raises.
+
+    Raises OperationalError after MOST_SECONDS: nobody waits for a database that hangs. The query may still come to
+    its end then.
+    """
+    bound = asyncio.timeout(MOST_SECONDS)
+    try:
+        async with bound:
+            return await in_store_patiently(query, *args, **kwargs)
+    except TimeoutError:
+        if bound.expired():
+            raise OperationalError("the database does not answer") from None
+        raise
+
+
+async def in_store_patiently(query: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The same for what has bounds of its own."""
     context = contextvars.copy_context()
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(_pool, lambda: context.run(_guarded, lambda: query(*args, **kwargs)))

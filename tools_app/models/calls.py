@@ -5,11 +5,14 @@ after. Settling deletes the one row and inserts the other in one transaction, so
 one who says how the call ended.
 """
 
+from typing import NamedTuple
+
 from django.db import models
 from django.utils import timezone
 
 from tools_app.models.catalog import Tool
 from tools_app.models.ids import new_id
+from tools_app.models.packing import texts
 from tools_app.models.sessions import Session
 from tools_app.models.tenants import ApiKey, Tenant
 
@@ -60,6 +63,7 @@ class CallFacts(models.Model):
     client_name = models.CharField(max_length=200, blank=True)
     client_version = models.CharField(max_length=100, blank=True)
     remote_address = models.CharField(max_length=45, blank=True)
+    trace_id = models.CharField(max_length=32, blank=True, help_text="The trace that its client began, in hex.")
     started_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -114,17 +118,36 @@ class Call(CallFacts):
     event_count = models.PositiveIntegerField(default=0)
     repeated = models.PositiveIntegerField(default=1, help_text="Denials of one kind that this row stands for.")
     writer = models.UUIDField(help_text="The process that recorded it.")
+    chain_position = models.PositiveBigIntegerField(
+        null=True, help_text="Its place among the records of its writer and tenant, from 1 on."
+    )
+    chain_hash = models.BinaryField(
+        null=True, max_length=32, help_text="SHA-256 of the record before it in its chain, and of all that it says."
+    )
 
     class Meta:
         ordering = ["-started_at"]
         indexes = [
-            models.Index(fields=["tenant", "-started_at"], name="call_by_tenant"),
-            models.Index(fields=["tenant", "tool_name", "-started_at"], name="call_by_tool"),
-            models.Index(fields=["tenant", "outcome", "-started_at"], name="call_by_outcome"),
+            # Ascending, so that a new call goes to the end of its tenant's part: there no page is split in its middle.
+            models.Index(fields=["tenant", "started_at"], name="call_by_tenant"),
+            models.Index(fields=["tenant", "tool_name", "started_at"], name="call_by_tool"),
+            # Most calls go well, and are found as quickly without it.
+            models.Index(
+                fields=["tenant", "outcome", "started_at"],
+                name="call_by_outcome",
+                condition=~models.Q(outcome=Outcome.OK),
+            ),
         ]
 
     def __str__(self) -> str:
         return f"{self.tool_name or self.method or 'request'} {self.outcome}"
+
+
+class Texts(NamedTuple):
+    """What the audit log keeps of a call's arguments and result, each as JSON text; empty for nothing."""
+
+    arguments: str
+    result: str
 
 
 class CallPayload(models.Model):
@@ -135,14 +158,22 @@ class CallPayload(models.Model):
     )
     arguments = models.TextField(blank=True)
     result = models.TextField(blank=True)
+    packed = models.BinaryField(
+        null=True, help_text="Both, compressed, where they are large; the texts above are empty then."
+    )
 
     def __str__(self) -> str:
         return str(self.pk)
+
+    def texts(self) -> Texts:
+        """Arguments and result, however they are stored. Raises packing.NotPacked if they cannot be read back."""
+        return Texts(*texts(self.arguments, self.result, self.packed))
 
 
 class CallEvent(models.Model):
     """What a call said before its result: `sequence` counts from 1 within the call, `data` is JSON text."""
 
+    pk = models.CompositePrimaryKey("call_id", "sequence")
     call = models.ForeignKey(
         Call, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="events"
     )
@@ -152,8 +183,7 @@ class CallEvent(models.Model):
     data = models.TextField()
 
     class Meta:
-        ordering = ["call", "sequence"]
-        constraints = [models.UniqueConstraint(fields=["call", "sequence"], name="event_sequence_once_per_call")]
+        ordering = ["call_id", "sequence"]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.sequence}"

@@ -6,7 +6,7 @@ from django.db import models
 from django.utils import timezone
 
 from tools_app.models.ids import new_id
-from tools_app.models.tenants import Tenant
+from tools_app.models.tenants import RateLimited, Tenant
 
 TOOL_NAME = RegexValidator(
     r"^[A-Za-z0-9_.-]{1,128}\Z", "Use letters, digits, underscore, hyphen and dot, at most 128 characters."
@@ -35,7 +35,7 @@ class TaskSupport(models.TextChoices):
     REQUIRED = "required", "Always"
 
 
-class Tool(models.Model):
+class Tool(RateLimited):
     """A tool as its tenant offers it now (tools, §Data Types of the specification).
 
     `config` is what its kind needs: `{"function": "<registered name>"}` for a Python function, whose
@@ -65,7 +65,9 @@ class Tool(models.Model):
     )
     icons = models.JSONField(default=list, blank=True, help_text="A JSON list of {src, mimeType, sizes}.")
     timeout_seconds = models.FloatField(default=60.0, validators=[MinValueValidator(0.1), MaxValueValidator(86_400.0)])
-    calls_per_minute = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no limit.")
+    calls_in_flight = models.PositiveIntegerField(
+        "calls at once", null=True, blank=True, help_text="In all processes together. Empty: no limit."
+    )
     revision = models.PositiveIntegerField(default=0, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     updated_at = models.DateTimeField(default=timezone.now, editable=False)

@@ -13,7 +13,35 @@ TENANT_SLUG = RegexValidator(
 )
 
 
-class Tenant(models.Model):
+class RateLimited(models.Model):
+    """How many calls a time are let through; empty is no limit, zero lets nothing through."""
+
+    calls_per_second = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no limit.")
+    calls_per_minute = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no limit.")
+    calls_per_day = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Empty: no limit. A day is the last 24 hours."
+    )
+
+    class Meta:
+        abstract = True
+
+
+class CallerLimited(RateLimited):
+    """The same for who calls: requests of every kind, calls among them, have limits of their own."""
+
+    requests_per_second = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Requests of every kind, lists and pings too. Empty: no limit."
+    )
+    requests_per_day = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no limit.")
+    open_streams = models.PositiveIntegerField(
+        "open streams", null=True, blank=True, help_text="Event streams and WebSockets at once. Empty: no limit."
+    )
+
+    class Meta:
+        abstract = True
+
+
+class Tenant(CallerLimited):
     """One customer of the hub. Everything below it is invisible to every other tenant."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -42,7 +70,18 @@ class Tenant(models.Model):
         validators=[validate_key_names],
         help_text='More key names whose values the audit log hides, as a JSON list, e.g. ["ssn"].',
     )
-    calls_per_minute = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no limit.")
+    calls_in_flight = models.PositiveIntegerField(
+        "calls at once", null=True, blank=True, help_text="In all processes together. Empty: no limit."
+    )
+    most_sessions = models.PositiveIntegerField(
+        "open sessions", null=True, blank=True, help_text="Of clients up to revision 2025-11-25. Empty: no limit."
+    )
+    keep_days = models.PositiveIntegerField(
+        "keep records for days",
+        null=True,
+        blank=True,
+        help_text="Older calls are pruned, with their arguments, results and events. Empty: as the hub is set.",
+    )
     is_public = models.BooleanField(
         "open to everybody",
         default=False,
@@ -91,7 +130,7 @@ class Membership(models.Model):
         return f"{self.user} in {self.tenant}"
 
 
-class ApiKey(models.Model):
+class ApiKey(CallerLimited):
     """A credential of one tenant. Only a digest is kept: the key itself is shown once, at creation."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -99,7 +138,6 @@ class ApiKey(models.Model):
     name = models.CharField(max_length=200)
     prefix = models.CharField(max_length=16, editable=False)
     digest = models.CharField(max_length=64, unique=True, editable=False)
-    calls_per_minute = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no limit.")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, editable=False, on_delete=models.SET_NULL, related_name="+"

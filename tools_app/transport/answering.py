@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from django.db import Error
 
 from tools_app.audit.recorder import RecorderGone
+from tools_app.execution.run import TOOLS_CALL
 from tools_app.methods import completion, lifecycle, prompts, resources, skills, subscriptions, tasks, tools
 from tools_app.methods import logging as client_logging
 from tools_app.methods.exchange import Cancelled, Exchange
@@ -14,6 +15,9 @@ from tools_app.methods.registry import handler_of
 from tools_app.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, RpcError, store_gone
 from tools_app.protocol.jsonrpc import Malformed, Message, Request, result_message
 from tools_app.protocol.versions import Era
+from tools_app.telemetry import tracing
+from tools_app.telemetry.about import about
+from tools_app.transport import traced
 from tools_app.transport.responses import Reply, refusal
 
 log = logging.getLogger(__name__)
@@ -25,13 +29,24 @@ NAMESPACES = (client_logging, completion, lifecycle, prompts, resources, skills,
 async def answer(exchange: Exchange) -> Reply:
     """The reply to a request. A cancelled one has a reply without a message."""
     request = exchange.request
+    if request.method != TOOLS_CALL:
+        _speak_of(exchange)
     try:
         handler = handler_of(request.method, exchange.era)
-        return Reply(result_message(request.id, await handler(exchange)))
+        answering = handler(exchange) if tracing.active is None else traced.answered(handler, exchange)
+        return Reply(result_message(request.id, await answering))
     except Cancelled:
         return Reply(None)
     except Exception as problem:  # noqa: BLE001 - nothing may leave the endpoint but JSON-RPC
+        if not about.get():
+            _speak_of(exchange)
         return refusal(as_rpc_error(problem), request.id, modern=exchange.era is Era.MODERN)
+
+
+def _speak_of(exchange: Exchange) -> None:
+    """From here on, what this task logs is about this request. A call says so itself, when it knows more."""
+    request, session = exchange.request, exchange.session
+    about.set((request.method, request.id, exchange.principal.tenant_slug, session.id if session else None))
 
 
 async def answer_batch(exchanges: Sequence[Exchange], malformed: Sequence[bytes]) -> Reply:

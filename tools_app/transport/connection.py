@@ -15,6 +15,7 @@ from django.db import Error
 from tools_app.auth import sessions
 from tools_app.auth.principal import Credential, Principal
 from tools_app.auth.sessions import SessionFacts
+from tools_app.execution import limiting
 from tools_app.execution.invocation import Client
 from tools_app.methods import heeding, lifecycle, subscriptions
 from tools_app.methods.exchange import Exchange
@@ -93,7 +94,10 @@ class Running(NamedTuple):
 
 
 class Connection:
-    """One client, from its first message to its last. `credential` is what it came with, if anything."""
+    """One client, from its first message to its last. `credential` is what it came with, if anything.
+
+    `counted`: its messages were counted as requests before they came here.
+    """
 
     def __init__(
         self,
@@ -102,12 +106,15 @@ class Connection:
         web: WebState,
         write: Write,
         credential: Credential | None = None,
+        *,
+        counted: bool = False,
     ) -> None:
         self._authenticate = authenticate
         self._address = remote_address
         self._web = web
         self._write = write
         self._channel = Channel()
+        self._counted = counted
         self._session: SessionFacts | None = None
         self._in_flight: dict[jsonrpc.RequestId, Running] = {}
         self._batches: set[asyncio.Task[None]] = set()
@@ -143,8 +150,11 @@ class Connection:
 
     async def receive(self, raw: bytes) -> None:
         """Take one message, or a batch of them. Nothing that a client says raises."""
+        self._web.requests["channel"] += 1
         try:
             value = jsonrpc.decode(raw, config.MCPHUB_MAX_JSON_DEPTH)
+            if not self._counted and not await self._count(value):
+                return
             if isinstance(value, list):
                 await self._batch(value)
                 return
@@ -152,6 +162,21 @@ class Connection:
             self._channel.put(jsonrpc.error_message(None, as_rpc_error(problem)))
             return
         await self._message(jsonrpc.message(value))
+
+    async def _count(self, value: Any) -> bool:
+        """Count a message, or each of a batch. What is too much is refused, or left alone if it wants no answer."""
+        principal = await self._authenticate()
+        if principal is None or not principal.allowed.requests:
+            return True
+        values = value if isinstance(value, list) else [value]
+        refusal = await limiting.refusal_of(principal, self._address, max(1, len(values)))
+        if refusal is None:
+            return True
+        asked = [message.id for message in map(jsonrpc.message, values) if isinstance(message, Request)]
+        refused = [jsonrpc.error_message(id, refusal) for id in asked]
+        if refused:
+            self._channel.put(b"[%b]" % b",".join(refused) if isinstance(value, list) else refused[0])
+        return False
 
     async def _message(self, message: Message) -> None:
         if isinstance(message, Malformed):
@@ -183,7 +208,7 @@ class Connection:
             if request.method == subscriptions.LISTEN and exchange.era is Era.MODERN:
                 await self._listen(exchange)
                 return
-            reply = await answer(exchange)
+            reply = await self._web.turnstile.through(exchange.principal.tenant_id, answer, exchange)
         except Exception as problem:  # noqa: BLE001 - nothing may leave a channel but JSON-RPC
             voice.put(jsonrpc.error_message(request.id, as_rpc_error(problem)))
             return
@@ -264,12 +289,16 @@ class Connection:
             if isinstance(item, Notification | Response):
                 await self._heed(item)
         if exchanges or malformed:
-            task = asyncio.create_task(self._answer_batch(exchanges, malformed))
+            task = asyncio.create_task(self._answer_batch(principal, exchanges, malformed))
             self._batches.add(task)
             task.add_done_callback(self._batches.discard)
 
-    async def _answer_batch(self, exchanges: list[Exchange], malformed: list[bytes]) -> None:
-        reply = await answer_batch(exchanges, malformed)
+    async def _answer_batch(self, principal: Principal, exchanges: list[Exchange], malformed: list[bytes]) -> None:
+        try:
+            reply = await self._web.turnstile.through(principal.tenant_id, answer_batch, exchanges, malformed)
+        except RpcError as refusal:
+            self._channel.put(jsonrpc.error_message(None, refusal))
+            return
         if reply.message is not None:
             self._channel.put(reply.message)
 

@@ -53,11 +53,11 @@ class Delivery:
         self._primed = primed
         self._gone = False
         self._stream: EventStream | None = None
-        self.outbox = Outbox(takes_messages=incoming.accepts_stream, many=many)
+        self.outbox = Outbox(web.loop, takes_messages=incoming.accepts_stream, many=many)
 
     async def deliver(self, work: Coroutine[Any, Any, Reply]) -> None:
         """Run `work` and write what it sends and returns. If the client leaves, its era says what becomes of it."""
-        answering = asyncio.create_task(work)
+        answering = self._web.loop.create_task(work)
         answering.add_done_callback(self.outbox.wake)
         await self.outbox.wait(QUICK_SECONDS)
         if answering.done():
@@ -90,9 +90,9 @@ class Delivery:
             return
         begun = self._stream is not None
         seconds = config.MCPHUB_KEEPALIVE_SECONDS if begun else config.MCPHUB_STREAM_AFTER_SECONDS
-        began = asyncio.get_running_loop().time()
+        began = self._web.loop.time()
         await self.outbox.wait(seconds)
-        silent = asyncio.get_running_loop().time() - began >= seconds
+        silent = self._web.loop.time() - began >= seconds
         if silent and self._incoming.accepts_stream:
             await (await self._begun()).keep_alive()
 
@@ -162,12 +162,14 @@ async def deliver_stream(
 
     Empty messages are skipped. Raises what the iterator raises before its first message: nothing is sent by then.
     """
-    outbox = Outbox()
+    outbox = Outbox(web.loop)
     async with aclosing(messages):  # type: ignore[type-var]
         outbox.put(*await anext(messages))
         stream = EventStream(send)
         await stream.begin(headers)
         web.streams.add(open_stream)
+        if web.draining:
+            open_stream.ended.set()
         pumping = asyncio.create_task(_pump(messages, outbox))
         watching = asyncio.create_task(incoming.disconnected())
         ending = asyncio.create_task(open_stream.ended.wait())
@@ -176,7 +178,7 @@ async def deliver_stream(
             stop.add_done_callback(outbox.wake)
         try:
             while not any(stop.done() for stop in stops):
-                await _forward(outbox, stream, stops)
+                await _forward(web.loop, outbox, stream, stops)
             if not watching.done():
                 await stream.write([frame for frame in outbox.take() if frame.message])
                 await stream.write(map(Frame, farewell) if web.draining else ())
@@ -186,13 +188,15 @@ async def deliver_stream(
             await _cancelled(stops)
 
 
-async def _forward(outbox: Outbox, stream: EventStream, stops: tuple[asyncio.Task[Any], ...]) -> None:
+async def _forward(
+    loop: asyncio.AbstractEventLoop, outbox: Outbox, stream: EventStream, stops: tuple[asyncio.Task[Any], ...]
+) -> None:
     await stream.write([frame for frame in outbox.take() if frame.message])
     if outbox.has_messages or any(stop.done() for stop in stops):
         return
-    began = asyncio.get_running_loop().time()
+    began = loop.time()
     await outbox.wait(config.MCPHUB_KEEPALIVE_SECONDS)
-    if asyncio.get_running_loop().time() - began >= config.MCPHUB_KEEPALIVE_SECONDS:
+    if loop.time() - began >= config.MCPHUB_KEEPALIVE_SECONDS:
         await stream.keep_alive()
 
 
@@ -201,7 +205,7 @@ async def _pump(messages: AsyncIterator[Frame], outbox: Outbox) -> None:
     try:
         async for frame in messages:
             if frame.message:
-                await outbox.room()
+                await outbox.room(len(frame.message))
                 outbox.put(*frame)
     except Exception:
         log.exception("A stream broke")

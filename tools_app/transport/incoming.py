@@ -20,10 +20,6 @@ MOST_DIGITS = 15
 STREAM_TYPES = ("text/event-stream", "text/*", "*/*")
 
 
-class TooLarge(Exception):
-    """The body is larger than MCPHUB_MAX_BODY_BYTES."""
-
-
 class Disconnected(Exception):
     """The client went away before its request was complete."""
 
@@ -110,10 +106,10 @@ class Incoming:
             raise RpcError(INVALID_REQUEST, "Content-Type must be application/json.", status=415)
 
     async def body(self) -> bytes:
-        """The whole body, chunked or not. Raises TooLarge as soon as it is, and Disconnected."""
+        """The whole body, chunked or not. Raises Disconnected, and RpcError (413) as soon as it is too large."""
         limit = config.MCPHUB_MAX_BODY_BYTES
         if _declared(self.headers) > limit:
-            raise TooLarge
+            raise _too_large(limit)
         message = await self._next()
         body: bytes = message.get("body", b"")
         if not message.get("more_body"):
@@ -124,7 +120,7 @@ class Incoming:
             chunks.append(message.get("body", b""))
             size += len(chunks[-1])
             if size > limit:
-                raise TooLarge
+                raise _too_large(limit)
         return b"".join(chunks)
 
     async def _next(self) -> Mapping[str, Any]:
@@ -151,5 +147,9 @@ def _declared(headers: Mapping[str, str]) -> int:
 
 def _within(body: bytes, limit: int) -> bytes:
     if len(body) > limit:
-        raise TooLarge
+        raise _too_large(limit)
     return body
+
+
+def _too_large(limit: int) -> RpcError:
+    return RpcError(INVALID_REQUEST, f"The body is larger than {limit} bytes.", status=413)

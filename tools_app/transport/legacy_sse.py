@@ -18,6 +18,7 @@ from tools_app.auth import relay, sessions
 from tools_app.auth.sessions import Agreement
 from tools_app.events import publish
 from tools_app.events.switchboard import Switchboard
+from tools_app.execution import limiting
 from tools_app.models.bridge import in_store
 from tools_app.models.config import config
 from tools_app.protocol import jsonrpc, sse
@@ -104,17 +105,29 @@ class SseStream(Turn):
     """One stream: everything that the hub says to its client."""
 
     verbs = ("GET",)
+    transport = "legacy_sse"
 
     async def answer(self) -> None:
         """Open a session, say where to send messages, and answer them until the client leaves."""
+        self._check_not_stopping()
         if not self.incoming.accepts_stream:
             raise RpcError(INVALID_REQUEST, "Accept text/event-stream.", status=406)
+        async with limiting.stream_for(self.principal):
+            await self._stream()
+
+    async def _stream(self) -> None:
         wire_id = await sessions.start(self.principal, Agreement(), self.incoming.remote_address, HAS_STREAM)
         session = await sessions.find(self.principal, wire_id)
         assert session is not None, "it was made a moment ago"
         stream = EventStream(self._send)
         connection = Connection(
-            self.visitor.who, self.incoming.remote_address, self.web, stream.write_one, self.visitor.credential
+            self.visitor.who,
+            self.incoming.remote_address,
+            self.web,
+            stream.write_one,
+            self.visitor.credential,
+            # Each message was one of a POST.
+            counted=True,
         )
         inbox = _inboxes[session.id] = Inbox(session.id)
         keeping = asyncio.create_task(_keep_alive(stream))
@@ -161,9 +174,11 @@ class SsePost(Turn):
     """One message to a stream, in whichever process that is."""
 
     verbs = ("POST",)
+    transport = "legacy_sse"
 
     async def answer(self) -> None:
         """Take the message: its answer comes on the stream."""
+        self._check_not_stopping()
         self.incoming.check_content_type()
         session = await sessions.find(self.principal, HAS_STREAM + self.incoming.parameter(SESSION_PARAMETER))
         if session is None:

@@ -8,6 +8,7 @@ from tools_app.protocol.sse import Frame
 
 # A client that reads too slowly loses its oldest progress first: newer progress says more, and the store has it all.
 MOST_MESSAGES = 1000
+MOST_BYTES = 1024 * 1024
 
 
 class Outbox:
@@ -18,9 +19,10 @@ class Outbox:
     should end for now.
     """
 
-    def __init__(self, *, takes_messages: bool = True, many: bool = False) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._messages: deque[Frame] = deque(maxlen=MOST_MESSAGES)
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, takes_messages: bool = True, many: bool = False) -> None:
+        self._loop = loop
+        self._messages: deque[Frame] = deque()
+        self._bytes = 0
         self._waiter: asyncio.Future[None] | None = None
         self._full: asyncio.Future[None] | None = None
         self.takes_messages = takes_messages
@@ -31,7 +33,10 @@ class Outbox:
 
     def put(self, message: bytes, id: str = "") -> None:
         """Add a message for the client; on a stream of `many` calls there is nothing to come back to."""
+        while self._messages and self._is_full(len(message)):
+            self._bytes -= len(self._messages.popleft().message)
         self._messages.append(Frame(message, "" if self._many else id))
+        self._bytes += len(message)
         self.wake()
 
     def pause(self) -> None:
@@ -56,14 +61,19 @@ class Outbox:
         """The messages so far, which are the caller's now."""
         messages = list(self._messages)
         self._messages.clear()
+        self._bytes = 0
         if self._full is not None:
             self._full.set_result(None)
             self._full = None
         return messages
 
-    async def room(self) -> None:
-        """Wait until no message would be pushed out by another one."""
-        while len(self._messages) >= MOST_MESSAGES:
+    def _is_full(self, more: int) -> bool:
+        """Whether there is no room for another message of so many bytes."""
+        return len(self._messages) >= MOST_MESSAGES or self._bytes + more > MOST_BYTES
+
+    async def room(self, size: int) -> None:
+        """Wait until no message would be pushed out by another one of so many bytes."""
+        while self._messages and self._is_full(size):
             self._full = self._full or self._loop.create_future()
             await asyncio.shield(self._full)
 

@@ -11,12 +11,12 @@ from tools_app.transport.websocket import WebSocketConsumer
 Application = Callable[[dict[str, Any], Any, Any], Awaitable[None]]
 
 # What stands at the end of a path, with or without a tenant before it.
-HTTP_CONSUMERS: dict[str, Application] = {
-    "mcp": StreamableHttpConsumer.as_asgi(),
-    "sse": LegacySseConsumer.as_asgi(),
-    "message": LegacyMessageConsumer.as_asgi(),
+HTTP_CONSUMERS: dict[str, Callable[[], Application]] = {
+    "mcp": StreamableHttpConsumer,
+    "sse": LegacySseConsumer,
+    "message": LegacyMessageConsumer,
 }
-SOCKET_CONSUMERS: dict[str, Application] = {"ws": WebSocketConsumer.as_asgi()}
+SOCKET_CONSUMERS: dict[str, Callable[[], Application]] = {"ws": WebSocketConsumer}
 MCP_PATH = re.compile(r"^/(?:t/(?P<slug>[^/]+)/)?(?P<name>mcp|sse|message|ws)/?\Z")
 
 
@@ -36,7 +36,7 @@ def mcp_application(pages: Application) -> Application:
         own = {**scope, "url_route": {"slug": match["slug"]}}
         # Servers write the address of this scope into their access logs, where a key in it does not belong.
         scope["query_string"] = b""
-        await consumer(own, receive, send)
+        await consumer()(own, receive, send)
 
     return application
 

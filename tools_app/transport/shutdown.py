@@ -3,6 +3,7 @@
 import asyncio
 from time import monotonic
 
+from tools_app.auth import limits
 from tools_app.execution import detached, local, process
 from tools_app.models import Outcome
 from tools_app.transport import state
@@ -29,6 +30,7 @@ async def drain(seconds: float) -> None:
         web.given_up.set()
         await _quiet(web, LAST_WORDS_SECONDS)
         await web.switchboard.stop()
+        await limits.close()
         state.discard()
     await asyncio.to_thread(process.stop)
 

@@ -2,30 +2,54 @@
 
 import asyncio
 import gc
+from collections import defaultdict
 from uuid import UUID
 
 from tools_app.auth import principal, sessions
 from tools_app.events.switchboard import Switchboard
 from tools_app.execution import catalog, local, process
+from tools_app.execution.turnstile import Turnstile
+from tools_app.telemetry import lag
+from tools_app.telemetry.tallies import tallies
 from tools_app.transport.streams import OpenStreams
 
 YOUNG_OBJECTS = 20_000
+# Requests that are worked on at a time: of a tenant that is alone, and of several together. With more of them each
+# batch of records is larger; with fewer, nobody waits long for a neighbour's.
+ALONE, TOGETHER = 64, 8
+# For what waits without saying so, such as a body that comes slowly.
+PATIENCE_SECONDS = 1.0
+MOST_WAITING = 1000
 
 
 class WebState:
-    """Made with the first request that a loop serves."""
+    """Made with the first request that `loop` serves."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
         self.switchboard = Switchboard()
         self.streams = OpenStreams()
         self.draining = False
         self.given_up = asyncio.Event()
         self.busy = 0
+        self.turnstile = Turnstile(alone=ALONE, together=TOGETHER, patience=PATIENCE_SECONDS, most_waiting=MOST_WAITING)
+        self.requests: defaultdict[str, int] = defaultdict(int)
         self.switchboard.handle("catalog", lambda tenant_id: catalog.ring.forget(UUID(tenant_id)))
         self.switchboard.handle("cancel", _stop)
         self.switchboard.start()
         process.start("web")
+        self._measure()
         _spare_the_collector()
+
+    def _measure(self) -> None:
+        tallies.gauge("mcphub_open_streams", lambda: sum(len(web.streams) for web in list(_states.values())))
+        tallies.gauge("mcphub_requests_in_progress", lambda: sum(web.busy for web in list(_states.values())))
+        lag.watch(asyncio.get_running_loop(), self._count_requests)
+
+    def _count_requests(self) -> None:
+        requests, self.requests = self.requests, defaultdict(int)
+        for transport, count in requests.items():
+            tallies.add("mcphub_requests_total", count, (transport,))
 
 
 def _spare_the_collector() -> None:
@@ -51,7 +75,7 @@ def current() -> WebState:
     loop = asyncio.get_running_loop()
     state = _states.get(loop)
     if state is None:
-        state = _states[loop] = WebState()
+        state = _states[loop] = WebState(loop)
     return state
 
 

@@ -10,6 +10,7 @@ from channels.generic.http import AsyncHttpConsumer
 
 from tools_app.auth import sessions
 from tools_app.auth.sessions import SessionFacts
+from tools_app.execution import limiting
 from tools_app.execution.invocation import Client
 from tools_app.methods import heeding, lifecycle, resuming, subscriptions
 from tools_app.methods.exchange import Exchange
@@ -45,6 +46,7 @@ class StreamableHttpTurn(Turn):
     """One request to the endpoint."""
 
     verbs = ("POST", "GET", "DELETE")
+    transport = "streamable_http"
 
     async def answer(self) -> None:
         """Answer by verb."""
@@ -128,6 +130,9 @@ class StreamableHttpTurn(Turn):
             raise RpcError(INVALID_REQUEST, "Invalid request: this revision has no batches.")
         if not 0 < len(values) <= config.MCPHUB_MAX_BATCH:
             raise RpcError(INVALID_REQUEST, f"Invalid request: a batch has 1 to {config.MCPHUB_MAX_BATCH} messages.")
+        if self.principal.allowed.requests:
+            # The first of them is counted by now.
+            await limiting.take_requests(self.principal, len(values) - 1)
         messages = [batchable(jsonrpc.message(value)) for value in values]
         malformed = [jsonrpc.error_message(item.id, item.error) for item in messages if isinstance(item, Malformed)]
         requests = [item for item in messages if isinstance(item, Request)]
@@ -152,22 +157,24 @@ class StreamableHttpTurn(Turn):
         messages = await resuming.stream_after(self.incoming.headers.get(LAST_EVENT), session, self.web.switchboard)
         if messages is None:
             messages = subscriptions.session_stream(self.principal, session, self.web.switchboard)
-        await deliver_stream(
-            self.incoming, self._send, self.web, self._open_stream(session), messages, headers=self.cors
-        )
+        async with limiting.stream_for(self.principal):
+            await deliver_stream(
+                self.incoming, self._send, self.web, self._open_stream(session), messages, headers=self.cors
+            )
 
     async def _listen(self, exchange: Exchange) -> None:
         if not self.incoming.accepts_stream:
             raise RpcError(INVALID_REQUEST, "Accept text/event-stream.", status=406)
-        await deliver_stream(
-            self.incoming,
-            self._send,
-            self.web,
-            self._open_stream(None),
-            subscriptions.listen(exchange),
-            headers=self.cors,
-            farewell=subscriptions.farewell(exchange),
-        )
+        async with limiting.stream_for(self.principal):
+            await deliver_stream(
+                self.incoming,
+                self._send,
+                self.web,
+                self._open_stream(None),
+                subscriptions.listen(exchange),
+                headers=self.cors,
+                farewell=subscriptions.farewell(exchange),
+            )
 
     async def _delete(self) -> None:
         """End the session (2025-11-25, transports, §Session Management)."""
@@ -243,4 +250,5 @@ class StreamableHttpTurn(Turn):
             switchboard=self.web.switchboard,
             sender=delivery.outbox,
             headers=self.incoming.headers if session is None else None,
+            carrier=self.incoming.headers,
         )

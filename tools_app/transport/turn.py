@@ -7,21 +7,22 @@ from http import HTTPStatus
 from typing import ClassVar
 
 from tools_app.auth.principal import Credential, Principal
-from tools_app.models.config import config
+from tools_app.execution import limiting
 from tools_app.protocol.errors import INVALID_REQUEST, RpcError
 from tools_app.protocol.jsonrpc import Request
 from tools_app.transport import guards
 from tools_app.transport.answering import as_rpc_error
-from tools_app.transport.incoming import Disconnected, Incoming, Send, TooLarge
+from tools_app.transport.incoming import Disconnected, Incoming, Send
 from tools_app.transport.responses import Header, Reply, refusal, send_reply
 from tools_app.transport.state import WebState
-from tools_app.transport.visitor import Visitor
+from tools_app.transport.visitor import Visitor, stopping
 
 
 class Turn:
     """One HTTP request and what has been learnt of it so far. Subclasses say what `verbs` they answer, and how."""
 
     verbs: ClassVar[tuple[str, ...]]
+    transport: ClassVar[str]
 
     def __init__(self, incoming: Incoming, send: Send, web: WebState) -> None:
         self.incoming = incoming
@@ -35,43 +36,47 @@ class Turn:
     async def run(self) -> None:
         """The whole of it. A client that leaves in the middle is nobody's concern."""
         self.web.busy += 1
+        self.web.requests[self.transport] += 1
         try:
             await self._serve()
         except Disconnected:
             pass
+        except Exception as problem:  # noqa: BLE001 - nothing may leave the endpoint but JSON-RPC
+            await self._refuse(as_rpc_error(problem))
         finally:
             self.web.busy -= 1
 
     async def answer(self) -> None:
-        """Answer a request that passed the guards. Raises RpcError, TooLarge and Disconnected."""
+        """Answer a request that passed the guards. Raises RpcError and Disconnected."""
         raise NotImplementedError
 
     async def _serve(self) -> None:
-        try:
-            guards.check(self.incoming)
+        guards.check(self.incoming)
+        if "origin" in self.incoming.headers:
             self.cors = _cors_headers(self.incoming, self._allowed())
-            if self.incoming.http_method == "OPTIONS":
-                await self.send_reply(Reply(None, 204, (self._allow(),)))
-                return
-            self._check_verb()
-            await self.visitor.admit(draining=self.web.draining)
-            await self.answer()
-        except TooLarge:
-            await self._refuse(RpcError(INVALID_REQUEST, _too_large(), status=413))
-        except Disconnected:
-            raise
-        except Exception as problem:  # noqa: BLE001 - nothing may leave the endpoint but JSON-RPC
-            await self._refuse(as_rpc_error(problem))
+        if self.incoming.http_method == "OPTIONS":
+            await self.send_reply(Reply(None, 204, (self._allow(),)))
+            return
+        self._check_verb()
+        # What has come while the hub stops is answered: it was on its way when its client could not know yet.
+        await self.visitor.admit(draining=self.web.given_up.is_set())
+        if self.principal.allowed.requests:
+            await limiting.take_requests(self.principal)
+        await self.web.turnstile.through(self.principal.tenant_id, self.answer)
 
     def _check_verb(self) -> None:
         if self.incoming.http_method not in self.verbs:
             raise RpcError(INVALID_REQUEST, f"Use {_or(self.verbs)}.", status=405)
 
+    def _check_not_stopping(self) -> None:
+        """Raise RpcError where nothing can begin any more that takes longer than its request."""
+        if self.web.draining:
+            raise stopping()
+
     @property
     def principal(self) -> Principal:
         """Who is asking; known when `answer` is called."""
-        assert self.visitor.principal is not None
-        return self.visitor.principal
+        return self.visitor.known
 
     async def send_reply(self, reply: Reply) -> None:
         """Answer with one body."""
@@ -102,10 +107,6 @@ def _or(words: tuple[str, ...]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
 
 
-def _too_large() -> str:
-    return f"The body is larger than {config.MCPHUB_MAX_BODY_BYTES} bytes."
-
-
 def _challenge(credential: Credential | None) -> tuple[Header, ...]:
     """What a client without a good key is told (RFC 6750, §3)."""
     value = 'Bearer realm="mcphub"' + (', error="invalid_token"' if credential else "")
@@ -114,11 +115,8 @@ def _challenge(credential: Credential | None) -> tuple[Header, ...]:
 
 def _cors_headers(incoming: Incoming, allowed: str) -> tuple[Header, ...]:
     """What a browser needs to see before it lets a page of an allowed origin read the answer."""
-    origin = incoming.headers.get("origin")
-    if origin is None:
-        return ()
     headers = [
-        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-allow-origin", incoming.headers["origin"].encode("latin-1")),
         (b"access-control-expose-headers", b"Mcp-Session-Id, WWW-Authenticate, Retry-After"),
         (b"vary", b"Origin"),
     ]

@@ -14,6 +14,11 @@ log = logging.getLogger(__name__)
 RECORDED_DENIALS = frozenset({401, 403, 404, 421, 429})
 
 
+def stopping() -> RpcError:
+    """The refusal of a hub that stops."""
+    return RpcError(INVALID_REQUEST, "The hub is stopping.", status=503, retry_after=1)
+
+
 class Visitor:
     """The sender of one request, and what has been learnt of it so far."""
 
@@ -25,13 +30,19 @@ class Visitor:
     async def admit(self, *, draining: bool) -> None:
         """Find out who it is. Raises RpcError for a hub that stops, for nobody, and for a stranger to the path."""
         if draining:
-            raise RpcError(INVALID_REQUEST, "The hub is stopping.", status=503, retry_after=1)
+            raise stopping()
         self.credential = self._incoming.credential
         self.principal = await self.who()
         if self.principal is None:
             raise RpcError(NOT_PERMITTED, "A valid API key is needed.", status=401)
         if self._incoming.tenant_slug not in (None, self.principal.tenant_slug):
             raise RpcError(INVALID_REQUEST, "Not found.", status=404)
+
+    @property
+    def known(self) -> Principal:
+        """Who it is, once `admit` found out."""
+        assert self.principal is not None
+        return self.principal
 
     async def who(self) -> Principal | None:
         """The principal of the request's key; anybody, where a public tenant's own address is called without one."""

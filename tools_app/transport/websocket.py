@@ -11,7 +11,9 @@ from typing import Any
 
 from channels.generic.websocket import AsyncWebsocketConsumer
 
+from tools_app.execution import limiting
 from tools_app.models.config import config
+from tools_app.protocol.errors import RpcError
 from tools_app.transport import guards, state
 from tools_app.transport.answering import as_rpc_error
 from tools_app.transport.connection import Connection
@@ -22,7 +24,7 @@ log = logging.getLogger(__name__)
 
 SUBPROTOCOL = "mcp"
 # Why the hub closes a connection: 4000 and the HTTP status that says the same. Not every server can send other codes.
-NOT_ALLOWED, TOO_LARGE, NOT_TEXT, FAILED, STOPPING = 4401, 4413, 4415, 4500, 4503
+NOT_ALLOWED, TOO_LARGE, NOT_TEXT, TOO_MANY, FAILED, STOPPING = 4401, 4413, 4415, 4429, 4500, 4503
 
 
 class WebSocketConsumer(AsyncWebsocketConsumer):
@@ -73,8 +75,12 @@ class WebSocketConsumer(AsyncWebsocketConsumer):
         try:
             address = self._incoming.remote_address
             connection = Connection(self._visitor.who, address, web, self._write, self._visitor.credential)
-            await connection.serve(self._messages())
+            async with limiting.stream_for(self._visitor.known):
+                await connection.serve(self._messages())
             code = STOPPING if web.draining else NOT_ALLOWED
+        except RpcError as refusal:
+            self._visitor.note(refusal.http_status(modern=True), refusal.message, "WebSocket")
+            code = TOO_MANY
         except Exception:
             log.exception("A WebSocket broke")
         finally:

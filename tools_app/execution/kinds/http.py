@@ -23,12 +23,14 @@ from tools_app.execution.kinds.http_request import build_request
 from tools_app.execution.kinds.http_response import to_contents, to_result
 from tools_app.execution.kinds.templates import Values
 from tools_app.execution.offers.resources import Read
+from tools_app.execution.outgoing import traced
 from tools_app.execution.outgoing.addresses import parse_networks
-from tools_app.execution.outgoing.exchange import Reply, Terms, exchange
+from tools_app.execution.outgoing.exchange import Outbound, Reply, Terms, exchange
 from tools_app.execution.outgoing.failures import RequestFailed
 from tools_app.execution.outgoing.redirects import exchange_following
 from tools_app.execution.outgoing.scrubbing import Scrubber
 from tools_app.execution.results import CallCancelled, ResourceResult, ToolError, ToolResult, failed
+from tools_app.telemetry import tracing
 
 __all__ = [
     "BODY_MODES",
@@ -93,6 +95,9 @@ class HttpSender:
     async def reply(self, arguments: dict[str, Any]) -> Reply:
         """What the service answers. Raises ToolError for arguments that fit no request, and RequestFailed."""
         request = build_request(self.config, Values(arguments, self.secrets))
+        return await (self._send(request) if tracing.active is None else traced.sent(request, self._send))
+
+    async def _send(self, request: Outbound) -> Reply:
         if self.config.follow_redirects:
             return await exchange_following(request, self.terms, self.scrubber)
         return await exchange(request, self.terms)

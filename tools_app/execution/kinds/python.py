@@ -6,11 +6,14 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from uuid import UUID
+from weakref import WeakKeyDictionary
 
 from django.core.exceptions import ImproperlyConfigured, ValidationError
 from django.db import close_old_connections
@@ -19,13 +22,17 @@ from tools_app.execution.context import ToolContext
 from tools_app.execution.kinds import docstring, mirroring, outputs, signature
 from tools_app.execution.kinds.base import Runner, ToolDefinition
 from tools_app.execution.results import ToolResult
+from tools_app.execution.turnstile import Turn, Turnstile
 from tools_app.models.catalog import TOOL_NAME, TaskSupport
 from tools_app.protocol.mirrored import BadMirror
 from tools_app.protocol.schema import BadSchema, CompiledSchema
 
 # Synchronous tools run in threads: two pools, so that long background tools never keep a quick one waiting.
+# Tenants share 32 threads of the first, and one that is alone gets 24. What began while there were fewer tenants is
+# not stopped: for the others there are as many again.
 # The second only has to be above the number of calls that a Celery worker runs at once.
-_INLINE_THREADS = ThreadPoolExecutor(max_workers=32, thread_name_prefix="tool")
+TOGETHER, ALONE = 32, 24
+_INLINE_THREADS = ThreadPoolExecutor(max_workers=2 * TOGETHER, thread_name_prefix="tool")
 _BACKGROUND_THREADS = ThreadPoolExecutor(max_workers=256, thread_name_prefix="background-tool")
 
 
@@ -83,8 +90,7 @@ def register(
         icons=[dict(icon) for icon in icons],
     )
     _check_schemas(definition, place)
-    threads = _BACKGROUND_THREADS if background else _INLINE_THREADS
-    run = _runner(function, taken.bind, given.package, threads)
+    run = _runner(function, taken.bind, given.package, background=background)
     _functions[name] = PythonFunction(definition, background, timeout_seconds, _task_support(task, place), run, place)
     return _functions[name]
 
@@ -137,25 +143,50 @@ def _task_support(task: str, place: str) -> TaskSupport:
         ) from problem
 
 
-def in_thread(
-    function: Callable[..., Any], arguments: dict[str, Any], threads: Executor = _INLINE_THREADS
-) -> tuple[Executor, Callable[[], Any]]:
-    """What `run_in_executor` needs to call a synchronous function."""
-    return threads, partial(copy_context().run, _call, function, arguments)
+_turnstiles: WeakKeyDictionary[asyncio.AbstractEventLoop, Turnstile] = WeakKeyDictionary()
+
+
+async def in_thread(
+    function: Callable[..., Any], arguments: dict[str, Any], tenant_id: UUID, *, background: bool = False
+) -> Any:
+    """What a synchronous function returns, or raises, in a thread; when it is the tenant's turn unless `background`."""
+    work = partial(copy_context().run, _call, function, arguments)
+    loop = asyncio.get_running_loop()
+    if background:
+        return await loop.run_in_executor(_BACKGROUND_THREADS, work)
+    turnstile = _turnstiles.get(loop)
+    if turnstile is None:
+        turnstile = _turnstiles[loop] = Turnstile(alone=ALONE, together=TOGETHER)
+    turn = turnstile.enter(tenant_id) or await turnstile.wait(tenant_id)
+    running = _INLINE_THREADS.submit(work)
+    try:
+        return await asyncio.wrap_future(running)
+    finally:
+        if running.done():
+            turnstile.leave(turn)
+        else:
+            # Nobody waits any more, but the thread is busy all the same.
+            running.add_done_callback(partial(_left, loop, turnstile, turn))
+
+
+def _left(loop: asyncio.AbstractEventLoop, turnstile: Turnstile, turn: Turn, _: object) -> None:
+    with suppress(RuntimeError):  # the loop is closed: nobody waits for a turn
+        loop.call_soon_threadsafe(turnstile.leave, turn)
 
 
 def _runner(
     function: Callable[..., Any],
     bind: Callable[[dict[str, Any], ToolContext], dict[str, Any]],
     package: Callable[[Any], ToolResult],
-    threads: Executor,
+    *,
+    background: bool,
 ) -> Runner:
     async def run_here(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         return package(await function(**bind(arguments, context)))
 
     async def run_in_thread(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        call = in_thread(function, bind(arguments, context), threads)
-        return package(await asyncio.get_running_loop().run_in_executor(*call))
+        taken = bind(arguments, context)
+        return package(await in_thread(function, taken, context.caller.tenant_id, background=background))
 
     return run_here if inspect.iscoroutinefunction(function) else run_in_thread
 

@@ -1,6 +1,5 @@
 """What functions of resources and prompts have in common: arguments that are texts, and values of any kind."""
 
-import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
@@ -50,7 +49,6 @@ def _work(function: Callable[..., Any], taken: signature.Signature) -> Work:
         return await function(**taken.bind(arguments, context))
 
     async def run_in_thread(arguments: dict[str, Any], context: ToolContext) -> Any:
-        call = in_thread(function, taken.bind(arguments, context))
-        return await asyncio.get_running_loop().run_in_executor(*call)
+        return await in_thread(function, taken.bind(arguments, context), context.caller.tenant_id)
 
     return run_here if inspect.iscoroutinefunction(function) else run_in_thread

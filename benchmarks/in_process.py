@@ -1,0 +1,159 @@
+"""What a request costs inside the hub: no sockets and no server, only the ASGI application and its database.
+
+    python -m benchmarks.in_process
+    python -m benchmarks.in_process --workload progress --calls 320
+    python -m benchmarks.in_process --profile tottime
+
+Makes a hub of its own on SQLite and sends it requests, 32 at a time. Good for comparing two versions of the code on
+one machine: the smallest of the rounds moves least. The processor time counts all threads, the recorder's too.
+"""
+
+import argparse
+import asyncio
+import cProfile
+import gc
+import importlib
+import os
+import pstats
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import hub, workloads
+from benchmarks.workloads import Request, Workload
+
+WARM_UP = 50
+TOLD_LINES = 60
+WORKLOADS = {
+    "echo": workloads.ECHO,
+    "session": workloads.SESSION_ECHO,
+    "list": workloads.LIST,
+    "progress": workloads.REPORT,
+}
+Application = Callable[[dict[str, Any], Any, Any], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Driver:
+    """Sends one request, over and over, to an ASGI application in this process."""
+
+    application: Application
+    request: Request
+    path: str = "/mcp"
+
+    async def once(self) -> tuple[int, dict[bytes, bytes], bytes]:
+        """Status, headers and body of one answer."""
+        sent: list[dict[str, Any]] = []
+        waiting = [{"type": "http.request", "body": self.request.body.encode(), "more_body": False}]
+
+        async def receive() -> dict[str, Any]:
+            if waiting:
+                return waiting.pop()
+            await asyncio.Event().wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        await self.application(self._scope(), receive, send)
+        return sent[0]["status"], dict(sent[0]["headers"]), b"".join(part.get("body", b"") for part in sent[1:])
+
+    async def many(self, calls: int, clients: int) -> None:
+        """`calls` requests by so many clients, each of which waits for its answer. Raises WrongAnswer."""
+
+        async def client() -> None:
+            for _ in range(calls // clients):
+                status, _, body = await asyncio.create_task(self.once())
+                if status != 200:  # noqa: PLR2004
+                    raise workloads.WrongAnswer(f"{status}: {body!r}")
+
+        await asyncio.gather(*(client() for _ in range(clients)))
+
+    def _scope(self) -> dict[str, Any]:
+        """What a server says of a request; each needs its own, because the hub changes it."""
+        given = {"host": "127.0.0.1:8000", "content-length": str(len(self.request.body)), **self.request.headers}
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "POST",
+            "scheme": "http",
+            "path": self.path,
+            "raw_path": self.path.encode(),
+            "query_string": b"",
+            "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 8000),
+        }
+
+
+async def opened(application: Application, key: str) -> str:
+    """The wire id of a new session of the handshake era."""
+    params = {"protocolVersion": workloads.HANDSHAKE, "capabilities": {}, "clientInfo": workloads.CLIENT}
+    start = Workload("initialize", workloads.HANDSHAKE, "initialize", params, lambda _: None)
+    _, headers, _ = await Driver(application, start.request(key)).once()
+    return headers[workloads.SESSION.lower().encode()].decode()
+
+
+async def measure(application: Application, made: hub.Hub, chosen: argparse.Namespace) -> None:
+    """Print what a request costs, and where its time goes if that is asked for."""
+    workload = WORKLOADS[chosen.workload]
+    key = made.many_key if workload is workloads.LIST else made.key
+    session = await opened(application, key) if workload is workloads.SESSION_ECHO else ""
+    driver = Driver(application, workload.request(key, session))
+    _, _, body = await driver.once()
+    workload.check(workloads.messages(body))
+    await driver.many(WARM_UP, 1)
+    wall, used = [], []
+    for _ in range(chosen.rounds):
+        gc.collect()
+        began, spent = time.perf_counter(), time.process_time()
+        await driver.many(chosen.calls, chosen.clients)
+        done = chosen.calls // chosen.clients * chosen.clients
+        wall.append((time.perf_counter() - began) / done * 1e6)
+        used.append((time.process_time() - spent) / done * 1e6)
+    for name, times in ("wall clock", wall), ("processor", used):
+        print(f"{workload.name}: {name} {min(times):.1f} us a request at best, median {statistics.median(times):.1f}")
+    if chosen.profile:
+        with cProfile.Profile() as profile:
+            await driver.many(chosen.calls, chosen.clients)
+        pstats.Stats(profile).sort_stats(chosen.profile).print_stats(TOLD_LINES)
+
+
+def main() -> None:
+    """Make a hub, drive it, and print."""
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--workload", choices=WORKLOADS, default="echo")
+    arguments.add_argument("--calls", type=int, default=3200)
+    arguments.add_argument("--clients", type=int, default=32)
+    arguments.add_argument("--rounds", type=int, default=8)
+    arguments.add_argument("--profile", metavar="ORDER", help="such as tottime or cumtime")
+    chosen = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        made = hub.prepare(Path(folder))
+        # Django reads its settings when the application is imported, so not before they stand.
+        os.environ.clear()
+        os.environ.update(made.environment)
+        sys.path.insert(0, str(hub.PROJECT))
+        application = importlib.import_module("mcphub.asgi").application
+        _run(measure(application, made, chosen))
+        importlib.import_module("tools_app.audit.recorder").shutdown()
+
+
+def _run(work: Any) -> None:
+    """In uvloop's loop, as uvicorn does where it is installed."""
+    try:
+        loops = importlib.import_module("uvloop").new_event_loop
+    except ModuleNotFoundError:
+        loops = asyncio.new_event_loop
+    with asyncio.Runner(loop_factory=loops) as runner:
+        runner.run(work)
+
+
+if __name__ == "__main__":
+    main()

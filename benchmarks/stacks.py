@@ -1,0 +1,78 @@
+"""Hubs that run: embedded, in one process over SQLite, and scaled, over PostgreSQL and Redis with a Celery worker."""
+
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import redis
+
+from benchmarks import ask, contestants, databases, hub, processes, workloads
+from benchmarks.hub import Hub
+from benchmarks.plan import Plan
+from benchmarks.processes import Running
+
+UP = [sys.executable, "manage.py", "up", "--no-demo", "--port", "PORT"]
+WORKER = [sys.executable, "-m", "celery", "-A", "mcphub", "worker", "--pool", "threads", "--concurrency", "8"]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A hub that runs: `web` is loaded, and an admin works at `pages`, another process where there are two."""
+
+    label: str
+    hub: Hub
+    web: Running
+    pages: Running
+
+
+@contextmanager
+def embedded(plan: Plan) -> Iterator[Stack]:
+    """`manage.py up`: Daphne, a worker in threads, SQLite."""
+    own = plan.new_hub()
+    with processes.started(UP, own.environment, plan.cores.server, plan.new_folder()) as web:
+        web.wait_for("/readyz")
+        yield Stack("embedded (`up`: Daphne, SQLite)", own, web, web)
+
+
+@contextmanager
+def alone(plan: Plan) -> Iterator[Stack]:
+    """One process of uvicorn over SQLite."""
+    own = plan.new_hub()
+    with _uvicorn(plan, own) as web:
+        yield Stack("uvicorn, SQLite", own, web, web)
+
+
+@contextmanager
+def scaled(plan: Plan, *, worker: bool) -> Iterator[Stack]:
+    """Two processes of uvicorn, PostgreSQL, Redis and, if it is wanted, a Celery worker. Raises NoDatabase."""
+    with ExitStack() as stack:
+        url = stack.enter_context(databases.fresh(plan.database_url))
+        unique = f"benchmark-{uuid.uuid4().hex}"
+        stack.callback(_forget, plan.redis_url, unique)
+        settings = {"REDIS_URL": plan.redis_url, "MCPHUB_REDIS_PREFIX": unique, "MCPHUB_QUEUE": unique}
+        own = hub.prepare(plan.new_folder(), DATABASE_URL=url, MCPHUB_SECRET_KEY=unique * 2, **settings)
+        web = stack.enter_context(_uvicorn(plan, own))
+        pages = stack.enter_context(_uvicorn(plan, own))
+        if worker:
+            command = [*WORKER, "--hostname", f"{unique}@%h", "--loglevel", "WARNING"]
+            stack.enter_context(processes.started(command, own.environment, plan.cores.server, plan.new_folder()))
+            # Answered by the worker, so it runs.
+            ask.check(web.port, workloads.REPORT_IN_WORKER, workloads.REPORT_IN_WORKER.request(own.key))
+        yield Stack("scaled (uvicorn, PostgreSQL, Redis)", own, web, pages)
+
+
+def _forget(redis_url: str, name: str) -> None:
+    """Delete what a hub of this name left in Redis."""
+    with redis.Redis.from_url(redis_url) as server:
+        for key in server.scan_iter(f"*{name}*"):
+            server.delete(key)
+
+
+@contextmanager
+def _uvicorn(plan: Plan, own: Hub) -> Iterator[Running]:
+    one = contestants.hub_on_uvicorn(own)
+    with processes.started(one.command, one.environment, plan.cores.server, plan.new_folder()) as web:
+        web.wait_for("/readyz")
+        yield web

@@ -1,0 +1,52 @@
+"""How long the hub takes to start, and how much memory it then holds."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from statistics import median
+
+from benchmarks import contestants, processes, stacks
+from benchmarks.hub import PROJECT
+from benchmarks.plan import Plan
+from benchmarks.table import Table
+
+UP = [word for word in stacks.UP if word != "--no-demo"]
+FIRST, AGAIN, SERVED = "`up`, the first time: migrations, demo tenant", "`up`, from then on", "uvicorn, from then on"
+IMPORTED = "Python with `mcphub.asgi` imported, and gone again"
+IMPORT = [sys.executable, "-c", "import mcphub.asgi"]
+
+
+def start(plan: Plan) -> Table:
+    """From the command to the first 200 of `/readyz`."""
+    served = contestants.hub_on_uvicorn(plan.hub).command
+    steps = {FIRST: UP, AGAIN: UP, SERVED: served}
+    seconds: dict[str, list[float]] = {name: [] for name in (*steps, IMPORTED)}
+    memory: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(plan.rounds):
+        environment = {**plan.hub.environment, "MCPHUB_DATA_DIR": str(plan.new_folder())}
+        for name, command in steps.items():
+            took, held = _started(plan, command, environment)
+            seconds[name].append(took)
+            memory[name].append(held / 2**20)
+        seconds[IMPORTED].append(_imported(plan, environment))
+    rows = [[name, f"{median(took):.2f}", _shown(memory.get(name, []))] for name, took in seconds.items()]
+    return Table(("what", "seconds", "memory when ready, MiB"), rows)
+
+
+def _started(plan: Plan, command: list[str], environment: Mapping[str, str]) -> tuple[float, int]:
+    """Seconds until it was ready, and the bytes that it held then."""
+    began = time.monotonic()
+    with processes.started(command, environment, plan.cores.server, plan.new_folder()) as running:
+        running.wait_for("/readyz")
+        return time.monotonic() - began, running.memory()
+
+
+def _imported(plan: Plan, environment: Mapping[str, str]) -> float:
+    began = time.monotonic()
+    subprocess.run(["taskset", "-c", plan.cores.server, *IMPORT], cwd=PROJECT, env=dict(environment), check=True)
+    return time.monotonic() - began
+
+
+def _shown(memory: list[float]) -> str:
+    return f"{median(memory):.0f}" if memory else ""

@@ -1,0 +1,129 @@
+"""The page about the evidence: who sees which chains, what it finds, and what it does not claim."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from tests.audit.chained import change, forget, record
+from tools_app.audit import evidence, signing
+from tools_app.models import Checkpoint
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PAGE, DOWNLOAD = "/admin/evidence/", "/admin/evidence/checkpoints.jsonl"
+
+
+@pytest.fixture(autouse=True)
+def _fresh(transactional_db: None) -> Iterator[None]:
+    forget()
+    yield
+    forget()
+
+
+@pytest.fixture
+def calls(acme: Any, globex: Any) -> dict[str, list[UUID]]:
+    made = {"acme": record(3, acme.tenant.pk), "globex": record(2, globex.tenant.pk), "none": record(1)}
+    evidence.notary.sign()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("role", "status"),
+    [("superuser", 200), ("admin", 200), ("auditor", 200), ("stranger", 200), ("outsider", 302), ("anonymous", 302)],
+)
+@pytest.mark.parametrize("verb", ["get", "post"])
+def test_the_page_is_for_those_who_enter(as_: Any, calls: Any, role: str, status: int, verb: str) -> None:
+    assert getattr(as_(role), verb)(PAGE).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("role", "status"),
+    [("superuser", 200), ("admin", 200), ("auditor", 200), ("stranger", 404), ("outsider", 302), ("anonymous", 302)],
+)
+@pytest.mark.parametrize("verb", ["get", "post"])
+def test_a_foreign_tenant_looks_like_none(as_: Any, acme: Any, calls: Any, role: str, status: int, verb: str) -> None:
+    assert getattr(as_(role), verb)(f"{PAGE}?tenant={acme.tenant.pk}").status_code == status
+    if status == 404:
+        assert getattr(as_(role), verb)(f"{PAGE}?tenant={UUID(int=1)}").status_code == 404
+        assert getattr(as_(role), verb)(f"{PAGE}?tenant=acme").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("role", "status"), [("superuser", 200), ("admin", 403), ("auditor", 403), ("outsider", 302), ("anonymous", 302)]
+)
+def test_checkpoints_of_all_tenants_are_for_superusers(as_: Any, calls: Any, role: str, status: int) -> None:
+    answer = as_(role).get(DOWNLOAD)
+    assert answer.status_code == status
+    if status == 200:
+        assert answer.content.count(b"\n") == Checkpoint.objects.count() == 1
+        assert answer["Content-Disposition"] == 'attachment; filename="checkpoints.jsonl"'
+    assert as_(role).post(DOWNLOAD).status_code == (302 if status == 302 else 405)
+
+
+def test_it_tells_how_the_log_is_signed(as_: Any, calls: Any) -> None:
+    text = as_("auditor").get(PAGE).content.decode()
+    assert signing.own_key() in text
+    assert signing.fingerprint(signing.own_key()) in text
+    assert "Download" not in text
+
+
+@pytest.mark.parametrize(("role", "records", "chains"), [("superuser", 6, 3), ("auditor", 3, 1), ("stranger", 2, 1)])
+def test_each_looks_at_what_is_in_reach(as_: Any, calls: Any, role: str, records: int, chains: int) -> None:
+    report = as_(role).post(PAGE).context["report"]
+    assert (report.records, report.chains, report.findings) == (records, chains, [])
+
+
+def test_a_superuser_may_look_at_one_tenant(as_: Any, calls: Any, globex: Any) -> None:
+    assert as_("superuser").post(f"{PAGE}?tenant={globex.tenant.pk}").context["report"].records == 2
+
+
+def test_the_first_bad_record_is_named_with_a_link(as_: Any, calls: Any) -> None:
+    bad = calls["acme"][1]
+    change(bad, cause="another")
+    text = as_("auditor").post(PAGE).content.decode()
+    assert "Not as it was written" in text
+    assert reverse("admin:tools_app_call_change", args=[bad]) in text
+    assert "Nothing is wrong" in as_("stranger").post(PAGE).content.decode()
+
+
+def test_what_is_wrong_with_a_foreign_tenant_is_not_told(as_: Any, calls: Any) -> None:
+    bad = calls["globex"][0]
+    change(bad, cause="another")
+    assert str(bad) not in as_("auditor").post(PAGE).content.decode()
+    assert str(bad) in as_("superuser").post(PAGE).content.decode()
+
+
+def test_it_says_what_it_did_not_look_at(as_: Any, calls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools_app.admin.evidence.NEWEST", 2)
+    change(calls["acme"][0], cause="another")
+    text = as_("auditor").post(PAGE).content.decode()
+    assert "Looked at: 2 of the newest records in 1 chains" in text
+    assert "Not looked at: older records" in text
+    assert "python manage.py verify_audit" in text
+
+
+def test_it_says_when_its_time_was_up(as_: Any, calls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools_app.admin.evidence.SECONDS", 0.0)
+    assert "Time was up" in as_("auditor").post(PAGE).content.decode()
+
+
+def test_who_is_in_several_tenants_chooses_one(as_: Any, people: Any, calls: Any, globex: Any) -> None:
+    globex.tenant.memberships.create(user=people["auditor"], role="auditor")
+    client = as_("auditor")
+    assert "Which tenant is it about?" in client.get(PAGE).content.decode()
+    assert client.post(PAGE).context["report"] is None
+    assert client.post(f"{PAGE}?tenant={globex.tenant.pk}").context["report"].records == 2
+
+
+def test_verifying_needs_the_forms_token(people: Any, calls: Any) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(people["superuser"])
+    assert client.post(PAGE).status_code == 403
+
+
+def test_the_sidebar_leads_there(as_: Any, calls: Any) -> None:
+    assert f'href="{PAGE}"' in as_("auditor").get("/admin/").content.decode()

@@ -1,0 +1,109 @@
+"""The limits on the pages of the admin: who may set them, and where they are."""
+
+from typing import Any
+
+import pytest
+
+from tools_app.admin import limit_fields
+from tools_app.models import ApiKey, Tenant
+
+NAMES = {"tenant": limit_fields.OF_TENANT, "apikey": limit_fields.OF_KEY, "tool": limit_fields.OF_TOOL}
+# What the rest of each form needs.
+REST: dict[str, dict[str, Any]] = {
+    "tenant": {
+        "slug": "acme",
+        "name": "Acme",
+        "is_active": "on",
+        "allowed_networks": "[]",
+        "redacted_keys": "[]",
+        "public_tools": "[]",
+        "public_calls_per_minute": "60",
+    },
+    "apikey": {"name": "Renamed", "expires_at_0": "", "expires_at_1": ""},
+    "tool": {
+        "name": "acme_find",
+        "description": "Finds things.",
+        "method": "GET",
+        "base_url": "https://api.example.com/",
+        "path": "find",
+        "query": "{}",
+        "headers": "{}",
+        "body_mode": "none",
+        "body": "",
+        "max_response_bytes": "1000",
+        "input_schema": '{"type": "object", "properties": {"term": {"type": "string"}}}',
+        "output_schema": "",
+        "annotations": "{}",
+        "icons": "[]",
+        "task": "never",
+        "timeout_seconds": "5",
+        "revisions-TOTAL_FORMS": "0",
+        "revisions-INITIAL_FORMS": "0",
+    },
+}
+
+
+def numbered(names: tuple[str, ...]) -> dict[str, int]:
+    return {name: number for number, name in enumerate(names, 1)}
+
+
+def values(row: Any, names: tuple[str, ...]) -> dict[str, int | None]:
+    row.refresh_from_db()
+    return {name: getattr(row, name) for name in names}
+
+
+@pytest.mark.parametrize("model", NAMES)
+@pytest.mark.parametrize("role", ["superuser", "admin"])
+def test_who_runs_a_tenant_sets_its_limits(as_: Any, page: Any, acme: Any, model: str, role: str) -> None:
+    row = acme.tenant if model == "tenant" else acme.row(model)
+    wanted = numbered(NAMES[model])
+    answer = as_(role).post(page(model, "change", row), {**REST[model], **wanted})
+    assert answer.status_code == 302, answer.context["errors"]
+    assert values(row, NAMES[model]) == wanted
+    cleared = as_(role).post(page(model, "change", row), {**REST[model], **dict.fromkeys(wanted, "")})
+    assert cleared.status_code == 302
+    assert values(row, NAMES[model]) == dict.fromkeys(wanted)
+
+
+@pytest.mark.parametrize("model", NAMES)
+@pytest.mark.parametrize(("role", "status"), [("auditor", 403), ("stranger", 404), ("outsider", 302)])
+def test_nobody_else_does(as_: Any, page: Any, acme: Any, model: str, role: str, status: int) -> None:
+    row = acme.tenant if model == "tenant" else acme.row(model)
+    answer = as_(role).post(page(model, "change", row), {**REST[model], **numbered(NAMES[model])})
+    assert answer.status_code == status
+    assert values(row, NAMES[model]) == dict.fromkeys(NAMES[model])
+
+
+@pytest.mark.parametrize("model", NAMES)
+@pytest.mark.parametrize("role", ["superuser", "admin", "auditor"])
+def test_each_page_has_them_under_one_heading(as_: Any, page: Any, acme: Any, model: str, role: str) -> None:
+    row = acme.tenant if model == "tenant" else acme.row(model)
+    answer = as_(role).get(page(model, "change", row))
+    (fields,) = [part.fields for part in answer.context["adminform"] if part.name == "Limits"]
+    assert tuple(fields) == NAMES[model]
+    assert limit_fields.MEANING in answer.content.decode()
+
+
+def test_a_new_key_has_its_limits_from_the_start(as_: Any, page: Any, acme: Any) -> None:
+    wanted = numbered(limit_fields.OF_KEY)
+    form = {"tenant": acme.tenant.pk, "name": "New", "expires_at_0": "", "expires_at_1": "", **wanted}
+    assert as_("admin").post(page("apikey", "add"), form).status_code == 200
+    assert values(ApiKey.objects.get(name="New"), limit_fields.OF_KEY) == wanted
+
+
+def test_a_limit_is_a_number_from_zero_on(as_: Any, page: Any, acme: Any) -> None:
+    for wrong in ("-1", "many", "1.5"):
+        form = {**REST["tenant"], "calls_per_second": wrong}
+        assert as_("superuser").post(page("tenant", "change", acme.tenant), form).status_code == 200
+    assert Tenant.objects.get(slug="acme").calls_per_second is None
+    form = {**REST["tenant"], "calls_per_second": "0"}
+    assert as_("superuser").post(page("tenant", "change", acme.tenant), form).status_code == 302
+    assert Tenant.objects.get(slug="acme").calls_per_second == 0
+
+
+def test_the_page_of_a_tenant_says_how_many_sessions_the_hub_allows(
+    as_: Any, page: Any, acme: Any, settings: Any
+) -> None:
+    settings.MCPHUB_MOST_SESSIONS = 1234
+    text = as_("admin").get(page("tenant", "change", acme.tenant)).content.decode()
+    assert "Empty: as the hub is set (MCPHUB_MOST_SESSIONS), now 1234." in text

@@ -1,0 +1,44 @@
+"""Records as the hub writes them, of a time that the test chooses: what is old enough to be pruned."""
+
+import secrets
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.utils import timezone
+
+from tools_app.audit.entries import Ending, Entry, Saying, batch_of
+from tools_app.audit.identity import process_id
+from tools_app.audit.rows import Ended, Facts, Payload, Said
+from tools_app.audit.writers import writer
+from tools_app.models import Call, Tenant
+from tools_app.models.ids import least_id
+
+RANDOM_BITS = 74
+
+
+def id_of(moment: datetime) -> UUID:
+    """An id as one that was made then."""
+    return UUID(int=least_id(moment).int + secrets.randbits(RANDOM_BITS))
+
+
+def days_ago(days: float) -> datetime:
+    return timezone.now() - timedelta(days=days)
+
+
+def entries_of(owner: UUID | None, moment: datetime, events: int = 2) -> list[Entry]:
+    """A call that was made at that moment, said something and ended."""
+    facts = Facts(
+        id_of(moment), owner, None, None, None, "echo", 1, "tools/call", "1", "2026-07-28", "c", "1", "::1", "", moment
+    )
+    ended = Ended(moment, 12, "ok", 200, None, False, "", False, 7, 9, events, 1, process_id())
+    said = [Saying(Said(facts.id, number, moment, "progress", "{}")) for number in range(1, events + 1)]
+    return [*said, Ending(facts, ended, Payload(facts.id, '{"a":1}', '{"b":2}'), settles=False)]
+
+
+def write_at(tenant: Tenant | UUID | None, *moments: datetime) -> list[Call]:
+    """Calls of a tenant that were made at these moments, each recorded with payload and events."""
+    owner = tenant.pk if isinstance(tenant, Tenant) else tenant
+    entries = [entry for moment in moments for entry in entries_of(owner, moment)]
+    writer()(batch_of(entries))
+    ids = [entry.call_id for entry in entries if isinstance(entry, Ending)]
+    return list(Call.objects.filter(pk__in=ids).order_by("started_at"))

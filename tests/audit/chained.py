@@ -1,0 +1,80 @@
+"""Records as the recorder writes them, in chains, for tests that tamper with them afterwards."""
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.utils import timezone
+
+from tools_app.audit import evidence
+from tools_app.audit.chain import heads
+from tools_app.audit.entries import Ending, Saying, batch_of
+from tools_app.audit.identity import process_id
+from tools_app.audit.rows import Ended, Facts, Payload, Said
+from tools_app.audit.verification.report import Finding, Report
+from tools_app.audit.verification.verify import Scope, verify
+from tools_app.audit.writers import writer
+from tools_app.models import Call
+from tools_app.models.ids import new_id
+
+LONG_AGO = timedelta(hours=1)
+
+
+def forget() -> None:
+    """Begin new chains, as a process does that has just started on an empty database."""
+    heads.forget()
+    evidence.notary.forget()
+
+
+def ending(
+    tenant_id: UUID | None = None,
+    text: str = "hello",
+    *,
+    of: UUID | None = None,
+    at: datetime | None = None,
+    events: int = 0,
+    settles: bool = False,
+) -> Ending:
+    """A call that ended an hour ago, or `at`; `of` is the process that ran it."""
+    at = at or timezone.now() - LONG_AGO
+    facts = Facts(
+        new_id(), tenant_id, None, None, None, "echo", 1, "tools/call", "1", "2026-07-28", "c", "1", "::1", "", at
+    )
+    ended = Ended(at, 12, "ok", 200, None, False, "", False, 7, 9, events, 1, of or process_id())
+    return Ending(facts, ended, Payload(facts.id, f'{{"text":"{text}"}}', f'"{text} é"'), settles=settles)
+
+
+def write(*endings: Ending) -> set[UUID]:
+    """Write them in one batch, with as many events as each of them counts."""
+    said = [
+        Saying(Said(entry.call_id, number, entry.ended.finished_at, "progress", f'{{"progress":{number}}}'))
+        for entry in endings
+        for number in range(1, entry.ended.event_count + 1)
+    ]
+    return writer()(batch_of([*said, *endings]))
+
+
+def record(
+    count: int, tenant_id: UUID | None = None, *, of: UUID | None = None, events: int = 0, size: int = 2
+) -> list[UUID]:
+    """Write so many calls, `size` in a batch; their ids, in the order of their chain."""
+    made = [ending(tenant_id, f"call {number}", of=of, events=events) for number in range(count)]
+    for start in range(0, count, size):
+        write(*made[start : start + size])
+    return [entry.call_id for entry in made]
+
+
+def checked(**scope: object) -> Report:
+    """What verification says of the whole database."""
+    return verify(Scope(**scope))  # type: ignore[arg-type]
+
+
+def found(**scope: object) -> Finding:
+    """The one thing that it finds."""
+    findings = checked(**scope).findings
+    assert len(findings) == 1, findings
+    return findings[0]
+
+
+def change(call_id: UUID, **columns: object) -> None:
+    """What somebody does who may write to the database."""
+    assert Call.objects.filter(pk=call_id).update(**columns) == 1

@@ -1,0 +1,96 @@
+"""Arguments and results: stored as they are, or compressed where they are long, and read back the same."""
+
+import zlib
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.audit import chained
+from tools_app.audit import evidence
+from tools_app.audit.payloads import as_stored
+from tools_app.audit.rows import Payload
+from tools_app.audit.verification.report import Problem
+from tools_app.models import CallPayload, packing
+from tools_app.models.ids import new_id
+from tools_app.models.packing import FORMAT, MOST_BYTES, NotPacked, pack, unpack
+
+LONG_WORDS = "words " * 1000
+LONG = '{"text":"' + "naïve ✓ " * 1000 + '"}'
+BOMB = FORMAT + bytes(4) + zlib.compress(bytes(MOST_BYTES + 1))
+
+
+def stored(arguments: str, result: str) -> Payload:
+    return as_stored(Payload(new_id(), arguments, result))
+
+
+def test_long_texts_are_stored_compressed_and_read_back_the_same() -> None:
+    row = stored('{"a":1}', LONG)
+    assert (row.arguments, row.result) == ("", "")
+    assert len(row.packed or b"") < len(LONG) / 10
+    assert CallPayload(**row._asdict()).texts() == ('{"a":1}', LONG)
+
+
+def test_short_texts_are_stored_as_they_are(settings: Any) -> None:
+    settings.MCPHUB_COMPRESS_BYTES = 20
+    payload = Payload(new_id(), "x" * 10, "y" * 10)
+    assert as_stored(payload) is payload
+    assert CallPayload(**payload._asdict()).texts() == ("x" * 10, "y" * 10)
+    assert stored("x" * 10, "y" * 11).packed is not None
+
+
+def test_compression_can_be_turned_off(settings: Any) -> None:
+    settings.MCPHUB_COMPRESS_BYTES = 0
+    assert stored(LONG, LONG).packed is None
+
+
+def test_texts_too_long_to_be_read_back_are_never_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "MOST_BYTES", 5000)
+    row = stored("x" * 2500, "y" * 2500)
+    assert row.packed is not None
+    assert CallPayload(**row._asdict()).texts() == ("x" * 2500, "y" * 2500)
+    row = stored("x" * 2500, "y" * 2501)
+    assert (row.packed, len(row.arguments), len(row.result)) == (None, 2500, 2501)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_two_texts_come_back(first: str, second: str) -> None:
+    packed = pack(first, second)
+    assert packed is not None
+    assert unpack(packed) == (first, second)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_compressed_payload_is_part_of_the_evidence() -> None:
+    chained.forget()
+    chained.write(chained.ending(text=LONG_WORDS))
+    evidence.notary.sign()
+    payload = CallPayload.objects.get()
+    assert payload.packed is not None
+    assert LONG_WORDS in payload.texts().arguments
+    assert chained.checked().is_clean
+
+    CallPayload.objects.update(packed=pack('{"text":"another"}', payload.texts().result))
+    assert chained.found().problem == Problem.CHANGED
+    CallPayload.objects.update(packed=b"spoilt")
+    assert chained.found().problem == Problem.CHANGED
+    chained.forget()
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"\x02" + (pack("a", "b") or b"")[1:], id="another format"),
+        pytest.param((pack("a", "b") or b"")[:-1], id="cut off"),
+        pytest.param((pack("a", "b") or b"") + b"c", id="more behind it"),
+        pytest.param(FORMAT + bytes(4) + b"not deflated", id="not deflated"),
+        pytest.param(FORMAT + bytes(4) + zlib.compress(b"\xff"), id="no text"),
+        pytest.param(BOMB, id="grows too large"),
+    ],
+)
+def test_what_was_never_packed_is_refused(packed: bytes) -> None:
+    with pytest.raises(NotPacked):
+        CallPayload(UUID(int=1), "", "", packed).texts()

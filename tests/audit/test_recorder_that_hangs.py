@@ -1,0 +1,66 @@
+"""Nobody waits for a database that does not answer: not who records already, nor who would."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+from django.db import OperationalError
+
+from tests.audit.test_recorder import Gate, saying
+from tools_app.audit import recorder
+from tools_app.audit.recorder import Recorder, RecorderGone
+from tools_app.models import CallEvent, bridge
+
+WAIT_SECONDS = 10.0
+
+
+@pytest.fixture
+def hanging(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Recorder, Gate]]:
+    """A recorder in the middle of a commit that lasts until its gate is opened."""
+    monkeypatch.setattr(recorder, "STUCK_SECONDS", 0.1)
+    monkeypatch.setattr(recorder, "WATCH_SECONDS", 0.02)
+    gate = Gate()
+    monkeypatch.setattr(recorder, "writer", lambda: gate)
+    made = Recorder(10, lambda _topics: None)
+    made.submit(saying())
+    assert gate.reached.wait(WAIT_SECONDS)
+    yield made, gate
+    gate.opened.set()
+    made.close()
+
+
+def test_who_waits_is_told_and_who_comes_is_refused_at_once(hanging: tuple[Recorder, Gate]) -> None:
+    made, _ = hanging
+    with pytest.raises(RecorderGone, match="does not answer"):
+        made.record(saying(), WAIT_SECONDS)
+    with pytest.raises(RecorderGone, match="does not answer"):
+        made.submit(saying())
+
+
+def test_it_goes_on_when_the_database_does(hanging: tuple[Recorder, Gate], eventually) -> None:
+    made, gate = hanging
+    with pytest.raises(RecorderGone):
+        made.record(saying(), WAIT_SECONDS)
+    gate.opened.set()
+    assert eventually(lambda: recorded(made))
+    assert CallEvent.objects.count() == 2  # what nobody waited for any more was not written
+
+
+def recorded(made: Recorder) -> bool:
+    try:
+        return made.record(saying(), WAIT_SECONDS)
+    except RecorderGone:
+        return False
+
+
+def test_a_query_that_hangs_is_waited_for_no_longer_than_some_seconds(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge, "MOST_SECONDS", 0.1)
+    over = threading.Event()
+    try:
+        with pytest.raises(OperationalError, match="does not answer"):
+            asyncio.run(bridge.in_store(over.wait, WAIT_SECONDS))
+    finally:
+        over.set()

@@ -1,0 +1,105 @@
+"""A hub without a beat prunes by itself: one of its processes does, once a day, and calls do not wait for it."""
+
+from collections.abc import Callable, Iterator
+from uuid import UUID
+
+import pytest
+from django.db import OperationalError
+
+from tests.audit.aged import days_ago, write_at
+from tools_app.audit import identity, partitions, retention, retention_daily
+from tools_app.audit.retention_daily import DAY_SECONDS, Daily
+from tools_app.models import Call, Process, Tenant
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Clock:
+    """A process's own clock, set by the test."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(retention_daily, "monotonic", made)
+    return made
+
+
+@pytest.fixture
+def daily(clock: Clock, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daily]:
+    """As the oldest process of the hub has it; there is an old call."""
+    monkeypatch.setattr(retention, "PAUSE_SECONDS", 0.0)
+    identity.row("web").save(force_insert=True)
+    Tenant.objects.update(keep_days=30)
+    write_at(tenant, days_ago(40))
+    made = Daily()
+    yield made
+    made.stop()
+
+
+def over(daily: Daily) -> None:
+    """Wait until it has done what it began."""
+    assert daily._thread is not None
+    daily._thread.join(10)
+    assert not daily._thread.is_alive()
+
+
+def test_it_prunes_when_the_process_starts_and_a_day_later(daily: Daily, clock: Clock, tenant: Tenant) -> None:
+    daily.look()
+    over(daily)
+    assert not Call.objects.exists()
+
+    write_at(tenant, days_ago(40))
+    clock.now += DAY_SECONDS - 1
+    daily.look()
+    over(daily)
+    assert Call.objects.exists()
+
+    clock.now += 1
+    daily.look()
+    over(daily)
+    assert not Call.objects.exists()
+
+
+def test_of_many_processes_only_the_oldest_prunes_until_it_is_gone(daily: Daily) -> None:
+    older = Process.objects.create(id=UUID(int=1), kind="web", host="h", pid=1)
+    daily.look()
+    assert daily._thread is None
+
+    older.delete()
+    daily.look()
+    over(daily)
+    assert not Call.objects.exists()
+
+
+def test_it_stops_with_its_process_after_the_batch_at_hand(
+    daily: Daily, tenant: Tenant, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., object]
+) -> None:
+    monkeypatch.setattr(retention, "PAUSE_SECONDS", 3600.0)
+    daily.look()
+    eventually(lambda: not Call.objects.exists())
+    daily.stop()
+    over(daily)
+
+
+def test_a_database_that_is_away_is_logged_and_tried_again_another_day(
+    daily: Daily, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away() -> None:
+        raise OperationalError("away")
+
+    monkeypatch.setattr(partitions, "make_ahead", away)
+    daily.look()
+    over(daily)
+    assert "Pruning was broken off: away" in caplog.text
+
+    monkeypatch.undo()
+    daily._due = 0.0
+    daily.look()
+    over(daily)
+    assert not Call.objects.exists()

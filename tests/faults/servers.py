@@ -1,0 +1,124 @@
+"""PostgreSQL and Redis of a test's own, on free ports, so that it may stop them: nothing else is touched."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+import redis
+
+from tests.services.stack import eventually, free_port
+
+START_SECONDS = 20.0
+
+
+def _postgres_program(name: str) -> str:
+    found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[4]))
+    assert found, "PostgreSQL's server programs are missing: `.ci/run` installs them"
+    return str(found[-1])
+
+
+def _runs_as() -> list[str]:
+    """PostgreSQL refuses to run as root."""
+    return ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+
+
+@dataclass
+class OwnPostgres:
+    """A cluster in `home`, a directory of its own that it can reach, with one superuser, who needs no password."""
+
+    home: Path
+    port: int = field(default_factory=free_port)
+
+    @property
+    def url(self) -> str:
+        return f"postgres://postgres@127.0.0.1:{self.port}/postgres"
+
+    def create(self) -> None:
+        """Make the cluster and start it."""
+        if os.geteuid() == 0:
+            shutil.chown(self.home, "postgres")
+        initdb = [_postgres_program("initdb"), "--auth=trust", "--username=postgres", "-D", str(self.home / "data")]
+        subprocess.run([*_runs_as(), *initdb], check=True, capture_output=True, cwd="/")
+        self.start()
+
+    def start(self) -> None:
+        """Start it, and return when it takes connections."""
+        options = f"-h 127.0.0.1 -p {self.port} -k {self.home} -c max_connections=200"
+        self._control("-w", "-l", str(self.home / "log"), "-o", options, "start")
+
+    def stop(self) -> None:
+        """End it as a crash would: connections are cut, and nothing is tidied up."""
+        self._control("-w", "-m", "immediate", "stop")
+
+    def freeze(self) -> None:
+        """Let every process of it stand still: connections stay, answers do not come."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let them go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, what: signal.Signals) -> None:
+        postmaster = int((self.home / "data" / "postmaster.pid").read_text().split()[0])
+        os.kill(postmaster, what)
+        for child in Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split():
+            with suppress(ProcessLookupError):
+                os.kill(int(child), what)
+
+    def _control(self, *arguments: str) -> None:
+        command = [*_runs_as(), _postgres_program("pg_ctl"), "-D", str(self.home / "data"), *arguments]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", timeout=START_SECONDS * 2)
+
+    def create_database(self, name: str) -> str:
+        """A database, and its address."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"')
+        return f"{self.url.rpartition('/')[0]}/{name}"
+
+
+@dataclass
+class OwnRedis:
+    """A server that keeps nothing on disk: what it held is lost with it."""
+
+    home: Path
+    port: int = field(default_factory=free_port)
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def client(self) -> "redis.Redis":
+        """A connection beside the hub's."""
+        return redis.Redis(port=self.port, socket_timeout=2)
+
+    def start(self) -> None:
+        """Start it, empty, and return when it answers."""
+        command = ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--save", "", "--dir", self.home]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        eventually(self._answers, START_SECONDS)
+
+    def stop(self) -> None:
+        """End it without a word."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(START_SECONDS)
+
+    def restart(self, away_seconds: float) -> None:
+        """Be away for a while, and come back empty."""
+        self.stop()
+        time.sleep(away_seconds)
+        self.start()
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.client.ping())
+        except redis.ConnectionError:
+            return False

@@ -1,0 +1,39 @@
+"""A deploy under load, web processes and workers one after the other: no call fails, and no session is lost.
+
+What a client does by itself is not a failure: it connects anew where an answer said that it was the last one, or where
+a kept connection was closed before a byte of the answer came. No call runs twice for that.
+"""
+
+import signal
+
+import pytest
+
+from tests.faults.hub import Hub
+from tests.faults.ledger import check
+from tests.faults.load import loading
+from tests.services.stack import eventually
+
+pytestmark = pytest.mark.timeout(240)
+ANSWERED_SECONDS = 15.0
+SETTLED_SECONDS = 10.0
+ROLLED_SECONDS = 100.0
+ROLLED = "mcphub has replaced its web processes."
+CONNECT_ANEW = 3
+
+
+@pytest.mark.parametrize("server", ["daphne", "uvicorn"])
+def test_a_rolling_restart_fails_no_call_and_loses_no_session(hub: Hub, server: str) -> None:
+    supervised = hub.stack.web(server, processes=2)
+    new = hub.stack.worker()
+    with loading([f"{supervised.url}/mcp"], hub.stack.key, bound=ANSWERED_SECONDS, retries=CONNECT_ANEW) as load:
+        load.goes_on()
+        supervised.signal(signal.SIGHUP)
+        eventually(lambda: ROLLED in supervised.said(), ROLLED_SECONDS)
+        load.goes_on()
+        assert hub.workers[0].terminate() == 0
+        hub.workers[0] = new
+        load.goes_on()
+    check(hub.stack, load, settled_within=SETTLED_SECONDS)
+    assert load.but("result") == []
+    assert load.opened == len(load.clients) // 2, "a session was lost"
+    assert supervised.terminate() == 0

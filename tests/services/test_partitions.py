@@ -1,0 +1,338 @@
+"""The audit log on PostgreSQL: it lies in months, no row is lost on the way there, and months go while calls run."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.audit.aged import id_of
+from tests.services.caller import Caller
+from tests.services.conftest import Hub, new_database
+from tests.services.stack import Stack, eventually
+from tools_app.audit.partitions import TABLES, Month
+
+pytestmark = pytest.mark.timeout(150)
+
+NAMES = [table.name for table in TABLES]
+PLAIN, IN_PARTITIONS = "r", "p"
+# Django's own names; whoever reads a plan or a migration looks for them.
+INDEXES = {"call_by_tenant", "call_by_tool", "call_by_outcome", *(f"{name}_pkey" for name in NAMES)}
+LONGEST_CALL_SECONDS = 5.0
+
+PREPARE = """
+from datetime import timedelta
+from django.db import connection
+from django.utils import timezone
+from tests.audit.aged import write_at
+from tools_app.audit import partitions
+from tools_app.audit.partitions import Month
+from tools_app.models import Call, CallEvent, CallPayload, RunningCall, Tenant
+def month(back):
+    return Month.of(timezone.now()).after(-back)
+def make(back):
+    with partitions.alone(), connection.cursor() as cursor:
+        assert partitions._make(cursor, month(back))
+def days_of(back, *numbers):
+    return [month(back).begin + timedelta(days=number - 1) for number in numbers]
+def tenant(slug, keep_days=None):
+    return Tenant.objects.create(slug=slug, name=slug, keep_days=keep_days)
+"""
+SIGN = """
+from tools_app.audit import evidence
+evidence.notary.sign(last=True)
+"""
+# The columns of a call as they were before partitions.
+OLD_CALL = """
+INSERT INTO tools_app_call (id, tool_name, method, request_id, protocol_version, client_name, client_version,
+    remote_address, started_at, finished_at, duration_us, outcome, cause, background, arguments_size, result_size,
+    event_count, repeated, writer)
+VALUES (%s, 'old', 'tools/call', '1', '', '', '', '', %s, %s, 1, 'ok', '', false, 1, 1, 2, 1, %s)
+"""
+OLD_PAYLOAD = "INSERT INTO tools_app_callpayload (call_id, arguments, result) VALUES (%s, '{}', %s)"
+OLD_EVENT = "INSERT INTO tools_app_callevent (call_id, sequence, at, kind, data) VALUES (%s, %s, %s, 'log', %s)"
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def month(back: int) -> Month:
+    return Month.of(now()).after(-back)
+
+
+def name(back: int) -> str:
+    """What the partition of so many months ago adds to the name of its table."""
+    return name_of(month(back))
+
+
+def name_of(month: Month) -> str:
+    return f"_{month.year}_{month.number:02d}"
+
+
+def run(stack: Stack, code: str) -> str:
+    """Run code in a process of the hub, with the names of PREPARE at hand."""
+    return stack.shell(PREPARE + code + SIGN)
+
+
+def kinds(stack: Stack) -> set[str]:
+    """What the tables are: PLAIN or IN_PARTITIONS."""
+    return {row[0] for row in stack.rows("SELECT relkind FROM pg_class WHERE relname = ANY(%s)", NAMES)}
+
+
+def partitions(stack: Stack) -> set[str]:
+    """What the partitions add to the name of their table; the same for each table."""
+    query = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = %s::regclass"
+    found = [{row[0].removeprefix(table) for row in stack.rows(query, table)} for table in NAMES]
+    assert found[0] == found[1] == found[2]
+    return found[0]
+
+
+def where(stack: Stack, slug: str) -> list[str]:
+    """In which partitions the calls of a tenant are, each with its payload and both of its events."""
+    query = """
+        SELECT e.tableoid::regclass::text, c.tableoid::regclass::text, p.tableoid::regclass::text
+        FROM tools_app_tenant t JOIN tools_app_call c ON c.tenant_id = t.id
+        JOIN tools_app_callpayload p ON p.call_id = c.id
+        JOIN tools_app_callevent e ON e.call_id = c.id AND e.sequence = 2
+        WHERE t.slug = %s ORDER BY c.id"""
+    found = []
+    for row in stack.rows(query, slug):
+        parts = {part.removeprefix(table) for part, table in zip(row, NAMES, strict=True)}
+        assert len(parts) == 1, row
+        found += parts
+    return found
+
+
+def verified(stack: Stack) -> None:
+    assert "Nothing is wrong." in stack.manage("verify_audit")
+
+
+def contents(stack: Stack) -> list[list[tuple[Any, ...]]]:
+    """All that the three tables hold, whatever its order and the keys that a database makes by itself."""
+    return [
+        stack.rows("SELECT call_id, sequence, at, kind, data FROM tools_app_callevent ORDER BY 1, 2"),
+        stack.rows("SELECT id, tool_name, started_at, outcome, writer FROM tools_app_call ORDER BY 1"),
+        stack.rows("SELECT call_id, arguments, result FROM tools_app_callpayload ORDER BY 1"),
+    ]
+
+
+@pytest.fixture
+def fresh(stack: Stack) -> Iterator[Stack]:
+    """A hub with an empty database of the test's own, not migrated yet."""
+    with new_database() as url:
+        yield replace(stack, database_url=url, environment=stack.environment | {"DATABASE_URL": url}, started=[])
+
+
+@pytest.fixture
+def calling(hub: Hub, caller: Caller) -> Iterator[list[tuple[int, float]]]:
+    """Calls, one after another, of both web processes, as long as the test runs: status and seconds of each."""
+    answers: list[tuple[int, float]] = []
+    over = threading.Event()
+
+    def call(url: str) -> None:
+        while not over.is_set():
+            began = monotonic()
+            status = caller.call(url, "echo", {"message": "x" * 3000}).status_code
+            answers.append((status, monotonic() - began))
+
+    with ThreadPoolExecutor(len(hub.urls)) as pool:
+        going = [pool.submit(call, url) for url in hub.urls]
+        yield answers
+        over.set()
+    for one in going:
+        one.result()
+    assert {status for status, _ in answers} == {200}
+    assert max(seconds for _, seconds in answers) < LONGEST_CALL_SECONDS
+
+
+def test_a_fresh_hub_has_partitions_of_this_month_and_of_two_to_come(stack: Stack) -> None:
+    assert kinds(stack) == {IN_PARTITIONS}
+    assert partitions(stack) >= {"_default", name(0), name(-1), name(-2)}
+    found = {row[0] for row in stack.rows("SELECT indexname FROM pg_indexes WHERE schemaname = 'public'")}
+    found |= {row[0] for row in stack.rows("SELECT relname FROM pg_class WHERE relkind = 'I'")}
+    assert found >= INDEXES
+
+
+def test_migrating_there_and_back_keeps_every_row(fresh: Stack) -> None:
+    fresh.manage("migrate", "tools_app", "0002", "--verbosity", "0")
+    moments = [now() - timedelta(days=days) for days in (0, 40, 100, 365 * 20)]
+    with psycopg.connect(fresh.database_url) as connection:
+        for number, moment in enumerate(moments):
+            id = id_of(moment)
+            connection.execute(OLD_CALL, [id, moment, moment, id_of(moment)])
+            connection.execute(OLD_PAYLOAD, [id, str(number)])
+            for sequence in (2, 1):
+                connection.execute(OLD_EVENT, [id, sequence, moment, str(sequence)])
+    before = contents(fresh)
+    assert [len(rows) for rows in before] == [8, 4, 4]
+
+    for target, kind in (("0005", IN_PARTITIONS), ("0004", PLAIN), ("0005", IN_PARTITIONS)):
+        fresh.manage("migrate", "tools_app", target, "--verbosity", "0")
+        assert kinds(fresh) == {kind}
+        assert contents(fresh) == before
+    query = "SELECT tableoid::regclass::text FROM tools_app_callevent WHERE sequence = 1 ORDER BY call_id"
+    found = [row[0].removeprefix("tools_app_callevent") for row in fresh.rows(query)]
+    assert found == ["_default", *(name_of(Month.of(moment)) for moment in sorted(moments)[1:])]
+
+
+def test_a_call_lands_in_its_month_with_all_that_belongs_to_it(stack: Stack) -> None:
+    run(
+        stack,
+        """
+make(14)
+edge = month(13).begin
+write_at(tenant("landing"), *days_of(14, 1, 15), edge - timedelta(milliseconds=1), edge, *days_of(0, 1))
+""",
+    )
+    # There is no partition of the month that begins at the edge.
+    assert where(stack, "landing") == [name(14)] * 3 + ["_default", name(0)]
+
+
+def test_a_month_that_the_default_partition_has_begun_is_taken_over_on_another_day(stack: Stack) -> None:
+    run(
+        stack,
+        """
+assert partitions.drop(month(-2), lambda span: True)
+begun = tenant("begun")
+write_at(begun, *days_of(-2, 3))
+assert partitions.make_ahead() == [month(-2)]
+assert partitions.make_ahead() == []
+write_at(begun, *days_of(-2, 3, 4))
+""",
+    )
+    assert where(stack, "begun") == ["_default", "_default", name(-2)]
+
+
+def test_a_month_of_which_the_default_partition_has_the_last_day_is_not_made(stack: Stack) -> None:
+    run(
+        stack,
+        """
+write_at(tenant("late", 0), month(18).end - timedelta(hours=1))
+with partitions.alone(), connection.cursor() as cursor:
+    assert not partitions._make(cursor, month(18))
+""",
+    )
+    assert name(18) not in partitions(stack)
+    assert where(stack, "late") == ["_default"]
+
+
+def test_many_processes_make_and_drop_partitions_at_once(stack: Stack) -> None:
+    made = """
+from concurrent.futures import ThreadPoolExecutor
+assert partitions.drop(month(-1), lambda span: True)
+with ThreadPoolExecutor(8) as pool:
+    made = [month for months in pool.map(lambda _: partitions.make_ahead(), range(8)) for month in months]
+    assert made == [month(-1)], made
+    gone = list(pool.map(lambda _: partitions.drop(month(-1), lambda span: True), range(8)))
+    assert sorted(gone) == [False] * 7 + [True], gone
+assert partitions.make_ahead() == [month(-1)]
+"""
+    run(stack, made)
+    assert name(-1) in partitions(stack)
+
+
+def test_a_month_that_nobody_keeps_is_dropped_and_one_that_somebody_keeps_is_pruned_in_batches(stack: Stack) -> None:
+    run(
+        stack,
+        """
+brief, lasting = tenant("brief", 30), tenant("lasting", 0)
+for back in (8, 9, 10):
+    make(back)
+write_at(brief, *days_of(8, 2, 3), *days_of(9, 2), *days_of(10, 2))
+write_at(lasting, *days_of(9, 2))
+""",
+    )
+    told = stack.manage("prune", "--pause", "0")
+    assert f"{month(8)}: 2 calls with their month pruned" in told
+    assert f"{month(10)}: 1 calls with their month pruned" in told
+    assert "brief: 1 calls pruned" in told
+    assert where(stack, "brief") == []
+    assert where(stack, "lasting") == [name(9)]
+    assert partitions(stack) & {name(8), name(9), name(10)} == {name(9)}
+    verified(stack)
+
+
+def test_a_month_in_which_a_call_still_runs_stays(stack: Stack) -> None:
+    run(
+        stack,
+        """
+make(12)
+write_at(tenant("slow", 30), *days_of(12, 2))
+call = Call.objects.get(tenant__slug="slow")
+RunningCall.objects.create(
+    id=call.pk, tool_name="slow", status="waiting", background=True, owner=call.pk, timeout_seconds=1, task_seconds=1e9,
+    arguments="", asked={"a": 1},
+)
+""",
+    )
+    stack.manage("prune", "--pause", "0")
+    assert name(12) in partitions(stack)
+    run(stack, "RunningCall.objects.all().delete()")
+    stack.manage("prune", "--pause", "0")
+    assert name(12) not in partitions(stack)
+
+
+def test_calls_run_on_while_months_and_batches_are_pruned(stack: Stack, calling: list[Any]) -> None:
+    run(
+        stack,
+        """
+many = tenant("many", 30)
+for back in range(4, 8):
+    make(back)
+    write_at(many, *days_of(back, *range(1, 28)))
+write_at(tenant("most", 0), *days_of(4, 1))
+write_at(many, *days_of(20, *range(1, 28)))
+""",
+    )
+    before = len(calling)
+    stack.manage("prune", "--pause", "0.01", "--batch", "3")
+    assert where(stack, "many") == []
+    assert partitions(stack) & {name(4), name(5), name(6), name(7)} == {name(4)}
+    assert len(calling) - before > 10
+    verified(stack)
+
+
+def test_a_month_that_somebody_reads_is_left_for_another_time(stack: Stack, calling: list[Any]) -> None:
+    run(stack, 'make(3)\nwrite_at(tenant("read", 30), *days_of(3, 1, 2))')
+    with psycopg.connect(stack.database_url) as reader:
+        reader.execute("SELECT count(*) FROM tools_app_call")
+        before = len(calling)
+        stack.manage("prune", "--pause", "0")
+        assert len(calling) - before > 10
+    assert where(stack, "read") == []
+    assert name(3) in partitions(stack)
+    stack.manage("prune", "--pause", "0")
+    assert name(3) not in partitions(stack)
+
+
+def test_a_worker_prunes_when_the_beat_says_so(stack: Stack, hub: Hub) -> None:
+    run(stack, 'write_at(tenant("nightly", 30), *days_of(17, 1, 2))')
+    assert where(stack, "nightly") == ["_default"] * 2
+    run(
+        stack,
+        """
+from celery import current_app
+from django.conf import settings
+current_app.send_task(settings.CELERY_BEAT_SCHEDULE["prune"]["task"])
+""",
+    )
+    eventually(lambda: not where(stack, "nightly"))
+    verified(stack)
+
+
+def test_two_prunings_at_once_prune_everything_once(stack: Stack) -> None:
+    run(stack, 'write_at(tenant("twice", 30), *days_of(16, *range(1, 28)))')
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(stack.manage, "prune", "--pause", "0", "--batch", "2") for _ in range(2)]
+        told = [one.result() for one in both]
+    assert where(stack, "twice") == []
+    last = [lines[-1].split()[1] for text in told if (lines := [row for row in text.splitlines() if "twice" in row])]
+    # A process of the hub may take its turn between them.
+    assert sum(map(int, last)) <= 27
+    verified(stack)

@@ -1,0 +1,29 @@
+"""The page about metrics names each of them, as it is."""
+
+import re
+from pathlib import Path
+
+from tools_app.telemetry.metrics import METRICS, Kind
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "observability.md").read_text()
+ROWS = re.findall(r"^\| `(mcphub_\w+)` \| ([^|]+) \|([^|]*)\|$", PAGE, re.MULTILINE)
+WORDS = {Kind.COUNTER: "counter", Kind.HISTOGRAM: "histogram", Kind.HUB: "gauge of the hub"}
+
+
+def test_the_table_has_every_metric_and_no_other():
+    assert sorted(name for name, _, _ in ROWS) == sorted(METRICS)
+
+
+def test_the_table_says_what_kind_each_is_and_which_labels_it_has():
+    told = {name: (kind, re.findall(r"`([a-z]+)`", labels)) for name, kind, labels in ROWS}
+
+    for name, metric in METRICS.items():
+        kind, labels = told[name]
+        assert kind.startswith(WORDS.get(metric.kind, "gauge")), name
+        assert set(metric.labels) <= set(labels), name
+
+
+def test_alerts_ask_for_metrics_that_exist():
+    asked = set(re.findall(r"mcphub_\w+", PAGE.split("### Alerts")[1].split("## Traces")[0]))
+
+    assert {re.sub("_bucket$", "", name) for name in asked} <= set(METRICS)

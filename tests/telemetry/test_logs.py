@@ -1,0 +1,86 @@
+"""Lines of the log: what they are about, in text and in JSON."""
+
+import json
+import logging
+import sys
+
+import pytest
+import structlog
+
+from tools_app.audit.redaction import is_secret
+from tools_app.telemetry import scrubbing
+from tools_app.telemetry.about import about
+from tools_app.telemetry.logs import formatter
+
+
+@pytest.fixture
+def a_call(monkeypatch):
+    """A call that runs."""
+    monkeypatch.setattr(scrubbing, "_known", scrubbing._Known())
+    scrubbing.hide_arguments(is_secret)
+    token = about.set(("tools/call", '"7"', "acme", None, "0192-call", "0af7", {"password": "hunter22"}))
+    yield
+    about.reset(token)
+
+
+def record(message, *values, exc_info=None, **more):
+    made = logging.LogRecord("tools_app.x", logging.WARNING, __file__, 1, message, values, exc_info)
+    made.__dict__.update(more)
+    return made
+
+
+def test_a_line_of_text_says_when_how_bad_who_and_what():
+    line = formatter("TEXT").format(record("%d records lost", 3))
+
+    assert line[10] == "T"
+    assert line.endswith("WARNING tools_app.x: 3 records lost")
+
+
+def test_a_line_of_json_names_the_call_and_all_that_is_known_of_it(a_call):
+    said = json.loads(formatter("JSON").format(record("Hello", shelf=4)))
+
+    assert said.pop("time").startswith("20")
+    assert said == {
+        "level": "warning",
+        "logger": "tools_app.x",
+        "message": "Hello",
+        "shelf": 4,
+        "method": "tools/call",
+        "request_id": '"7"',
+        "tenant": "acme",
+        "call_id": "0192-call",
+        "trace_id": "0af7",
+    }
+
+
+@pytest.mark.parametrize("style", ["TEXT", "JSON"])
+def test_no_line_holds_a_secret_of_the_call_not_even_in_its_traceback(a_call, style):
+    try:
+        raise ValueError("hunter22 is wrong for api_key=abcdef")
+    except ValueError:
+        line = formatter(style).format(record("Failed: %s", {"token": "abcdef"}, exc_info=sys.exc_info()))
+
+    assert "Traceback" in line
+    assert "ValueError" in line
+    assert [secret for secret in ("hunter22", "abcdef") if secret in line.replace("raise ValueError", "")] == []
+
+
+def test_a_value_under_a_secret_name_is_hidden(a_call):
+    said = json.loads(formatter("JSON").format(record("Hello", api_key="abc", more={"secret": "abc"})))
+
+    assert (said["api_key"], said["more"]) == ("[redacted]", "{'secret': [redacted]}")
+
+
+def test_what_a_client_sent_cannot_pretend_to_be_a_line_of_its_own():
+    line = formatter("TEXT").format(record("Tool %s", "x\n2026-01-01 ERROR root: forged"))
+
+    assert len(line.splitlines()) == 1
+
+
+def test_apps_may_log_by_structlog_too(a_call, caplog):
+    line = formatter("JSON")
+    with caplog.at_level(logging.INFO):
+        structlog.get_logger("their.app").info("indexed", shelves=3)
+
+    said = json.loads(line.format(caplog.records[0]))
+    assert (said["message"], said["shelves"], said["call_id"]) == ("indexed", 3, "0192-call")

@@ -1,0 +1,117 @@
+"""Numbers of several processes of one host become one answer, and no count is lost with its process."""
+
+import os
+import time
+
+import pytest
+
+from tools_app.telemetry import snapshots
+from tools_app.telemetry.exposition import exposed
+from tools_app.telemetry.metrics import METRICS
+from tools_app.telemetry.snapshots import Publisher, gathered
+from tools_app.telemetry.tallies import Tallies
+
+CALLS = "mcphub_calls_total"
+OK = ("tools/call", "ok", "2026-07-28", "inline")
+TOLD_OK = '{method="tools/call",mode="inline",outcome="ok",revision="2026-07-28"}'
+
+
+@pytest.fixture
+def process(tmp_path):
+    """Makes processes that share a directory: `process(calls=3, running=1)`."""
+
+    def make(calls, running=0):
+        tallies = Tallies()
+        tallies.add(CALLS, calls, OK)
+        tallies.observe("mcphub_recorder_commit_seconds", [0.002] * calls)
+        tallies.gauge("mcphub_running_calls", lambda: running)
+        publisher = Publisher(tmp_path, tallies)
+        publisher.publish()
+        return tallies, publisher
+
+    return make
+
+
+def lines(directory):
+    return exposed(gathered(directory)).decode().splitlines()
+
+
+def grow_old(publisher, seconds):
+    then = time.time() - seconds
+    os.utime(publisher.path, (then, then))
+
+
+def test_counters_histograms_and_gauges_of_all_processes_are_added_up(process, tmp_path):
+    process(3, running=1)
+    process(4, running=2)
+
+    told = lines(tmp_path)
+
+    assert f"{CALLS}{TOLD_OK} 7.0" in told
+    assert "mcphub_recorder_commit_seconds_count 7.0" in told
+    assert 'mcphub_recorder_commit_seconds_bucket{le="0.001"} 0.0' in told
+    assert 'mcphub_recorder_commit_seconds_bucket{le="0.0025"} 7.0' in told
+    assert "mcphub_running_calls 3.0" in told
+
+
+def test_a_silent_process_has_no_gauges_but_what_it_counted_stays(process, tmp_path):
+    _, publisher = process(3, running=5)
+    process(4, running=2)
+    grow_old(publisher, snapshots.SILENT_SECONDS + 1)
+
+    assert "mcphub_running_calls 2.0" in lines(tmp_path)
+    assert f"{CALLS}{TOLD_OK} 7.0" in lines(tmp_path)
+
+
+def test_what_a_dead_process_counted_is_kept_without_its_file(process, tmp_path):
+    _, publisher = process(3)
+    process(4)
+    grow_old(publisher, snapshots.DEAD_SECONDS + 1)
+
+    assert f"{CALLS}{TOLD_OK} 7.0" in lines(tmp_path)
+    assert not publisher.path.exists()
+    assert f"{CALLS}{TOLD_OK} 7.0" in lines(tmp_path)
+
+
+def test_a_process_that_was_taken_for_dead_counts_nothing_twice(process, tmp_path):
+    tallies, publisher = process(3)
+    grow_old(publisher, snapshots.DEAD_SECONDS + 1)
+    lines(tmp_path)
+    publisher.publish()
+    tallies.add(CALLS, 2, OK)
+    publisher.publish()
+
+    assert f"{CALLS}{TOLD_OK} 5.0" in lines(tmp_path)
+
+
+def test_a_process_that_ends_leaves_its_counts_at_once(process, tmp_path):
+    tallies, publisher = process(3)
+    tallies.add(CALLS, 1, OK)
+    publisher.withdraw()
+
+    assert f"{CALLS}{TOLD_OK} 4.0" in lines(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [snapshots.BEQUEST]
+
+
+def test_a_file_that_is_not_whole_is_passed_over(process, tmp_path):
+    process(3)
+    (tmp_path / "1-broken.json").write_bytes(b'{"counts": [')
+
+    assert f"{CALLS}{TOLD_OK} 3.0" in lines(tmp_path)
+
+
+def test_an_id_is_told_as_its_name():
+    tallies = Tallies()
+    tallies.add("mcphub_tenant_calls_total", 2, ("0192", "ok"))
+
+    told = exposed([tallies.snapshot()], {"tenant": {"0192": "acme"}}).decode()
+
+    assert 'mcphub_tenant_calls_total{outcome="ok",tenant="acme"} 2.0' in told
+
+
+def test_every_metric_has_a_name_that_prometheus_takes():
+    told = exposed([Tallies().snapshot()]).decode()
+
+    assert all(name.startswith("mcphub_") for name in METRICS)
+    assert f"# TYPE {CALLS} counter" not in told, "a metric with labels and no values is left out"
+    assert "# TYPE mcphub_recorder_failed_records_total counter\nmcphub_recorder_failed_records_total 0.0" in told

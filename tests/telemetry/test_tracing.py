@@ -1,0 +1,64 @@
+"""When traces are on, and what that takes."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tools_app.telemetry import tracing
+
+OTEL = ("OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", *tracing.ENDPOINTS)
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch):
+    for name in OTEL:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(tracing, "_started", set())
+    monkeypatch.setattr(tracing, "active", None)
+
+
+@pytest.mark.parametrize(
+    ("variables", "wanted"),
+    [
+        ({}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:4318/v1/traces"}, True),
+        ({"OTEL_TRACES_EXPORTER": "console"}, True),
+        ({"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}, False),
+        ({"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}, False),
+    ],
+    ids=str,
+)
+def test_an_exporter_that_is_named_turns_them_on(monkeypatch, variables, wanted):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    assert tracing.is_wanted() is wanted
+
+
+def test_without_one_nothing_begins():
+    tracing.start("1")
+
+    assert tracing.active is None
+
+
+def test_who_asks_for_traces_without_the_extra_is_told_and_served(monkeypatch, caplog):
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    monkeypatch.setattr(tracing, "is_installed", lambda: False)
+
+    tracing.start("1")
+
+    assert tracing.active is None
+    assert "install the extra `otel`" in caplog.text
+
+
+def test_nothing_of_opentelemetry_is_imported_where_no_traces_are_wanted():
+    script = (
+        "import os, sys, django; os.environ['DJANGO_SETTINGS_MODULE'] = 'mcphub.settings'; django.setup(); "
+        "import mcphub.asgi, mcphub.celery, tools_app.execution.tasks; from tools_app.telemetry import tracing; "
+        "tracing.start('1'); print([name for name in sys.modules if name.startswith('opentelemetry')])"
+    )
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=True)
+
+    assert printed.stdout.strip() == "[]"

@@ -1,0 +1,74 @@
+"""What waits for a client that reads too slowly is bounded, in messages and in bytes: the oldest goes first."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from tools_app.transport import outbox
+from tools_app.transport.outbox import Outbox
+
+
+def kept(fill: Callable[[Outbox], None]) -> list[bytes]:
+    """What is left in an outbox after `fill`."""
+
+    async def run() -> list[bytes]:
+        filled = Outbox(asyncio.get_running_loop())
+        fill(filled)
+        return [frame.message for frame in filled.take()]
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(("most_messages", "most_bytes", "left"), [(2, 100, [b"two", b"three"]), (100, 7, [b"three"])])
+def test_the_oldest_goes_first(
+    monkeypatch: pytest.MonkeyPatch, most_messages: int, most_bytes: int, left: list[bytes]
+) -> None:
+    monkeypatch.setattr(outbox, "MOST_MESSAGES", most_messages)
+    monkeypatch.setattr(outbox, "MOST_BYTES", most_bytes)
+
+    def fill(filled: Outbox) -> None:
+        for message in (b"one", b"two", b"three"):
+            filled.put(message)
+
+    assert kept(fill) == left
+
+
+def test_a_message_that_is_larger_than_all_that_may_wait_is_kept_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "MOST_BYTES", 4)
+
+    def fill(filled: Outbox) -> None:
+        filled.put(b"one")
+        filled.put(b"much too large")
+
+    assert kept(fill) == [b"much too large"]
+
+
+def test_what_is_taken_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "MOST_BYTES", 6)
+
+    def fill(filled: Outbox) -> None:
+        filled.put(b"gone")
+        filled.take()
+        filled.put(b"one")
+        filled.put(b"two")
+
+    assert kept(fill) == [b"one", b"two"]
+
+
+def test_who_waits_for_room_waits_until_something_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "MOST_BYTES", 4)
+
+    async def run() -> bool:
+        filled = Outbox(asyncio.get_running_loop())
+        await filled.room(100)  # an empty one takes anything
+        filled.put(b"one")
+        waiting = asyncio.create_task(filled.room(3))
+        await asyncio.sleep(0)
+        waited = not waiting.done()
+        filled.take()
+        async with asyncio.timeout(5):
+            await waiting
+        return waited
+
+    assert asyncio.run(run())

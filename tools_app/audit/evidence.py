@@ -1,0 +1,161 @@
+"""Checkpoints: every process signs, from time to time and at its end, how far its chains of records reach.
+
+A checkpoint names the one before it and those of other processes that it finds, so that none can be taken away
+alone. For a process that died another one signs what it left.
+"""
+
+import logging
+import os
+from collections.abc import Iterable
+from datetime import datetime
+from hashlib import sha256
+from uuid import UUID
+
+import msgspec
+from django.db import IntegrityError, transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from tools_app.audit import pruned, signing
+from tools_app.audit.chain import heads as own_heads
+from tools_app.audit.forkable import OwnMemory
+from tools_app.audit.identity import process_id
+from tools_app.audit.recent import calls_from
+from tools_app.audit.statements import CheckpointText, Cited, Head, NotTrusted, exported, opened, signed
+from tools_app.models import Checkpoint, Process
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 60.0
+# Among how many of the newest checkpoints those of others are looked for.
+NEWEST = 200
+
+
+class Notary(OwnMemory):
+    """Signs for this process. It remembers what was signed, and what could not be written yet."""
+
+    def _clear(self) -> None:
+        self._sequence = 0
+        self._previous: str | None = None
+        self._signed: dict[UUID | None, int] = {}
+        self._cited: dict[UUID, int] = {}
+        self._has_ended = False
+        self._pending: CheckpointText | None = None
+
+    def sign(self, *, last: bool = False) -> None:
+        """Write a checkpoint if there are new records. `last`: this process adds none after this."""
+        with self._one_by_one:
+            self._deliver()
+            grown = self._grown()
+            if grown or (last and self._sequence and not self._has_ended):
+                self._pending = CheckpointText(
+                    writer=process_id(),
+                    sequence=self._sequence + 1,
+                    previous=self._previous,
+                    made_at=timezone.now(),
+                    last=last,
+                    by=process_id(),
+                    heads=grown,
+                    seen=_others(self._cited),
+                )
+                self._deliver()
+
+    def _grown(self) -> list[Head]:
+        """The heads of this process's chains that are further than was signed."""
+        writer = process_id()
+        return [
+            Head(tenant_id, link.chain_position, link.chain_hash.hex())
+            for (owner, tenant_id), link in own_heads.now().items()
+            if owner == writer and self._signed.get(tenant_id) != link.chain_position
+        ]
+
+    def _deliver(self) -> None:
+        """Have what is pending in the database. A number that is taken was used by who took this process for dead."""
+        while (text := self._pending) is not None:
+            digest = _put(text)
+            if digest is None:
+                taken = Checkpoint.objects.get(writer=text.writer, sequence=text.sequence)
+                number, previous = taken.sequence + 1, bytes(taken.digest).hex()
+                self._pending = msgspec.structs.replace(text, sequence=number, previous=previous)
+                continue
+            self._sequence, self._previous = text.sequence, digest
+            self._signed |= {head.tenant: head.position for head in text.heads}
+            self._cited |= {cited.writer: cited.sequence for cited in text.seen}
+            self._has_ended, self._pending = text.last, None
+
+
+notary = Notary()
+os.register_at_fork(after_in_child=notary.begin)
+
+
+def sign_last() -> None:
+    """Sign at the end of this process, whatever became of its last batch. A failure is logged: the end is the end."""
+    try:
+        own_heads.settle()
+        notary.sign(last=True)
+    except Exception as problem:  # noqa: BLE001 - the database may be gone before the process
+        log.warning("The last records are not signed: %s", problem)
+
+
+def sign_for(dead: Iterable[UUID]) -> None:
+    """Sign what processes left that died, as far as they did not do so themselves."""
+    for process in Process.objects.filter(pk__in=dead):
+        newest = Checkpoint.objects.filter(writer=process.pk).order_by("-sequence").first()
+        if newest is not None and _is_last(newest):
+            continue
+        heads = _left_by(process.pk, newest.made_at if newest else process.started_at)
+        if heads:
+            text = CheckpointText(
+                writer=process.pk,
+                sequence=newest.sequence + 1 if newest else 1,
+                previous=bytes(newest.digest).hex() if newest else None,
+                made_at=timezone.now(),
+                last=True,
+                by=process_id(),
+                heads=heads,
+                seen=[],
+            )
+            _put(text)  # if somebody else was quicker, that will do
+
+
+def _is_last(row: Checkpoint) -> bool:
+    """Whether a writer ended by itself."""
+    try:
+        text = opened(exported(row), signing.known_keys())
+    except NotTrusted:
+        return False
+    return isinstance(text, CheckpointText) and text.last
+
+
+def _left_by(writer: UUID, since: datetime) -> list[Head]:
+    """The last record of each chain of `writer` that grew after `since`."""
+    own = calls_from(since).filter(writer=writer, chain_position__isnull=False).order_by()
+    last = dict(own.values_list("tenant_id").annotate(Max("chain_position")))
+    ends = pruned.links_of(own.filter(chain_position__in=set(last.values())))
+    return [Head(*end[1:3], end.hash.hex()) for end in ends if last[end.tenant_id] == end.position]
+
+
+def _others(cited: dict[UUID, int]) -> list[Cited]:
+    """The newest checkpoint of each other writer, unless it was cited before."""
+    found: dict[UUID, Cited] = {}
+    newest = Checkpoint.objects.order_by("-id").exclude(writer=process_id())
+    for writer, sequence, digest in newest.values_list("writer", "sequence", "digest")[:NEWEST]:
+        known = found[writer].sequence if writer in found else cited.get(writer, 0)
+        if sequence > known:
+            found[writer] = Cited(writer, sequence, bytes(digest).hex())
+    return list(found.values())
+
+
+def _put(text: CheckpointText) -> str | None:
+    """Write a checkpoint durably; its digest, or None if another one has its number."""
+    row = Checkpoint(sequence=text.sequence, **signed(text))
+    try:
+        with transaction.atomic():
+            row.save(force_insert=True)
+    except IntegrityError:
+        there = Checkpoint.objects.filter(writer=text.writer, sequence=text.sequence).first()
+        if there is None:
+            raise
+        # The same one: it was written before, by an attempt that heard no answer.
+        return bytes(there.digest).hex() if bytes(there.digest) == row.digest else None
+    return sha256(row.statement.encode()).hexdigest()

@@ -1,0 +1,140 @@
+"""What is signed about the audit log, as JSON texts: how far chains reach, and what was pruned of them."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from tools_app.audit import signing
+from tools_app.models import Checkpoint, Tenant
+from tools_app.models.evidence import Statement
+
+EXPORTED = 500
+
+
+class Head(NamedTuple):
+    """The last record of a chain; `hash` in hex."""
+
+    tenant: UUID | None
+    position: int
+    hash: str
+
+
+class Cited(NamedTuple):
+    """Another writer's checkpoint that was there; `digest` in hex."""
+
+    writer: UUID
+    sequence: int
+    digest: str
+
+
+class Run(NamedTuple):
+    """Positions without a gap that were pruned; `hash` is the one at the last of them, in hex."""
+
+    first: int
+    last: int
+    hash: str
+
+
+class CheckpointText(msgspec.Struct, frozen=True, tag_field="kind", tag="checkpoint"):
+    """How far the chains of `writer` reach that changed since its checkpoint before.
+
+    `previous` is the digest of that one. `last`: the writer has ended. `by` is the process that signs: another one
+    where the writer died.
+    """
+
+    writer: UUID
+    sequence: int
+    previous: str | None
+    made_at: datetime
+    last: bool
+    by: UUID
+    heads: list[Head]
+    seen: list[Cited]
+
+
+class PrunedText(msgspec.Struct, frozen=True, tag_field="kind", tag="pruned"):
+    """What was pruned of a chain until now, of records or of checkpoints, and `why` at last."""
+
+    of: str
+    writer: UUID
+    tenant: UUID | None
+    made_at: datetime
+    runs: list[Run]
+    why: str
+
+
+Text = CheckpointText | PrunedText
+
+
+class Signed(msgspec.Struct, frozen=True):
+    """A statement as it is exported: `signature` and `public_key` in hex."""
+
+    statement: str
+    signature: str
+    public_key: str
+
+
+def signed(text: Text) -> dict[str, Any]:
+    """The columns of `Statement` for what is stated, signed by this hub."""
+    statement = msgspec.json.encode(text).decode()
+    return {
+        "writer": text.writer,
+        "made_at": text.made_at,
+        "statement": statement,
+        "digest": sha256(statement.encode()).digest(),
+        "signature": signing.sign(statement),
+        "public_key": signing.own_key(),
+    }
+
+
+class NotTrusted(Exception):
+    """A statement that proves nothing: why, in words for an auditor."""
+
+
+def opened(exported: Signed, keys: frozenset[str]) -> Text:
+    """What a statement says. Raises NotTrusted unless one of `keys` signed it."""
+    if exported.public_key not in keys:
+        raise NotTrusted(f"signed with an unknown key, {signing.fingerprint(exported.public_key)}")
+    if not signing.is_signed(exported.statement, _bytes(exported.signature), exported.public_key):
+        raise NotTrusted("the signature does not fit")
+    try:
+        text: Text = msgspec.json.decode(exported.statement, type=Text)
+    except msgspec.MsgspecError as problem:
+        raise NotTrusted("this version of the hub does not understand it") from problem
+    return text
+
+
+def exported(row: Statement) -> Signed:
+    """The same as it leaves the database."""
+    return Signed(row.statement, bytes(row.signature).hex(), row.public_key)
+
+
+def exported_lines(tenant: Tenant | None = None, newest: int | None = None) -> Iterator[str]:
+    """The checkpoints as lines of JSON, in the order in which they were made; of one tenant those that name it.
+
+    `newest`: not more than so many.
+    """
+    rows = Checkpoint.objects.order_by("id")
+    if newest is not None:
+        for oldest in Checkpoint.objects.order_by("-id")[newest : newest + 1]:
+            rows = rows.filter(id__gt=oldest.pk)
+    if tenant is not None:
+        rows = rows.filter(statement__contains=str(tenant.pk))
+    for row in rows.iterator(EXPORTED):
+        yield msgspec.json.encode(exported(row)).decode()
+
+
+def digest_of(exported: Signed) -> str:
+    """What names a statement in later ones, in hex."""
+    return sha256(exported.statement.encode()).hexdigest()
+
+
+def _bytes(hexadecimal: str) -> bytes:
+    try:
+        return bytes.fromhex(hexadecimal)
+    except ValueError:
+        return b""

@@ -1,0 +1,174 @@
+"""Verification of the audit log: every record against the one before it, and every chain against what was signed.
+
+It streams: what it holds in memory grows with the number of processes and tenants, not with that of the calls. It
+sees the database as it was when it began, so nothing that is written meanwhile can look wrong.
+"""
+
+from bisect import bisect
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import groupby
+from time import monotonic
+from uuid import UUID
+
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from tools_app.audit import signing
+from tools_app.audit.verification.claims import Claim, Claims, Heads, Statements
+from tools_app.audit.verification.exports import Exports
+from tools_app.audit.verification.newest import Newest
+from tools_app.audit.verification.records import Batch, Place, batches, places_of, snapshot
+from tools_app.audit.verification.report import Finding, Problem, Report, TimeIsUp
+from tools_app.audit.verification.walk import Walk
+from tools_app.models import Call, ChainStart, Checkpoint
+
+# While a hub is updated, processes of a version without chains may still write.
+UPDATING = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What is to be verified.
+
+    `tenant_id`: only records of this tenant (None: all). `since`: of each chain only from the first record on that
+    ended then. `newest`: only so many of the newest records. `seconds`: for so long at most. `keys`: whose signatures
+    count.
+    """
+
+    tenant_id: UUID | None = None
+    since: datetime | None = None
+    newest: int | None = None
+    seconds: float | None = None
+    keys: frozenset[str] = field(default_factory=signing.known_keys)
+
+    def has(self, tenant_id: UUID | None) -> bool:
+        """Whether the chains of a tenant are to be verified."""
+        return self.tenant_id in {None, tenant_id}
+
+    def calls(self) -> QuerySet[Call]:
+        """Their records."""
+        return Call.objects.all() if self.tenant_id is None else Call.objects.filter(tenant_id=self.tenant_id)
+
+
+def verify(scope: Scope, export: Iterable[str] = ()) -> Report:
+    """Verify what `scope` says; `export` are lines of exported checkpoints to hold against the database."""
+    report = Report(ends_at=monotonic() + scope.seconds if scope.seconds is not None else None)
+    with snapshot():
+        try:
+            _Verification(scope, report).run(export)
+        except TimeIsUp:
+            report.was_stopped = True
+    return report
+
+
+class _Verification:
+    def __init__(self, scope: Scope, report: Report) -> None:
+        self._scope = scope
+        self._report = report
+        self._now = timezone.now()
+        self._newest = None
+        if scope.newest is not None:
+            self._newest = Newest(scope.calls(), scope.newest, of_one_tenant=scope.tenant_id is not None)
+        self._statements = Statements(scope.keys, report, self._newest.since if self._newest else None)
+        self._exported: dict[UUID, Heads] = {}
+
+    def run(self, export: Iterable[str]) -> None:
+        self._exported = Exports(export, self._scope.keys, self._statements, self._report).heads
+        self._count_unchained()
+        others = self._stated_writers()
+        for writer, places in groupby(batches(self._places()), key=lambda found: found[0].writer):
+            others.discard(writer)
+            self._verify_writer(writer, places)
+        for writer in others:
+            self._verify_writer(writer, ())
+        if self._newest is None:
+            self._statements.check_cited()
+
+    def _places(self) -> Iterable[Place]:
+        return places_of(self._scope.calls()) if self._newest is None else self._newest.places()
+
+    def _stated_writers(self) -> set[UUID]:
+        """Writers of which there are statements. Their records may be gone."""
+        if self._newest is not None:
+            return set()
+        checkpoints = Checkpoint.objects.order_by().values_list("writer", flat=True).distinct()
+        starts = ChainStart.objects.order_by().values_list("writer", flat=True).distinct()
+        return {*checkpoints, *starts, *self._exported}
+
+    def _verify_writer(self, writer: UUID, places: Iterable[tuple[Place, Batch]]) -> None:
+        claims = self._statements.of(writer)
+        signed = self._signed(writer, claims)
+        for tenant_id, of_chain in groupby(places, key=lambda found: found[0].tenant_id):
+            self._verify_chain((writer, tenant_id), of_chain, claims, signed.pop(tenant_id, []))
+        if self._newest is None:
+            for tenant_id, heads in signed.items():
+                self._verify_chain((writer, tenant_id), (), claims, heads)
+
+    def _signed(self, writer: UUID, claims: Claims) -> dict[UUID | None, list[Claim]]:
+        """The signed heads of each chain of a writer, from the database and from the export."""
+        found: dict[UUID | None, list[Claim]] = {}
+        for heads in (claims.heads, self._exported.get(writer, {})):
+            for tenant_id, claim in heads.items():
+                if self._scope.has(tenant_id):
+                    found.setdefault(tenant_id, []).append(claim)
+        return found
+
+    def _verify_chain(
+        self,
+        of: tuple[UUID, UUID | None],
+        places: Iterable[tuple[Place, Batch]],
+        claims: Claims,
+        heads: list[Claim],
+    ) -> None:
+        walk = Walk(of, claims.runs.get(of[1], []), heads, self._report, is_part=self._newest is not None)
+        self._report.chains += 1
+        self._take_all(walk, places)
+        if walk.contradicted is not None and not walk.is_broken:
+            self._bracket(walk, of, walk.contradicted)
+        walk.end(self._now, has_ended=claims.has_ended)
+
+    def _take_all(self, walk: Walk, places: Iterable[tuple[Place, Batch]]) -> None:
+        since, began = self._scope.since, self._scope.since is None
+        for place, batch in places:
+            self._report.check_time()
+            began = began or since is None or place.finished_at >= since
+            if began:
+                self._report.records += 1
+                walk.take(place, batch)
+            else:
+                self._report.skipped += 1
+                walk.skip(place)
+
+    def _bracket(self, walk: Walk, of: tuple[UUID, UUID | None], claim: Claim) -> None:
+        """Find from where on a chain is not the one that was signed: after the last head that it agrees with."""
+        heads = [head for head in self._statements.heads_of(*of) if head.position < claim.position]
+        known = bisect(heads, False, key=lambda head: _hash_at(of, head.position) not in {None, head.hash})
+        first = heads[known - 1].position + 1 if known else 1
+        walk.rewritten(first, _calls_at(of, first).values_list("id", flat=True).first(), claim)
+
+    def _count_unchained(self) -> None:
+        """Records without a chain are older than chains are; a later one was put in."""
+        calls = (self._newest.calls if self._newest else self._scope.calls()).filter(chain_position=None)
+        self._report.unchained = calls.count()
+        first = Checkpoint.objects.order_by("id").first()
+        if first is None or not self._report.unchained:
+            return
+        late = calls.filter(finished_at__gt=first.made_at + UPDATING).order_by("finished_at")
+        for call in late[:1]:
+            says = f"It has no place in a chain, as {late.count()} since the first checkpoint; no process writes so."
+            self._report.add(
+                Finding(Problem.UNCHAINED, says, call.writer, call.tenant_id, None, call.pk, call.finished_at)
+            )
+
+
+def _calls_at(of: tuple[UUID, UUID | None], position: int) -> QuerySet[Call]:
+    writer, tenant_id = of
+    tenant = Q(tenant__isnull=True) if tenant_id is None else Q(tenant_id=tenant_id)
+    return Call.objects.filter(tenant, writer=writer, chain_position=position).order_by("id")
+
+
+def _hash_at(of: tuple[UUID, UUID | None], position: int) -> bytes | None:
+    found = _calls_at(of, position).values_list("chain_hash", flat=True).first()
+    return bytes(found) if found is not None else None
