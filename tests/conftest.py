@@ -3,14 +3,17 @@
 import os
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import TypeVar
 
 import pytest
 from django.conf import settings
 from pytest_django import DjangoDbBlocker
 
-from tools_app.audit import evidence
+from tools_app.audit import evidence, recorder
 from tools_app.audit.chain import heads
+from tools_app.audit.entries import Saying
+from tools_app.audit.rows import Said
 from tools_app.auth import keys, limits
 from tools_app.execution import authoring
 from tools_app.execution.kinds import python
@@ -18,6 +21,7 @@ from tools_app.execution.offers import prompts, resources
 from tools_app.management.embedded import EmbeddedHub
 from tools_app.management.listening import bind
 from tools_app.models import Prompt, Resource, Tenant, Tool
+from tools_app.models.ids import new_id
 from tools_app.transport import state
 
 STOP_SECONDS = 30.0
@@ -31,6 +35,12 @@ def forget_everything() -> None:
     heads.forget()
     evidence.notary.forget()
     state.forget_everything()
+
+
+def write_all() -> None:
+    """Wait until all is recorded that this process was given to record: what nobody waited for belongs to its test."""
+    last = Said(new_id(), 1, datetime.now(UTC), "log", "{}")
+    recorder.current().record(Saying(last), WAIT_SECONDS)
 
 
 @pytest.fixture(scope="session")
@@ -60,6 +70,7 @@ def hub(running_hub: EmbeddedHub, transactional_db: None) -> Iterator[EmbeddedHu
     """The running hub, on a database that holds nothing but what the test puts there."""
     forget_everything()
     yield running_hub
+    write_all()
     forget_everything()
 
 

@@ -30,7 +30,7 @@ def entries_of(owner: UUID | None, moment: datetime, events: int = 2) -> list[En
     facts = Facts(
         id_of(moment), owner, None, None, None, "echo", 1, "tools/call", "1", "2026-07-28", "c", "1", "::1", "", moment
     )
-    ended = Ended(moment, 12, "ok", 200, None, False, "", False, 7, 9, events, 1, process_id())
+    ended = Ended(moment, 12, 3, "ok", 200, None, False, "", False, 7, 9, events, 1, process_id())
     said = [Saying(Said(facts.id, number, moment, "progress", "{}")) for number in range(1, events + 1)]
     return [*said, Ending(facts, ended, Payload(facts.id, '{"a":1}', '{"b":2}'), settles=False)]
 

@@ -39,7 +39,7 @@ def ending(
     facts = Facts(
         new_id(), tenant_id, None, None, None, "echo", 1, "tools/call", "1", "2026-07-28", "c", "1", "::1", "", at
     )
-    ended = Ended(at, 12, "ok", 200, None, False, "", False, 7, 9, events, 1, of or process_id())
+    ended = Ended(at, 12, 3, "ok", 200, None, False, "", False, 7, 9, events, 1, of or process_id())
     return Ending(facts, ended, Payload(facts.id, f'{{"text":"{text}"}}', f'"{text} é"'), settles=settles)
 
 

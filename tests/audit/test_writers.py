@@ -27,7 +27,7 @@ def beginning(known: Facts) -> Beginning:
 
 
 def ending(known: Facts, *, settles: bool) -> Ending:
-    ended = Ended(timezone.now(), 12, "ok", 200, None, False, "", False, 7, 9, 1, 1, new_id())
+    ended = Ended(timezone.now(), 12, 3, "ok", 200, None, False, "", False, 7, 9, 1, 1, new_id())
     return Ending(known, ended, Payload(known.id, '{"a":1}', '{"text":"é"}'), settles=settles)
 
 

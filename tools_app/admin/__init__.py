@@ -1,5 +1,16 @@
 """The web admin: one module per aggregate, each registering its pages on `site.site`."""
 
-from tools_app.admin import calls, catalog, keys, people, prompts, resources, secrets, sessions, tenants
+from tools_app.admin import calls, catalog, keys, people, prompts, resources, running_calls, secrets, sessions, tenants
 
-__all__ = ["calls", "catalog", "keys", "people", "prompts", "resources", "secrets", "sessions", "tenants"]
+__all__ = [
+    "calls",
+    "catalog",
+    "keys",
+    "people",
+    "prompts",
+    "resources",
+    "running_calls",
+    "secrets",
+    "sessions",
+    "tenants",
+]

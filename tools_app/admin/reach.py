@@ -31,6 +31,11 @@ class Reach:
         return frozenset(access.tenants_seen_by(self.person).values_list("pk", flat=True))
 
     @cached_property
+    def audited(self) -> frozenset[Any]:
+        """Ids of the tenants whose arguments, events and results this person, no superuser, may read."""
+        return frozenset(access.tenants_audited_by(self.person).values_list("pk", flat=True))
+
+    @cached_property
     def run(self) -> frozenset[Any]:
         """Ids of the tenants that this person, no superuser, may change."""
         return frozenset(access.tenants_run_by(self.person).values_list("pk", flat=True))
@@ -38,6 +43,10 @@ class Reach:
     def sees(self, tenant_id: Any) -> bool:
         """Whether rows of this tenant may be read; rows without one are for superusers."""
         return self.everything or tenant_id in self.seen
+
+    def audits(self, tenant_id: Any) -> bool:
+        """Whether what was sent and answered in this tenant's calls may be read, beside the facts of the calls."""
+        return self.everything or tenant_id in self.audited
 
     def changes(self, tenant_id: Any) -> bool:
         """Whether rows of this tenant may be changed."""

@@ -6,6 +6,7 @@ a new process begins new chains. Verification makes the same bytes again from wh
 
 import os
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -19,6 +20,7 @@ from tools_app.models import Call, CallEvent
 
 START = b"mcphub audit chain v1\n"
 MANY_EVENTS = 2000
+MICROSECOND = timedelta(microseconds=1)
 
 Chain = tuple[UUID, UUID | None]
 
@@ -100,6 +102,7 @@ class Heads(OwnMemory):
         # Every call comes by here, and a look-up by two ids costs as much as a hash: one is enough.
         reached: dict[Chain, list[Any]] = {}
         rows: list[Sequence[Any]] = []
+        now = datetime.now(UTC)
         for entry in endings:
             facts, ended, payload = entry.facts, entry.ended, entry.payload
             chain = (ended.writer, facts.tenant_id)
@@ -109,7 +112,7 @@ class Heads(OwnMemory):
             row = facts + ended
             head[0] += 1
             head[1] = digest(head[1], row, events.get(facts.id), payload.arguments, payload.result)
-            rows.append((*row, *head))
+            rows.append((*row, *head, max(0, (now - ended.finished_at) // MICROSECOND)))
         self._staged = {chain: Link(*head) for chain, head in reached.items()}
         return rows
 

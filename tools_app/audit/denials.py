@@ -97,6 +97,7 @@ def _entry(denial: Denial, now: datetime, times: int) -> Ending:
     ended = Ended(
         finished_at=now,
         duration_us=0,
+        waited_us=None,
         outcome=Outcome.DENIED.value,
         http_status=denial.http_status,
         rpc_error=denial.rpc_error,

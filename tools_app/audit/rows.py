@@ -49,6 +49,7 @@ class Ended(NamedTuple):
 
     finished_at: datetime
     duration_us: int
+    waited_us: int | None
     outcome: str
     http_status: int | None
     rpc_error: int | None
@@ -67,6 +68,12 @@ class Link(NamedTuple):
 
     chain_position: int
     chain_hash: bytes
+
+
+class Written(NamedTuple):
+    """What is known of a record only when it is written: the last columns of `Call`."""
+
+    recorded_us: int
 
 
 class Payload(NamedTuple):
@@ -99,4 +106,4 @@ class Answer(NamedTuple):
 
 RUNNING_COLUMNS = Facts._fields + Begun._fields
 RECORD_COLUMNS = Facts._fields + Ended._fields
-CALL_COLUMNS = RECORD_COLUMNS + Link._fields
+CALL_COLUMNS = RECORD_COLUMNS + Link._fields + Written._fields

@@ -21,6 +21,11 @@ def tenants_seen_by(person: Person) -> models.QuerySet[Tenant]:
     return _tenants(person, set(Role))
 
 
+def tenants_audited_by(person: Person) -> models.QuerySet[Tenant]:
+    """Tenants whose calls `person` may read with arguments, events and results: not where it is only an operator."""
+    return _tenants(person, {Role.ADMIN, Role.AUDITOR})
+
+
 def tenants_run_by(person: Person) -> models.QuerySet[Tenant]:
     """Tenants that `person` may change: all for a superuser, else those it is an admin of."""
     return _tenants(person, {Role.ADMIN})

@@ -85,6 +85,7 @@ class InlineCall(LocalCall):
         context = ToolContext(self.id, self._invocation.caller(), self._emit, self.cancelled, self._converse)
         context.belongs_to(self._loop)
         self._task = asyncio.current_task(self._loop)
+        self._ledger.runs()
         try:
             run = run_tool if tracing.active is None else traced.run
             return await run(self._tool, self._invocation.arguments, context, self, self._begin_in_a_moment)

@@ -124,6 +124,7 @@ class Ledger:
     begun: bool = False
     said: int = 0
     task_seconds: float | None = None
+    waited_us: int | None = None
     _numbering: Lock = field(default_factory=Lock)
     _clock: int = field(default_factory=perf_counter_ns)
 
@@ -144,6 +145,10 @@ class Ledger:
             changed_at=self.facts.started_at,
         )
         return Beginning(self.facts, begun)
+
+    def runs(self) -> None:
+        """Note that the call begins to run now, in the process in which it arrived."""
+        self.waited_us = (perf_counter_ns() - self._clock) // 1000
 
     def saying(self, kind: str, data: dict[str, Any], topic: str = "") -> Saying:
         """The call's next event."""
@@ -171,6 +176,7 @@ class Ledger:
         ended = Ended(
             finished_at=now,
             duration_us=self._duration_us(now),
+            waited_us=self.waited_us,
             outcome=end.outcome.value,
             http_status=end.http_status,
             rpc_error=end.rpc_error,
@@ -197,7 +203,7 @@ class Ledger:
 
     def _duration_us(self, now: datetime) -> int:
         if self.background:
-            return max(0, int((now - self.facts.started_at).total_seconds() * 1_000_000))
+            return microseconds(now - self.facts.started_at)
         return (perf_counter_ns() - self._clock) // 1000
 
 
@@ -248,7 +254,13 @@ def ledger_of_row(row: RunningCall, more_keys: tuple[str, ...] = (), said: int =
         begun=True,
         said=said,
         task_seconds=row.task_seconds,
+        waited_us=microseconds(row.run_at - row.started_at) if row.run_at else None,
     )
+
+
+def microseconds(period: timedelta) -> int:
+    """How many there are in `period`; 0 where a clock was set back meanwhile."""
+    return max(0, period // timedelta(microseconds=1))
 
 
 def call_topic(call_id: UUID) -> str:

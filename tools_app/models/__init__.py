@@ -22,23 +22,34 @@ from tools_app.models.catalog import (
     ToolKind,
     ToolRevision,
 )
+from tools_app.models.changes import Action, Change, Via
 from tools_app.models.evidence import ChainKind, ChainStart, Checkpoint
+from tools_app.models.figures import CallFigures
+from tools_app.models.people import Export, ExportFormat, ExportState, Invitation, PersonalToken, SavedFilter
 from tools_app.models.sessions import Session, SessionMessage
 from tools_app.models.tenants import ApiKey, Membership, Role, Tenant
 
 __all__ = [
+    "Action",
     "ApiKey",
     "Call",
     "CallAnswer",
     "CallEvent",
+    "CallFigures",
     "CallInput",
     "CallPayload",
     "CallStatus",
     "ChainKind",
     "ChainStart",
+    "Change",
     "Checkpoint",
+    "Export",
+    "ExportFormat",
+    "ExportState",
+    "Invitation",
     "Membership",
     "Outcome",
+    "PersonalToken",
     "Process",
     "Prompt",
     "PromptKind",
@@ -46,6 +57,7 @@ __all__ = [
     "ResourceKind",
     "Role",
     "RunningCall",
+    "SavedFilter",
     "Secret",
     "Session",
     "SessionMessage",
@@ -54,4 +66,5 @@ __all__ = [
     "Tool",
     "ToolKind",
     "ToolRevision",
+    "Via",
 ]

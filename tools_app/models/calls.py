@@ -107,6 +107,9 @@ class Call(CallFacts):
 
     finished_at = models.DateTimeField()
     duration_us = models.PositiveBigIntegerField()
+    waited_us = models.PositiveBigIntegerField(
+        null=True, help_text="From its arrival until it began to run; empty where it never ran."
+    )
     outcome = models.CharField(max_length=16, choices=Outcome)
     http_status = models.PositiveSmallIntegerField(null=True)
     rpc_error = models.IntegerField(null=True, help_text="The JSON-RPC error code, if the answer was one.")
@@ -123,6 +126,9 @@ class Call(CallFacts):
     )
     chain_hash = models.BinaryField(
         null=True, max_length=32, help_text="SHA-256 of the record before it in its chain, and of all that it says."
+    )
+    recorded_us = models.PositiveBigIntegerField(
+        null=True, help_text="From its end until its record was written, without the commit."
     )
 
     class Meta:

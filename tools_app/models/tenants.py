@@ -107,10 +107,14 @@ class Tenant(CallerLimited):
 
 
 class Role(models.TextChoices):
-    """What a member may do: an admin changes its tenant, an auditor only reads."""
+    """What a member may do: an admin changes its tenant, an auditor reads all of it, an operator what calls were made.
+
+    An operator sees of a call who, when, how long and how it ended; never its arguments, events and result.
+    """
 
     ADMIN = "admin", "Admin"
     AUDITOR = "auditor", "Auditor"
+    OPERATOR = "operator", "Operator"
 
 
 class Membership(models.Model):
@@ -145,6 +149,29 @@ class ApiKey(CallerLimited):
     expires_at = models.DateTimeField(null=True, blank=True, help_text="Empty: never.")
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+    tool_patterns = models.JSONField(
+        "names",
+        default=list,
+        blank=True,
+        validators=[validate_patterns],
+        help_text="Tools, prompts and resources that it may use, as a JSON list of name or URI patterns, e.g. "
+        '["search_*"]. Empty: all.',
+    )
+    methods = models.JSONField(
+        default=list,
+        blank=True,
+        validators=[validate_patterns],
+        help_text='Methods that it may use, as a JSON list of patterns, e.g. ["tools/*"]. Empty: all.',
+    )
+    networks = models.JSONField(
+        default=list,
+        blank=True,
+        validators=[validate_networks],
+        help_text='Where it may be used from, as a JSON list of CIDRs, e.g. ["203.0.113.0/24"]. Empty: anywhere.',
+    )
+    replaced_by = models.ForeignKey(
+        "self", null=True, blank=True, editable=False, on_delete=models.SET_NULL, related_name="replaces"
+    )
 
     class Meta:
         ordering = ["tenant", "name"]
