@@ -45,9 +45,14 @@ def write_all() -> None:
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None) -> None:
-    """Let SQLite leave the disk to the operating system: no test pulls the plug, and each would wait for the disk."""
+    """Let SQLite leave the disk to the operating system: no test pulls the plug, and each would wait for the disk.
+
+    PostgreSQL drops no database to which a thread of a pool is still connected: let none keep its connection.
+    """
     options = settings.DATABASES["default"].get("OPTIONS", {})
-    if "init_command" in options:
+    if "init_command" not in options:
+        settings.DATABASES["default"]["CONN_MAX_AGE"] = 0
+    else:
         options["init_command"] = options["init_command"].replace("synchronous=FULL", "synchronous=OFF")
 
 

@@ -28,6 +28,7 @@ WEB_COMMANDS = {
     server: ["django", "up", "--no-demo", "--no-worker", "--port", "{port}", "--server", server]
     for server in ("daphne", "uvicorn")
 }
+WEB_COMMANDS["uvicorn by hand"] = ["uvicorn", "mcphub.asgi:application", "--port", "{port}", "--log-level", "warning"]
 WORKER_COMMAND = ["celery", "-A", "mcphub", "worker", "--concurrency", "2", "--loglevel", "WARNING"]
 
 

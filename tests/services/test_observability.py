@@ -164,16 +164,19 @@ def test_the_doctor_finds_a_hub_at_scale_well(hub: Hub) -> None:
     found = examined(hub.stack, "--url", hub.urls[0], "--key", hub.stack.key)
 
     assert [about for about, (status, _) in found.items() if status == "problem"] == []
-    well = {"workers", "worker code", "worker tasks", "redis", "broker", "channel layer", "durability", "migrations"}
-    well |= {"clock", "connections", "partitions", "endpoint", "session", "stream", "progress", "transactions"}
+    well = {"workers", "worker code", "worker tasks", "redis", "broker", "durability", "migrations", "clock"}
+    well |= {"connections", "partitions", "endpoint", "session", "stream", "progress", "transactions"}
     assert {about: found[about] for about in well if found[about][0] != "ok"} == {}
+    # How soon depends on what else the machine does.
+    assert found["channel layer"][1].startswith("a doorbell is heard after")
 
 
 def test_the_doctor_names_a_server_that_lets_callers_forge_their_address(hub: Hub) -> None:
+    # It believes X-Forwarded-For from this machine unless told otherwise.
+    url = f"{hub.stack.web('uvicorn by hand').url}/mcp"
     code = "from tools_app.management.doctor.endpoint import Endpoint\n"
-    code += f"print([f.mend for f in Endpoint({hub.urls[1]!r}, {hub.stack.key!r}).checks() if f.status == 'problem'])"
+    code += f"print([f.mend for f in Endpoint({url!r}, {hub.stack.key!r}).checks() if f.status == 'problem'])"
 
-    # uvicorn believes X-Forwarded-For from this machine unless told otherwise.
     assert "--no-proxy-headers" in hub.stack.shell(code)
 
 
