@@ -1,6 +1,7 @@
 """Input that is no request, or not the one its headers announce: a clear error and never a 500."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.wire.client import (
     SESSION,
     RawClient,
     answered,
+    call_params,
     connected,
     error_of,
     head_of,
@@ -247,6 +249,18 @@ def test_a_header_that_disagrees_with_the_body_is_refused(
 def test_a_name_may_come_in_base64(client: RawClient) -> None:
     response = client.modern("tools/call", {"name": "é"}, headers={"Mcp-Name": "=?base64?w6k=?="})
     assert error_of(response)["message"] == "Unknown tool: 'é'"
+
+
+def test_white_space_around_a_header_is_no_part_of_it(client: RawClient, offer: Callable[..., Any]) -> None:
+    offer("echo")
+    message, fields = modern_request("tools/call", call_params("echo", {"message": "x"}))
+    body = json.dumps(message).encode()
+    padded = {name: f" \t{value}\t " for name, value in client.headers(fields).items()}
+    given = [*padded.items(), ("Content-Length", str(len(body))), ("Connection", "close")]
+    with connected(client.url) as connection:
+        connection.sendall(head_of(client.url, "POST", given) + body)
+        with answered(connection) as response:
+            assert (response.status, json.loads(response.read())["result"]["isError"]) == (200, False)
 
 
 @pytest.mark.parametrize("header", ["Mcp-Method", "Mcp-Name", "MCP-Protocol-Version"])

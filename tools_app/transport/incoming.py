@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from tools_app.auth.principal import Credential
+from tools_app.auth.proxies import believed
 from tools_app.models.config import config
 from tools_app.protocol.errors import INVALID_REQUEST, RpcError
 from tools_app.protocol.inbound import ROUTING_HEADERS
@@ -17,6 +18,7 @@ Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 JSON_TYPES = ("application/json", "application/*", "*/*")
 MOST_DIGITS = 15
+WHITE_SPACE = b" \t"
 STREAM_TYPES = ("text/event-stream", "text/*", "*/*")
 
 
@@ -32,7 +34,9 @@ class Incoming:
         self.receive = receive
         self.http_method: str = scope.get("method", "GET")
         self.headers: dict[str, str] = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+            # Not every server takes the white space around a value away (RFC 9110, §5.5).
+            name.decode("latin-1"): value.strip(WHITE_SPACE).decode("latin-1")
+            for name, value in scope["headers"]
         }
         if len(self.headers) != len(scope["headers"]):
             self._join_parameters()
@@ -60,7 +64,9 @@ class Incoming:
     def _join_parameters(self) -> None:
         """A parameter's header that came more than once is one of all its values (RFC 9110, §5.3)."""
         for name in [name for name in self.headers if name.startswith(PARAMETER_PREFIX)]:
-            values = [value for other, value in self._scope["headers"] if other == name.encode("latin-1")]
+            values = [
+                value.strip(WHITE_SPACE) for other, value in self._scope["headers"] if other == name.encode("latin-1")
+            ]
             self.headers[name] = b", ".join(values).decode("latin-1")
 
     @property
@@ -84,10 +90,7 @@ class Incoming:
         """The caller's address, as far as the configured proxies vouch for it."""
         client = self._scope.get("client")
         address = str(client[0]) if client else ""
-        if not config.MCPHUB_TRUSTED_PROXIES:
-            return address
-        hops = [hop.strip() for hop in self.headers.get("x-forwarded-for", "").split(",") if hop.strip()]
-        return hops[-min(config.MCPHUB_TRUSTED_PROXIES, len(hops))][:45] if hops else address
+        return believed(address, self.headers.get("x-forwarded-for", ""))
 
     @property
     def accepts_json(self) -> bool:
