@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from statistics import median
 
@@ -17,21 +18,20 @@ MILLION = 1_000_000
 TENANTS = 10
 CALLS = "/admin/tools_app/call/"
 READS = 7
-# The page that is read for a late one, if there are so many, and the rows of a page.
-LATE = 100
-ROWS = 50
+# How many days back the page is that is read for a late one.
+LATE_DAYS = 30
 # Who reads which page of the audit list: a superuser everything, an auditor what is of one tenant.
 PAGES = {
     "superuser, first page": ("root", ""),
-    "superuser, a late page": ("root", "?p={page}"),
+    "superuser, a late page": ("root", "?until={late}"),
     "superuser, of one tenant": ("root", "?tenant={tenant}"),
-    "superuser, that went wrong": ("root", "?outcome__exact=tool_error"),
+    "superuser, that went wrong": ("root", "?outcome=tool_error"),
     "auditor, first page": ("auditor", ""),
-    "auditor, a late page": ("auditor", "?p={page}"),
-    "auditor, that went wrong": ("auditor", "?outcome__exact=tool_error"),
+    "auditor, a late page": ("auditor", "?until={late}"),
+    "auditor, that went wrong": ("auditor", "?outcome=tool_error"),
     "auditor, of one tool": ("auditor", "?tool=echo"),
     "auditor, last 24 hours": ("auditor", "?period=24h"),
-    "auditor, search for what is not there": ("auditor", "?q=nowhere"),
+    "auditor, search for what is not there": ("auditor", "?text=nowhere"),
 }
 Starting = Callable[[Plan], AbstractContextManager[Stack]]
 
@@ -67,7 +67,6 @@ def _figures(plan: Plan, starting: Starting, calls: int) -> dict[str, str]:
     """What is measured of one hub, by the names of the rows."""
     with starting(plan) as stack:
         request = workloads.ECHO.request(stack.hub.key)
-        # The call of which seeds are copies.
         ask.check(stack.web.port, workloads.ECHO, request)
         if calls:
             stack.hub.shell(f"from benchmarks import seed; seed.calls({calls}, {TENANTS})")
@@ -81,16 +80,16 @@ def _figures(plan: Plan, starting: Starting, calls: int) -> dict[str, str]:
             "`tools/call`, p99 ms": f"{median(load.p99 for load in loads):.1f}",
             ERRORS: str(sum(load.failed for load in loads)),
         }
-        own = calls // TENANTS + sum(load.answers for load in loads)
-        return figures | _pages(stack, READS if plan.rounds > 1 else 1, page=min(LATE, own // ROWS))
+        return figures | _pages(stack, READS if plan.rounds > 1 else 1)
 
 
-def _pages(stack: Stack, reads: int, *, page: int) -> dict[str, str]:
+def _pages(stack: Stack, reads: int) -> dict[str, str]:
     """How long each page of the audit list takes, from the request to its last byte."""
     figures = {}
+    late = f"{datetime.now(UTC) - timedelta(days=LATE_DAYS):%Y-%m-%d}"
     people = {name: Person(stack.pages.port, name) for name in ("root", "auditor")}
     for name, (who, query) in PAGES.items():
-        path = CALLS + query.format(page=page, tenant=stack.hub.tenant_id)
+        path = CALLS + query.format(late=late, tenant=stack.hub.tenant_id)
         times = [people[who].read(path)[0] for _ in range(reads)]
         figures[f"audit list, {name}, ms"] = f"{median(times) * 1000:.0f}"
     return figures

@@ -11,6 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 TRUE = {"1", "true", "yes", "on"}
 FALSE = {"0", "false", "no", "off", ""}
+MAIL_SERVERS = {"smtp", "smtp+tls", "smtp+ssl"}
 DATABASES = {"postgres", "postgresql", "sqlite"}
 SHORTEST_KEY = 32
 PUBLIC_KEY = re.compile("[0-9a-f]{64}")
@@ -69,6 +70,20 @@ def whole(name: str, default: int, least: int = 1) -> int:
     if number < least:
         raise ImproperlyConfigured(f"{name}={value!r}: write at least {least}.")
     return number
+
+
+def email(name: str) -> dict[str, Any]:
+    """Django's settings of the mail server at an address such as `smtp+tls://user:password@host:587`; none unset."""
+    url = text(name)
+    if not url:
+        return {}
+    if urlsplit(url).scheme not in MAIL_SERVERS:
+        # The value may hold a password, so it is not repeated.
+        raise ImproperlyConfigured(f"{name}: write smtp+tls://user:password@host:587 or smtp+ssl://user:password@host.")
+    try:
+        return dict(environ.Env.email_url_config(url))
+    except ValueError as problem:
+        raise ImproperlyConfigured(f"{name}: {problem}.") from problem
 
 
 def seconds(name: str, default: float) -> float:

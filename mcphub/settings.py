@@ -61,6 +61,8 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "channels",
     "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
     "tools_app",
     # Apps of the operator's own, each with an `mcp_tools.py`.
     *env.items("MCPHUB_APPS"),
@@ -73,6 +75,8 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "tools_app.admin.acting.acting_person",
+    "tools_app.admin.zone.viewers_zone",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -194,6 +198,8 @@ MCPHUB_TASK_AFTER_SECONDS = env.seconds("MCPHUB_TASK_AFTER_SECONDS", 1.0)
 MCPHUB_TASK_SECONDS = env.seconds("MCPHUB_TASK_SECONDS", 3600.0)
 MCPHUB_STREAM_AFTER_SECONDS = env.seconds("MCPHUB_STREAM_AFTER_SECONDS", 3.0)
 MCPHUB_KEEPALIVE_SECONDS = env.seconds("MCPHUB_KEEPALIVE_SECONDS", 15.0)
+# Requests of one person to the REST API; 0 is no limit. Each web process counts for itself.
+MCPHUB_API_PER_MINUTE = env.whole("MCPHUB_API_PER_MINUTE", 600, least=0)
 MCPHUB_RECORDER_QUEUE = env.whole("MCPHUB_RECORDER_QUEUE", 10_000)
 MCPHUB_WORKER_THREADS = env.whole("MCPHUB_WORKER_THREADS", 8)
 
@@ -212,6 +218,8 @@ STATIC_URL = "static/"
 # Straight from the packages: there is nothing to collect before the first start.
 WHITENOISE_USE_FINDERS = True
 LOGIN_URL = "admin:login"
+# For those who open the login page by its own address.
+LOGIN_REDIRECT_URL = "admin:index"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
@@ -224,12 +232,41 @@ UNFOLD = {
     "SITE_SUBHEADER": "MCP tools for many tenants",
     "SITE_SYMBOL": "hub",
     "SITE_URL": None,
+    "STYLES": ["tools_app.admin.look.style"],
+    "SCRIPTS": ["tools_app.admin.look.zone_script"],
     "SIDEBAR": {"navigation": "tools_app.admin.navigation.sidebar"},
 }
 
 REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_SCHEMA_CLASS": "tools_app.api.v1.openapi.Described",
+}
+
+SPECTACULAR_SETTINGS = {
+    "TITLE": "mcphub REST API",
+    "DESCRIPTION": "What [the admin's pages](/admin/) do, for scripts. See `docs/api.md`.",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "ENUM_NAME_OVERRIDES": {
+        "CallStatusEnum": "tools_app.models.CallStatus",
+        "KeyStatusEnum": "tools_app.api.v1.keys.STATES",
+        "InvitationStatusEnum": "tools_app.api.v1.invitations.STATES",
+        "ExportStateEnum": "tools_app.models.ExportState",
+    },
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "COMPONENT_SPLIT_REQUEST": True,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
+    # From this host: browsers need no other.
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "none", "filter": True, "validatorUrl": None},
+    "PREPROCESSING_HOOKS": ["tools_app.api.v1.openapi.ours"],
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "tools_app.api.v1.openapi.complete",
+    ],
 }
 
 # --- Behind HTTPS ---------------------------------------------------------------------------------------------
@@ -245,6 +282,15 @@ if env.flag("MCPHUB_HTTPS"):
     CSRF_COOKIE_SECURE = True
 CSRF_TRUSTED_ORIGINS = [origin for origin in MCPHUB_ALLOWED_ORIGINS if "://" in origin]
 SESSION_COOKIE_HTTPONLY = True
+
+# --- E-mail ---------------------------------------------------------------------------------------------------
+
+# Invitations are sent through this server; without one, whoever invites hands on the link.
+MCPHUB_EMAIL_URL = env.text("MCPHUB_EMAIL_URL")
+globals().update(env.email("MCPHUB_EMAIL_URL"))
+DEFAULT_FROM_EMAIL = MCPHUB_EMAIL_FROM = env.text("MCPHUB_EMAIL_FROM", "mcphub@localhost")
+# A person waits for it.
+EMAIL_TIMEOUT = 10
 
 # --- What the hub tells of itself -----------------------------------------------------------------------------
 
@@ -277,4 +323,4 @@ hide(
     MCPHUB_AUDIT_KEY,
     *(MCPHUB_ADMIN_PASSWORD, MCPHUB_DEMO_API_KEY, MCPHUB_KEY, MCPHUB_METRICS_TOKEN),
 )
-hide_password_of(env.text("DATABASE_URL"), REDIS_URL, CELERY_BROKER_URL)
+hide_password_of(env.text("DATABASE_URL"), REDIS_URL, CELERY_BROKER_URL, MCPHUB_EMAIL_URL)

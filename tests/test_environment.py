@@ -100,3 +100,26 @@ def test_a_list_of_public_keys_holds_nothing_else(monkeypatch):
     with pytest.raises(ImproperlyConfigured, match=r"^MCPHUB_X: ") as refused:
         env.public_keys("MCPHUB_X")
     assert "hush" not in str(refused.value)
+
+
+def test_a_mail_server_is_understood(monkeypatch):
+    monkeypatch.setenv("MCPHUB_X", "smtp+tls://hub:h%40sh@mail.example:587")
+
+    read = env.email("MCPHUB_X")
+    assert (read["EMAIL_HOST"], read["EMAIL_PORT"], read["EMAIL_USE_TLS"]) == ("mail.example", 587, True)
+    assert (read["EMAIL_HOST_USER"], read["EMAIL_HOST_PASSWORD"]) == ("hub", "h@sh")
+
+
+@pytest.mark.parametrize("url", ["gopher://hub:hush@mail", "hush", "smtp://hub:hush@mail:port"])
+def test_a_bad_mail_server_is_named_without_its_password(monkeypatch, url):
+    monkeypatch.setenv("MCPHUB_X", url)
+
+    with pytest.raises(ImproperlyConfigured, match=r"^MCPHUB_X: ") as refused:
+        env.email("MCPHUB_X")
+    assert "hush" not in str(refused.value)
+
+
+def test_without_a_mail_server_there_is_none(monkeypatch):
+    monkeypatch.delenv("MCPHUB_X", raising=False)
+
+    assert env.email("MCPHUB_X") == {}

@@ -12,5 +12,9 @@ class ToolsAppConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Import `mcp_tools.py` of every installed app, which registers the tools it defines."""
+        """Import `mcp_tools.py` of every installed app, which registers the tools it defines; listen to changes."""
+        # Models can be imported now, and not before.
+        from tools_app.audit import change_signals  # noqa: PLC0415
+
+        change_signals.connect()
         autodiscover_modules("mcp_tools")

@@ -71,6 +71,12 @@ def person(name: str, tenant: Tenant | None = None, role: Role = Role.ADMIN) -> 
     return user
 
 
+def rows_of(answer: Any) -> list[Any]:
+    """The rows that a list shows: calls have a list of their own."""
+    found = answer.context.get("found")
+    return found.calls if found else list(answer.context["cl"].queryset)
+
+
 def build_world(slug: str) -> World:
     tenant = Tenant.objects.create(slug=slug, name=slug.capitalize())
     apikey, key = keys.issue(tenant, f"{slug} laptop")
@@ -138,6 +144,7 @@ def people(acme: World, globex: World) -> dict[str, User]:
         "admin": person("admin", acme.tenant),
         "teammate": person("teammate", acme.tenant),
         "auditor": User.objects.get(username="auditor"),
+        "operator": person("operator", acme.tenant, Role.OPERATOR),
         "stranger": person("stranger", globex.tenant),
         "outsider": person("outsider"),
     }

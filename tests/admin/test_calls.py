@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 from django.utils import timezone
 
+from tests.admin.conftest import rows_of
 from tools_app.admin import call_events
 from tools_app.models import Call, CallEvent, CallPayload
 
@@ -20,8 +21,8 @@ def record(tenant: Any = None, **facts: Any) -> Call:
     return Call.objects.create(tenant=tenant, **(values | facts))
 
 
-def listed(client: Any, page: Any, **query: str) -> list[Any]:
-    return [call.tool_name for call in client.get(page("call", "changelist"), query).context["cl"].queryset]
+def listed(client: Any, page: Any, /, **query: str) -> list[Any]:
+    return [call.tool_name for call in rows_of(client.get(page("call", "changelist"), query))]
 
 
 def test_a_call_is_shown_with_arguments_result_and_events(as_: Any, page: Any, acme: Any) -> None:
@@ -65,22 +66,22 @@ def test_denials_without_a_tenant_are_for_superusers(as_: Any, page: Any, acme: 
     denial = record(cause="Unknown key.")
     assert as_("superuser").get(page("call", "change", denial)).status_code == 200
     assert as_("admin").get(page("call", "change", denial)).status_code == 404
-    assert denial.pk not in {call.pk for call in as_("admin").get(page("call", "changelist")).context["cl"].queryset}
+    assert denial.pk not in {call.pk for call in rows_of(as_("admin").get(page("call", "changelist")))}
 
 
 @pytest.mark.parametrize(
     "query",
     [
-        {"q": "needle"},
-        {"q": "the-cause"},
-        {"q": "special-client"},
+        {"tool": "need*"},
+        {"text": "THE-CAUSE"},
+        {"client": "special"},
         {"outcome__exact": "timeout"},
+        {"outcome": "timeout,lost", "client": "special-client"},
         {"tool": "needle"},
         {"method": "resources/read"},
         {"period": "1h"},
-        {"started_at_from_0": "2026-06-01"},
-        {"started_at_from_0": "2026-06-01", "started_at_from_1": "00:00:00", "started_at_to_0": "9000-01-01"},
-        {"started_at_from_0": "2026-06-01", "started_at_to_0": "no date"},
+        {"since": "2026-06-01"},
+        {"since": "2026-06-01T00:00", "until": "9000-01-01"},
     ],
 )
 def test_calls_are_found_by_what_an_auditor_knows(as_: Any, page: Any, acme: Any, query: dict[str, str]) -> None:
@@ -102,9 +103,8 @@ def test_calls_are_found_by_key(as_: Any, page: Any, acme: Any) -> None:
     assert listed(as_("auditor"), page, key=str(acme.apikey.pk)) == ["acme_find"]
 
 
-@pytest.mark.parametrize("query", [{"key": "nonsense"}, {"tenant": "nonsense"}])
-def test_a_filter_that_makes_no_sense_finds_nothing(as_: Any, page: Any, query: dict[str, str]) -> None:
-    assert listed(as_("superuser"), page, **query) == []
+def test_a_tenant_that_there_is_not_has_no_calls(as_: Any, page: Any) -> None:
+    assert listed(as_("superuser"), page, tenant="nonsense") == []
 
 
 def test_a_foreign_key_as_a_filter_finds_nothing(as_: Any, page: Any, globex: Any) -> None:
@@ -186,19 +186,3 @@ def test_a_running_calls_sealed_arguments_are_not_shown(as_: Any, page: Any, acm
     text = as_("superuser").get(page("runningcall", "change", acme.runningcall)).content.decode()
     assert "[redacted]" in text
     assert "sealed-bytes" not in text
-
-
-def test_the_first_page_counts_what_its_reader_may_see(as_: Any, acme: Any, globex: Any) -> None:
-    record(acme.tenant, outcome="ok")
-    record(globex.tenant, outcome="ok", repeated=40)
-    record(repeated=2)
-    assert as_("auditor").get("/admin/").context["overview"].calls == 1
-    overview = as_("superuser").get("/admin/").context["overview"]
-    assert (overview.calls, overview.running, overview.active_keys) == (43, 2, 2)
-
-
-def test_the_first_page_says_what_a_tenant_still_lacks(as_: Any, acme: Any) -> None:
-    assert "First steps" not in as_("admin").get("/admin/").content.decode()
-    acme.tool.delete()
-    assert "Add an HTTP tool" in as_("admin").get("/admin/").content.decode()
-    assert "Add an HTTP tool" not in as_("auditor").get("/admin/").content.decode()

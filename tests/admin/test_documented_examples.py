@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tools_app.admin.prompt_checks import check_arguments, check_messages
-from tools_app.admin.resource_checks import check_request
+from tools_app.execution.checks.prompts import check_arguments, check_messages
+from tools_app.execution.checks.resources import check_request
 from tools_app.execution.kinds import python
 from tools_app.execution.offers import prompts, resources, uris
 from tools_app.models.validators import validate_patterns

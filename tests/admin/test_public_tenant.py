@@ -7,6 +7,7 @@ import pytest
 from django.contrib.messages import get_messages
 from django.utils import timezone
 
+from tests.admin.conftest import rows_of
 from tools_app.models import Call, Tenant
 
 WARNING = "is open to everybody"
@@ -107,9 +108,9 @@ def test_what_is_switched_off_is_open_to_nobody(as_: Any, page: Any, acme: Any) 
 @pytest.mark.parametrize(
     ("patterns", "message"),
     [
-        ('["has space"]', "Entry 1: use the characters of a name or a URI, and * for anything."),
-        ('{"a": 1}', "Line 1: write a JSON list"),
-        ("[1]", "Write a JSON list of strings."),
+        ('["has space"]', "Line 1: use the characters of a name or a URI, and * for anything."),
+        ("echo\nhas space", "Line 2: use the characters"),
+        ("[1]", "Write one a line, or a JSON list of strings."),
     ],
 )
 def test_a_pattern_that_is_none_is_refused_at_its_field(
@@ -141,5 +142,5 @@ def test_anonymous_calls_are_found_by_the_filter_for_keys(as_: Any, page: Any, a
     mine = anonymous_call(acme.tenant)
     anonymous_call(globex.tenant)
     anonymous_call(None)
-    found = as_("auditor").get(page("call", "changelist"), {"key": "anonymous"}).context["cl"].queryset
+    found = rows_of(as_("auditor").get(page("call", "changelist"), {"key": "anonymous"}))
     assert [call.pk for call in found] == [mine.pk]

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from tools_app.admin import resource_forms
 from tools_app.execution import authoring
+from tools_app.execution.checks import resources as resource_checks
 from tools_app.execution.offers import resources
 from tools_app.models import Resource, ResourceKind
 
@@ -209,7 +209,7 @@ def test_a_fault_is_told_at_its_field(
 
 
 def test_a_file_that_is_too_large_is_refused(as_: Any, page: Any, acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resource_forms, "MOST_BYTES", 3)
+    monkeypatch.setattr(resource_checks, "MOST_BYTES", 3)
     found = errors(add(as_("admin"), page, "file", acme.tenant))
     assert "too large" in found["upload"][0]
 

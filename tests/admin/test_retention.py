@@ -1,10 +1,13 @@
 """In the admin: superusers say how long records are kept, and a compressed payload reads like any other."""
 
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from tools_app.models import CallPayload, Tenant
+from tests.audit.aged import days_ago, id_of
+from tools_app.audit import retention_trial
+from tools_app.models import Call, CallPayload, Tenant
 from tools_app.models.packing import pack
 
 
@@ -53,3 +56,60 @@ def test_a_payload_that_somebody_spoilt_does_not_hide_the_rest_of_the_call(as_: 
     text = as_("auditor").get(page("call", "change", acme.call)).content.decode()
     assert "Not readable: the format is unknown." in text
     assert acme.tool.name in text
+
+
+# --- What would go -----------------------------------------------------------------------------------------------
+
+TRIAL = "/admin/retention/"
+
+
+@pytest.fixture
+def aged(acme: Any, globex: Any) -> None:
+    """Of acme, calls of 10, 40 and 100 days ago."""
+    Call.objects.all().delete()
+    for tenant, days in ((acme.tenant, 10), (acme.tenant, 40), (acme.tenant, 100), (globex.tenant, 200)):
+        facts = {"duration_us": 1, "outcome": "ok", "writer": uuid4()}
+        at = days_ago(days)
+        Call.objects.create(id=id_of(at), tenant=tenant, started_at=at, finished_at=at, **facts)
+
+
+def test_the_page_says_what_would_go_and_deletes_nothing(as_: Any, aged: None, acme: Any) -> None:
+    Tenant.objects.filter(pk=acme.tenant.pk).update(keep_days=90)
+    client = as_("admin")
+    text = client.get(TRIAL).content.decode()
+    assert '<strong class="text-important">1 calls</strong>' in text
+    assert f"The oldest call is of {days_ago(100):%Y-%m-%d}" in text
+    tried = client.get(TRIAL, {"tenant": str(acme.tenant.pk), "keep_days": "30"})
+    assert tried.context["trial"].calls == 2
+    for days in ("0", "1000"):
+        text = client.get(TRIAL, {"tenant": str(acme.tenant.pk), "keep_days": days}).content.decode()
+        assert "Nothing would be pruned" in text
+    assert Call.objects.count() == 4
+    assert Tenant.objects.get(pk=acme.tenant.pk).keep_days == 90
+
+
+def test_what_is_not_counted_is_not_said_to_be(
+    as_: Any, aged: None, acme: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention_trial, "MOST_COUNTED", 1)
+    text = as_("admin").get(TRIAL, {"keep_days": "30"}).content.decode()
+    assert "More than 1 calls" in text
+
+
+@pytest.mark.parametrize("days", ["-1", "ten", "1e9", "9" * 40])
+def test_a_number_of_days_that_is_none_is_refused_with_advice(as_: Any, acme: Any, days: str) -> None:
+    answer = as_("admin").get(TRIAL, {"keep_days": days})
+    assert answer.context["trial"] is None
+    assert "Write a whole number of days" in answer.content.decode()
+
+
+def test_who_runs_a_tenant_sees_its_retention_and_no_other(as_: Any, aged: None, acme: Any, globex: Any) -> None:
+    foreign = {"tenant": str(globex.tenant.pk)}
+    assert as_("admin").get(TRIAL, foreign).status_code == 404
+    assert as_("admin").get(TRIAL, {"tenant": "nonsense"}).status_code == 404
+    assert "Globex" not in as_("admin").get(TRIAL).content.decode()
+    assert as_("auditor").get(TRIAL).status_code == 403
+    listed = as_("superuser").get(TRIAL).content.decode()
+    assert "Acme" in listed
+    assert "Globex" in listed
+    assert as_("superuser").get(TRIAL, foreign).context["trial"].oldest.date() == days_ago(200).date()

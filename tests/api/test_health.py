@@ -7,7 +7,7 @@ import pytest
 from django.db import OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from tools_app.api import readiness
+from tools_app.execution import readiness
 
 
 def test_a_live_process_says_so_without_its_database(client):

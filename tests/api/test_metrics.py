@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from tests.wire.client import RawClient, call_params
-from tools_app.api import readiness
+from tools_app.execution import readiness
 from tools_app.telemetry.metrics import METRICS, Kind
 
 TOKEN = "a-token-for-prometheus"

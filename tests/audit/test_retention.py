@@ -81,7 +81,7 @@ def test_each_tenant_keeps_its_own_time(tenant: Tenant, other_tenant: Tenant, se
 
 def test_nothing_goes_unless_somebody_says_so(tenant: Tenant) -> None:
     calls = write_at(tenant, days_ago(4000)) + write_at(None, days_ago(4000))
-    assert prune() == []
+    assert {step.what for step in prune()} == {"figures"}
     assert kept() == ids(calls)
 
 
@@ -216,7 +216,7 @@ def test_what_is_due_is_counted_by_tenant_and_stays(tenant: Tenant, other_tenant
 
 
 def test_what_is_due_is_found_by_the_index(tenant: Tenant) -> None:
-    oldest = retention._older(tenant.pk, days_ago(30)).order_by("started_at")[:500]
+    oldest = retention.older(tenant.pk, days_ago(30)).order_by("started_at")[:500]
     if connection.vendor == "sqlite":
         assert "USING INDEX call_by_tenant" in oldest.explain()
         return

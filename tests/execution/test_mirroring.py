@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from tools_app.admin.tool_forms import check_arguments
+from tools_app.execution.checks.tools import check_arguments
 from tools_app.execution.kinds import mirroring
 from tools_app.protocol.mirrored import BadMirror
 from tools_app.toolkit import header, tool

@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,8 @@ import pytest
 
 from tests.services.conftest import SERVERS, Hub
 from tests.services.stack import ROOT, WAIT_SECONDS, Stack, eventually
+from tools_app.auth import call_snippets, snippets
+from tools_app.auth.call_snippets import Asked
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -239,6 +242,32 @@ def test_the_inspector(
     assert read["contents"][0]["text"] == SEEN["resource"]
     about = ["--prompt-name", "test_prompt_with_arguments", "--prompt-args", "arg1=a", "arg2=b"]
     assert inspect("--method", "prompts/get", *about)["messages"][0]["content"]["text"] == SEEN["prompt"]
+
+
+@pytest.mark.parametrize("version", ["2026-07-28", "2025-11-25"])
+def test_what_the_admin_shows_as_typescript(hub: Hub, node: Path, version: str) -> None:
+    asked = Asked("tools/call", {"name": "echo", "arguments": {"message": 'it\'s "ü" $HOME'}}, version)
+    program = node / "snippet.mjs"
+    program.write_text(call_snippets.typescript(hub.urls[0], hub.stack.key, asked))
+    assert json.loads(said_by([_node(node), str(program)]))["content"][0]["text"] == 'hello it\'s "ü" $HOME'
+    program.write_text(call_snippets.typescript(hub.urls[0], hub.stack.key, Asked(version=version)))
+    assert set(OFFERED) <= set(said_by([_node(node), str(program)]).split())
+
+
+def test_what_the_admin_shows_for_the_inspector(hub: Hub, node: Path) -> None:
+    words = shlex.split(snippets.inspector(hub.urls[0], hub.stack.key))
+    assert words[:3] == ["npx", "-y", "@modelcontextprotocol/inspector"]
+    inspector = str(node / "node_modules" / ".bin" / "mcp-inspector")
+    listed = json.loads(said_by([_node(node), inspector, *words[3:]], HOME=str(node)))
+    assert set(OFFERED) <= {tool["name"] for tool in listed["tools"]}
+
+
+def said_by(command: list[str], **variables: str) -> str:
+    done = subprocess.run(
+        command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=PLAY_SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_a_stream_is_in_one_process_and_its_messages_come_to_the_other(

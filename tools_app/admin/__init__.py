@@ -1,10 +1,26 @@
 """The web admin: one module per aggregate, each registering its pages on `site.site`."""
 
-from tools_app.admin import calls, catalog, keys, people, prompts, resources, running_calls, secrets, sessions, tenants
+from tools_app.admin import (
+    calls,
+    catalog,
+    changes,
+    invitations,
+    keys,
+    people,
+    prompts,
+    resources,
+    running_calls,
+    secrets,
+    sessions,
+    tenants,
+    tokens,
+)
 
 __all__ = [
     "calls",
     "catalog",
+    "changes",
+    "invitations",
     "keys",
     "people",
     "prompts",
@@ -13,4 +29,5 @@ __all__ = [
     "secrets",
     "sessions",
     "tenants",
+    "tokens",
 ]

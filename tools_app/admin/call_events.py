@@ -5,86 +5,139 @@ The data came from a tool, so it may be anything: what is not understood is show
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 from uuid import UUID
 
 import orjson
-from django.template.loader import render_to_string
-from django.utils.safestring import SafeString
 
 from tools_app.admin import json_source
+from tools_app.events.store import SEALED
 from tools_app.models import CallEvent
 
 MOST_EVENTS = 500
-LEVEL_COLOURS = {
-    "debug": "",
-    "info": "info",
-    "notice": "info",
-    "warning": "warning",
-    "error": "danger",
-    "critical": "danger",
-    "alert": "danger",
-    "emergency": "danger",
-}
+# How much of one event the page shows; the download has the whole.
+MOST_TEXT: Final = 8_000
 
 
 @dataclass(frozen=True)
 class Told:
-    """One event in words. `label` and its colour say more of its kind, `text` is what was said."""
+    """One event in words. `label` says more of its kind, `text` is what was said, `percent` how far the call was."""
 
     title: str
     text: str = ""
     label: str = ""
-    colour: str = ""
+    percent: int | None = None
 
 
 @dataclass(frozen=True)
 class Row:
-    """One event as the page lists it. `raw` is its data as recorded."""
+    """One event as the page lists it. `offset_us` is since the call's start, `raw` its data as recorded."""
 
     sequence: int
+    offset_us: int
     at: datetime
     kind: str
     told: Told
     raw: str
 
+    @property
+    def offset(self) -> str:
+        """Since the start of the call, in words."""
+        return offset_text(self.offset_us)
 
-def events_block(call_id: UUID) -> SafeString:
-    """The events of a call, in their order."""
-    rows = CallEvent.objects.filter(call_id=call_id).order_by("sequence")[: MOST_EVENTS + 1]
-    shown = [row_of(event) for event in rows]
-    page = {"rows": shown[:MOST_EVENTS], "more": len(shown) > MOST_EVENTS}
-    return render_to_string("admin/tools_app/call/events.html", page)
+    def as_json(self) -> dict[str, Any]:
+        """The same for a page that runs."""
+        told = self.told
+        return {
+            "sequence": self.sequence,
+            "offset": self.offset,
+            "kind": self.kind,
+            "title": told.title,
+            "text": told.text,
+            "label": told.label,
+            "percent": told.percent,
+            "raw": self.raw,
+        }
 
 
-def row_of(event: CallEvent) -> Row:
+@dataclass(frozen=True)
+class Events:
+    """The events of a call that a page shows, in their order; `has_more` than those."""
+
+    rows: list[Row]
+    has_more: bool
+
+
+def events_of(call_id: UUID, started_at: datetime, after: int = 0) -> Events:
+    """The first events of a call with a sequence above `after`."""
+    found = CallEvent.objects.filter(call_id=call_id, sequence__gt=after).order_by("sequence")[: MOST_EVENTS + 1]
+    rows = [row_of(event, started_at) for event in found]
+    return Events(rows[:MOST_EVENTS], len(rows) > MOST_EVENTS)
+
+
+def row_of(event: CallEvent, started_at: datetime) -> Row:
     """An event as the page lists it."""
+    offset_us = max(0, (event.at - started_at) // timedelta(microseconds=1))
+    told, raw = _told(event)
+    return Row(event.sequence, offset_us, event.at, event.kind, told, raw)
+
+
+def offset_text(microseconds: int) -> str:
+    """How long after the start of a call something was said."""
+    seconds, rest = divmod(microseconds // 1000, 1000)
+    minutes, seconds = divmod(seconds, 60)
+    return f"+{minutes}:{seconds:02d}.{rest:03d}" if minutes else f"+{seconds}.{rest:03d} s"
+
+
+def said(event: CallEvent) -> Any:
+    """What was recorded of an event: its JSON, or a text that was cut off and is no JSON any more."""
     try:
         data = orjson.loads(event.data)
     except ValueError:
-        return Row(event.sequence, event.at, event.kind, Told("", event.data), "")
+        return event.data
+    if isinstance(data, dict):
+        # A question is kept a second time, whole and sealed: nobody reads that here.
+        data.pop(SEALED, None)
+    return data
+
+
+def _told(event: CallEvent) -> tuple[Told, str]:
+    data = said(event)
     tell = TELLING.get(event.kind)
     if tell is None or not isinstance(data, dict):
-        return Row(event.sequence, event.at, event.kind, Told("", json_source.pretty(data)), "")
-    return Row(event.sequence, event.at, event.kind, tell(data), json_source.pretty(data))
+        return Told("", _text(data)), ""
+    return tell(data), cut(json_source.pretty(data))
+
+
+def cut(text: str) -> str:
+    """A text that does not fill a page."""
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]} … ({len(text)} characters)"
 
 
 def _progress(data: Mapping[str, Any]) -> Told:
-    total = f" of {data['total']}" if "total" in data else ""
-    return Told(f"{data.get('progress', '?')}{total}", _text(data.get("message", "")))
+    done, total = data.get("progress", "?"), data.get("total")
+    of_total = f" of {_short(total)}" if "total" in data else ""
+    return Told(f"{_short(done)}{of_total}", _text(data.get("message", "")), percent=_percent(done, total))
+
+
+def _percent(done: Any, total: Any) -> int | None:
+    # A bool is a number to Python; a total of nothing is no share of anything.
+    if not (type(done) in (int, float) and type(total) in (int, float) and total > 0):
+        return None
+    share: float = min(1.0, max(0.0, done / total))
+    return round(100 * share)
 
 
 def _log(data: Mapping[str, Any]) -> Told:
-    level = str(data.get("level", ""))
-    return Told(str(data.get("logger", "")), _text(data.get("data", "")), level, LEVEL_COLOURS.get(level, ""))
+    return Told(_short(data.get("logger", "")), _text(data.get("data", "")), _short(data.get("level", "")))
 
 
 def _request(data: Mapping[str, Any]) -> Told:
     shown = data.get("shown", data)
     if not isinstance(shown, dict) or "method" not in shown:
         return Told("Asked the client", _text(shown))
-    return Told(f"Asked the client: {shown['method']}", _text(shown.get("params") or ""))
+    return Told(f"Asked the client: {_short(shown['method'])}", _text(shown.get("params") or ""))
 
 
 def _withdrawal(data: Mapping[str, Any]) -> Told:
@@ -96,7 +149,11 @@ def _pause(_data: Mapping[str, Any]) -> Told:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json_source.pretty(value)
+    return cut(value if isinstance(value, str) else json_source.pretty(value))
+
+
+def _short(value: Any) -> str:
+    return str(value)[:200]
 
 
 TELLING: Mapping[str, Callable[[Mapping[str, Any]], Told]] = {

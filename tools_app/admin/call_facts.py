@@ -14,7 +14,6 @@ from django.utils import timezone
 from django.utils.functional import cached_property
 from django.utils.safestring import SafeString
 
-from tools_app.admin.call_events import events_block
 from tools_app.admin.decorators import column
 from tools_app.admin.links import key_link, key_name, link
 from tools_app.admin.reach import reach_of
@@ -83,15 +82,6 @@ class CallFactsAdmin(RecordAdmin):
     def offer_link(self, call: Any) -> str:
         """The tool, resource or prompt as it is now."""
         return link(offer_of(call), call.tool_id)
-
-    @column("revision")
-    def revision(self, call: Any) -> str:
-        return str(call.tool_revision or "-")
-
-    @column("events")
-    def events(self, call: Any) -> SafeString:
-        """What the call said before its result, in its order."""
-        return events_block(call.pk)
 
 
 def indented(text: str) -> str:

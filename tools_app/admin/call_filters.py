@@ -1,7 +1,7 @@
 """By what calls are found in the audit log, beside a search for names."""
 
 from collections.abc import Callable
-from datetime import datetime, time, timedelta
+from datetime import datetime, time
 from typing import Any, TypeVar
 
 from django.db.models import QuerySet
@@ -17,22 +17,7 @@ from tools_app.models import ApiKey, Tool
 
 Parsed = TypeVar("Parsed")
 
-PERIODS = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 METHODS = ("tools/call", "resources/read", "prompts/get")
-
-
-class PeriodFilter(DropdownFilter):
-    """By how long ago a call started."""
-
-    title = "period"
-    parameter_name = "period"
-
-    def lookups(self, request: HttpRequest, model_admin: RecordAdmin) -> list[tuple[str, str]]:
-        return [("1h", "Last hour"), ("24h", "Last 24 hours"), ("7d", "Last 7 days"), ("30d", "Last 30 days")]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        period = PERIODS.get(self.value() or "")
-        return queryset.filter(started_at__gte=timezone.now() - period) if period else queryset
 
 
 class MomentFilter(RangeDateTimeFilter):

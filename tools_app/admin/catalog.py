@@ -14,11 +14,12 @@ from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
 from tools_app.admin.decorators import button, column
 from tools_app.admin.limit_fields import OF_TOOL, limits
-from tools_app.admin.offers import Fieldsets, OfferAdmin
+from tools_app.admin.offers import Fieldsets
 from tools_app.admin.reach import reach_of
 from tools_app.admin.scoped import TenantFilter, json_block, writer
 from tools_app.admin.site import site
 from tools_app.admin.tool_forms import HttpToolForm, PythonToolForm
+from tools_app.admin.tool_revisions import RevisionsAdmin
 from tools_app.execution import authoring
 from tools_app.execution.kinds import python
 from tools_app.models import Tenant, Tool, ToolKind, ToolRevision
@@ -75,7 +76,7 @@ class RevisionInline(TabularInline):
 
 
 @admin.register(Tool, site=site)
-class ToolAdmin(OfferAdmin):
+class ToolAdmin(RevisionsAdmin):
     """Tools of the tenants within reach."""
 
     inlines = (RevisionInline,)
@@ -83,6 +84,9 @@ class ToolAdmin(OfferAdmin):
     list_filter = (("kind", ChoicesDropdownFilter), "enabled", TenantFilter)
     search_fields = ("name", "title", "description")
     actions_list = ("add_python_tools", "add_http_tool")
+    actions_detail = ("try_tool", "show_revisions", "clone_tool")
+    delete_confirmation_template = "admin/tools_app/tool/delete_confirmation.html"
+    delete_selected_confirmation_template = "admin/tools_app/tool/delete_selected_confirmation.html"
     readonly_fields = (
         "kind_label",
         "config_json",
@@ -138,6 +142,16 @@ class ToolAdmin(OfferAdmin):
     def add_http_tool(self, request: HttpRequest) -> HttpResponse:
         """Go to the form of a new HTTP tool."""
         return HttpResponseRedirect(reverse("admin:tools_app_tool_add"))
+
+    def has_try_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Whether this tool, or any, may be tried by this person: it is called as a key of its tenant."""
+        return self.has_change_permission(request, self.get_object(request, object_id) if object_id else None)
+
+    @button("Try it", url_path="try", permissions=["try"], icon="play_circle")
+    def try_tool(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Go to the playground with this tool chosen."""
+        tool = self.get_object(request, object_id)
+        return HttpResponseRedirect(f"{reverse('admin:playground')}?tool={tool.pk}")
 
     @column("annotations")
     def annotations_json(self, tool: Tool) -> SafeString:

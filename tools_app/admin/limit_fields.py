@@ -2,11 +2,13 @@
 
 from typing import Any, Final
 
+from tools_app.auth.keys import LIMITS
+
 CALLS: Final = ("calls_per_second", "calls_per_minute", "calls_per_day")
 REQUESTS: Final = ("requests_per_second", "requests_per_day")
 
 OF_TENANT: Final = (*CALLS, *REQUESTS, "calls_in_flight", "open_streams", "most_sessions")
-OF_KEY: Final = (*CALLS, *REQUESTS, "open_streams")
+OF_KEY: Final = LIMITS
 OF_TOOL: Final = (*CALLS, "calls_in_flight")
 
 MEANING: Final = (

@@ -55,8 +55,9 @@ class OfferAdmin(ScopedAdmin):
         authoring.delete(obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        for row in queryset:
-            authoring.delete(row)
+        with authoring.one_touch():
+            for row in queryset:
+                authoring.delete(row)
 
     @column("kind", ordering="kind")
     def kind_label(self, row: Any) -> SafeString:
@@ -91,17 +92,13 @@ class OfferAdmin(ScopedAdmin):
         if not self.has_add_permission(request):
             raise PermissionDenied
         added = self.add_code(request, tenant, names)
-        for row in added:
-            self.log_addition(request, row, [{"added": {}}])
         kind = str(self.opts.verbose_name_plural).capitalize()
         self.message_user(request, f"{kind} added to {tenant}: {len(added)}.", messages.SUCCESS)
         return HttpResponseRedirect(reverse(f"admin:tools_app_{self.opts.model_name}_changelist"))
 
     def _switch(self, request: HttpRequest, chosen: QuerySet[Any], *, enabled: bool) -> None:
-        changed = [row for row in self.rows_run(request, chosen) if authoring.set_enabled(row, enabled)]
+        changed = authoring.switch(self.rows_run(request, chosen), enabled)
         said = "Switched on" if enabled else "Switched off"
-        for row in changed:
-            self.log_change(request, row, f"{said}.")
         self.message_user(request, f"{said}: {len(changed)}.", messages.SUCCESS)
 
 

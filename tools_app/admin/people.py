@@ -3,27 +3,29 @@
 Groups and Django's permissions decide nothing on the hub (see `auth.access`), so there are no pages for them.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
+from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminTextInputWidget
 
-from tools_app.admin.decorators import column
+from tools_app.admin.decorators import button, column
+from tools_app.admin.history import HistoryAdmin
 from tools_app.admin.reach import Reach, reach_of
 from tools_app.admin.scoped import ScopedAdmin, TenantFilter, badge
 from tools_app.admin.site import site
+from tools_app.auth.members import LAST_ADMIN, ROLES_MEAN, NotOnePerson, is_last_admin, person_named
 from tools_app.models import Membership, Role
-
-LAST_ADMIN = "This is the tenant's last admin. Make somebody else an admin first."
 
 
 class NewMemberForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -38,17 +40,14 @@ class NewMemberForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Membership
         fields = ("tenant", "person", "role")
+        help_texts: ClassVar = {"role": ROLES_MEAN}
 
     def clean_person(self) -> User:
         """The account. Raises ValidationError if nobody, or more than one person, is meant."""
-        text = self.cleaned_data["person"].strip()
-        active = User.objects.filter(is_active=True)
-        found = list(active.filter(username=text) or active.filter(email__iexact=text)[:2])
-        if not found:
-            raise ValidationError("Nobody has this user name or e-mail. A superuser adds new accounts.")
-        if len(found) > 1:
-            raise ValidationError("Several people have this e-mail: write the user name.")
-        return found[0]
+        try:
+            return person_named(self.cleaned_data["person"])
+        except NotOnePerson as problem:
+            raise ValidationError(str(problem)) from problem
 
     def clean(self) -> dict[str, Any] | None:
         """Refuse a second role. Raises ValidationError."""
@@ -66,6 +65,7 @@ class MemberForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Membership
         fields = ("role",)
+        help_texts: ClassVar = {"role": ROLES_MEAN}
 
     def clean_role(self) -> str:
         """The role. Raises ValidationError if it would leave the tenant without an admin."""
@@ -83,6 +83,12 @@ class MembershipAdmin(ScopedAdmin):
     list_filter = ("role", TenantFilter)
     list_select_related = ("user", "tenant")
     search_fields = ("user__username", "user__email")
+    actions_list = ("invite",)
+
+    @button("Invite", url_path="invite", permissions=["add"], icon="mail")
+    def invite(self, request: HttpRequest) -> HttpResponse:
+        """Go to the form of a new invitation."""
+        return HttpResponseRedirect(reverse("admin:tools_app_invitation_add"))
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any) -> Any:
         options["form"] = MemberForm if obj else NewMemberForm
@@ -122,7 +128,7 @@ class MembershipAdmin(ScopedAdmin):
 
 
 @admin.register(User, site=site)
-class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]
+class UserAdmin(HistoryAdmin, DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg, misc]
     """Accounts, for superusers only."""
 
     form = UserChangeForm
@@ -153,13 +159,10 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return self._reach(request).everything
 
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
+        """Set a password and record that, or neither."""
+        with transaction.atomic():
+            return super().user_change_password(request, id, form_url)
+
     def _reach(self, request: HttpRequest) -> Reach:
         return reach_of(request)
-
-
-def is_last_admin(member: Membership) -> bool:
-    """Whether the tenant would be left without an admin who can log in."""
-    if member.role != Role.ADMIN:
-        return False
-    others = Membership.objects.filter(tenant=member.tenant_id, role=Role.ADMIN, user__is_active=True)
-    return not others.exclude(pk=member.pk).exists()

@@ -7,7 +7,7 @@ from django.core.exceptions import ValidationError
 
 from tools_app.admin.icons import icons_field
 from tools_app.admin.json_field import JsonTextField
-from tools_app.admin.prompt_checks import check_arguments, check_messages, names_of
+from tools_app.execution.checks.prompts import check_arguments, check_messages, names_of
 from tools_app.execution.offers import prompts
 from tools_app.models import Prompt, PromptKind
 from tools_app.protocol.authoring_schema import SchemaProblem

@@ -1,7 +1,6 @@
 """The forms of a resource: one for each kind that is written in the admin, and the little that code leaves open."""
 
 import mimetypes
-import re
 from typing import Any, ClassVar
 
 from django import forms
@@ -11,16 +10,19 @@ from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminTextareaWidget
 
 from tools_app.admin.icons import icons_field
 from tools_app.admin.json_field import JsonTextField
-from tools_app.admin.resource_checks import check_annotations, check_request, uri_fault
+from tools_app.execution.checks.resources import (
+    MOST_BYTES,
+    check_annotations,
+    check_request,
+    file_fault,
+    mime_type_fault,
+    text_fault,
+    uri_fault,
+)
 from tools_app.execution.offers import resources
-from tools_app.execution.skills import MANIFEST, BadManifest, frontmatter
 from tools_app.models import Resource, ResourceKind
 from tools_app.protocol.authoring_schema import SchemaProblem
 
-MOST_BYTES = 5 * 1024 * 1024
-# In a form, a character takes up to twelve bytes; Django reads forms of no more than 2.5 MB.
-MOST_CHARACTERS = 200_000
-MIME_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(?:; ?[\w.+-]+=[\w.+-]+)*", re.ASCII)
 NEW_REQUEST = {"method": "GET", "base_url": "", "path": "", "query": {}, "headers": {}}
 
 DESCRIBED: tuple[str, ...] = (
@@ -87,8 +89,8 @@ class WrittenResourceForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean_mime_type(self) -> str:
         """The MIME type, which may be left out. Raises ValidationError."""
         mime_type: str = self.cleaned_data["mime_type"]
-        if mime_type and not MIME_TYPE.fullmatch(mime_type):
-            raise ValidationError("Write a MIME type, such as text/markdown.")
+        if fault := mime_type_fault(mime_type):
+            raise ValidationError(fault)
         return mime_type
 
     def clean(self) -> dict[str, Any] | None:
@@ -110,20 +112,9 @@ class TextResourceForm(WrittenResourceForm):
     def clean_text(self) -> str:
         """The text, with the line ends that were typed: browsers send others. Raises ValidationError."""
         text = str(self.cleaned_data["text"]).replace("\r\n", "\n")
-        if len(text) > MOST_CHARACTERS:
-            raise ValidationError(f"{MOST_CHARACTERS} characters are the most: upload a longer text as a file.")
-        uri = self.cleaned_data.get("uri", "")
-        if uri.endswith(MANIFEST):
-            check_manifest(text, uri)
+        if fault := text_fault(text, self.cleaned_data.get("uri", "")):
+            raise ValidationError(fault)
         return text
-
-
-def check_manifest(text: str, uri: str) -> None:
-    """Raise ValidationError for the SKILL.md of a skill that no client would take."""
-    try:
-        frontmatter(text, uri)
-    except BadManifest as problem:
-        raise ValidationError(f"By its URI this is the SKILL.md of a skill. {problem}") from problem
 
 
 class FileResourceForm(WrittenResourceForm):
@@ -142,8 +133,8 @@ class FileResourceForm(WrittenResourceForm):
     def clean_upload(self) -> "UploadedFile[Any] | None":
         """The file, if there is one. Raises ValidationError if it is too large."""
         upload: UploadedFile[Any] | None = self.cleaned_data["upload"]
-        if upload and (upload.size or 0) > MOST_BYTES:
-            raise ValidationError(f"This file is too large: {MOST_BYTES // 1024**2} MB are the most.")
+        if upload and (fault := file_fault(upload.size or 0)):
+            raise ValidationError(fault)
         return upload
 
     def clean(self) -> dict[str, Any] | None:

@@ -16,16 +16,17 @@ from django.http import Http404, HttpRequest
 from django.template.loader import render_to_string
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.admin import ModelAdmin
 from unfold.contrib.filters.admin import DropdownFilter
 
 from tools_app.admin import json_source
+from tools_app.admin.history import HistoryAdmin
 from tools_app.admin.reach import Reach, reach_of
 from tools_app.auth import access
 
 MOST_CHOICES = 200
-PRE = '<pre class="bg-base-50 dark:bg-base-800 font-mono max-w-4xl overflow-auto p-3 rounded-default text-xs" \
-style="max-height: 30rem; white-space: pre-wrap; overflow-wrap: anywhere">{}</pre>'
+# It scrolls, so a keyboard must reach it.
+PRE = '<pre tabindex="0" class="bg-base-50 dark:bg-base-800 font-mono max-w-4xl overflow-auto p-3 rounded-default \
+text-xs" style="max-height: 30rem; white-space: pre-wrap; overflow-wrap: anywhere">{}</pre>'
 
 NARROW = '<span title="{0}" style="display: inline-block; max-width: min(14rem, 50vw); overflow: hidden; \
 text-overflow: ellipsis; vertical-align: bottom; white-space: nowrap">{0}</span>'
@@ -47,7 +48,7 @@ class TenantFilter(DropdownFilter):
         return by_id(queryset, "tenant_id", self.value())
 
 
-class ScopedAdmin(ModelAdmin):
+class ScopedAdmin(HistoryAdmin):
     """Rows that belong to a tenant."""
 
     tenant_field = "tenant"

@@ -5,11 +5,12 @@ from typing import Any, ClassVar
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from unfold.forms import AuthenticationForm as UnfoldAuthenticationForm
 from unfold.sites import UnfoldAdminSite
 
-from tools_app.admin import dashboard, evidence
+from tools_app.admin import connect, dashboard, evidence, health, live_tail, playground, retention
 from tools_app.admin.reach import reach_of
 from tools_app.auth import access
 
@@ -42,13 +43,26 @@ class HubAdminSite(UnfoldAdminSite):
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """The first page: how the person's tenants are doing, and what to do next."""
-        overview = dashboard.overview_for(request.user)
-        page: HttpResponse = super().index(request, {"overview": overview, **(extra_context or {})})
+        page: HttpResponse = super().index(request, {**dashboard.context_of(request), **(extra_context or {})})
         return page
+
+    def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Change one's own password and record that, or neither."""
+        with transaction.atomic():
+            page: HttpResponse = super().password_change(request, extra_context)
+            return page
 
     def get_urls(self) -> list[Any]:
         """The pages of the rows, and one about all records together."""
-        return [*evidence.urls(self), *super().get_urls()]
+        return [
+            *evidence.urls(self),
+            *retention.urls(self),
+            *health.urls(self),
+            *connect.urls(self),
+            *playground.urls(self),
+            *live_tail.urls(self),
+            *super().get_urls(),
+        ]
 
 
 site = HubAdminSite()

@@ -9,20 +9,16 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 
 from tools_app.admin import limit_fields
+from tools_app.admin.configuration import ConfigurationAdmin
 from tools_app.admin.decorators import column
-from tools_app.admin.json_field import JsonTextField
+from tools_app.admin.lines_field import LinesField, check_anything
 from tools_app.admin.offers import Fieldsets
 from tools_app.admin.public_offers import described
 from tools_app.admin.reach import reach_of
-from tools_app.admin.scoped import ScopedAdmin
 from tools_app.admin.site import site
+from tools_app.auth.access import PUBLIC, SUPERUSERS_ONLY
+from tools_app.methods.scopes import check_network, check_pattern
 from tools_app.models import ApiKey, Session, Tenant
-
-# What only the people who run the hub decide: who is on it, what of its own network it opens, and what to everybody.
-PUBLIC = ("is_public", "public_tools", "public_calls_per_minute")
-# And how long its records are kept: an admin must not be able to shorten the evidence of what he did.
-SUPERUSERS_ONLY = ("slug", "is_active", "allowed_networks", "keep_days", *PUBLIC)
-
 
 SETTINGS = (
     "slug",
@@ -38,15 +34,23 @@ SETTINGS = (
 class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
     """A tenant's settings."""
 
-    allowed_networks = JsonTextField(
-        kind=list, empty=list, required=False, rows=3, help_text=Tenant._meta.get_field("allowed_networks").help_text
+    allowed_networks = LinesField(
+        check=check_network,
+        required=False,
+        rows=3,
+        help_text="Private networks that HTTP tools may reach, one a line, such as 10.1.0.0/16.",
     )
-    redacted_keys = JsonTextField(
-        kind=list, empty=list, required=False, rows=3, help_text=Tenant._meta.get_field("redacted_keys").help_text
+    redacted_keys = LinesField(
+        check=check_anything,
+        required=False,
+        rows=3,
+        help_text="More key names whose values the audit log hides, one a line, such as ssn.",
     )
-
-    public_tools = JsonTextField(
-        kind=list, empty=list, required=False, rows=6, help_text=Tenant._meta.get_field("public_tools").help_text
+    public_tools = LinesField(
+        check=check_pattern,
+        required=False,
+        rows=6,
+        help_text="What anonymous callers get, one a line: names or URIs, * for anything, such as echo or search_*.",
     )
 
     class Meta:
@@ -62,10 +66,11 @@ class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(Tenant, site=site)
-class TenantAdmin(ScopedAdmin):
+class TenantAdmin(ConfigurationAdmin):
     """Tenants within reach."""
 
     tenant_field = "pk"
+    actions_detail = ("export_configuration", "import_configuration")
     form = TenantForm
     list_display = ("name", "slug", "endpoint", "is_active", "is_public", "created_at")
     search_fields = ("name", "slug")

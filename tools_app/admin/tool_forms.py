@@ -14,56 +14,11 @@ from unfold.widgets import (
 from tools_app.admin.icons import icons_field
 from tools_app.admin.json_field import JsonTextField
 from tools_app.admin.limit_fields import OF_TOOL
-from tools_app.execution.kinds import http, mirroring, python
+from tools_app.execution.checks.tools import check_annotations, check_arguments, check_request
+from tools_app.execution.kinds import http, python
 from tools_app.execution.kinds.http_config import DEFAULT_RESPONSE_BYTES
 from tools_app.models import Tool, ToolKind
-from tools_app.protocol.authoring_schema import Path, SchemaProblem, check_input_schema, check_schema
-from tools_app.protocol.mirrored import BadMirror
-
-# With one of these, a schema may take arguments that its `properties` do not name.
-OPEN_KEYWORDS = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"}
-HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
-
-
-def check_annotations(annotations: dict[str, Any]) -> list[SchemaProblem]:
-    """The faults of a tool's annotations (tools, §Tool): a title, and hints that are true or false."""
-    known = {**dict.fromkeys(HINTS, bool), "title": str}
-    return [
-        SchemaProblem((name,), _annotation_fault(known.get(name)))
-        for name, value in annotations.items()
-        if not isinstance(value, known.get(name, ()))
-    ]
-
-
-def _annotation_fault(kind: type | None) -> str:
-    if kind is None:
-        return f"is no annotation. There are {', '.join(HINTS)} and title."
-    return "write true or false." if kind is bool else "write a text."
-
-
-def check_arguments(schema: Any) -> list[SchemaProblem]:
-    """The faults of a tool's input schema, those of its header parameters included (2026-07-28, §x-mcp-header)."""
-    problems = check_input_schema(schema)
-    if problems:
-        return problems
-    try:
-        mirroring.check(schema)
-    except BadMirror as problem:
-        return [SchemaProblem(_place(problem.path, schema), str(problem))]
-    return []
-
-
-def _place(names: tuple[str, ...], schema: Any) -> Path:
-    """The path of what `names` lead to, where entries of lists are numbers; as far as it can be followed."""
-    path: list[str | int] = []
-    for name in names:
-        if isinstance(schema, list):
-            schema = schema[int(name)]
-            path.append(int(name))
-        elif isinstance(schema, dict) and name in schema:
-            schema = schema[name]
-            path.append(name)
-    return tuple(path)
+from tools_app.protocol.authoring_schema import check_schema
 
 
 class PythonToolForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -181,16 +136,10 @@ class HttpToolForm(forms.ModelForm):  # type: ignore[type-arg]
         return super().clean()
 
     def _check(self, config: dict[str, Any]) -> None:
-        try:
-            parsed = http.parse_config(config)
-        except http.ConfigProblem as problem:
-            field = problem.field if problem.field in config else None
-            raise ValidationError({field: problem.message} if field else problem.message) from problem
-        schema = self.cleaned_data["input_schema"]
-        missing = http.placeholders(parsed) - schema.get("properties", {}).keys()
-        if missing and not OPEN_KEYWORDS & schema.keys():
-            names = ", ".join(sorted(missing))
-            raise ValidationError({"input_schema": f"The request uses what is no property here: {names}."})
+        problem = check_request(config, self.cleaned_data["input_schema"])
+        if problem is not None:
+            field = problem.field if problem.field in {*config, "input_schema"} else None
+            raise ValidationError({field: problem.message} if field else problem.message)
 
 
 def _config_of(tool: Tool | None) -> dict[str, Any]:

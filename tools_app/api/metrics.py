@@ -9,8 +9,7 @@ from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
-from tools_app.api import hub_numbers
-from tools_app.execution import measures
+from tools_app.execution import hub_numbers, measures
 from tools_app.telemetry.exposition import CONTENT_TYPE, exposed
 
 

@@ -5,7 +5,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from tools_app.api import readiness
+from tools_app.execution import readiness
 
 
 class Open(APIView):

@@ -7,7 +7,7 @@ alone. For a process that died another one signs what it left.
 import logging
 import os
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from uuid import UUID
 
@@ -21,12 +21,23 @@ from tools_app.audit.chain import heads as own_heads
 from tools_app.audit.forkable import OwnMemory
 from tools_app.audit.identity import process_id
 from tools_app.audit.recent import calls_from
-from tools_app.audit.statements import CheckpointText, Cited, Head, NotTrusted, exported, opened, signed
-from tools_app.models import Checkpoint, Process
+from tools_app.audit.statements import (
+    ChangesHead,
+    CheckpointText,
+    Cited,
+    Head,
+    NotTrusted,
+    exported,
+    opened,
+    signed,
+)
+from tools_app.models import Change, Checkpoint, Process
 
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 60.0
+# So often the end of the chain of changes is signed anew, so that it outlives old checkpoints that are dropped.
+CHANGES_AGAIN = timedelta(days=1)
 # Among how many of the newest checkpoints those of others are looked for.
 NEWEST = 200
 
@@ -39,15 +50,16 @@ class Notary(OwnMemory):
         self._previous: str | None = None
         self._signed: dict[UUID | None, int] = {}
         self._cited: dict[UUID, int] = {}
+        self._changes = 0, datetime.min.replace(tzinfo=UTC)
         self._has_ended = False
         self._pending: CheckpointText | None = None
 
     def sign(self, *, last: bool = False) -> None:
-        """Write a checkpoint if there are new records. `last`: this process adds none after this."""
+        """Write a checkpoint if there are new records or changes. `last`: this process adds none after this."""
         with self._one_by_one:
             self._deliver()
-            grown = self._grown()
-            if grown or (last and self._sequence and not self._has_ended):
+            grown, changes = self._grown(), self._new_changes()
+            if grown or changes or (last and self._sequence and not self._has_ended):
                 self._pending = CheckpointText(
                     writer=process_id(),
                     sequence=self._sequence + 1,
@@ -57,6 +69,7 @@ class Notary(OwnMemory):
                     by=process_id(),
                     heads=grown,
                     seen=_others(self._cited),
+                    changes=changes,
                 )
                 self._deliver()
 
@@ -68,6 +81,14 @@ class Notary(OwnMemory):
             for (owner, tenant_id), link in own_heads.now().items()
             if owner == writer and self._signed.get(tenant_id) != link.chain_position
         ]
+
+    def _new_changes(self) -> ChangesHead | None:
+        """The end of the chain of changes, unless this process signed it within a day."""
+        last = Change.objects.order_by("-position").values_list("position", "digest").first()
+        position, signed_at = self._changes
+        if last is None or (last[0] == position and timezone.now() - signed_at < CHANGES_AGAIN):
+            return None
+        return ChangesHead(last[0], bytes(last[1]).hex())
 
     def _deliver(self) -> None:
         """Have what is pending in the database. A number that is taken was used by who took this process for dead."""
@@ -81,6 +102,8 @@ class Notary(OwnMemory):
             self._sequence, self._previous = text.sequence, digest
             self._signed |= {head.tenant: head.position for head in text.heads}
             self._cited |= {cited.writer: cited.sequence for cited in text.seen}
+            if text.changes is not None:
+                self._changes = text.changes.position, text.made_at
             self._has_ended, self._pending = text.last, None
 
 

@@ -150,6 +150,19 @@ def make_ahead() -> list[Month]:
     return [month for month in sorted(missing) if _made(month)]
 
 
+def make_since(moment: datetime) -> list[Month]:
+    """Make the partitions of the months from `moment` up to this one, where they are missing; which were made."""
+    if not in_use():
+        return []
+    month, this, there = Month.of(moment), Month.of(timezone.now()), months()
+    made = []
+    while month <= this:
+        if month not in there and _made(month):
+            made.append(month)
+        month = month.after(1)
+    return made
+
+
 def _made(month: Month) -> bool:
     try:
         with alone(), connection.cursor() as cursor:

@@ -16,7 +16,7 @@ from django.db import OperationalError
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from tools_app.audit import partitions, pruned
+from tools_app.audit import figures_kept, partitions, pruned
 from tools_app.audit.partitions import Month, Span
 from tools_app.models import Call, CallEvent, CallPayload, RunningCall, Session, Tenant
 from tools_app.models.ids import least_id
@@ -103,6 +103,9 @@ def prune(tenant: Tenant | None = None, *, batch: int = BATCH) -> Iterator[Step]
         yield from _sessions(keeping, pk, batch)
     if newest := keeping.newest():
         pruned.drop_checkpoints(newest)
+    if tenant is None:
+        for rows, until in figures_kept.prune(batch):
+            yield Step("all tenants", "figures", rows, until)
 
 
 def due(tenant: Tenant | None = None) -> list[Due]:
@@ -111,7 +114,7 @@ def due(tenant: Tenant | None = None) -> list[Due]:
     found = []
     for owner in _owners(Call.objects.all()) if tenant is None else [tenant.pk]:
         since = keeping.since(owner)
-        if since is not None and (calls := _older(owner, since).count()):
+        if since is not None and (calls := older(owner, since).count()):
             found.append(Due(keeping.name(owner), calls, since))
     return found
 
@@ -127,7 +130,8 @@ def _owners(calls: "QuerySet[Call]") -> Iterator[Owner]:
         owner = calls.filter(tenant_id__gt=owner).values_list("tenant_id", flat=True).first()
 
 
-def _older(owner: Owner, before: datetime) -> "QuerySet[Call]":
+def older(owner: Owner, before: datetime) -> "QuerySet[Call]":
+    """The calls of a tenant, or of none, that started before a moment."""
     # The bound of the id tells PostgreSQL which partitions it need not look at.
     calls = Call.objects.filter(tenant_id__isnull=True) if owner is None else Call.objects.filter(tenant_id=owner)
     return calls.filter(started_at__lt=before, pk__lt=least_id(before + CLOCKS_DIFFER))
@@ -140,11 +144,11 @@ def _batches(keeping: Keeping, owners: list[Owner], batch: int) -> Iterator[Step
 
 
 def _calls(owner: Owner, name: str, before: datetime, batch: int) -> Iterator[Step]:
-    rows = _older(owner, before)
+    rows = older(owner, before)
     while step := _batch(rows, name, before, batch):
         yield step
         # What was deleted stays in the index for a while: the next batch does not go through it again.
-        rows = _older(owner, before).filter(started_at__gte=step.until)
+        rows = older(owner, before).filter(started_at__gte=step.until)
 
 
 def _batch(rows: "QuerySet[Call]", name: str, before: datetime, batch: int) -> Step | None:

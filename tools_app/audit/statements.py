@@ -39,11 +39,18 @@ class Run(NamedTuple):
     hash: str
 
 
-class CheckpointText(msgspec.Struct, frozen=True, tag_field="kind", tag="checkpoint"):
+class ChangesHead(NamedTuple):
+    """The last of what people changed; `hash` in hex. Its chain is no process's own."""
+
+    position: int
+    hash: str
+
+
+class CheckpointText(msgspec.Struct, frozen=True, tag_field="kind", tag="checkpoint", omit_defaults=True):
     """How far the chains of `writer` reach that changed since its checkpoint before.
 
     `previous` is the digest of that one. `last`: the writer has ended. `by` is the process that signs: another one
-    where the writer died.
+    where the writer died. `changes`: how far the chain of changes reached, if the writer had not signed that yet.
     """
 
     writer: UUID
@@ -54,6 +61,7 @@ class CheckpointText(msgspec.Struct, frozen=True, tag_field="kind", tag="checkpo
     by: UUID
     heads: list[Head]
     seen: list[Cited]
+    changes: ChangesHead | None = None
 
 
 class PrunedText(msgspec.Struct, frozen=True, tag_field="kind", tag="pruned"):

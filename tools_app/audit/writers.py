@@ -6,7 +6,7 @@ ids of calls that somebody else had settled already: of those it wrote nothing.
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -14,11 +14,12 @@ import orjson
 from django.db import connection, models, transaction
 from django.db.models import Model
 
+from tools_app.audit import figures
 from tools_app.audit.chain import heads
 from tools_app.audit.entries import Batch, Ending
 from tools_app.audit.payloads import as_stored
 from tools_app.audit.rows import CALL_COLUMNS, RUNNING_COLUMNS, Answer, Payload, Said
-from tools_app.models import Call, CallAnswer, CallEvent, CallPayload, RunningCall
+from tools_app.models import Call, CallAnswer, CallEvent, CallFigures, CallPayload, RunningCall
 
 Row = Sequence[Any]
 Table = tuple[type[Model], Sequence[str]]
@@ -28,12 +29,14 @@ CALLS: Table = (Call, CALL_COLUMNS)
 PAYLOADS: Table = (CallPayload, Payload._fields)
 ANSWERS: Table = (CallAnswer, Answer._fields)
 EVENTS: Table = (CallEvent, Said._fields)
+FIGURES: Table = (CallFigures, figures.COLUMNS)
 
 
 # What stands behind the seconds in orjson's text of a time: the offset and a quotation mark.
 BEYOND_SECONDS = len('+00:00"')
 # Rows in one INSERT: well below SQLite's limit of 32,766 variables, and few enough statements to stay prepared.
 MOST_ROWS = 32
+RANDOM_ID = "-abs(random() >> 1) - 1"
 
 
 class Writer(Protocol):
@@ -52,6 +55,9 @@ class Statements(Protocol):
     def settle(self, ids: list[UUID]) -> set[UUID]:
         """Delete these running calls; the ids of those that were there."""
 
+    def add(self, rows: list[Row]) -> None:
+        """Add the numbers of `rows`, in the order of `figures.COLUMNS`, to the figures of the same kinds."""
+
 
 def write(batch: Batch, statements: Statements) -> set[UUID]:
     """Write a batch by means of `statements`."""
@@ -61,6 +67,8 @@ def write(batch: Batch, statements: Statements) -> set[UUID]:
     for table, rows in _inserts(batch, endings):
         if rows:
             statements.insert(table, rows)
+    if endings:
+        statements.add(figures.rows_of(endings))
     return late
 
 
@@ -93,6 +101,12 @@ class SqliteStatements:
         sql = f'DELETE FROM "{RunningCall._meta.db_table}" WHERE "id" = ?'  # noqa: S608 - our own table name
         return {id for id in ids if self._raw.execute(sql, (id.hex,)).rowcount}
 
+    def add(self, rows: list[Row]) -> None:
+        """Add the numbers of `rows` to the figures of the same kinds."""
+        for start in range(0, len(rows), MOST_ROWS):
+            part = rows[start : start + MOST_ROWS]
+            self._raw.execute(_adding_rows_sql(len(part)), _plain_figures(part))
+
 
 def sqlite_writer(batch: Batch) -> set[UUID]:
     """One IMMEDIATE transaction; durable when it returns, given `PRAGMA synchronous=FULL`."""
@@ -112,9 +126,38 @@ def sqlite_writer(batch: Batch) -> set[UUID]:
 @lru_cache(maxsize=MOST_ROWS * 5)
 def _insert_sql(table: Table, rows: int) -> str:
     model, columns = table
-    names = ", ".join(f'"{column}"' for column in columns)
+    names = _named(columns)
     marks = f"({', '.join('?' * len(columns))})"
     return f'INSERT INTO "{model._meta.db_table}" ({names}) VALUES {", ".join([marks] * rows)}'  # noqa: S608
+
+
+def _plain_figures(rows: list[Row]) -> list[Any]:
+    """The same as `_plain` makes of them, at half the price: every batch has some."""
+    plain: list[Any] = []
+    for tenant_id, begins_at, seconds, process, tool_name, api_key_id, *rest in rows:
+        plain += (tenant_id.hex, _as_text(begins_at), seconds, process.hex, tool_name, api_key_id.hex)
+        plain += rest
+    return plain
+
+
+@lru_cache(maxsize=MOST_ROWS)
+def _adding_rows_sql(rows: int) -> str:
+    """A row that is new gets an id from below zero: the highest id that was tried costs a page more in each batch."""
+    marks = f"({RANDOM_ID}, {', '.join('?' * len(figures.COLUMNS))})"
+    table, names = CallFigures._meta.db_table, _named(("id", *figures.COLUMNS))
+    return f'INSERT INTO "{table}" ({names}) VALUES {", ".join([marks] * rows)}{_adding_sql()}'  # noqa: S608
+
+
+@cache
+def _adding_sql() -> str:
+    """What makes an INSERT of figures add to a row that is there already."""
+    table = CallFigures._meta.db_table
+    sums = ", ".join(f'"{name}" = "{table}"."{name}" + excluded."{name}"' for name in figures.NUMBER_COLUMNS)
+    return f" ON CONFLICT ({_named(figures.KIND_COLUMNS)}) DO UPDATE SET {sums}"
+
+
+def _named(columns: Iterable[str]) -> str:
+    return ", ".join(f'"{column}"' for column in columns)
 
 
 def _plain(table: Table, rows: list[Row]) -> list[Any]:
@@ -177,7 +220,7 @@ class PostgresStatements:
     def insert(self, table: Table, rows: list[Row]) -> None:
         """Add `rows` to `table`."""
         model, columns = table
-        names = ", ".join(f'"{column}"' for column in columns)
+        names = _named(columns)
         with self._raw.cursor() as cursor, cursor.copy(f'COPY "{model._meta.db_table}" ({names}) FROM STDIN') as copy:
             for row in rows:
                 copy.write_row(row)
@@ -187,6 +230,26 @@ class PostgresStatements:
         sql = f'DELETE FROM "{RunningCall._meta.db_table}" WHERE "id" = ANY(%s) RETURNING "id"'  # noqa: S608
         with self._raw.cursor() as cursor:
             return {row[0] for row in cursor.execute(sql, (ids,))}
+
+    def add(self, rows: list[Row]) -> None:
+        """Add the numbers of `rows` to the figures of the same kinds."""
+        text = orjson.dumps([_numbers_only(row) for row in rows]).decode()
+        with self._raw.cursor() as cursor:
+            cursor.execute(_adding_json_sql(), (text,))
+
+
+def _numbers_only(row: Row) -> dict[str, Any]:
+    """A row of figures by its columns, without the zeros, which are most of it."""
+    return {name: value for name, value in zip(figures.COLUMNS, row, strict=True) if value != 0}
+
+
+@cache
+def _adding_json_sql() -> str:
+    """One parameter and one text, however many rows: hundreds of parameters are dear to send."""
+    table = CallFigures._meta.db_table
+    numbers = ", ".join(f'coalesce("{name}", 0)' for name in figures.NUMBER_COLUMNS)
+    rows = f'SELECT {_named(figures.KIND_COLUMNS)}, {numbers} FROM json_populate_recordset(NULL::"{table}", %s)'  # noqa: S608
+    return f'INSERT INTO "{table}" ({_named(figures.COLUMNS)}) {rows}{_adding_sql()}'
 
 
 def postgres_writer(batch: Batch) -> set[UUID]:
@@ -210,11 +273,28 @@ class PortableStatements:
         """Delete these running calls; the ids of those that were there."""
         return {id for id in ids if RunningCall.objects.filter(pk=id).delete()[0]}
 
+    def add(self, rows: list[Row]) -> None:
+        """Add the numbers of `rows` to the figures of the same kinds."""
+        count = len(figures.KIND_COLUMNS)
+        for row in rows:
+            kind = dict(zip(figures.KIND_COLUMNS, row, strict=False))
+            numbers = dict(zip(figures.NUMBER_COLUMNS, row[count:], strict=True))
+            sums = {name: models.F(name) + number for name, number in numbers.items()}
+            if not CallFigures.objects.filter(**kind).update(**sums):
+                CallFigures.objects.create(**kind, **numbers)
+
 
 def portable_writer(batch: Batch) -> set[UUID]:
     """One transaction through the ORM."""
     with heads, transaction.atomic():
         return write(batch, PortableStatements())
+
+
+def statements() -> Statements:
+    """Those for the configured database, on this thread's connection, which is in a transaction of Django's."""
+    if connection.vendor == "sqlite":
+        return SqliteStatements(connection.connection)
+    return PostgresStatements(connection.connection) if connection.vendor == "postgresql" else PortableStatements()
 
 
 _WRITERS: dict[str, Writer] = {"sqlite": sqlite_writer, "postgresql": postgres_writer}

@@ -5,17 +5,25 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
 from uuid import UUID
 
 import msgspec
 from django.utils import timezone
 
-from tools_app.auth import allowance, usage
+from tools_app.auth import allowance, passes, usage
 from tools_app.auth.allowance import UNLIMITED, Allowance
 from tools_app.auth.keys import digest_of
 from tools_app.auth.ring import Ring
 from tools_app.models import ApiKey, Tenant
 from tools_app.models.bridge import in_store
+
+# What every client needs before it can do anything, and what says nothing of what the tenant has.
+ALWAYS: Final = frozenset({"initialize", "ping", "server/discover", "logging/setLevel"})
+Network = IPv4Network | IPv6Network
+# The address of nobody.
+NOWHERE: Final = ip_network("::/128")
 
 
 class Principal(msgspec.Struct, frozen=True):
@@ -23,7 +31,8 @@ class Principal(msgspec.Struct, frozen=True):
 
     `redacted_keys` are the tenant's own, beside the built-in ones. `patterns` say what the caller gets of tools,
     resources and prompts; None is everything. `address` is set for anonymous callers, who are limited by it.
-    `allowed` is what the caller may use up.
+    `methods` are patterns of what it may ask for, None for everything, and `networks` where it may call from, empty for
+    anywhere. `allowed` is what the caller may use up. `person` is the user name of whoever acts as the key with a pass.
     """
 
     key_id: UUID | None
@@ -32,16 +41,35 @@ class Principal(msgspec.Struct, frozen=True):
     redacted_keys: tuple[str, ...]
     allowed: Allowance = UNLIMITED
     patterns: tuple[str, ...] | None = None
+    methods: tuple[str, ...] | None = None
+    networks: tuple[Network, ...] = ()
     address: str = ""
+    person: str = ""
 
     @property
     def limited_as(self) -> str:
         """Under which name the caller's own limits are counted."""
         return str(self.key_id) if self.key_id else f"{self.tenant_id}:{self.address}"
 
+    def named(self, client_name: str) -> str:
+        """The name under which a client is recorded: its own word for it, unless a person acts as the key."""
+        return f"playground ({self.person})" if self.person else client_name
+
     def may_use(self, name: str) -> bool:
         """Whether the caller gets the tool, the prompt or the resource of this name or URI."""
         return self.patterns is None or matches(name, self.patterns)
+
+    def may_ask(self, method: str) -> bool:
+        """Whether the caller may send requests of this method."""
+        return self.methods is None or method in ALWAYS or matches(method, self.methods)
+
+    def may_call_from(self, address: str) -> bool:
+        """Whether the caller may be at this address."""
+        return not self.networks or _within(address, self.networks)
+
+    def has_scopes_of(self, other: "Principal") -> bool:
+        """Whether this caller gets the same as the other one."""
+        return self.patterns == other.patterns and self.methods == other.methods
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
@@ -52,6 +80,19 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
 @lru_cache(maxsize=4096)
 def _pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
+
+
+@lru_cache(maxsize=4096)
+def _within(address: str, networks: tuple[Network, ...]) -> bool:
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        # Whoever cannot be placed is outside.
+        return False
+    # Where a server listens on both, IPv4 comes as `::ffff:192.0.2.1`.
+    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
+        parsed = parsed.ipv4_mapped
+    return any(parsed in network for network in networks)
 
 
 class Credential(msgspec.Struct, frozen=True):
@@ -82,8 +123,19 @@ def _known(row: ApiKey) -> _KnownKey:
         tenant_slug=tenant.slug,
         redacted_keys=tuple(tenant.redacted_keys),
         allowed=allowance.of_key(row),
+        patterns=tuple(row.tool_patterns) or None,
+        methods=tuple(row.methods) or None,
+        networks=tuple(map(_network, row.networks)),
     )
     return _KnownKey(row.digest, row.pk, principal, tenant.allow_query_key, row.expires_at)
+
+
+def _network(text: str) -> Network:
+    """A network as a row has it. One that is none lets nobody in, and must not keep other keys from being read."""
+    try:
+        return ip_network(text)
+    except ValueError:
+        return NOWHERE
 
 
 ring: Ring[str, _KnownKey] = Ring(_load)
@@ -138,7 +190,12 @@ async def authenticate(credential: Credential) -> Principal | None:
 
     Raises the database's error when the key is not in memory and cannot be read.
     """
-    digest = digest_of(credential.key)
+    holder = None
+    if credential.key.startswith(passes.START):
+        holder = await passes.holder_of(credential.key)
+        if holder is None or credential.from_query:
+            return None
+    digest = digest_of(credential.key) if holder is None else holder.digest
     known = await ring.get(digest)
     if known is None or not hmac.compare_digest(known.digest, digest):
         return None
@@ -146,5 +203,8 @@ async def authenticate(credential: Credential) -> Principal | None:
         return None
     if known.expires_at is not None and known.expires_at <= timezone.now():
         return None
+    if holder is not None:
+        # Not a use of the key: its last use tells whether a client still carries it.
+        return msgspec.structs.replace(known.principal, person=holder.username)
     usage.key_used(known.key_id)
     return known.principal

@@ -159,6 +159,13 @@ async def end(session: SessionFacts, reason: str = "deleted") -> bool:
     return bool(ended)
 
 
+def end_by_person(row: Session) -> bool:
+    """End a session because a tenant's admin wants it. False if it had ended before."""
+    ended = _end([row.pk], "admin")
+    ring.forget(row.digest)
+    return bool(ended)
+
+
 async def set_log_level(session: SessionFacts, level: str) -> None:
     """Note from which level on a client wants log messages."""
     await in_store(Session.objects.filter(pk=session.id).update, log_level=level)

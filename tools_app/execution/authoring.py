@@ -5,7 +5,9 @@ committed, so that open streams hear which list changed.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import orjson
@@ -15,11 +17,13 @@ from django.db.models import F
 from django.forms.models import model_to_dict
 from django.utils import timezone
 
+from tools_app.audit import changes
 from tools_app.auth import vault
 from tools_app.events import publish
 from tools_app.execution.kinds import python
 from tools_app.execution.offers import prompts, resources
 from tools_app.models import (
+    Action,
     Prompt,
     PromptKind,
     Resource,
@@ -32,6 +36,8 @@ from tools_app.models import (
 )
 
 Offer = Tool | Resource | Prompt
+# Tenants whose lists changed in a transaction that tells of it at its end; None where each change does.
+_waiting: ContextVar[set[Any] | None] = ContextVar("waiting", default=None)
 R = TypeVar("R", Resource, Prompt)
 
 DEFINITION_FIELDS = (
@@ -52,7 +58,7 @@ DEFINITION_FIELDS = (
 
 def save_tool(tool: Tool, by: User | None = None) -> Tool:
     """Write `tool`, with a new revision if its definition changed. The caller has validated it."""
-    with transaction.atomic():
+    with changes.in_turn():
         adopt_code(tool)
         tool.updated_at = timezone.now()
         definition = {name: getattr(tool, name) for name in DEFINITION_FIELDS}
@@ -90,19 +96,19 @@ def adopt_code(tool: Tool) -> None:
 
 def save_resource(resource: Resource) -> Resource:
     """Write `resource`; those who subscribed to it hear of the change. The caller has validated it."""
-    _adopt_resource(resource)
+    adopt_resource(resource)
     return _save(resource)
 
 
 def save_prompt(prompt: Prompt) -> Prompt:
     """Write `prompt`. The caller has validated it."""
-    _adopt_prompt(prompt)
+    adopt_prompt(prompt)
     return _save(prompt)
 
 
 def delete(row: Offer) -> None:
     """Remove a tool with its revisions, a resource or a prompt. Recorded calls stay."""
-    with transaction.atomic():
+    with changes.in_turn():
         tenant_id = row.tenant_id
         row.delete()
         touch(tenant_id)
@@ -110,12 +116,33 @@ def delete(row: Offer) -> None:
 
 def set_enabled(row: Offer, enabled: bool) -> bool:
     """Switch a tool, a resource or a prompt on or off. False if it stood so already."""
-    with transaction.atomic():
+    with changes.in_turn():
         same = type(row)._default_manager.filter(pk=row.pk, enabled=not enabled)
         changed = same.update(enabled=enabled, updated_at=timezone.now())
         if changed:
+            changes.record(Action.CHANGED, row, before={"enabled": not enabled}, after={"enabled": enabled})
             touch(row.tenant_id)
     return bool(changed)
+
+
+def switch(rows: Iterable[Offer], enabled: bool) -> list[Offer]:
+    """Switch many on or off, all or none; those that stood otherwise before. Their tenants' lists change once."""
+    with one_touch():
+        return [row for row in rows if set_enabled(row, enabled)]
+
+
+@contextmanager
+def one_touch() -> Iterator[None]:
+    """One transaction for changes to many rows, after which the lists of each tenant count as changed once."""
+    with changes.in_turn():
+        waiting: set[Any] = set()
+        token = _waiting.set(waiting)
+        try:
+            yield
+        finally:
+            _waiting.reset(token)
+        for tenant_id in waiting:
+            touch(tenant_id)
 
 
 def add_code_tools(tenant: Tenant, names: list[str], by: User | None = None) -> list[Tool]:
@@ -164,14 +191,14 @@ def resource_updated(tenant_id: Any, uri: str) -> None:
 
 
 def _save(row: R) -> R:
-    with transaction.atomic():
+    with changes.in_turn():
         row.updated_at = timezone.now()
         row.save()
         touch(row.tenant_id)
     return row
 
 
-def _adopt_resource(resource: Resource) -> None:
+def adopt_resource(resource: Resource) -> None:
     """Copy what the code of a Python resource declares into its row, where people look. Raises UnknownFunction."""
     if resource.kind != ResourceKind.PYTHON:
         return
@@ -185,7 +212,7 @@ def _adopt_resource(resource: Resource) -> None:
     resource.timeout_seconds = function.timeout_seconds
 
 
-def _adopt_prompt(prompt: Prompt) -> None:
+def adopt_prompt(prompt: Prompt) -> None:
     """The same for a Python prompt. Raises UnknownFunction."""
     if prompt.kind != PromptKind.PYTHON:
         return
@@ -201,7 +228,7 @@ def _adopt_prompt(prompt: Prompt) -> None:
 
 def sync_code() -> list[Offer]:
     """Bring every row of a Python function up to what its code declares: those that changed."""
-    return [*sync_code_tools(), *_synced(Resource, _adopt_resource), *_synced(Prompt, _adopt_prompt)]
+    return [*sync_code_tools(), *_synced(Resource, adopt_resource), *_synced(Prompt, adopt_prompt)]
 
 
 def _synced(model: type[R], adopt: Callable[[R], None]) -> list[R]:
@@ -235,7 +262,7 @@ def sync_code_tools() -> list[Tool]:
 
 def set_secret(tenant: Tenant, name: str, value: str) -> Secret:
     """Store `value` under `name`, sealed; what was there before is gone."""
-    with transaction.atomic():
+    with changes.in_turn():
         secret, _ = Secret.objects.update_or_create(
             tenant=tenant,
             name=name,
@@ -250,7 +277,7 @@ def set_secret(tenant: Tenant, name: str, value: str) -> Secret:
 
 def delete_secret(secret: Secret) -> None:
     """Remove a secret. Tools that name it answer with an error from now on."""
-    with transaction.atomic():
+    with changes.in_turn():
         tenant_id = secret.tenant_id
         secret.delete()
         touch(tenant_id)
@@ -263,6 +290,10 @@ def open_secret(secret: Secret) -> str:
 
 def touch(tenant_id: Any) -> None:
     """Raise a tenant's catalog version and ring every process when the transaction is committed."""
+    waiting = _waiting.get()
+    if waiting is not None:
+        waiting.add(tenant_id)
+        return
     Tenant.objects.filter(pk=tenant_id).update(catalog_version=F("catalog_version") + 1)
     transaction.on_commit(lambda: publish.ring(f"catalog:{tenant_id}"))
 

@@ -101,6 +101,13 @@ async def request_cancel(call_ids: list[UUID]) -> int:
     return asked
 
 
+def cancel_now(call_ids: list[UUID]) -> int:
+    """The same for code that is not asynchronous, as pages are."""
+    asked = _request_cancel(call_ids)
+    publish.ring(*(f"cancel:{call_id}" for call_id in call_ids))
+    return asked
+
+
 def _request_cancel(call_ids: list[UUID]) -> int:
     return RunningCall.objects.filter(pk__in=call_ids, cancel_requested=False).update(cancel_requested=True)
 

@@ -15,7 +15,7 @@ from time import monotonic
 from django.db import close_old_connections, connection
 from django.utils import timezone
 
-from tools_app.audit import denials, evidence
+from tools_app.audit import denials, evidence, figures_kept
 from tools_app.audit.retention_daily import Daily
 from tools_app.auth import sessions, usage
 from tools_app.execution import limiting, measures, requeue, sweeper
@@ -52,6 +52,7 @@ def chores() -> list[Chore]:
         (evidence.EVERY_SECONDS, evidence.notary.sign),
         (30.0, sessions.end_idle),
         (60.0, drop_old_answers),
+        (figures_kept.MERGE_SECONDS, figures_kept.merge),
     ]
 
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.db import transaction
 from django.db.models import Q
 from django.utils.crypto import get_random_string
 
+from tools_app.audit import changes
 from tools_app.auth import keys
 from tools_app.execution import authoring
 from tools_app.execution.kinds import python
@@ -36,7 +36,7 @@ class FirstRun:
 
 def prepare(*, demo: bool) -> FirstRun:
     """Make what is missing. Raises keys.WeakKey if MCPHUB_DEMO_API_KEY is too short."""
-    with transaction.atomic():
+    with changes.acting(changes.at_command_line()), changes.in_turn():
         return FirstRun(admin_password=_admin(), demo_key=_demo() if demo else None)
 
 

@@ -9,6 +9,7 @@ from tools_app.auth.keys import digest_of
 from tools_app.auth.principal import Principal
 from tools_app.auth.sessions import Agreement, SessionFacts
 from tools_app.execution.results import without
+from tools_app.methods import permitting
 from tools_app.methods.exchange import Exchange
 from tools_app.methods.registry import method
 from tools_app.methods.results import EMPTY, SERVER, cacheable, rendered
@@ -50,14 +51,15 @@ class Opening:
             declared["tasks"] = without(declared["tasks"], "list")
         result = {
             "protocolVersion": self.version,
-            "capabilities": declared,
+            "capabilities": permitting.declared(declared, principal, Era.HANDSHAKE),
             "serverInfo": _server(self.version),
         }
         return rendered(result, Era.HANDSHAKE)
 
-    def offer(self) -> Agreement:
+    def offer(self, principal: Principal) -> Agreement:
         """The same for the session's row."""
-        return Agreement(self.version, self.client, self.capabilities)
+        client = {**self.client, "name": principal.named(str(self.client.get("name", "")))}
+        return Agreement(self.version, client, self.capabilities)
 
 
 def opening(params: Mapping[str, Any]) -> Opening:
@@ -73,10 +75,10 @@ async def agreed(
 ) -> SessionFacts:
     """The session that an `initialize` opens on a channel: the one that was `waiting` for it, or a new one."""
     if waiting is None:
-        wire_id = await sessions.start(principal, opening.offer(), remote_address)
+        wire_id = await sessions.start(principal, opening.offer(principal), remote_address)
         digest = digest_of(wire_id)
     else:
-        await sessions.agree(waiting, opening.offer())
+        await sessions.agree(waiting, opening.offer(principal))
         digest = waiting.digest
     session = await sessions.alive(principal, digest)
     assert session is not None, "it was made a moment ago"
@@ -110,4 +112,5 @@ async def ping(_exchange: Exchange) -> bytes:
 @method("server/discover", Era.MODERN)
 async def discover(exchange: Exchange) -> bytes:
     """Say what the hub speaks and offers (2026-07-28, discovery)."""
-    return cacheable({"supportedVersions": list(MODERN_VERSIONS), "capabilities": MODERN_CAPABILITIES}, exchange.era)
+    declared = permitting.declared(MODERN_CAPABILITIES, exchange.principal, Era.MODERN)
+    return cacheable({"supportedVersions": list(MODERN_VERSIONS), "capabilities": declared}, exchange.era)

@@ -30,6 +30,7 @@ from tools_app.protocol.sse import Frame
 from tools_app.protocol.versions import Era
 
 LISTEN = "subscriptions/listen"
+READ = "resources/read"
 UPDATED = "notifications/resources/updated"
 SILENCE = Frame(b"")
 # The lists that may change: their names in a filter of `subscriptions/listen`, and what tells of a change.
@@ -70,7 +71,7 @@ async def changes(
             now = await _catalog(tenant_id, before)
             uris = sorted(await _subscribed(subscribed))
             new = (uri for uri in uris if _is_new(uri, before, now, rung) and _may_hear(uri, now, principal))
-            yield Change(_changed_lists(before, now), tuple(new))
+            yield Change(_told_lists(before, now, principal), tuple(new))
             before = now
 
 
@@ -87,6 +88,11 @@ async def _subscribed(subscribed: Subscribed) -> frozenset[str]:
         return await subscribed()
     except Error:
         return frozenset()
+
+
+def _told_lists(before: Catalog | None, now: Catalog | None, principal: Principal) -> frozenset[str]:
+    """The lists that changed, as far as the caller may ask for them."""
+    return frozenset(name for name in _changed_lists(before, now) if principal.may_ask(f"{name}/list"))
 
 
 def _changed_lists(before: Catalog | None, now: Catalog | None) -> frozenset[str]:
@@ -112,7 +118,7 @@ def _is_new(uri: str, before: Catalog | None, now: Catalog | None, rung: set[str
 def _may_hear(uri: str, now: Catalog | None, principal: Principal) -> bool:
     """Whether the caller could read what `uri` names: of all else nobody hears, not even that it is there."""
     named = now.find_resource(uri) if now else None
-    return named is not None and principal.may_use(named[0].name)
+    return named is not None and principal.may_use(named[0].name) and principal.may_ask(READ)
 
 
 async def session_stream(principal: Principal, session: SessionFacts, switchboard: Switchboard) -> AsyncIterator[Frame]:
@@ -158,10 +164,10 @@ async def listen(exchange: Exchange) -> AsyncIterator[Frame]:
     Raises RpcError before the first message: -32602 if the filter is no filter (subscriptions, §Notification Filter),
     -32021 if it names tasks and the client does not know them.
     """
-    agreed = _filter(exchange.params)
+    agreed = _permitted(_filter(exchange.params), exchange.principal)
     uris = frozenset(agreed.get(RESOURCES, ()))
     watched: dict[UUID, Any] = {}
-    if TASK_IDS in exchange.params["notifications"]:
+    if TASK_IDS in exchange.params["notifications"] and exchange.principal.may_ask("tasks/get"):
         watched = dict.fromkeys(await tasks.agreed(exchange, exchange.params["notifications"][TASK_IDS]))
         agreed[TASK_IDS] = [tasks.wire_id(id) for id in watched]
     meta = {SUBSCRIPTION_META: exchange.request.id}
@@ -216,6 +222,14 @@ def _filter(params: Mapping[str, Any]) -> dict[str, Any]:
     if len(uris) > sessions.MOST_SUBSCRIPTIONS:
         raise _bad(f"notifications.{RESOURCES}", f"has at most {sessions.MOST_SUBSCRIPTIONS} entries")
     return agreed | ({RESOURCES: uris} if uris else {})
+
+
+def _permitted(agreed: dict[str, Any], principal: Principal) -> dict[str, Any]:
+    """The same without what the caller's key does not let it ask for."""
+    if principal.methods is None:
+        return agreed
+    asking = {wish: f"{name}/list" for name, (wish, _) in LISTS.items()} | {RESOURCES: READ}
+    return {wish: value for wish, value in agreed.items() if principal.may_ask(asking[wish])}
 
 
 def _bad(field: str, problem: str) -> RpcError:

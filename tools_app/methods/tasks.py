@@ -49,9 +49,11 @@ LONGEST_WISH_MS: Final = 10**15
 
 def wish_of(exchange: Exchange) -> TaskWish:
     """What a client says of tasks in a `tools/call`. Raises RpcError for a `task` that is none."""
+    # Nobody gets a task that he could not come back for.
+    may_return = exchange.principal.may_ask("tasks/get")
     if exchange.era is Era.MODERN:
-        return TaskWish.OFFERED if declares_tasks(exchange.capabilities) else TaskWish.UNKNOWN
-    if not has_tasks(exchange.version):
+        return TaskWish.OFFERED if may_return and declares_tasks(exchange.capabilities) else TaskWish.UNKNOWN
+    if not has_tasks(exchange.version) or not (may_return and exchange.principal.may_ask("tasks/result")):
         return TaskWish.UNHEARD_OF
     return TaskWish.ASKED if exchange.params.get("task") is not None else TaskWish.UNASKED
 
@@ -143,13 +145,13 @@ async def agreed(exchange: Exchange, ids: Any) -> list[UUID]:
     _check_revision(exchange)
     await _limit(exchange)
     named = [id for id in map(parsed_id, ids) if id is not None]
-    return [id for id in named if await taskstate.look(id, exchange.principal) is not None]
+    return [id for id in named if await _own(exchange.principal, id) is not None]
 
 
 async def news(principal: Principal, known: dict[UUID, Any]) -> AsyncIterator[dict[str, Any]]:
     """Those of the `known` tasks that are not as they were, in detail; what is seen is noted, what ended is dropped."""
     for id, before in list(known.items()):
-        state = await taskstate.look(id, principal)
+        state = await _own(principal, id)
         seen = (state.status, sorted(state.requests)) if state else None
         if state is not None and seen != before:
             yield detailed(state)
@@ -215,7 +217,8 @@ async def list_experimental(exchange: Exchange) -> bytes:
     await _limit(exchange)
     states = await taskstate.listed(exchange.principal, _opened_cursor(exchange), PAGE + 1)
     shown = states[:PAGE]
-    body: dict[str, Any] = {"tasks": [_experimental(state) for state in shown]}
+    own = [state for state in shown if exchange.principal.may_use(state.name)]
+    body: dict[str, Any] = {"tasks": [_experimental(state) for state in own]}
     if len(states) > PAGE:
         body["nextCursor"] = signing.dumps(str(shown[-1].id), salt="tasks/list")
     return orjson.dumps(body)
@@ -323,10 +326,16 @@ async def _named(exchange: Exchange) -> TaskState:
 async def _found(exchange: Exchange) -> TaskState:
     name = text_in(exchange.params, "taskId")
     id = parsed_id(name)
-    state = await taskstate.look(id, exchange.principal) if id else None
+    state = await _own(exchange.principal, id) if id else None
     if state is None:
         raise RpcError(INVALID_PARAMS, "There is no such task, or it has expired.", {"taskId": name})
     return state
+
+
+async def _own(principal: Principal, id: UUID) -> TaskState | None:
+    """A task of this principal, as long as its key opens the tool."""
+    state = await taskstate.look(id, principal)
+    return state if state is not None and principal.may_use(state.name) else None
 
 
 def _check_revision(exchange: Exchange) -> None:

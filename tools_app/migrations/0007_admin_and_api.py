@@ -92,7 +92,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'verbose_name_plural': 'call figures',
-                'indexes': [models.Index(fields=['begins_at'], name='figures_by_time')],
+                'indexes': [models.Index(fields=['seconds', 'begins_at'], name='figures_by_time')],
                 'constraints': [models.UniqueConstraint(fields=('tenant_id', 'begins_at', 'seconds', 'writer', 'tool_name', 'api_key_id', 'client_name'), name='figures_once_per_kind')],
             },
         ),

@@ -6,6 +6,7 @@ from django.db import models
 from django.utils import timezone
 
 from tools_app.models.ids import new_id
+from tools_app.models.recorded import Recorded
 from tools_app.models.tenants import RateLimited, Tenant
 
 TOOL_NAME = RegexValidator(
@@ -108,7 +109,7 @@ class ResourceKind(models.TextChoices):
     HTTP = "http", "HTTP request"
 
 
-class Resource(models.Model):
+class Resource(Recorded):
     """Something that clients may read (resources, §Resource), or a template for many (§Resource Templates).
 
     A `uri` with a `{name}` in it is a template. `config` is what its kind needs: `{"function": "<registered name>"}`
@@ -153,7 +154,7 @@ class PromptKind(models.TextChoices):
     TEMPLATE = "template", "Messages with placeholders"
 
 
-class Prompt(models.Model):
+class Prompt(Recorded):
     """A prompt that clients offer to their users (prompts, §Prompt).
 
     `arguments` is a list of `{"name", "description", "required", "values"}`, where `values` are suggestions for
@@ -183,7 +184,7 @@ class Prompt(models.Model):
         return self.name
 
 
-class Secret(models.Model):
+class Secret(Recorded):
     """A named value that HTTP tools put into their requests. Written by admins, read by no page."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)

@@ -37,7 +37,7 @@ class CallFigures(models.Model):
                 name="figures_once_per_kind",
             )
         ]
-        indexes = [models.Index(fields=["begins_at"], name="figures_by_time")]
+        indexes = [models.Index(fields=["seconds", "begins_at"], name="figures_by_time")]
 
     def __str__(self) -> str:
         return f"{self.tool_name} {self.begins_at:%Y-%m-%d %H:%M}"

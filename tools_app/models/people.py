@@ -7,6 +7,7 @@ from django.db import models
 from django.utils import timezone
 
 from tools_app.models.ids import new_id
+from tools_app.models.recorded import Recorded
 from tools_app.models.tenants import Role, Tenant
 
 INVITATION_DAYS = 7
@@ -16,7 +17,7 @@ def _in_some_days() -> datetime:
     return timezone.now() + timedelta(days=INVITATION_DAYS)
 
 
-class Invitation(models.Model):
+class Invitation(Recorded):
     """A link that makes whoever opens it a member. Only a digest of what stands in the link is kept."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -42,7 +43,7 @@ class Invitation(models.Model):
         return f"{self.email} to {self.tenant}"
 
 
-class PersonalToken(models.Model):
+class PersonalToken(Recorded):
     """A credential of a person for the REST API. Only a digest is kept: the token itself is shown once."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)

@@ -6,6 +6,7 @@ from django.db import models
 from django.utils import timezone
 
 from tools_app.models.ids import new_id
+from tools_app.models.recorded import Recorded
 from tools_app.models.validators import validate_key_names, validate_networks, validate_patterns
 
 TENANT_SLUG = RegexValidator(
@@ -13,7 +14,7 @@ TENANT_SLUG = RegexValidator(
 )
 
 
-class RateLimited(models.Model):
+class RateLimited(Recorded):
     """How many calls a time are let through; empty is no limit, zero lets nothing through."""
 
     calls_per_second = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no limit.")
@@ -117,7 +118,7 @@ class Role(models.TextChoices):
     OPERATOR = "operator", "Operator"
 
 
-class Membership(models.Model):
+class Membership(Recorded):
     """A person's role in one tenant."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)

@@ -74,4 +74,5 @@ METRICS: dict[str, Metric] = {
     "mcphub_oldest_queued_call_seconds": Metric(Kind.HUB, "How long the oldest of them has waited."),
     "mcphub_live_processes": Metric(Kind.HUB, "Processes of the whole hub whose heart beats.", ("kind",)),
     "mcphub_open_sessions": Metric(Kind.HUB, "Sessions of handshake clients that are open."),
+    "mcphub_expiring_keys": Metric(Kind.HUB, "API keys that expire within 14 days and that nobody has replaced."),
 }

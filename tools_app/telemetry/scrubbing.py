@@ -33,8 +33,10 @@ _VALUE = (
     rf"|(?:{re.escape(HIDDEN)}|[^\s,;&}}\)\]\"'\\])+)"
 )
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
-    # The hub's own keys: what the admin shows of one stays.
-    (re.compile(r"\b(mcphub_[\w-]{5})[\w-]{20,}"), rf"\1{HIDDEN}"),
+    # The hub's own keys, and people's tokens: what the admin shows of one stays.
+    (re.compile(r"\b(mcphubt?_[\w-]{5})[\w-]{20,}"), rf"\1{HIDDEN}"),
+    # The link of an invitation.
+    (re.compile(r"(/invitations/)[\w-]{20,}"), rf"\1{HIDDEN}"),
     (re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1 {HIDDEN}"),
     # scheme://user:password@host
     (re.compile(r"(\w://[^/\s:@\"']{0,200}):[^\s/\"']{1,500}@"), rf"\1:{HIDDEN}@"),

@@ -8,7 +8,17 @@ from django.db import Error
 
 from tools_app.audit.recorder import RecorderGone
 from tools_app.execution.run import TOOLS_CALL
-from tools_app.methods import completion, lifecycle, prompts, resources, skills, subscriptions, tasks, tools
+from tools_app.methods import (
+    completion,
+    lifecycle,
+    permitting,
+    prompts,
+    resources,
+    skills,
+    subscriptions,
+    tasks,
+    tools,
+)
 from tools_app.methods import logging as client_logging
 from tools_app.methods.exchange import Cancelled, Exchange
 from tools_app.methods.registry import handler_of
@@ -32,6 +42,8 @@ async def answer(exchange: Exchange) -> Reply:
     if request.method != TOOLS_CALL:
         _speak_of(exchange)
     try:
+        if exchange.principal.methods is not None:
+            permitting.check(exchange)
         handler = handler_of(request.method, exchange.era)
         answering = handler(exchange) if tracing.active is None else traced.answered(handler, exchange)
         return Reply(result_message(request.id, await answering))

@@ -120,6 +120,7 @@ class Connection:
         self._batches: set[asyncio.Task[None]] = set()
         self._listening: set[asyncio.Task[Any]] = set()
         self._changes: asyncio.Task[None] | None = None
+        self._told: Principal | None = None
         self.stream = OpenStream(credential, None, self._still_allowed)
 
     async def serve(
@@ -205,7 +206,7 @@ class Connection:
     async def _answer(self, request: Request, voice: Voice) -> None:
         try:
             exchange = await self._exchange(request, voice)
-            if request.method == subscriptions.LISTEN and exchange.era is Era.MODERN:
+            if request.method == subscriptions.LISTEN and _may_listen(exchange):
                 await self._listen(exchange)
                 return
             reply = await self._web.turnstile.through(exchange.principal.tenant_id, answer, exchange)
@@ -223,7 +224,8 @@ class Connection:
         if isinstance(route, RpcError):
             raise route
         if isinstance(route, Modern):
-            client = Client(str(route.client.get("name", "")), str(route.client.get("version", "")), self._address)
+            name = principal.named(str(route.client.get("name", "")))
+            client = Client(name, str(route.client.get("version", "")), self._address)
             return Exchange(
                 request=request,
                 principal=principal,
@@ -245,7 +247,7 @@ class Connection:
             principal=principal,
             era=Era.HANDSHAKE,
             version=session.version,
-            client=Client(session.client_name, session.client_version, self._address),
+            client=Client(principal.named(session.client_name), session.client_version, self._address),
             capabilities=session.capabilities,
             session=session,
             switchboard=self._web.switchboard,
@@ -256,6 +258,7 @@ class Connection:
         """Tell of changes until the client cancels, or the connection ends, which it is told."""
         task = asyncio.current_task()
         assert task is not None
+        self._told = self._told or exchange.principal
         self._listening.add(task)
         try:
             async with aclosing(subscriptions.listen(exchange)) as messages:  # type: ignore[type-var]
@@ -324,6 +327,7 @@ class Connection:
         with suppress(Error):
             await anext(changes)
         self._channel.put(jsonrpc.result_message(request.id, opening.welcome(principal)))
+        self._told = principal
         self._changes = asyncio.create_task(self._tell_changes(principal, session, changes))
 
     def _begin(self, session: SessionFacts) -> None:
@@ -359,9 +363,12 @@ class Connection:
 
     async def _still_allowed(self) -> bool:
         principal = await self._authenticate()
-        if principal is None or self._session is None:
-            return principal is not None
-        return await sessions.alive(principal, self._session.digest) is not None
+        if principal is None:
+            return False
+        # Whoever is told of changes is told by the scopes of the beginning: with others, the client has to come anew.
+        if self._told is not None and not principal.has_scopes_of(self._told):
+            return False
+        return self._session is None or await sessions.alive(principal, self._session.digest) is not None
 
     # --- What wants no answer -------------------------------------------------------------------------------------
 
@@ -416,6 +423,10 @@ class Connection:
         if self._session is not None:
             with suppress(Error):
                 await sessions.end(self._session, "closed")
+
+
+def _may_listen(exchange: Exchange) -> bool:
+    return exchange.era is Era.MODERN and exchange.principal.may_ask(subscriptions.LISTEN)
 
 
 def _too_many() -> RpcError:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tools_app.transport import state
 from tools_app.transport.legacy_sse import LegacyMessageConsumer, LegacySseConsumer
 from tools_app.transport.streamable_http import StreamableHttpConsumer
 from tools_app.transport.websocket import WebSocketConsumer
@@ -31,6 +32,9 @@ def mcp_application(pages: Application) -> Application:
         consumers = SOCKET_CONSUMERS if scope["type"] == "websocket" else HTTP_CONSUMERS
         consumer = consumers.get(match["name"]) if match and scope["type"] in ("http", "websocket") else None
         if match is None or consumer is None:
+            if scope["type"] == "http":
+                # Whoever serves pages keeps house, too: what admins change is signed within moments.
+                state.current()
             await (refuse_socket(send) if scope["type"] == "websocket" else pages(scope, receive, send))
             return
         own = {**scope, "url_route": {"slug": match["slug"]}}

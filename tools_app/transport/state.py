@@ -5,7 +5,7 @@ import gc
 from collections import defaultdict
 from uuid import UUID
 
-from tools_app.auth import principal, sessions
+from tools_app.auth import passes, principal, sessions
 from tools_app.events.switchboard import Switchboard
 from tools_app.execution import catalog, local, process
 from tools_app.execution.turnstile import Turnstile
@@ -93,5 +93,6 @@ def forget_everything() -> None:
     """Drop what this process remembers of the database (tests, where it is emptied under the hub)."""
     principal.ring.forget_all()
     principal.public_ring.forget_all()
+    passes.forget_all()
     sessions.ring.forget_all()
     catalog.forget_all()

@@ -93,7 +93,7 @@ class StreamableHttpTurn(Turn):
         exchange = self._exchange(
             message, delivery, version=route.version, client=client, capabilities=route.capabilities, session=None
         )
-        if message.method == subscriptions.LISTEN:
+        if message.method == subscriptions.LISTEN and self.principal.may_ask(message.method):
             await self._listen(exchange)
             return
         await delivery.deliver(answer(exchange))
@@ -112,7 +112,7 @@ class StreamableHttpTurn(Turn):
 
     async def _initialize(self, request: Request) -> None:
         opening = lifecycle.opening(request.params)
-        wire_id = await sessions.start(self.principal, opening.offer(), self.incoming.remote_address)
+        wire_id = await sessions.start(self.principal, opening.offer(self.principal), self.incoming.remote_address)
         session = (SESSION_HEADER.encode(), wire_id.encode())
         welcome = opening.welcome(self.principal)
         await self.send_reply(Reply(jsonrpc.result_message(request.id, welcome), headers=(session,)))
@@ -198,9 +198,10 @@ class StreamableHttpTurn(Turn):
 
         async def still_allowed() -> bool:
             principal = await self.visitor.who()
-            if principal is None or session is None or wire_id is None:
-                return principal is not None
-            return await sessions.find(principal, wire_id) is not None
+            # What a stream tells is settled by the scopes of its beginning: with others, its client has to ask anew.
+            if principal is None or not principal.has_scopes_of(self.principal):
+                return False
+            return session is None or wire_id is None or await sessions.find(principal, wire_id) is not None
 
         return OpenStream(self.visitor.credential, session, still_allowed)
 
@@ -216,7 +217,7 @@ class StreamableHttpTurn(Turn):
         )
 
     def _client(self, name: str, version: str) -> Client:
-        return Client(name, version, self.incoming.remote_address)
+        return Client(self.principal.named(name), version, self.incoming.remote_address)
 
     def _session_exchange(self, request: Request, session: SessionFacts, delivery: Delivery) -> Exchange:
         client = self._client(session.client_name, session.client_version)

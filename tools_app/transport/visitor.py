@@ -11,6 +11,7 @@ from tools_app.transport.incoming import Incoming
 
 log = logging.getLogger(__name__)
 
+OUTSIDE = "This API key may not be used from this address."
 RECORDED_DENIALS = frozenset({401, 403, 404, 421, 429})
 
 
@@ -35,6 +36,8 @@ class Visitor:
         self.principal = await self.who()
         if self.principal is None:
             raise RpcError(NOT_PERMITTED, "A valid API key is needed.", status=401)
+        if self.principal.networks and not self.principal.may_call_from(self._incoming.remote_address):
+            raise RpcError(NOT_PERMITTED, OUTSIDE, {"scope": "networks"}, status=403)
         if self._incoming.tenant_slug not in (None, self.principal.tenant_slug):
             raise RpcError(INVALID_REQUEST, "Not found.", status=404)
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from tools_app.audit.pruned import joined
 from tools_app.audit.statements import (
+    ChangesHead,
     CheckpointText,
     Cited,
     Head,
@@ -39,6 +40,11 @@ class Claim:
         """The claim that a checkpoint of that time makes."""
         return cls(head.position, bytes.fromhex(head.hash), made_at)
 
+    @classmethod
+    def of_changes(cls, head: ChangesHead, made_at: datetime) -> "Claim":
+        """The claim that a checkpoint makes of what people changed."""
+        return cls(head.position, bytes.fromhex(head.hash), made_at)
+
 
 Heads = dict[UUID | None, Claim]
 
@@ -64,6 +70,8 @@ class Statements:
         self._report = report
         self._since = since
         self.cited: dict[UUID, Cited] = {}
+        # Signed ends of the chain of changes, by position; of several that differ the first counts.
+        self.changes: dict[int, Claim] = {}
 
     def of(self, writer: UUID) -> Claims:
         """All that is stated of a writer."""
@@ -131,8 +139,14 @@ class Statements:
                 self._take(text, claims)
             number, previous, anchored = row.sequence, bytes(row.digest).hex(), True
 
+    def take_changes(self, text: CheckpointText) -> None:
+        """Note what a checkpoint says of the chain of changes."""
+        if text.changes is not None:
+            self.changes.setdefault(text.changes.position, Claim.of_changes(text.changes, text.made_at))
+
     def _take(self, text: CheckpointText, claims: Claims) -> None:
         claims.has_ended = text.last
+        self.take_changes(text)
         for head in text.heads:
             known = claims.heads.get(head.tenant)
             if known is None or head.position >= known.position:

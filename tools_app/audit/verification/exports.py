@@ -43,6 +43,7 @@ class Exports:
         return number, text, digest_of(signed)
 
     def _take(self, text: CheckpointText) -> None:
+        self._statements.take_changes(text)
         heads = self.heads[text.writer]
         for head in text.heads:
             if head.tenant not in heads or head.position >= heads[head.tenant].position:

@@ -24,7 +24,10 @@ class Problem(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, and where. `at` is when the record was made, or what stands in for it was signed."""
+    """One thing that is wrong, and where. `at` is when the record was made, or what stands in for it was signed.
+
+    `is_change`: it is about the chain of what people changed.
+    """
 
     problem: Problem
     says: str
@@ -33,6 +36,8 @@ class Finding:
     position: int | None = None
     call_id: UUID | None = None
     at: datetime | None = None
+    change_id: UUID | None = None
+    is_change: bool = False
 
 
 class TimeIsUp(Exception):
@@ -45,6 +50,7 @@ class Report:
 
     records: int = 0
     chains: int = 0
+    changes: int = 0
     checkpoints: int = 0
     exported: int = 0
     unsigned: int = 0

@@ -16,6 +16,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from tools_app.audit import signing
+from tools_app.audit.verification.changes import newest_claims, verify_changes
 from tools_app.audit.verification.claims import Claim, Claims, Heads, Statements
 from tools_app.audit.verification.exports import Exports
 from tools_app.audit.verification.newest import Newest
@@ -85,6 +86,13 @@ class _Verification:
             self._verify_writer(writer, ())
         if self._newest is None:
             self._statements.check_cited()
+        self._verify_changes()
+
+    def _verify_changes(self) -> None:
+        claims = dict(self._statements.changes)
+        if self._newest is not None:
+            claims |= newest_claims(self._scope.keys)
+        verify_changes(self._report, claims)
 
     def _places(self) -> Iterable[Place]:
         return places_of(self._scope.calls()) if self._newest is None else self._newest.places()

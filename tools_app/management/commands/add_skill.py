@@ -8,18 +8,19 @@ from typing import Any
 from urllib.parse import quote
 
 from django.core.exceptions import ValidationError
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import transaction
 
 from tools_app.execution import authoring
 from tools_app.execution.skills import MANIFEST, MOST_BYTES, MOST_FILES, BadManifest, frontmatter
+from tools_app.management.recorded import RecordedCommand
 from tools_app.models import Resource, ResourceKind, Tenant
 
 SCHEME = "skill://"
 KNOWN = ("uri", "name", "kind", "description", "mime_type", "text", "blob", "enabled")
 
 
-class Command(BaseCommand):
+class Command(RecordedCommand):
     help = "Serve a directory as a skill: it is added, or brought up to date, with every file in it."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

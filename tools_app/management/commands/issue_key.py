@@ -1,25 +1,32 @@
 """`manage.py issue_key`: a new API key on stdout, for scripts."""
 
 from argparse import ArgumentParser
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.exceptions import ValidationError
+from django.core.management.base import CommandError
 from django.utils import timezone
 
 from tools_app.auth import keys
+from tools_app.management.recorded import RecordedCommand
+from tools_app.methods.scopes import check_method, check_network, check_pattern
 from tools_app.models import Tenant
 
 LONGEST_DAYS = 36_500
 
 
-class Command(BaseCommand):
+class Command(RecordedCommand):
     help = "Issue an API key and print it, and only it. It cannot be shown again."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--tenant", required=True, metavar="SLUG")
         parser.add_argument("--name", required=True, help="What the key is for, as the admin and the audit show it.")
         parser.add_argument("--expires-in-days", type=int, metavar="N", help="Without it the key does not expire.")
+        parser.add_argument("--tools", nargs="+", default=[], metavar="PATTERN", help="Names and URIs that it may use.")
+        parser.add_argument("--methods", nargs="+", default=[], metavar="PATTERN", help='For example "tools/*".')
+        parser.add_argument("--networks", nargs="+", default=[], metavar="CIDR", help="Where it may be used from.")
 
     def handle(self, *, tenant: str, name: str, expires_in_days: int | None, **options: Any) -> None:
         if not name.strip():
@@ -27,8 +34,25 @@ class Command(BaseCommand):
         owner = Tenant.objects.filter(slug=tenant).first()
         if owner is None:
             raise CommandError(f"There is no tenant {tenant!r}.")
-        _, key = keys.issue(owner, name.strip(), expires_at=_expiry(expires_in_days))
+        _, key = keys.issue(
+            owner,
+            name.strip(),
+            expires_at=_expiry(expires_in_days),
+            tool_patterns=_checked("--tools", options["tools"], check_pattern),
+            methods=_checked("--methods", options["methods"], check_method),
+            networks=_checked("--networks", options["networks"], check_network),
+        )
         self.stdout.write(key)
+
+
+def _checked(option: str, words: list[str], check: Callable[[str], None]) -> list[str]:
+    """The words of an option. Raises CommandError for one that is not good."""
+    for word in words:
+        try:
+            check(word)
+        except ValidationError as problem:
+            raise CommandError(f"{option} {word}: {' '.join(problem.messages)}") from problem
+    return words
 
 
 def _expiry(days: int | None) -> datetime | None:

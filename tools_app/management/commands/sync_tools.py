@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from tools_app.execution import authoring
+from tools_app.management.recorded import RecordedCommand
 from tools_app.models import Tool
 
 
-class Command(BaseCommand):
+class Command(RecordedCommand):
     help = (
         "Take over what changed in the code of tools, resources and prompts. Run it after a deployment; `up` does too."
     )

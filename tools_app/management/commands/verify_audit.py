@@ -20,7 +20,10 @@ MOST_KEY_BYTES = 64 * 1024
 
 
 class Command(BaseCommand):
-    help = "Verify the records of the audit log, their chains and the checkpoints; exit with 1 if anything is wrong."
+    help = (
+        "Verify the records of the audit log, what people changed, their chains and the checkpoints; exit with 1 if "
+        "anything is wrong."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--tenant", metavar="SLUG", help="Only the records of this tenant.")
@@ -109,6 +112,8 @@ def _opened(path: str) -> Any:
 def _line(finding: Finding, names: dict[UUID, str]) -> str:
     """One line for a person: what is wrong, with which record, and why."""
     parts = [finding.problem.value.upper()]
+    if finding.is_change:
+        parts.append(f"change {finding.change_id or ''}".strip())
     if finding.call_id:
         parts.append(f"call {finding.call_id}")
     if finding.position:
@@ -127,6 +132,8 @@ def _figures(report: Report) -> list[str]:
         f"{report.records} records in {report.chains} chains, {report.checkpoints} checkpoints.",
         f"{report.unsigned} records are not signed yet.",
     ]
+    if report.changes:
+        lines.append(f"{report.changes} changes by people.")
     if report.exported:
         lines.append(f"{report.exported} exported checkpoints.")
     if report.skipped:

@@ -7,13 +7,13 @@ from django.contrib.auth import get_user_model
 from django.utils import timezone
 
 from tools_app.auth import vault
+from tools_app.auth.keys import expiring_soon
 from tools_app.execution import authoring
 from tools_app.execution.kinds import python
 from tools_app.management.doctor.findings import Finding, judged, ok
 from tools_app.models import ApiKey, Call, Checkpoint, Secret, Tenant, Tool, ToolKind
 
 MOST_NAMED = 5
-SOON = timedelta(days=14)
 OLD_CHECKPOINT = timedelta(minutes=15)
 
 
@@ -46,11 +46,15 @@ def keys() -> Iterator[Finding]:
     now = timezone.now()
     live = ApiKey.objects.filter(revoked_at=None, tenant__is_active=True).select_related("tenant")
     for about, rows, mend in (
-        ("expired keys", live.filter(expires_at__lte=now), "Issue new keys, and revoke these in the admin."),
+        (
+            "expired keys",
+            live.filter(expires_at__lte=now, replaced_by=None),
+            "Issue new keys, and revoke these in the admin.",
+        ),
         (
             "expiring keys",
-            live.filter(expires_at__gt=now, expires_at__lte=now + SOON),
-            "Issue new keys before these expire.",
+            expiring_soon(live),
+            "Rotate them in the admin or with manage.py rotate_key before they expire.",
         ),
     ):
         names = [f"{row.tenant.slug}/{row.name}" for row in rows]

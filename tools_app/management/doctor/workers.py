@@ -6,7 +6,7 @@ from typing import Any
 from celery import current_app
 from django.utils import timezone
 
-from tools_app.api import hub_numbers, readiness
+from tools_app.execution import hub_numbers, readiness
 from tools_app.execution.inspection import CODE, code_digest
 from tools_app.execution.queue import RUN_CALL
 from tools_app.management.doctor.configuration import is_embedded

@@ -1,14 +1,20 @@
 """What can be wrong with a resource that an admin writes, told with the place of the fault. Knows nothing of forms."""
 
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from tools_app.admin.json_shape import Shape, object_faults
+from tools_app.execution.checks.shapes import Shape, object_faults
 from tools_app.execution.kinds import http, templates
 from tools_app.execution.offers import uris
+from tools_app.execution.skills import MANIFEST, BadManifest, frontmatter
 from tools_app.protocol.authoring_schema import Path, SchemaProblem
 
+MOST_BYTES = 5 * 1024 * 1024
+# In a form, a character takes up to twelve bytes; Django reads forms of no more than 2.5 MB.
+MOST_CHARACTERS = 200_000
+MIME_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(?:; ?[\w.+-]+=[\w.+-]+)*", re.ASCII)
 ROLES = {"user", "assistant"}
 
 
@@ -21,6 +27,28 @@ def uri_fault(uri: str, *, template: bool) -> str | None:
     if variables and not template:
         return "Only a request or a function can answer for a template: write no {variable} here."
     return None
+
+
+def mime_type_fault(mime_type: str) -> str | None:
+    """What is wrong with a MIME type, which may be left out."""
+    return "Write a MIME type, such as text/markdown." if mime_type and not MIME_TYPE.fullmatch(mime_type) else None
+
+
+def text_fault(text: str, uri: str) -> str | None:
+    """What is wrong with a text, or with the head of one that is by its URI the SKILL.md of a skill."""
+    if len(text) > MOST_CHARACTERS:
+        return f"{MOST_CHARACTERS} characters are the most: upload a longer text as a file."
+    if uri.endswith(MANIFEST):
+        try:
+            frontmatter(text, uri)
+        except BadManifest as problem:
+            return f"By its URI this is the SKILL.md of a skill. {problem}"
+    return None
+
+
+def file_fault(size: int) -> str | None:
+    """What is wrong with a file of so many bytes."""
+    return f"This file is too large: {MOST_BYTES // 1024**2} MB are the most." if size > MOST_BYTES else None
 
 
 def check_request(config: dict[str, Any], uri: str | None) -> list[SchemaProblem]:

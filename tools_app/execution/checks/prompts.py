@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from tools_app.admin.json_shape import FLAG, TEXT, TEXTS, Shape, list_faults
+from tools_app.execution.checks.shapes import FLAG, TEXT, TEXTS, Shape, list_faults
 from tools_app.execution.kinds.written import PLACEHOLDER
 from tools_app.protocol.authoring_schema import SchemaProblem
 

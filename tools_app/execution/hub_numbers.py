@@ -14,12 +14,15 @@ from django.db import close_old_connections, connection
 from django.db.models import Count, Min
 from django.utils import timezone
 
-from tools_app.api import readiness
-from tools_app.execution import queue
+from tools_app.auth import keys
+from tools_app.execution import queue, readiness
 from tools_app.models import CallStatus, Process, RunningCall, Session, Tenant
 from tools_app.telemetry.tallies import Snapshot
 
 log = logging.getLogger(__name__)
+
+# Who asks waits for so long, to hear of all of them.
+PING_SECONDS = 0.5
 
 T = TypeVar("T")
 Row = list[Any]
@@ -30,7 +33,7 @@ _threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="hub-numbers")
 def snapshot() -> Snapshot:
     """The hub's own gauges."""
     rows = [["mcphub_part_up", [part], float(status == "ok")] for part, status in readiness.statuses().items()]
-    for rows_of in (queued, processes, open_sessions, broker_queue):
+    for rows_of in (queued, processes, open_sessions, expiring_keys, broker_queue):
         rows += _answer_of(rows_of, [])
     return {"counts": [], "spreads": [], "gauges": rows}
 
@@ -67,6 +70,11 @@ def open_sessions() -> list[Row]:
     return [["mcphub_open_sessions", [], float(Session.objects.filter(ended_at=None).count())]]
 
 
+def expiring_keys() -> list[Row]:
+    """How many keys need a successor soon."""
+    return [["mcphub_expiring_keys", [], float(keys.expiring_soon().count())]]
+
+
 def broker_queue() -> list[Row]:
     """How many messages wait in the broker."""
     return [["mcphub_broker_queue_messages", [], float(queue_length())]]
@@ -79,13 +87,24 @@ def queue_length() -> int:
         return queue.length(link)
 
 
+def workers() -> int | None:
+    """How many Celery workers answer within a moment, None if the broker does not."""
+    return _answer_of(_workers, None)
+
+
+def _workers() -> int:
+    with current_app.connection_for_write() as link:
+        link.ensure_connection(max_retries=1, timeout=round(readiness.SECONDS))
+        return len(current_app.control.ping(timeout=PING_SECONDS, connection=link) or [])
+
+
 def _answer_of(question: Callable[[], T], otherwise: T) -> T:
     attempt = _threads.submit(_asked, question)
     try:
         return attempt.result(readiness.SECONDS)
     except Exception as problem:  # noqa: BLE001 - whatever a driver raises, the rest is told all the same
         attempt.cancel()
-        log.warning("No answer for /metrics: %r", problem)
+        log.warning("The hub does not know a number of its own: %r", problem)
         return otherwise
 
 

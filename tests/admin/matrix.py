@@ -1,0 +1,221 @@
+"""What each role is answered on every page of the admin: the table of `test_roles.py`. A new page needs its line.
+
+A line is the name of the page's address with what GET and POST give. The words for that:
+
+- `row(…)`: the page is about a row of the tenant acme, which the stranger, who runs another tenant, does not find;
+- `own(…)`: it is about a row of one person, which nobody else finds;
+- `site(…)`: it is about no row.
+
+Who is named is let in; of the others, members are told 403, and the rest is sent to the login.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+OK, LOGIN, FORBIDDEN, MISSING, WRONG_VERB = 200, 302, 403, 404, 405
+
+# In acme, but for the stranger, who is an admin elsewhere; an outsider has an account and no tenant.
+ROLES: Final = ("superuser", "admin", "auditor", "operator", "stranger", "outsider", "anonymous")
+INSIDE: Final = ROLES[:5]
+
+READ: Final = frozenset({"superuser", "admin", "auditor", "operator"})
+AUDIT: Final = READ - {"operator"}
+RUN: Final = frozenset({"superuser", "admin"})
+SUPERUSER: Final = frozenset({"superuser"})
+NOBODY: Final = frozenset[str]()
+EVERYBODY: Final = READ | {"stranger"}
+ANYWHERE: Final = RUN | {"stranger"}
+ALL: Final = frozenset(ROLES)
+
+NO_ROW: Final = {"others": MISSING, "stranger": MISSING}
+TYPE_AND_ROW: Final = ("content_type_id", "object_id")
+
+Values = Callable[[Any], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Verb:
+    """Who is let in, and what is told to the other members. `sent` is what it takes, made of the world."""
+
+    who: frozenset[str]
+    others: int = FORBIDDEN
+    stranger: int = MISSING
+    admin: int | None = None
+    sent: Values = lambda _world: {}
+
+    def status(self, role: str) -> int:
+        """What this role is answered; OK stands for any answer that is no refusal."""
+        if role in self.who:
+            return OK
+        if role not in INSIDE:
+            return LOGIN
+        if role == "admin" and self.admin is not None:
+            return self.admin
+        return self.stranger if role == "stranger" else self.others
+
+
+@dataclass(frozen=True)
+class Page:
+    """One address. `about`: which row of the world stands in it. A verb that is None is answered with 405."""
+
+    get: Verb | None
+    post: Verb | None = None
+    about: str = ""
+    words: Mapping[str, str] = field(default_factory=dict)
+
+
+def row(who: frozenset[str], **more: Any) -> Verb:
+    return Verb(who, **more)
+
+
+def own(who: str) -> Verb:
+    return Verb(frozenset({who}), others=MISSING)
+
+
+def site(who: frozenset[str], **more: Any) -> Verb:
+    return Verb(who, **{"stranger": FORBIDDEN, **more})
+
+
+# Of a page that does nothing on POST that it does not do on GET; what is picked in a list has tests of its own.
+UNASKED: Final = Verb(ALL)
+
+
+def model(
+    name: str,
+    *,
+    change: frozenset[str] = RUN,
+    delete: frozenset[str] = RUN,
+    add: frozenset[str] = ANYWHERE,
+    read: frozenset[str] = READ,
+) -> dict[str, Page]:
+    """The pages that every model has."""
+    about = name.rpartition("_")[2]
+    return {
+        f"{name}_changelist": Page(site(EVERYBODY), UNASKED),
+        f"{name}_add": Page(site(add), site(add)),
+        f"{name}_change": Page(row(read), row(change), about),
+        f"{name}_history": Page(row(read), UNASKED, about),
+        f"{name}_delete": Page(row(delete), row(delete), about),
+    }
+
+
+def record(name: str, **more: Any) -> dict[str, Page]:
+    """The same of what the hub writes and nobody changes."""
+    return model(name, change=NOBODY, delete=NOBODY, add=NOBODY, **more)
+
+
+def hub(name: str) -> dict[str, Page]:
+    """The same of what belongs to no tenant: superusers' own."""
+    about = name.rpartition("_")[2]
+    listed = {f"{name}_{view}": Page(site(SUPERUSER), site(SUPERUSER)) for view in ("changelist", "add")}
+    return listed | {
+        f"{name}_{view}": Page(site(SUPERUSER), site(SUPERUSER), about) for view in ("change", "history", "delete")
+    }
+
+
+def personal(name: str) -> dict[str, Page]:
+    """The same of what belongs to one person, acme's admin."""
+    about = name.rpartition("_")[2]
+    nobody = Verb(NOBODY, others=MISSING, admin=FORBIDDEN)
+    return {
+        f"{name}_changelist": Page(site(EVERYBODY), UNASKED),
+        f"{name}_add": Page(site(EVERYBODY), site(EVERYBODY)),
+        f"{name}_change": Page(own("admin"), nobody, about),
+        f"{name}_history": Page(own("admin"), UNASKED, about),
+        f"{name}_delete": Page(nobody, nobody, about),
+    }
+
+
+def of_tenant(world: Any) -> Mapping[str, Any]:
+    return {"tenant": world.tenant.pk, "patterns": ""}
+
+
+def of_key(world: Any) -> Mapping[str, Any]:
+    return {"key": world.apikey.pk}
+
+
+def adding(name: str, *views: str) -> dict[str, Page]:
+    """Pages that add rows of a model in more ways than one."""
+    return {f"{name}_{view}": Page(site(ANYWHERE), site(ANYWHERE)) for view in views}
+
+
+PAGES: Final[dict[str, Page]] = {
+    # --- The site -------------------------------------------------------------------------------------------------
+    "index": Page(site(EVERYBODY), UNASKED),
+    "login": Page(site(ALL), UNASKED),
+    "logout": Page(None, site(ALL)),
+    "password_change": Page(site(EVERYBODY), site(EVERYBODY)),
+    "password_change_done": Page(site(EVERYBODY)),
+    "autocomplete": Page(site(NOBODY)),
+    "jsi18n": Page(site(EVERYBODY)),
+    "search": Page(site(EVERYBODY), UNASKED),
+    "app_list": Page(site(EVERYBODY), UNASKED),
+    "view_on_site": Page(site(NOBODY, **NO_ROW), site(NOBODY, **NO_ROW), words=dict.fromkeys(TYPE_AND_ROW, "0")),
+    "evidence": Page(site(EVERYBODY), UNASKED),
+    "evidence_checkpoints": Page(site(SUPERUSER)),
+    "health": Page(site(SUPERUSER)),
+    # --- Keys and clients -----------------------------------------------------------------------------------------
+    **model("tools_app_apikey", delete=NOBODY),
+    "tools_app_apikey_preview": Page(None, row(RUN, sent=of_tenant)),
+    "tools_app_apikey_connect_key": Page(row(READ), row(READ), "apikey"),
+    "tools_app_apikey_rotate_key": Page(row(RUN), row(RUN), "apikey"),
+    "tools_app_apikey_overlap_key": Page(row(RUN), row(RUN), "replaced"),
+    "tools_app_apikey_revoke_key": Page(row(RUN), row(RUN), "apikey"),
+    "connect": Page(row(READ), None, "apikey"),
+    "playground": Page(site(ANYWHERE)),
+    "playground_pass": Page(None, row(RUN, sent=of_key)),
+    "playground_code": Page(None, row(RUN, sent=of_key)),
+    "playground_records": Page(row(RUN, sent=of_key)),
+    # --- People ---------------------------------------------------------------------------------------------------
+    **model("tools_app_invitation", change=NOBODY, delete=NOBODY),
+    "tools_app_invitation_renew_link": Page(row(RUN), row(RUN), "invitation"),
+    "tools_app_invitation_revoke_invitation": Page(row(RUN), row(RUN), "invitation"),
+    **model("tools_app_membership"),
+    "tools_app_membership_invite": Page(site(ANYWHERE), site(ANYWHERE)),
+    **model("tools_app_tenant", delete=SUPERUSER, add=SUPERUSER),
+    "tools_app_tenant_export_configuration": Page(row(AUDIT), row(AUDIT), "tenant"),
+    "tools_app_tenant_import_configuration": Page(row(RUN), row(RUN), "tenant"),
+    **hub("auth_user"),
+    "auth_user_password_change": Page(site(SUPERUSER), site(SUPERUSER), "user"),
+    **personal("tools_app_personaltoken"),
+    "tools_app_personaltoken_revoke_token": Page(own("admin"), own("admin"), "personaltoken"),
+    # --- The catalogue --------------------------------------------------------------------------------------------
+    **model("tools_app_tool"),
+    **adding("tools_app_tool", "add_python_tools", "add_http_tool"),
+    "tools_app_tool_try_tool": Page(row(RUN), row(RUN), "tool"),
+    "tools_app_tool_clone_tool": Page(row(RUN), row(RUN), "tool"),
+    "tools_app_tool_show_revisions": Page(row(READ), row(RUN, sent=lambda _world: {"restore": "1"}), "tool"),
+    **model("tools_app_resource"),
+    **adding(
+        "tools_app_resource",
+        "add_python_resources",
+        "add_text_resource",
+        "add_file_resource",
+        "add_http_resource",
+    ),
+    "tools_app_resource_download": Page(row(READ), row(READ), "file"),
+    **model("tools_app_prompt"),
+    **adding("tools_app_prompt", "add_python_prompts", "add_prompt"),
+    **model("tools_app_secret"),
+    # --- Records --------------------------------------------------------------------------------------------------
+    **record("tools_app_call"),
+    "tools_app_call_download": Page(row(AUDIT), row(NOBODY), "call", {"part": "result"}),
+    **record("tools_app_runningcall"),
+    "tools_app_runningcall_news": Page(row(READ), UNASKED, "runningcall"),
+    "tools_app_runningcall_cancel": Page(row(NOBODY), row(RUN), "runningcall"),
+    **record("tools_app_session"),
+    "tools_app_session_end": Page(row(NOBODY), row(RUN), "session"),
+    **record("tools_app_change"),
+    "retention": Page(site(ANYWHERE)),
+    "live_tail": Page(site(EVERYBODY)),
+    "live_tail_calls": Page(site(EVERYBODY)),
+    "filter_save": Page(None, site(EVERYBODY)),
+    "filter_rename": Page(None, own("admin"), "filter"),
+    "filter_delete": Page(None, own("admin"), "filter"),
+    "exports": Page(site(EVERYBODY)),
+    "export_start": Page(None, site(EVERYBODY)),
+    "export": Page(own("admin"), None, "export"),
+    "export_progress": Page(own("admin"), None, "export"),
+    "export_download": Page(own("admin"), None, "export"),
+}

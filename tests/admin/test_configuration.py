@@ -1,0 +1,137 @@
+"""A tenant's configuration in the admin: downloaded, previewed, applied."""
+
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.urls import reverse
+
+from tools_app.admin import configuration
+from tools_app.blueprints.describing import export
+from tools_app.execution import authoring
+from tools_app.models import Change, Tool
+
+TEXT = """
+mcphub: 1
+tenant: {name: Filed}
+tools:
+  look:
+    description: <b>Looks</b>
+    input_schema: {type: object}
+    request: {method: GET, base_url: "https://a.example", headers: {Authorization: "{secret:NEW}"}}
+"""
+
+
+def address(view: str, world: Any) -> str:
+    return reverse(f"admin:tools_app_tenant_{view}_configuration", args=[world.tenant.pk])
+
+
+def post(browser: Any, world: Any, text: str = TEXT, **more: Any) -> Any:
+    return browser.post(address("import", world), {"text": text, **more})
+
+
+def fingerprint(answer: Any) -> str:
+    assert answer.status_code == 200
+    return str(answer.context["plan"].fingerprint)
+
+
+@pytest.mark.parametrize(
+    ("role", "exports", "imports"),
+    [
+        ("superuser", 200, 200),
+        ("admin", 200, 200),
+        ("auditor", 200, 403),
+        ("operator", 403, 403),
+        ("stranger", 404, 404),
+        ("anonymous", 302, 302),
+    ],
+)
+def test_who_may_read_a_tenant_exports_it_and_who_may_change_it_imports(
+    as_: Any, acme: Any, role: str, exports: int, imports: int
+) -> None:
+    assert as_(role).get(address("export", acme)).status_code == exports
+    assert as_(role).get(address("import", acme)).status_code == imports
+    assert post(as_(role), acme).status_code == imports
+    assert not Tool.objects.filter(name="look").exists()
+
+
+def test_the_download_is_a_file_that_says_no_secret(as_: Any, acme: Any) -> None:
+    answer = as_("auditor").get(address("export", acme))
+    assert answer["Content-Disposition"] == 'attachment; filename="acme.yaml"'
+    assert answer.content.decode() == export(acme.tenant)
+    assert "acme_token" in answer.content.decode()
+    assert "hush" not in answer.content.decode()
+
+
+def test_a_preview_shows_what_would_change_and_changes_nothing(as_: Any, acme: Any) -> None:
+    answer = post(as_("admin"), acme)
+    text = answer.content.decode()
+    for said in ("Filed", "look", "set them", "NEW", "tool acme_find", "&lt;b&gt;Looks"):
+        assert said in text
+    assert "<b>Looks" not in text
+    assert not Tool.objects.filter(name="look").exists()
+    assert not Change.objects.exists()
+
+
+def test_what_was_previewed_is_applied_and_recorded_as_that_persons(as_: Any, acme: Any) -> None:
+    browser = as_("admin")
+    seen = fingerprint(post(browser, acme))
+    answer = post(browser, acme, fingerprint=seen)
+    assert answer.status_code == 302
+    acme.tenant.refresh_from_db()
+    assert acme.tenant.name == "Filed"
+    revision = Tool.objects.get(name="look").revisions.get()
+    assert revision.created_by is not None
+    assert revision.created_by.username == "admin"
+    assert set(Change.objects.values_list("person_name", "kind")) == {("admin", "tool"), ("admin", "tenant")}
+    assert post(browser, acme).context["plan"].is_empty
+
+
+def test_an_uploaded_file_is_taken_and_what_it_does_not_name_pruned(as_: Any, acme: Any) -> None:
+    browser = as_("admin")
+    upload = SimpleUploadedFile("a.yaml", TEXT.encode())
+    seen = browser.post(address("import", acme), {"file": upload, "text": "", "prune": "on"})
+    assert "Deleted" in seen.content.decode()
+    post(browser, acme, fingerprint=fingerprint(seen), prune="on")
+    assert list(Tool.objects.filter(tenant=acme.tenant).values_list("name", flat=True)) == ["look"]
+
+
+def test_a_tenant_that_was_changed_meanwhile_is_shown_again_before_anything_is_done(as_: Any, acme: Any) -> None:
+    browser = as_("admin")
+    seen = fingerprint(post(browser, acme))
+    authoring.set_secret(acme.tenant, "MEANWHILE", "value")
+    answer = post(browser, acme, fingerprint=seen)
+    assert "was changed since you looked" in answer.content.decode()
+    assert not Tool.objects.filter(name="look").exists()
+    assert post(browser, acme, fingerprint=fingerprint(answer)).status_code == 302
+
+
+def test_what_only_superusers_decide_is_not_applied_for_an_admin(as_: Any, acme: Any) -> None:
+    text = "mcphub: 1\ntenant: {is_public: true}"
+    answer = post(as_("admin"), acme, text)
+    assert "only superusers change this" in answer.content.decode()
+    assert post(as_("admin"), acme, text, fingerprint=fingerprint(answer)).status_code == 200
+    acme.tenant.refresh_from_db()
+    assert not acme.tenant.is_public
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        ({}, "Choose a file, or paste its text."),
+        ({"text": "mcphub: 3"}, "it begins with"),
+        ({"text": "mcphub: 1\ntols: {}"}, "tols: there is no such field here"),
+        ({"file": SimpleUploadedFile("a.yaml", b"\xff\xfe")}, "not UTF-8"),
+    ],
+)
+def test_a_file_that_is_wrong_is_told(as_: Any, acme: Any, form: Any, says: str) -> None:
+    assert says in as_("admin").post(address("import", acme), form).content.decode()
+
+
+def test_a_file_that_is_too_large_for_a_page_goes_to_the_command_line(
+    as_: Any, acme: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(configuration, "MOST_BYTES", 10)
+    assert "use manage.py import_tenant" in post(as_("admin"), acme).content.decode()
+    upload = {"file": SimpleUploadedFile("a.yaml", TEXT.encode())}
+    assert "use manage.py import_tenant" in as_("admin").post(address("import", acme), upload).content.decode()

@@ -1,0 +1,319 @@
+"""Invitations: made by admins, taken once by whom they are for, and by nobody else."""
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core import mail
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from tests.admin.conftest import person
+from tests.admin.test_roles import MOST_QUERIES
+from tools_app.admin.accepting import MOST_TRIES
+from tools_app.auth import invitations, limits
+from tools_app.auth.keys import digest_of
+from tools_app.models import Action, Change, Invitation, Membership, Role
+from tools_app.telemetry.scrubbing import scrubbed
+
+EMAIL = "ann@example.com"
+PASSWORD = "a long enough pass phrase"
+CHOSEN = {"username": "ann", "password1": PASSWORD, "password2": PASSWORD}
+
+
+@pytest.fixture(autouse=True)
+def _no_tries_yet(settings: Any) -> Iterator[None]:
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    limits.forget_all()
+    yield
+    limits.forget_all()
+
+
+@pytest.fixture
+def made(acme: Any, people: Any) -> tuple[Invitation, str]:
+    """An invitation of acme's admin, and what stands in its link."""
+    return invitations.make(acme.tenant, EMAIL, Role.AUDITOR, people["admin"])
+
+
+def link(token: str) -> str:
+    return reverse("invitation", args=[token])
+
+
+def invite(client: Any, page: Any, tenant: Any, email: str = EMAIL, role: str = "operator") -> Any:
+    return client.post(page("invitation", "add"), {"tenant": tenant.pk, "email": email, "role": role})
+
+
+def shown_link(answer: Any) -> str:
+    found = re.search(r"http://testserver(/invitations/[\w-]{43}/)", answer.content.decode())
+    assert found
+    return found.group(1)
+
+
+def roles(tenant: Any, name: str = "ann") -> list[str]:
+    return list(Membership.objects.filter(tenant=tenant, user__username=name).values_list("role", flat=True))
+
+
+# --- Inviting ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_link_is_shown_once_and_only_its_digest_is_kept(as_: Any, page: Any, acme: Any) -> None:
+    client = as_("admin")
+    assert page("invitation", "add") in client.get(page("membership", "invite")).headers["Location"]
+    answer = invite(client, page, acme.tenant)
+    token = shown_link(answer).split("/")[2]
+    row = Invitation.objects.get()
+    assert (row.digest, row.invited_by.username, row.role) == (digest_of(token), "admin", "operator")
+    assert timedelta(days=6, hours=23) < row.expires_at - timezone.now() <= timedelta(days=7)
+    assert "no-store" in answer["Cache-Control"]
+    assert "MCPHUB_EMAIL_URL" in answer.content.decode()
+    for view, of in (("changelist", None), ("change", row), ("history", row)):
+        shown = client.get(page("invitation", view, of)).content.decode()
+        assert token not in shown
+        assert row.digest not in shown
+    assert not mail.outbox
+
+
+def test_a_link_is_sent_where_the_hub_can_send(as_: Any, page: Any, acme: Any, settings: Any) -> None:
+    settings.MCPHUB_EMAIL_URL = "smtp://mail.example.com"
+    answer = invite(as_("admin"), page, acme.tenant)
+    (sent,) = mail.outbox
+    assert sent.to == [EMAIL]
+    assert shown_link(answer) in sent.body
+    assert "was sent" in answer.content.decode()
+
+
+def test_a_mail_server_that_does_not_answer_is_no_harm(as_: Any, page: Any, acme: Any, settings: Any) -> None:
+    settings.MCPHUB_EMAIL_URL = "smtp://127.0.0.1:9"
+    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 9
+    answer = invite(as_("admin"), page, acme.tenant)
+    assert "The e-mail was not sent" in answer.content.decode()
+    assert Client().get(shown_link(answer)).status_code == 200
+
+
+@pytest.mark.parametrize("email", ["auditor@example.com", "AUDITOR@Example.com"])
+def test_a_member_is_not_invited(as_: Any, page: Any, acme: Any, email: str) -> None:
+    assert "is a member already" in invite(as_("admin"), page, acme.tenant, email).content.decode()
+    assert not Invitation.objects.exists()
+
+
+def test_nobody_is_invited_twice_at_a_time(as_: Any, page: Any, acme: Any, made: Any) -> None:
+    client = as_("admin")
+    assert "is invited already" in invite(client, page, acme.tenant, EMAIL.upper()).content.decode()
+    Invitation.objects.update(expires_at=timezone.now())
+    shown_link(invite(client, page, acme.tenant))
+
+
+def test_nobody_invites_to_a_foreign_tenant(as_: Any, page: Any, globex: Any) -> None:
+    assert "Select a valid choice" in invite(as_("admin"), page, globex.tenant).content.decode()
+    assert not Invitation.objects.exists()
+
+
+@pytest.mark.parametrize("view", ["renew_link", "revoke_invitation"])
+@pytest.mark.parametrize(("role", "status"), [("auditor", 403), ("stranger", 404), ("anonymous", 302)])
+def test_nobody_else_revokes_or_renews(as_: Any, page: Any, made: Any, view: str, role: str, status: int) -> None:
+    row, token = made
+    for method in ("get", "post"):
+        assert getattr(as_(role), method)(page("invitation", view, row)).status_code == status
+    assert Client().get(link(token)).status_code == 200
+
+
+def test_a_new_link_takes_the_place_of_the_one_before(as_: Any, page: Any, made: Any) -> None:
+    row, token = made
+    Invitation.objects.update(expires_at=timezone.now())
+    client = as_("admin")
+    assert "Make a new link?" in client.get(page("invitation", "renew_link", row)).content.decode()
+    new = shown_link(client.post(page("invitation", "renew_link", row)))
+    assert Client().get(link(token)).status_code == 404
+    assert Client().get(new).status_code == 200
+
+
+# --- Accepting --------------------------------------------------------------------------------------------------------
+
+
+def test_who_has_no_account_makes_one_and_is_logged_in(acme: Any, made: Any) -> None:
+    row, token = made
+    client = Client()
+    assert "Choose how you will log in" in client.get(link(token)).content.decode()
+    assert not User.objects.filter(username="ann").exists()
+    answer = client.post(link(token), CHOSEN)
+    assert (answer.status_code, answer["Location"]) == (302, reverse("admin:index"))
+    ann = User.objects.get(username="ann")
+    assert (ann.email, ann.is_staff, ann.is_superuser) == (EMAIL, False, False)
+    assert ann.check_password(PASSWORD)
+    assert roles(acme.tenant) == ["auditor"]
+    row.refresh_from_db()
+    assert row.accepted_by == ann
+    assert "Welcome to Acme" in client.get(reverse("admin:index")).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"password1": "short", "password2": "short"}, "too short"),
+        ({"password2": "another long pass phrase"}, "match"),
+        ({"password1": "password1234", "password2": "password1234"}, "too common"),
+        ({"password1": "ann@example.com", "password2": "ann@example.com"}, "too similar"),
+        ({"username": "ADMIN"}, "already"),
+        ({"username": ""}, "required"),
+    ],
+)
+def test_an_account_follows_the_rules_of_accounts(made: Any, wrong: dict[str, str], told: str) -> None:
+    answer = Client().post(link(made[1]), CHOSEN | wrong)
+    assert told in answer.content.decode()
+    assert not User.objects.filter(email=EMAIL).exists()
+    assert invitations.state_of(made[0]) is invitations.State.OPEN
+
+
+def test_what_is_smuggled_into_the_form_is_ignored(acme: Any, made: Any) -> None:
+    smuggled = {"email": "eve@example.com", "is_superuser": "on", "is_staff": "on", "role": "admin", "tenant": "x"}
+    Client().post(link(made[1]), CHOSEN | smuggled)
+    ann = User.objects.get(username="ann")
+    assert (ann.email, ann.is_superuser, ann.is_staff) == (EMAIL, False, False)
+    assert roles(acme.tenant) == ["auditor"]
+
+
+def test_who_has_an_account_logs_in_on_the_page(acme: Any, made: Any) -> None:
+    User.objects.create_user("ann", EMAIL.upper(), PASSWORD)
+    client = Client()
+    assert "There is an account with this e-mail" in client.get(link(made[1])).content.decode()
+    wrong = client.post(link(made[1]), {"username": "ann", "password": "wrong"})
+    assert "Please enter a correct username" in wrong.content.decode()
+    assert roles(acme.tenant) == []
+    assert client.post(link(made[1]), {"username": "ann", "password": PASSWORD}).status_code == 302
+    assert roles(acme.tenant) == ["auditor"]
+    assert client.get(reverse("admin:index")).status_code == 200
+
+
+def test_who_is_logged_in_joins_by_a_button_and_not_by_looking(acme: Any, made: Any) -> None:
+    client = Client()
+    client.force_login(User.objects.create_user("ann", EMAIL))
+    assert "You are logged in as ann" in client.get(link(made[1])).content.decode()
+    assert roles(acme.tenant) == []
+    assert client.post(link(made[1])).status_code == 302
+    assert roles(acme.tenant) == ["auditor"]
+
+
+@pytest.mark.parametrize("email", ["eve@example.com", ""])
+def test_an_account_with_another_e_mail_does_not_take_it(acme: Any, made: Any, email: str) -> None:
+    client = Client()
+    client.force_login(User.objects.create_user("eve", email))
+    for answer in (client.get(link(made[1])), client.post(link(made[1]))):
+        assert answer.status_code == 403
+        assert "for somebody else" in answer.content.decode()
+    assert roles(acme.tenant, "eve") == []
+
+
+def test_the_login_of_an_account_with_another_e_mail_does_not_take_it(acme: Any, made: Any) -> None:
+    User.objects.create_user("ann", EMAIL, PASSWORD)
+    User.objects.create_user("eve", "eve@example.com", PASSWORD)
+    client = Client()
+    assert client.post(link(made[1]), {"username": "eve", "password": PASSWORD}).status_code == 403
+    assert roles(acme.tenant, "eve") == []
+    assert client.get(reverse("admin:index")).status_code == 302
+
+
+def test_a_member_who_was_invited_meanwhile_keeps_the_role(acme: Any, made: Any) -> None:
+    ann = person("ann", acme.tenant, Role.ADMIN)
+    client = Client()
+    client.force_login(ann)
+    assert client.post(link(made[1])).status_code == 302
+    assert roles(acme.tenant) == ["admin"]
+
+
+def accepted(row: Invitation, by: User) -> None:
+    Invitation.objects.filter(pk=row.pk).update(accepted_at=timezone.now(), accepted_by=by)
+
+
+def revoked(row: Invitation, by: User) -> None:
+    assert invitations.revoke(row)
+
+
+def expired(row: Invitation, by: User) -> None:
+    Invitation.objects.filter(pk=row.pk).update(expires_at=timezone.now())
+
+
+def demoted(row: Invitation, by: User) -> None:
+    Membership.objects.filter(user=by).update(role=Role.AUDITOR)
+
+
+def switched_off(row: Invitation, by: User) -> None:
+    User.objects.filter(pk=by.pk).update(is_active=False)
+
+
+def removed(row: Invitation, by: User) -> None:
+    by.delete()
+
+
+@pytest.mark.parametrize("end", [accepted, revoked, expired, demoted, switched_off, removed])
+def test_a_link_that_is_over_says_so_kindly_and_does_nothing(acme: Any, people: Any, made: Any, end: Any) -> None:
+    row, token = made
+    end(row, people["admin"])
+    for answer in (Client().get(link(token)), Client().post(link(token), CHOSEN)):
+        assert answer.status_code == 410
+        assert "Invitation to mcphub" in answer.content.decode()
+    assert not User.objects.filter(username="ann").exists()
+
+
+def test_a_link_works_once(acme: Any, made: Any) -> None:
+    assert Client().post(link(made[1]), CHOSEN).status_code == 302
+    assert Client().post(link(made[1]), CHOSEN | {"username": "eve"}).status_code == 410
+    assert not User.objects.filter(username="eve").exists()
+
+
+def test_whoever_comes_second_makes_no_account(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invitations, "accept", lambda *_: False)
+    Client().post(link(made[1]), CHOSEN)
+    assert not User.objects.filter(username="ann").exists()
+
+
+@pytest.mark.parametrize("token", ["wrong", "x" * 43, "x" * 500])
+def test_a_link_that_never_was_leads_nowhere(made: Any, token: str) -> None:
+    assert Client().get(link(token)).status_code == 404
+
+
+def test_a_page_wants_the_browsers_own_form(made: Any) -> None:
+    assert Client(enforce_csrf_checks=True).post(link(made[1]), CHOSEN).status_code == 403
+
+
+def test_tries_are_bounded_by_address(made: Any) -> None:
+    client = Client()
+    answers = [client.get(link("wrong")).status_code for _ in range(MOST_TRIES + 1)]
+    assert answers[-2:] == [404, 429]
+    assert Client(REMOTE_ADDR="192.0.2.1").get(link(made[1])).status_code == 200
+
+
+def test_all_of_it_is_recorded_without_the_link(as_: Any, page: Any, acme: Any) -> None:
+    token = shown_link(invite(as_("admin"), page, acme.tenant)).split("/")[2]
+    Client().post(link(token), CHOSEN)
+    told = [(change.action, change.kind, change.person_name) for change in Change.objects.order_by("position")]
+    assert told == [
+        (Action.CREATED, "invitation", "admin"),
+        (Action.CREATED, "user", EMAIL),
+        (Action.CREATED, "membership", "ann"),
+        (Action.CHANGED, "invitation", "ann"),
+    ]
+    everything = "".join(change.before + change.after + change.object_name for change in Change.objects.all())
+    assert token not in everything
+    assert digest_of(token) not in everything
+
+
+def test_a_link_is_kept_out_of_the_log() -> None:
+    token = invitations._new_token()
+    assert token not in scrubbed(f"Forbidden: {link(token)}")
+
+
+def test_a_list_of_invitations_asks_the_database_a_few_times(as_: Any, page: Any, acme: Any) -> None:
+    for number in range(20):
+        by = person(f"admin{number}", acme.tenant)
+        invitations.make(acme.tenant, f"guest{number}@example.com", Role.AUDITOR, by)
+    client = as_("auditor")
+    with CaptureQueriesContext(connection) as queries:
+        assert "Open" in client.get(page("invitation", "changelist")).content.decode()
+    assert len([query for query in queries if "SAVEPOINT" not in query["sql"]]) <= MOST_QUERIES

@@ -1,0 +1,219 @@
+"""The playground's page, and what it asks of the admin: passes, code, records."""
+
+import json
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from tools_app.auth import keys, passes
+from tools_app.models import ApiKey, Call
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+# Who may do nothing here, and what they hear: those who only read, those of other tenants, those of none.
+REFUSED = [("auditor", 403), ("operator", 403), ("stranger", 404), ("outsider", 302), ("anonymous", 302)]
+
+
+def facts(answer: Any) -> dict[str, Any]:
+    """What the page's script is told."""
+    text = answer.content.decode().split('<script id="playground-start" type="application/json">')[1]
+    told: dict[str, Any] = json.loads(text.split("</script>")[0])
+    return told
+
+
+def give(client: Client, key: Any) -> Any:
+    return client.post(reverse("admin:playground_pass"), {"key": key})
+
+
+@pytest.mark.parametrize("who", ["superuser", "admin"])
+def test_who_runs_a_tenant_finds_its_active_keys(as_: Any, acme: Any, globex: Any, who: str) -> None:
+    for state in ({"revoked_at": timezone.now()}, {"expires_at": timezone.now() - timedelta(days=1)}):
+        gone = keys.issue(acme.tenant, "gone")[0]
+        ApiKey.objects.filter(pk=gone.pk).update(**state)
+    answer = as_(who).get(reverse("admin:playground"))
+    offered = {key["id"] for key in facts(answer)["keys"]}
+    assert offered == ({str(acme.apikey.pk), str(globex.apikey.pk)} if who == "superuser" else {str(acme.apikey.pk)})
+    assert acme.apikey.digest not in answer.content.decode()
+    assert "no-store" in answer["Cache-Control"]
+
+
+@pytest.mark.parametrize(
+    ("who", "status"), [("auditor", 403), ("operator", 403), ("outsider", 302), ("anonymous", 302)]
+)
+def test_who_runs_no_tenant_does_not_get_the_page(as_: Any, who: str, status: int) -> None:
+    assert as_(who).get(reverse("admin:playground")).status_code == status
+
+
+def test_without_a_key_the_page_says_what_to_do(as_: Any, acme: Any) -> None:
+    keys.revoke(acme.apikey)
+    answer = as_("admin").get(reverse("admin:playground"), {"tool": acme.tool.pk})
+    text = answer.content.decode()
+    assert "Acme has no active key" in text
+    assert f"{reverse('admin:tools_app_apikey_add')}?tenant={acme.tenant.pk}" in text
+
+
+def test_a_link_chooses_tool_and_key(as_: Any, acme: Any) -> None:
+    told = facts(as_("admin").get(reverse("admin:playground"), {"tool": acme.tool.pk, "key": acme.apikey.pk}))
+    assert (told["tool"], told["tenant"], told["key"]) == ("acme_find", "acme", str(acme.apikey.pk))
+
+
+@pytest.mark.parametrize(("tool", "status"), [("globex", 404), ("nonsense", 404)])
+def test_a_link_to_a_foreign_tool_leads_nowhere(as_: Any, globex: Any, tool: str, status: int) -> None:
+    wanted = globex.tool.pk if tool == "globex" else tool
+    assert as_("admin").get(reverse("admin:playground"), {"tool": wanted}).status_code == status
+
+
+def test_a_tools_page_leads_to_the_playground_for_those_who_may_try_it(as_: Any, page: Any, acme: Any) -> None:
+    address = reverse("admin:tools_app_tool_try_tool", args=[acme.tool.pk])
+    assert address in as_("admin").get(page("tool", "change", acme.tool)).content.decode()
+    assert as_("admin").get(address)["Location"] == f"{reverse('admin:playground')}?tool={acme.tool.pk}"
+    assert address not in as_("auditor").get(page("tool", "change", acme.tool)).content.decode()
+    assert as_("auditor").get(address).status_code == 403
+    assert as_("stranger").get(address).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("who", "there"), [("superuser", True), ("admin", True), ("auditor", False), ("operator", False)]
+)
+def test_the_sidebar_names_the_playground_to_those_who_may_use_it(as_: Any, who: str, there: bool) -> None:
+    assert (reverse("admin:playground") in as_(who).get(reverse("admin:index")).content.decode()) is there
+
+
+# --- Passes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("who", ["superuser", "admin"])
+def test_who_runs_the_tenant_is_given_a_pass(as_: Any, people: dict[str, User], acme: Any, who: str) -> None:
+    answer = give(as_(who), acme.apikey.pk)
+    assert answer.status_code == 200
+    assert "no-store" in answer["Cache-Control"]
+    given = answer.json()
+    said = passes._opened(given["pass"])
+    assert said
+    assert (said.key_id, said.person_id) == (acme.apikey.pk, people[who].pk)
+    assert given["seconds"] == pytest.approx(said.expires - time.time(), abs=30)
+
+
+@pytest.mark.parametrize(("who", "status"), REFUSED)
+def test_nobody_else_is_given_one(as_: Any, acme: Any, who: str, status: int) -> None:
+    answer = give(as_(who), acme.apikey.pk)
+    assert answer.status_code == status
+    assert passes.START not in answer.content.decode()
+
+
+@pytest.mark.parametrize("wanted", ["", "nonsense", "00000000-0000-0000-0000-000000000000"])
+def test_there_is_no_pass_for_a_key_that_is_none(as_: Any, wanted: str) -> None:
+    assert give(as_("superuser"), wanted).status_code == 404
+
+
+def test_there_is_no_pass_for_a_key_that_is_no_good(as_: Any, acme: Any) -> None:
+    keys.revoke(acme.apikey)
+    answer = give(as_("admin"), acme.apikey.pk)
+    assert answer.status_code == 409
+    assert "not active any more" in answer.json()["problem"]
+
+
+def test_a_pass_is_not_given_to_another_site(people: dict[str, User], acme: Any) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(people["admin"])
+    assert give(client, acme.apikey.pk).status_code == 403
+    assert client.get(reverse("admin:playground_pass"), {"key": acme.apikey.pk}).status_code == 405
+
+
+# --- Code ---------------------------------------------------------------------------------------------------------
+
+
+def code_of(client: Client, key: Any, request: Any) -> Any:
+    text = request if isinstance(request, str) else json.dumps(request)
+    return client.post(reverse("admin:playground_code"), {"key": key, "request": text})
+
+
+CALL = {
+    "method": "tools/call",
+    "params": {"name": "echo", "arguments": {"message": "it's"}},
+    "version": "2026-07-28",
+    "mirrored": {"Mcp-Param-Region": "eu"},
+}
+
+
+def test_a_request_becomes_code_that_names_no_key(as_: Any, acme: Any) -> None:
+    client = as_("admin")
+    given = give(client, acme.apikey.pk).json()["pass"]
+    code = code_of(client, acme.apikey.pk, CALL).json()
+    assert set(code) == {"curl", "python", "typescript"}
+    for text in code.values():
+        assert "http://testserver/t/acme/mcp" in text
+        assert "YOUR_KEY" in text
+        assert given not in text
+    assert "Mcp-Param-Region: eu" in code["curl"]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        "",
+        "no JSON",
+        "[]",
+        "[" * 500,
+        {**CALL, "method": "tools/burn"},
+        {**CALL, "version": "1999-01-01"},
+        "x" * 300_000,
+    ],
+)
+def test_what_is_no_request_becomes_no_code(as_: Any, acme: Any, request_: Any) -> None:
+    answer = code_of(as_("admin"), acme.apikey.pk, request_)
+    assert answer.status_code == 400
+    assert "cannot be written as code" in answer.json()["problem"]
+
+
+@pytest.mark.parametrize(("who", "status"), REFUSED)
+def test_code_is_for_those_who_run_the_tenant(as_: Any, acme: Any, who: str, status: int) -> None:
+    assert code_of(as_(who), acme.apikey.pk, CALL).status_code == status
+
+
+# --- Records ------------------------------------------------------------------------------------------------------
+
+
+def records(client: Client, key: Any, **query: Any) -> Any:
+    return client.get(reverse("admin:playground_records"), {"key": key, "trace": TRACE, "since": "0", **query})
+
+
+def traced(world: Any, **facts: Any) -> Call:
+    """The call of a world as one of this trace, made just now."""
+    Call.objects.filter(pk=world.call.pk).update(trace_id=TRACE, started_at=timezone.now(), **facts)
+    found: Call = world.call
+    return found
+
+
+def test_the_record_of_a_call_is_found_by_its_trace(as_: Any, page: Any, acme: Any, globex: Any) -> None:
+    call = traced(acme)
+    traced(globex)
+    found = records(as_("admin"), acme.apikey.pk).json()["records"]
+    assert found == [{"url": page("call", "change", call), "says": "OK", "page": "call"}]
+    assert records(as_("admin"), acme.apikey.pk, trace="0" * 32).json()["records"] == []
+    assert records(as_("admin"), acme.apikey.pk, trace="").json()["records"] == []
+    assert records(as_("admin"), acme.apikey.pk, since=(time.time() + 60) * 1000).json()["records"] != []
+
+
+def test_a_call_that_still_runs_is_found_too(as_: Any, page: Any, acme: Any) -> None:
+    type(acme.runningcall).objects.update(trace_id=TRACE)
+    found = records(as_("admin"), acme.apikey.pk).json()["records"]
+    assert found == [{"url": page("runningcall", "change", acme.runningcall), "says": "Running", "page": "runningcall"}]
+
+
+def test_only_the_newest_hour_is_searched(as_: Any, acme: Any) -> None:
+    traced(acme)
+    Call.objects.filter(pk=acme.call.pk).update(started_at=timezone.now() - timedelta(hours=2))
+    for since in ("0", "-5", "nonsense", "9" * 40):
+        assert records(as_("admin"), acme.apikey.pk, since=since).json()["records"] == []
+
+
+@pytest.mark.parametrize(("who", "status"), REFUSED)
+def test_records_are_for_those_who_run_the_tenant(as_: Any, acme: Any, who: str, status: int) -> None:
+    traced(acme)
+    assert records(as_(who), acme.apikey.pk).status_code == status

@@ -1,0 +1,106 @@
+"""Clients of the REST API: people by their roles, with a session or a token."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.db import transaction
+from django.test import Client
+
+from tests.admin.conftest import World, build_world, person
+from tools_app.auth import tokens
+from tools_app.models import Role
+
+ROOT = "/api/v1/"
+
+
+@dataclass
+class Api:
+    """The API as one person sees it. What is said of it is relative to ROOT."""
+
+    headers: dict[str, str] = field(default_factory=dict)
+    client: Client = field(default_factory=Client)
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        sent = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
+        return self.client.generic(method, f"{ROOT}{path}", headers={**self.headers, **headers}, **sent)
+
+    def get(self, path: str, **headers: str) -> Any:
+        answer = self.ask("GET", path, **headers)
+        assert answer.status_code == 200, answer.content
+        return answer.json()
+
+    def post(self, path: str, body: Any = None, status: int = 201) -> Any:
+        answer = self.ask("POST", path, body or {})
+        assert answer.status_code == status, answer.content
+        return answer.json()
+
+    def patch(self, path: str, body: Any, status: int = 200, **headers: str) -> Any:
+        answer = self.ask("PATCH", path, body, **headers)
+        assert answer.status_code == status, answer.content
+        return answer.json()
+
+
+@pytest.fixture(autouse=True)
+def _fast_and_unthrottled(settings: Any) -> None:
+    settings.WHITENOISE_USE_FINDERS = False
+    settings.MCPHUB_API_PER_MINUTE = 0
+    cache.clear()
+
+
+@pytest.fixture
+def acme(db: None) -> World:
+    return build_world("acme")
+
+
+@pytest.fixture
+def globex(db: None) -> World:
+    return build_world("globex")
+
+
+@pytest.fixture
+def people(acme: World, globex: World) -> dict[str, User]:
+    """Everybody, by the part they play towards acme."""
+    return {
+        "superuser": User.objects.create_superuser("superuser"),
+        "admin": person("admin", acme.tenant),
+        "auditor": person("auditor", acme.tenant, Role.AUDITOR),
+        "operator": person("operator", acme.tenant, Role.OPERATOR),
+        "stranger": person("stranger", globex.tenant),
+        "outsider": person("outsider"),
+    }
+
+
+@pytest.fixture
+def undone(db: None) -> Any:
+    """A block whose changes are undone after it."""
+
+    @contextmanager
+    def block() -> Iterator[None]:
+        with transaction.atomic():
+            yield
+            transaction.set_rollback(True)
+
+    return block
+
+
+@pytest.fixture
+def as_(people: dict[str, User]) -> Any:
+    """The API with that person's session, or with its token; nobody's for `anonymous`."""
+
+    def api(name: str, login: str = "session") -> Api:
+        one = Api()
+        if name == "anonymous":
+            return one
+        if login == "session":
+            one.client.force_login(people[name])
+        else:
+            one.headers["Authorization"] = f"Bearer {tokens.issue(people[name], 'script')[1]}"
+        return one
+
+    return api

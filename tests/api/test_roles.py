@@ -1,0 +1,283 @@
+"""Every endpoint of the REST API against every role, by session and by token.
+
+The endpoints are those of the URL patterns: one that is added must say here who may use it.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from django.contrib.auth.models import User
+from django.urls import URLPattern
+from rest_framework.viewsets import ViewSetMixin
+
+from tests.admin.conftest import NOON, World
+from tests.api.conftest import Api
+from tools_app.api.v1.urls import urlpatterns
+from tools_app.auth import tokens
+from tools_app.models import Action, Change, Export, Invitation, Membership, Role, ToolRevision
+
+ROLES = ("superuser", "admin", "auditor", "operator", "stranger", "outsider", "anonymous")
+METHODS = {"get", "post", "put", "patch", "delete"}
+OK, MADE, TAKEN, GONE = 200, 201, 202, 204
+NOBODY, FORBIDDEN, MISSING = 401, 403, 404
+
+
+class Expected(NamedTuple):
+    """What each role is answered."""
+
+    superuser: int
+    admin: int
+    auditor: int
+    operator: int
+    stranger: int
+    outsider: int = FORBIDDEN
+    anonymous: int = NOBODY
+
+
+def reads() -> Expected:
+    """Members read; a stranger finds nothing."""
+    return Expected(OK, OK, OK, OK, MISSING)
+
+
+def writes(done: int = OK) -> Expected:
+    """Admins write; who only reads may not; a stranger finds nothing."""
+    return Expected(done, done, FORBIDDEN, FORBIDDEN, MISSING)
+
+
+def superusers(done: int) -> Expected:
+    """Superusers alone, whoever else sees the row."""
+    return Expected(done, *[FORBIDDEN] * 4)
+
+
+def everybody(done: int = OK) -> Expected:
+    """All who have a role anywhere, each about its own."""
+    return Expected(*[done] * 5)
+
+
+LIST = everybody()
+CATALOG = {"get": LIST, "post": writes(MADE)}
+ROW = {"get": reads(), "put": writes(), "patch": writes(), "delete": writes(GONE)}
+# Names of addresses, and who is answered what for each method.
+ENDPOINTS: dict[str, dict[str, Expected]] = {
+    "api-me": {"get": everybody()},
+    "api-figures": {"get": everybody()},
+    "api-schema": {"get": everybody()},
+    "api-docs": {"get": everybody()._replace(anonymous=302)},
+    "api-tenants-list": {"get": LIST, "post": superusers(MADE)},
+    "api-tenants-detail": ROW | {"delete": superusers(GONE)},
+    **{f"api-{name}-list": CATALOG for name in ("tools", "resources", "prompts", "secrets", "members", "keys")},
+    **{f"api-{name}-detail": ROW for name in ("tools", "resources", "prompts", "secrets", "members")},
+    "api-tools-revisions": {"get": reads()},
+    "api-tools-restore": {"post": writes()},
+    "api-keys-detail": {"get": reads(), "put": writes(), "patch": writes()},
+    "api-keys-rotate": {"post": writes(MADE)},
+    "api-keys-revoke": {"post": writes()},
+    "api-invitations-list": CATALOG,
+    "api-invitations-detail": {"get": reads()},
+    "api-invitations-renew": {"post": writes()},
+    "api-invitations-revoke": {"post": writes()},
+    "api-sessions-list": {"get": LIST},
+    "api-sessions-detail": {"get": reads()},
+    "api-sessions-end": {"post": writes()},
+    "api-calls-list": {"get": LIST},
+    "api-calls-detail": {"get": reads()},
+    "api-calls-events": {"get": reads()},
+    "api-running-calls-list": {"get": LIST},
+    "api-running-calls-detail": {"get": reads()},
+    "api-running-calls-cancel": {"post": writes(TAKEN)},
+    "api-changes-list": {"get": LIST},
+    "api-changes-detail": {"get": reads()},
+    # What belongs to a person is nobody else's, superusers included: here it is the admin's.
+    **{f"api-{name}-list": {"get": LIST, "post": everybody(MADE)} for name in ("exports", "tokens")},
+    **{
+        f"api-{name}": {method: Expected(MISSING, OK, MISSING, MISSING, MISSING)}
+        for name, method in (
+            ("exports-detail", "get"),
+            ("exports-download", "get"),
+            ("tokens-detail", "get"),
+            ("tokens-revoke", "post"),
+        )
+    },
+    # Everything else.
+    "api-nothing": {"get": Expected(*[MISSING] * 5), "post": Expected(*[MISSING] * 5)},
+}
+
+
+def methods_of(pattern: URLPattern) -> set[str]:
+    view = pattern.callback
+    if hasattr(view, "actions"):
+        return METHODS & set(view.actions)
+    handlers = view.view_class if hasattr(view, "view_class") else view.cls
+    assert not issubclass(handlers, ViewSetMixin)
+    return {name for name in METHODS if hasattr(handlers, name)}
+
+
+def test_every_endpoint_says_here_who_may_use_it() -> None:
+    found = {str(pattern.name): methods_of(pattern) for pattern in urlpatterns if pattern.name != "api-nothing"}
+    assert {name: set(methods) for name, methods in ENDPOINTS.items() if name != "api-nothing"} == found
+
+
+@pytest.fixture
+def rows(acme: World, people: dict[str, User]) -> dict[str, Any]:
+    """A row of each kind: of acme, and where they belong to a person, of its admin."""
+    type(acme.tool).objects.filter(pk=acme.tool.pk).update(revision=1)
+    ToolRevision.objects.create(
+        tool=acme.tool,
+        number=1,
+        definition={"kind": "http", "description": "Older", "config": acme.tool.config},
+        digest="d",
+    )
+    return {
+        "tenants": acme.tenant,
+        "tools": acme.tool,
+        "resources": acme.resource,
+        "prompts": acme.prompt,
+        "secrets": acme.secret,
+        "keys": acme.apikey,
+        "members": Membership.objects.get(user=people["auditor"]),
+        "sessions": acme.session,
+        "calls": acme.call,
+        "running-calls": acme.runningcall,
+        "invitations": Invitation.objects.create(
+            tenant=acme.tenant, email="new@example.com", role=Role.AUDITOR, digest="d", invited_by=people["admin"]
+        ),
+        "changes": Change.objects.create(
+            tenant=acme.tenant,
+            via="admin",
+            action=Action.CREATED,
+            kind="tool",
+            object_id="1",
+            position=10**6,
+            digest=b"d",
+        ),
+        "exports": Export.objects.create(person=people["admin"], format="jsonl"),
+        "tokens": tokens.issue(people["admin"], "own")[0],
+    }
+
+
+# What is sent, by aggregate: enough to make a row, and to replace the one that there is.
+NEW: dict[str, dict[str, Any]] = {
+    "tenants": {"slug": "umbrella", "name": "Umbrella"},
+    "tools": {
+        "tenant": "acme",
+        "kind": "http",
+        "name": "new",
+        "input_schema": {"type": "object"},
+        "config": {"base_url": "https://api.example.com"},
+    },
+    "resources": {"tenant": "acme", "kind": "text", "uri": "docs://new", "name": "New", "text": "New"},
+    "prompts": {"tenant": "acme", "kind": "template", "name": "new", "messages": [{"role": "user", "text": "Hello"}]},
+    "secrets": {"tenant": "acme", "name": "new", "value": "hush"},
+    "keys": {"tenant": "acme", "name": "new"},
+    "members": {"tenant": "acme", "person": "outsider", "role": "auditor"},
+    "invitations": {"tenant": "acme", "email": "other@example.com", "role": "operator"},
+    "exports": {"format": "csv"},
+    "tokens": {"name": "new"},
+}
+FIXED = {
+    "tenants": {"slug": "acme", "name": "Acme"},
+    "secrets": {"name": "acme_token"},
+    "members": {"person": "auditor"},
+}
+POSTED = {"restore": {"revision": 1}}
+
+
+def address(name: str, rows: dict[str, Any]) -> str:
+    aggregate, _, what = name.removeprefix("api-").rpartition("-")
+    if not aggregate or name == "api-nothing":
+        return "nowhere" if what == "nothing" else f"{what}/"
+    if what == "list":
+        return f"{aggregate}/"
+    row = rows[aggregate]
+    key = row.slug if aggregate == "tenants" else row.pk
+    return f"{aggregate}/{key}/" if what == "detail" else f"{aggregate}/{key}/{what}/"
+
+
+def body(name: str, method: str) -> Any:
+    aggregate, _, what = name.removeprefix("api-").rpartition("-")
+    if method in {"get", "delete"}:
+        return None
+    if what in {"list", "detail"}:
+        return NEW[aggregate] | (FIXED.get(aggregate, {}) if method != "post" else {})
+    return POSTED.get(what, {})
+
+
+def cases() -> Iterator[Any]:
+    for name, methods in ENDPOINTS.items():
+        for method, expected in methods.items():
+            yield pytest.param(name, method, expected, id=f"{method}-{name.removeprefix('api-')}")
+
+
+@pytest.mark.parametrize(("name", "method", "expected"), list(cases()))
+def test_each_role_is_answered_as_it_should_be(
+    people: dict[str, User],
+    rows: dict[str, Any],
+    as_: Any,
+    undone: Any,
+    name: str,
+    method: str,
+    expected: Expected,
+) -> None:
+    path, sent = address(name, rows), body(name, method)
+    for role in ROLES:
+        for login in ("session", "token"):
+            with undone():
+                answer = as_(role, login).ask(method.upper(), path, sent)
+                told = (role, login, answer.status_code)
+                assert told == (role, login, getattr(expected, role)), answer.content
+                if answer.status_code >= 400 and name != "api-docs":
+                    assert_is_problem(answer)
+
+
+@pytest.mark.parametrize("role", ["stranger", "auditor", "operator"])
+@pytest.mark.parametrize("aggregate", ["tools", "resources", "prompts", "secrets", "keys", "members"])
+def test_who_does_not_run_a_tenant_changes_nothing_of_it(
+    as_: Any, rows: dict[str, Any], aggregate: str, role: str
+) -> None:
+    model = type(rows[aggregate])
+    before = list(model.objects.order_by("pk").values())
+    api: Api = as_(role, "token")
+    for method, path in (("POST", ""), ("PUT", f"{rows[aggregate].pk}/"), ("DELETE", f"{rows[aggregate].pk}/")):
+        api.ask(method, f"{aggregate}/{path}", NEW[aggregate] if method != "DELETE" else None)
+    assert list(model.objects.order_by("pk").values()) == before
+
+
+@pytest.mark.parametrize("role", ["superuser", "admin", "auditor", "operator", "stranger"])
+def test_lists_hold_the_rows_within_reach_only(as_: Any, rows: dict[str, Any], globex: World, role: str) -> None:
+    api: Api = as_(role)
+    for name in ("tenants", "tools", "resources", "prompts", "secrets", "keys", "sessions", "calls", "running-calls"):
+        found = {row.get("tenant", row.get("slug")) for row in api.get(f"{name}/")["results"]}
+        own = {"superuser": {"acme", "globex"}, "stranger": {"globex"}}.get(role, {"acme"})
+        assert (name, found) == (name, own)
+
+
+@pytest.mark.parametrize(
+    ("role", "sees"), [("superuser", True), ("admin", True), ("auditor", True), ("operator", False)]
+)
+def test_an_operator_sees_nothing_of_what_was_said(as_: Any, acme: World, role: str, *, sees: bool) -> None:
+    type(acme.call).objects.filter(pk=acme.call.pk).update(cause="because of acme words", started_at=NOON)
+    Change.objects.create(
+        tenant=acme.tenant,
+        via="admin",
+        action=Action.CHANGED,
+        kind="tool",
+        object_id="1",
+        before='{"title": "acme words"}',
+        position=10**6,
+        digest=b"d",
+    )
+    type(acme.runningcall).objects.update(arguments='{"term": "acme words"}')
+    api: Api = as_(role)
+    for path in (f"calls/{acme.call.pk}/", "calls/", f"running-calls/{acme.runningcall.pk}/", "changes/"):
+        assert (path, "acme words" in json.dumps(api.get(path))) == (path, sees)
+    assert ("0.5" in json.dumps(api.get(f"calls/{acme.call.pk}/events/"))) is sees
+
+
+def assert_is_problem(answer: Any) -> None:
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    problem = json.loads(answer.content)
+    assert problem["status"] == answer.status_code
+    assert problem["type"].startswith("urn:mcphub:problem:")
+    assert problem["detail"]

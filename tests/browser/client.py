@@ -1,0 +1,28 @@
+"""A client of the modern era in a few lines, for tests that look at what it left in the admin."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+META = {
+    "progressToken": "shown",
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "laptop", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def ask(hub: str, key: str, tool: str, arguments: Mapping[str, Any], slug: str = "") -> httpx.Response:
+    """Call a tool; the whole answer, whatever it is."""
+    headers = {
+        "Authorization": f"Bearer {key}",
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": tool,
+    }
+    params = {"name": tool, "arguments": dict(arguments), "_meta": META}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    url = f"{hub}/t/{slug}/mcp" if slug else f"{hub}/mcp"
+    return httpx.post(url, json=body, headers=headers, timeout=30, trust_env=False)

@@ -1,0 +1,90 @@
+"""What tests in a browser share: a hub as a newcomer starts it, and windows in which somebody is logged in."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+PROJECT = Path(__file__).resolve().parent.parent.parent
+CHROMIUM = "/usr/bin/chromium"
+SWITCHES = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PASSWORD = "correct horse battery"
+START_SECONDS = 40.0
+WAIT_MS = 20_000
+# The links of the calls in their list.
+CALLS = "table a[href*='/tools_app/call/'][href*='/change/']"
+SERVERS = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
+
+
+@contextmanager
+def started(place: Path, **settings: str) -> Iterator[str]:
+    """The address of a fresh hub whose data lies at `place`."""
+    environment = {name: value for name, value in os.environ.items() if name not in SERVERS}
+    environment |= {"MCPHUB_DATA_DIR": str(place / "data"), "MCPHUB_ADMIN_PASSWORD": PASSWORD, **settings}
+    log = place / "hub.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "manage.py", "up", "--port", "0"],
+            cwd=PROJECT,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+        )
+    try:
+        yield _address_in(log, process)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(START_SECONDS)
+
+
+def _address_in(log: Path, process: subprocess.Popen[bytes]) -> str:
+    """The address that the hub prints when it listens. Raises AssertionError if it does not."""
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        if found := re.search(r"(http://127\.0\.0\.1:\d+)/mcp", log.read_text()):
+            return found[1]
+        time.sleep(0.1)
+    raise AssertionError(log.read_text())
+
+
+@contextmanager
+def browsing() -> Iterator[Browser]:
+    """A browser."""
+    expect.set_options(timeout=WAIT_MS)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
+        yield browser
+        browser.close()
+
+
+def window(browser: Browser, hub: str, **looks: object) -> Page:
+    """A window of its own, in which nobody is logged in yet."""
+    page = browser.new_context(base_url=hub, **looks).new_page()
+    page.set_default_timeout(WAIT_MS)
+    return page
+
+
+def log_in(page: Page, name: str = "admin", password: str = PASSWORD) -> Page:
+    """Log in, and see the first page."""
+    page.goto("/admin/")
+    page.fill("input[name=username]", name)
+    page.fill("input[name=password]", password)
+    page.press("input[name=password]", "Enter")
+    expect(page).to_have_url(re.compile(r"/admin/$"))
+    return page

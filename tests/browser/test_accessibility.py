@@ -1,0 +1,75 @@
+"""Every page of the admin held against WCAG 2.1 AA by axe, in light and dark, on a desk and on a phone."""
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.client import ask
+from tests.browser.hubs import log_in, window
+
+pytestmark = pytest.mark.timeout(240)
+
+RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
+LOOKS = {"desk": ("light", 1280), "phone": ("dark", 390)}
+ADDED = ["apikey", "invitation", "membership", "personaltoken", "prompt", "resource", "secret", "tenant", "tool"]
+MODELS = [*ADDED, "call", "change", "runningcall", "session"]
+# One row of each of these has a page of its own that is worth a look.
+OPENED = ["apikey", "call", "change", "tenant", "tool"]
+PAGES = [
+    "/admin/",
+    "/admin/playground/",
+    "/admin/live/",
+    "/admin/evidence/",
+    "/admin/auth/user/",
+    "/api/v1/docs/",
+    *(f"/admin/tools_app/{model}/" for model in MODELS),
+    *(f"/admin/tools_app/{model}/add/" for model in ADDED),
+]
+
+
+@pytest.fixture(scope="module", params=LOOKS)
+def looking(browser: Browser, hub: str, request: pytest.FixtureRequest) -> Page:
+    """A window of one size and scheme, at a hub that has something to show."""
+    scheme, width = LOOKS[request.param]
+    page = window(browser, hub, color_scheme=scheme, viewport={"width": width, "height": 900})
+    page.goto("/admin/")
+    held_against_the_rules(page)
+    log_in(page)
+    page.goto("/admin/tools_app/apikey/add/")
+    page.fill("[name=name]", f"looks-{scheme}")
+    page.click("[name=_save]")
+    held_against_the_rules(page)
+    key = page.locator("#issued-key").inner_text().strip()
+    for tool, arguments in (("echo", {"message": "x"}), ("count", {"n": 3}), ("test_throw", {}), ("nothing", {})):
+        ask(hub, key, tool, arguments)
+    return page
+
+
+def held_against_the_rules(page: Page) -> None:
+    """Fail for what is serious, with the first places, and for a page that is wider than its window."""
+    violations = Axe().run(page, options=RULES).response["violations"]
+    serious = [
+        (violation["id"], [node["html"][:200] for node in violation["nodes"][:3]])
+        for violation in violations
+        if violation["impact"] in {"serious", "critical"}
+    ]
+    assert serious == []
+    assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0, "wider than its window"
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_for_everybody(looking: Page, path: str) -> None:
+    answer = looking.goto(path)
+    assert answer is not None
+    assert answer.status == 200
+    expect(looking.locator("body")).not_to_be_empty()
+    looking.wait_for_load_state("networkidle" if "live" not in path else "load")
+    held_against_the_rules(looking)
+
+
+@pytest.mark.parametrize("model", OPENED)
+def test_the_page_of_a_row_is_for_everybody(looking: Page, model: str) -> None:
+    looking.goto(f"/admin/tools_app/{model}/")
+    looking.locator("table a[href*='/change/']").first.click()
+    looking.wait_for_load_state("load")
+    held_against_the_rules(looking)

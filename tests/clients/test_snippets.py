@@ -1,0 +1,84 @@
+"""What people paste, run for real against the embedded hub: programs as programs, files as their clients read them.
+
+What needs npm is in `tests/services`.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.wire.client import RawClient
+from tools_app.auth import call_snippets, snippets
+from tools_app.auth.call_snippets import Asked
+from tools_app.management.embedded import EmbeddedHub
+
+LIMIT_SECONDS = 30.0
+VERSIONS = ["2026-07-28", "2025-11-25"]
+
+
+@pytest.fixture
+def url(hub: EmbeddedHub, offer: Callable[..., Any]) -> str:
+    offer("echo")
+    return snippets.endpoint(hub.url, "acme")
+
+
+def asked(version: str) -> Asked:
+    return Asked("tools/call", {"name": "echo", "arguments": {"message": 'it\'s "ü" $HOME'}}, version)
+
+
+def run(*command: str, given: str = "") -> str:
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(not (shutil.which("curl") and shutil.which("bash")), reason="there is no curl here")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_curl(url: str, key: str, version: str) -> None:
+    said = run("bash", given=call_snippets.curl(url, key, asked(version)))
+    assert json.loads(said)["result"]["content"][0]["text"] == 'hello it\'s "ü" $HOME'
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_python(url: str, key: str, version: str) -> None:
+    said = run(sys.executable, "-", given=call_snippets.python(url, key, asked(version)))
+    assert 'hello it\\\'s "ü" $HOME' in said
+
+
+def test_python_lists_the_tools(url: str, key: str) -> None:
+    assert run(sys.executable, "-", given=call_snippets.python(url, key, Asked())).split() == ["echo"]
+
+
+@pytest.mark.parametrize("name", ["claude-code-project", "cursor", "vscode", "codex", "claude-desktop"])
+def test_files_lead_to_the_endpoint(url: str, key: str, name: str) -> None:
+    text = next(snippet.text for snippet in snippets.for_key("acme", url, key) if snippet.id == name)
+    where, credential = found_in(name, text, {"MCPHUB_KEY": key, f"input:{snippets.INPUT}": key})
+    base, path = where.split("/t/")
+    client = RawClient(base, None, f"/t/{path}")
+    with client.http:
+        answer = client.modern("tools/list", headers={"Authorization": credential})
+        assert [tool["name"] for tool in answer.json()["result"]["tools"]] == ["echo"]
+
+
+def found_in(name: str, text: str, variables: dict[str, str]) -> tuple[str, str]:
+    """The address and the Authorization header that a client finds in its file."""
+    if name == "codex":
+        server = tomllib.loads(text)["mcp_servers"]["acme"]
+        return server["url"], f"Bearer {variables[server['bearer_token_env_var']]}"
+    file = json.loads(text)
+    server = file.get("mcpServers", file.get("servers"))["acme"]
+    if name == "claude-desktop":
+        header = server["args"][server["args"].index("--header") + 1]
+        return server["args"][2], expanded(header, server["env"]).removeprefix("Authorization:")
+    return server["url"], expanded(server["headers"]["Authorization"], variables)
+
+
+def expanded(text: str, variables: dict[str, str]) -> str:
+    return re.sub(r"\$\{([^}]+)\}", lambda name: variables[name[1]], text)

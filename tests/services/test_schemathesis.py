@@ -1,0 +1,59 @@
+"""What the OpenAPI document says is true: schemathesis tries every operation with good and bad requests."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.services.stack import ROOT, Stack
+
+CONFIG = Path(__file__).with_name("schemathesis.toml")
+# It takes a minute or two on a machine of its own.
+LIMIT_SECONDS = 900.0
+# A person of each role, by the words that make it.
+PEOPLE = {
+    "superuser": "is_superuser=True",
+    "operator": "is_superuser=False",
+}
+CALL = """
+from datetime import datetime, UTC
+from uuid import UUID
+from tools_app.models import Call, CallEvent, CallPayload, Tenant
+id = UUID("01890a5d-ac96-774b-bcce-b302099a8057")
+facts = dict(tenant=Tenant.objects.get(slug="demo"), tool_name="echo", outcome="ok", duration_us=5, writer=id)
+moment = datetime.now(UTC)
+Call.objects.get_or_create(id=id, defaults=facts | dict(started_at=moment, finished_at=moment))
+CallPayload.objects.get_or_create(call_id=id, defaults=dict(arguments="{}", result="{}"))
+CallEvent.objects.get_or_create(call_id=id, sequence=1, defaults=dict(kind="log", data="{}"))
+"""
+TOKEN = """
+from django.contrib.auth.models import User
+from tools_app.auth import tokens
+from tools_app.models import Membership, Tenant
+person = User.objects.create(username="{name}", {words})
+Membership.objects.create(user=person, tenant=Tenant.objects.get(slug="demo"), role="operator")
+print(tokens.issue(person, "schemathesis")[1])
+"""
+
+
+@pytest.mark.timeout(LIMIT_SECONDS + 60)
+@pytest.mark.parametrize("name", PEOPLE)
+def test_schemathesis_finds_nothing(stack: Stack, name: str) -> None:
+    stack.environment["MCPHUB_API_PER_MINUTE"] = "0"
+    web = stack.web("uvicorn")
+    stack.shell(CALL)
+    token = stack.shell(TOKEN.format(name=name, words=PEOPLE[name]))
+    command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIG), "run"]
+    done = subprocess.run(
+        [*command, f"{web.url}/api/v1/schema/", "--header", f"Authorization: Bearer {token}", "--no-color"],
+        cwd=ROOT,
+        env=stack.environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    web.terminate()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout

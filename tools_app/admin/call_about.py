@@ -1,0 +1,67 @@
+"""Who made a call, with what, and where to look next: the same for a call that runs and one that has ended."""
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.urls import reverse
+from django.utils.safestring import SafeString
+
+from tools_app.admin.call_facts import CallFactsAdmin
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something that is known of a call. `copy`: people paste it elsewhere."""
+
+    label: str
+    value: SafeString | str
+    copy: bool = False
+
+
+@dataclass(frozen=True)
+class Link:
+    """A way to other calls, or to the evidence."""
+
+    label: str
+    url: str
+
+
+def about(admin: CallFactsAdmin, call: Any) -> list[Fact]:
+    """The facts of a call from its first moment on."""
+    return [
+        Fact("Tenant", admin.tenant_link(call)),
+        Fact("Key", admin.key_link(call)),
+        Fact("Session", admin.session_link(call)),
+        Fact("Client", admin.client(call)),
+        Fact("Remote address", call.remote_address or "-"),
+        Fact("Method", call.method or "-"),
+        Fact("Definition", admin.offer_link(call)),
+        Fact("Protocol revision", call.protocol_version or "-"),
+        Fact("Ran", "in a worker" if call.background else "in the process that was asked"),
+        Fact("Call id", str(call.pk), copy=True),
+        Fact("Request id", call.request_id or "-", copy=bool(call.request_id)),
+        Fact("Trace id", call.trace_id or "-", copy=bool(call.trace_id)),
+    ]
+
+
+def links_of(call: Any) -> list[Link]:
+    """The ways from a call to what it belongs to."""
+    links = []
+    if call.session_id:
+        links.append(_calls("Calls of the same session", session=call.session_id))
+    if call.trace_id:
+        links.append(_calls("Calls of the same trace", trace=call.trace_id))
+    if call.tool_name:
+        links.append(_calls(f"Calls of {call.tool_name}", tool=call.tool_name))
+    if call.tenant_id:
+        links.append(Link("Evidence of this tenant's records", _address("evidence", tenant=call.tenant_id)))
+    return links
+
+
+def _calls(label: str, **query: Any) -> Link:
+    return Link(label, _address("tools_app_call_changelist", **query))
+
+
+def _address(page: str, **query: Any) -> str:
+    return f"{reverse(f'admin:{page}')}?{urlencode(query)}"

@@ -1,0 +1,56 @@
+"""By what changes are found."""
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from unfold.contrib.filters.admin import DropdownFilter
+
+from tools_app.admin.change_facts import kind_name
+from tools_app.admin.scoped import MOST_CHOICES, RecordAdmin
+
+
+class PersonFilter(DropdownFilter):
+    """By who made them, as they were called then."""
+
+    title = "person"
+    parameter_name = "person"
+
+    def lookups(self, request: HttpRequest, model_admin: RecordAdmin) -> list[tuple[str, str]]:
+        return [(name, name) for name in _found(request, model_admin, "person_name") if name]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(person_name=self.value()) if self.value() else queryset
+
+
+class KindFilter(DropdownFilter):
+    """By what was changed."""
+
+    title = "kind"
+    parameter_name = "kind"
+
+    def lookups(self, request: HttpRequest, model_admin: RecordAdmin) -> list[tuple[str, str]]:
+        return [(kind, kind_name(kind)) for kind in _found(request, model_admin, "kind")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(kind=self.value()) if self.value() else queryset
+
+
+class ObjectFilter(DropdownFilter):
+    """Of one row, for those who come from its page: there are too many to choose from."""
+
+    title = "row"
+    parameter_name = "object"
+
+    def lookups(self, request: HttpRequest, model_admin: RecordAdmin) -> list[tuple[str, str]]:
+        asked = request.GET.get(self.parameter_name)
+        return [(asked, "Of one row")] if asked else []
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(object_id=self.value()) if self.value() else queryset
+
+
+def _found(request: HttpRequest, model_admin: RecordAdmin, field: str) -> list[str]:
+    """The values of a field among the changes that this person may see."""
+    rows = model_admin.get_queryset(request).order_by(field)
+    return list(rows.values_list(field, flat=True).distinct()[:MOST_CHOICES])

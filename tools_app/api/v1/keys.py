@@ -1,0 +1,186 @@
+"""API keys of MCP clients: issued, shown once, rotated, revoked."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_field, extend_schema_serializer
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools_app.api.v1.entrance import Member
+from tools_app.api.v1.fields import Choice, Texts, Whole
+from tools_app.api.v1.problems import Conflict
+from tools_app.api.v1.rows import PersonField, Row, Strict, TenantField
+from tools_app.api.v1.scoped import Created, Listed, Retrieved, Runs, ScopedView, SearchQuery, Updated
+from tools_app.audit import key_changes
+from tools_app.auth import keys
+from tools_app.models import ApiKey
+from tools_app.models.validators import validate_networks, validate_patterns
+
+STATES = (("active", "Active"), ("expired", "Expired"), ("revoked", "Revoked"))
+MOST_OVERLAP = int(keys.LONGEST_OVERLAP.total_seconds())
+DAY = 24 * 3600
+
+
+class KeyRow(Row):
+    """An API key, without the key itself."""
+
+    tenant = TenantField()
+    status = serializers.SerializerMethodField(help_text="Whether it opens the door now.")
+    created_by = PersonField(allow_null=True)
+    tool_patterns = Texts(
+        required=False, validators=[validate_patterns], help_text="Names that it may use, e.g. search_*. Empty: all."
+    )
+    methods = Texts(
+        required=False, validators=[validate_patterns], help_text="Methods that it may use, e.g. tools/*. Empty: all."
+    )
+    networks = Texts(
+        required=False, validators=[validate_networks], help_text="Where it may be used from (CIDR). Empty: anywhere."
+    )
+    replaced_by = serializers.UUIDField(source="replaced_by_id", read_only=True, allow_null=True)
+
+    class Meta:
+        model = ApiKey
+        fields: tuple[str, ...] = (
+            "id",
+            "tenant",
+            "name",
+            "prefix",
+            "status",
+            "expires_at",
+            "tool_patterns",
+            "methods",
+            "networks",
+            *keys.LIMITS,
+            "created_at",
+            "created_by",
+            "last_used_at",
+            "revoked_at",
+            "replaced_by",
+        )
+        read_only_fields = ("prefix", "last_used_at", "revoked_at")
+        fixed = ("tenant",)
+
+    @extend_schema_field(Choice(STATES))
+    def get_status(self, key: ApiKey) -> str:
+        """Active, expired or revoked."""
+        if key.revoked_at:
+            return "revoked"
+        return "expired" if key.expires_at and key.expires_at <= timezone.now() else "active"
+
+
+@extend_schema_serializer(
+    examples=[OpenApiExample("A key", request_only=True, value={"tenant": "demo", "name": "Ann's laptop"})]
+)
+class IssuedKeyRow(KeyRow):
+    """A new API key, with the key itself: it is told here and never again."""
+
+    key = serializers.CharField(read_only=True, help_text="What a client carries. It cannot be had again.")
+
+    class Meta(KeyRow.Meta):
+        fields = (*KeyRow.Meta.fields, "key")
+
+
+class Rotation(Strict):
+    """How a key is replaced."""
+
+    overlap_seconds = Whole(
+        required=False,
+        default=DAY,
+        min_value=0,
+        max_value=MOST_OVERLAP,
+        help_text="How long the old key is good beside the new one.",
+    )
+
+
+class KeysQuery(SearchQuery):
+    """By tenant, name and status."""
+
+    searched = ("name", "prefix")
+
+    status = Choice(STATES, required=False, help_text="Whether it opens the door now.")
+
+    def found(self, rows: QuerySet[ApiKey], chosen: Mapping[str, Any]) -> QuerySet[ApiKey]:
+        """Those of `rows` that the parameters `chosen` ask for."""
+        rows = super().found(rows, chosen)
+        match chosen.get("status"):
+            case "active":
+                return keys.good(rows)
+            case "expired":
+                return rows.filter(Q(expires_at__lte=timezone.now()), revoked_at=None)
+            case "revoked":
+                return rows.exclude(revoked_at=None)
+        return rows
+
+
+class Keys(Listed, Retrieved, Created, Updated, ScopedView):
+    """The API keys of MCP clients. A key is revoked, never deleted: its sessions and calls tell of it."""
+
+    permission_classes = (Member, Runs)
+    queryset = ApiKey.objects.select_related("tenant", "created_by")
+    serializer_class = KeyRow
+    query_class = KeysQuery
+    plural, singular = "API keys", "API key"
+
+    @extend_schema(request=KeyRow, responses={201: IssuedKeyRow}, summary="Issue API key")
+    def create(self, request: Request, *args: Any, **options: Any) -> Response:
+        """A new key. The answer holds the key itself, which cannot be had again."""
+        return super().create(request, *args, **options)
+
+    def get_serializer_class(self) -> type[KeyRow]:
+        """A new key is told once."""
+        return IssuedKeyRow if self.action == "create" else KeyRow
+
+    def add(self, wanted: serializers.BaseSerializer) -> ApiKey:
+        """Issue the key."""
+        said = wanted.validated_data
+        row, key = keys.issue(
+            said["tenant"],
+            said["name"],
+            expires_at=said.get("expires_at"),
+            created_by=self._person,
+            **{name: said.get(name, ()) for name in keys.SCOPES},
+            limits=said,
+        )
+        return _with_key(row, key)
+
+    @extend_schema(
+        operation_id="keys_rotate", summary="Rotate API key", request=Rotation, responses={201: IssuedKeyRow}
+    )
+    @action(detail=True, methods=["post"])
+    def rotate(self, request: Request, pk: str) -> Response:
+        """A new key in the place of this one, with all its settings; both are good for a while."""
+        wanted = Rotation(data=request.data)
+        wanted.is_valid(raise_exception=True)
+        overlap = timedelta(seconds=wanted.validated_data["overlap_seconds"])
+        try:
+            new, key = key_changes.rotate(self.get_object(), overlap, self._person)
+        except keys.NotRotatable as problem:
+            raise Conflict(str(problem)) from problem
+        shown = IssuedKeyRow(_with_key(new, key), context=self.get_serializer_context())
+        return Response(shown.data, status=201)
+
+    @extend_schema(operation_id="keys_revoke", summary="Revoke API key", request=None, responses={200: KeyRow})
+    @action(detail=True, methods=["post"])
+    def revoke(self, request: Request, pk: str) -> Response:
+        """The key opens nothing from now on; every process knows within a second. Revoking twice changes nothing."""
+        row = self.get_object()
+        key_changes.revoke(row)
+        return Response(self.get_serializer(row).data)
+
+    @property
+    def _person(self) -> User | None:
+        person = self.request.user
+        return person if isinstance(person, User) else None
+
+
+def _with_key(row: ApiKey, key: str) -> ApiKey:
+    """The row, with the key for the answer that tells it."""
+    vars(row)["key"] = key
+    return row

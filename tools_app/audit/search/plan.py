@@ -1,0 +1,114 @@
+"""How a query is looked for: along which indexes, and what is asked of each call on the way.
+
+Of the conditions, those that an index serves lead the way, in one *arm* or in several that are merged. All the others
+are asked of the calls that come along there. So a statement looks at as many calls as it is told to, and not at one
+more, however seldom something is found.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
+from typing import Any, Final
+from uuid import UUID
+
+from django.db.models import Q
+
+from tools_app.audit.search.query import ANONYMOUS, CallQuery, expression, has_stars
+from tools_app.audit.search.scope import Scope
+from tools_app.models import Outcome
+from tools_app.models.ids import least_id
+
+# More are not merged: a statement with many arms takes longer to plan than to run.
+MOST_ARMS: Final = 30
+# An id is made at the start of its call, in the same process: the two moments are never further apart.
+IDS_DIFFER: Final = timedelta(minutes=10)
+MILLISECOND_US: Final = 1000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The way through the calls, and what is asked of each.
+
+    Without arms nothing is found. `by_id`: in the order of the ids, which is that of the starts, to the millisecond.
+    """
+
+    arms: tuple[Q, ...]
+    asked: Q
+    by_id: bool
+    text: str
+
+
+def plan_of(query: CallQuery, scope: Scope, now: datetime) -> Plan:
+    """The way to what a query finds within a scope."""
+    since, asked = query.starts(now), _asked(query)
+    if scope.tenants is not None:
+        lead, left = _leads(query)
+        if len(scope.tenants) * len(lead) <= MOST_ARMS:
+            span = _span(since, query.until) & (Q(pk__gte=least_id(since - IDS_DIFFER)) if since else Q())
+            arms = tuple(Q(tenant_id=tenant) & way & span for tenant in scope.tenants for way in lead)
+            return Plan(arms, asked & left, by_id=False, text=query.text)
+        asked &= Q(tenant_id__in=scope.tenants)
+    asked &= _led(query) & _span(since, query.until)
+    return Plan((_ids(since, query.until),), asked, by_id=True, text=query.text)
+
+
+def _leads(query: CallQuery) -> tuple[list[Q], Q]:
+    """What leads along a tenant's calls, as one way or more, and what of that is only asked: one index at a time."""
+    exact = Q(tool_name=query.tool) if query.tool and not has_stars(query.tool) else Q()
+    if query.outcome and Outcome.OK not in query.outcome:
+        # The second condition is that of the index, which holds no others.
+        ways = [Q(outcome=outcome) & ~Q(outcome=Outcome.OK) for outcome in query.outcome]
+        return ways, exact
+    return [exact], Q(outcome__in=query.outcome) if query.outcome else Q()
+
+
+def _led(query: CallQuery) -> Q:
+    lead, left = _leads(query)
+    return reduce(or_, lead) & left
+
+
+def _span(since: datetime | None, until: datetime | None) -> Q:
+    return (Q(started_at__gte=since) if since else Q()) & (Q(started_at__lte=until) if until else Q())
+
+
+def _ids(since: datetime | None, until: datetime | None) -> Q:
+    first = Q(pk__gte=least_id(since - IDS_DIFFER)) if since else Q()
+    return first & (Q(pk__lt=least_id(until + IDS_DIFFER)) if until else Q())
+
+
+def _asked(query: CallQuery) -> Q:
+    asked = _sizes(query)
+    if has_stars(query.tool):
+        asked &= Q(tool_name__regex=expression(query.tool))
+    if query.key == ANONYMOUS:
+        asked &= Q(api_key_id=None, tenant_id__isnull=False)
+    elif query.key:
+        asked &= Q(api_key_id=UUID(query.key))
+    if has_stars(query.address):
+        asked &= Q(remote_address__regex=expression(query.address))
+    elif query.address:
+        asked &= Q(remote_address=query.address)
+    if query.request:
+        # It is kept as JSON: a text has quotes around it, which nobody writes.
+        asked &= Q(request_id__in=[query.request, f'"{query.request}"'])
+    plain: dict[str, Any] = {
+        "client_name__icontains": query.client,
+        "session_id": query.session,
+        "method": query.method,
+        "trace_id": query.trace,
+    }
+    return asked & Q(**{lookup: value for lookup, value in plain.items() if value})
+
+
+def _sizes(query: CallQuery) -> Q:
+    asked = Q()
+    if query.duration_min is not None:
+        asked &= Q(duration_us__gte=query.duration_min * MILLISECOND_US)
+    if query.duration_max is not None:
+        asked &= Q(duration_us__lte=query.duration_max * MILLISECOND_US)
+    if query.size_min is not None:
+        asked &= Q(size__gte=query.size_min)
+    if query.size_max is not None:
+        asked &= Q(size__lte=query.size_max)
+    return asked

@@ -1,0 +1,114 @@
+"""The chain of what people changed: the first change that is altered, gone or moved is found and named.
+
+There is one chain for the whole hub, and it is short beside those of the records, so all of it is verified.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from tools_app.audit.changes import SAID, START, digest
+from tools_app.audit.statements import CheckpointText, NotTrusted, exported, opened
+from tools_app.audit.verification.claims import Claim
+from tools_app.audit.verification.report import Finding, Problem, Report
+from tools_app.models import Change, Checkpoint
+
+BATCH = 500
+# How far behind its place a change that was moved is looked for.
+NEAR = 200
+# For a look that must be over soon: in how many of the newest checkpoints the signed end of the chain is looked for.
+NEWEST = 200
+ID: Final = SAID.index("id")
+AT: Final = SAID.index("at")
+POSITION: Final = SAID.index("position")
+
+
+class Link(NamedTuple):
+    """A change as it stands in the database, in the order of SAID, and the digest that it carries."""
+
+    said: tuple[Any, ...]
+    digest: bytes
+
+    @property
+    def position(self) -> int:
+        """Where it says that it stands."""
+        position: int = self.said[POSITION]
+        return position
+
+    def fits(self, previous: bytes, position: int) -> bool:
+        """Whether this is the change that was written at `position`, after the digest `previous`."""
+        said = (*self.said[:POSITION], position, *self.said[POSITION + 1 :])
+        return digest(previous, said) == self.digest
+
+
+def verify_changes(report: Report, claims: Mapping[int, Claim]) -> None:
+    """Go along the chain up to the first thing that is wrong. `claims` are signed ends of it, by position."""
+    position, previous, agreed = 0, START, 0
+    for link in _links():
+        report.check_time()
+        if problem := _problem(link, position + 1, previous):
+            report.add(problem)
+            return
+        position, previous = link.position, link.digest
+        report.changes += 1
+        claim = claims.get(position)
+        if claim is not None and claim.hash != previous:
+            report.add(_rewritten(agreed + 1, claim))
+            return
+        agreed = position if claim is not None else agreed
+    last = max(claims.values(), key=lambda claim: claim.position, default=None)
+    if last is not None and last.position > position:
+        report.add(_missing(position + 1, last.position, "the end was cut off", last.made_at))
+
+
+def newest_claims(keys: frozenset[str]) -> dict[int, Claim]:
+    """The signed ends that the newest checkpoints name."""
+    claims: dict[int, Claim] = {}
+    for row in Checkpoint.objects.order_by("-id")[:NEWEST]:
+        try:
+            text = opened(exported(row), keys)
+        except NotTrusted:
+            continue
+        if isinstance(text, CheckpointText) and text.changes is not None:
+            claims[text.changes.position] = Claim.of_changes(text.changes, text.made_at)
+    return claims
+
+
+def _links(after: int = 0) -> Iterator[Link]:
+    rows = Change.objects.filter(position__gt=after).order_by("position")
+    for *said, carried in rows.values_list(*SAID, "digest").iterator(BATCH):
+        yield Link(tuple(said), bytes(carried))
+
+
+def _problem(link: Link, position: int, previous: bytes) -> Finding | None:
+    """What is wrong with the change that stands where the one at `position` must."""
+    if link.position > position:
+        return _missing(position, link.position - 1, f"before change {link.position}", link.said[AT])
+    if link.fits(previous, position):
+        return None
+    others = _near(position)
+    moved = next((other for other in others if other.fits(previous, position)), None)
+    if moved is None:
+        return _of(link, Problem.CHANGED, "What this change says was altered.")
+    return _of(link, Problem.REORDERED, f"Change {moved.said[ID]} belongs here, and stands at {moved.position}.")
+
+
+def _near(position: int) -> Sequence[Link]:
+    return [link for link in _links(position) if link.position <= position + NEAR]
+
+
+def _of(link: Link, problem: Problem, says: str) -> Finding:
+    return Finding(problem, says, position=link.position, change_id=link.said[ID], at=link.said[AT], is_change=True)
+
+
+def _missing(first: int, last: int, where: str, at: datetime) -> Finding:
+    gone = f"Change {first} is gone" if first == last else f"The changes from {first} to {last} are gone"
+    return Finding(Problem.MISSING, f"{gone}: {where}.", position=first, at=at, is_change=True)
+
+
+def _rewritten(first: int, claim: Claim) -> Finding:
+    says = (
+        f"The changes from {first} to {claim.position} follow one another, but were not there when the chain was "
+        "signed: somebody rewrote them."
+    )
+    return Finding(Problem.REWRITTEN, says, position=first, at=claim.made_at, is_change=True)

@@ -1,0 +1,44 @@
+"""Sending an invitation's link by e-mail, where the hub was told how (MCPHUB_EMAIL_URL)."""
+
+import smtplib
+from typing import Final
+
+from django.conf import settings
+from django.core.mail import send_mail
+
+from tools_app.models import Invitation
+
+TEXT: Final = """\
+{who} invites you to {tenant} on mcphub, as {role}.
+
+Open this link to join; it works once, until {until} UTC:
+
+{link}
+
+Whoever has the link can use it: do not pass it on. If you expected no invitation, leave it alone.
+"""
+
+
+class NotSent(Exception):
+    """The server that takes the hub's e-mail did not take this one; the message says why."""
+
+
+def is_possible() -> bool:
+    """Whether the hub can send e-mail at all."""
+    return bool(settings.MCPHUB_EMAIL_URL)
+
+
+def send(row: Invitation, link: str) -> None:
+    """Send the link to whom it is for. Raises NotSent."""
+    tenant = " ".join(row.tenant.name.split())
+    said = {
+        "who": row.invited_by.get_username() if row.invited_by else "Somebody",
+        "tenant": tenant,
+        "role": row.get_role_display().lower(),
+        "until": f"{row.expires_at:%Y-%m-%d %H:%M}",
+        "link": link,
+    }
+    try:
+        send_mail(f"Invitation to {tenant}", TEXT.format(**said), None, [row.email])
+    except (OSError, smtplib.SMTPException) as problem:
+        raise NotSent(f"The e-mail was not sent: {problem}") from problem

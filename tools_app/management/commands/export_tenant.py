@@ -1,0 +1,31 @@
+"""`manage.py export_tenant`: the configuration of a tenant as one YAML file."""
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from tools_app.blueprints.describing import export
+from tools_app.models import Tenant
+
+
+class Command(BaseCommand):
+    help = "Write the configuration of a tenant as YAML, for `import_tenant`. Secrets are named, never written out."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("slug", help="The tenant.")
+        parser.add_argument("--output", type=Path, metavar="FILE", help="Without it the YAML goes to stdout.")
+
+    def handle(self, *, slug: str, output: Path | None, **options: Any) -> None:
+        tenant = Tenant.objects.filter(slug=slug).first()
+        if tenant is None:
+            raise CommandError(f"There is no tenant {slug!r}.")
+        text = export(tenant)
+        if output is None:
+            self.stdout.write(text, ending="")
+            return
+        try:
+            output.write_text(text, encoding="utf-8")
+        except OSError as problem:
+            raise CommandError(f"{output}: {problem.strerror}.") from problem

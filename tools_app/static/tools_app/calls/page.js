@@ -1,0 +1,10 @@
+// The page of a call that has ended, and whatever page shows JSON or values to copy.
+
+import { offerCopies } from "./copying.js";
+import { upgrade } from "./json_view.js";
+import { replay } from "./replay.js";
+
+for (const box of document.querySelectorAll("[data-json]")) upgrade(box);
+offerCopies();
+const box = document.querySelector("[data-replay]");
+if (box) replay(box, document.querySelector("[data-events]"));

@@ -1,0 +1,44 @@
+// Asking the hub again and again, as long as somebody looks, and less often while it does not answer.
+
+const PAUSE = 1000;
+const LONGEST_PAUSE = 10000;
+
+// Thrown for an answer that will not become better by asking again.
+export class Refused extends Error {}
+
+export async function ask(url) {
+  const answer = await fetch(url, { headers: { Accept: "application/json" }, cache: "no-store" });
+  if (answer.redirected) throw new Refused("You are logged out. Log in again and reload this page.");
+  if (answer.status === 403 || answer.status === 404) throw new Refused("This is not there for you any more.");
+  if (!answer.ok) throw new Error(`The hub answered ${answer.status}.`);
+  return answer.json();
+}
+
+// Runs `look` about once a second until it gives back false. `tell` hears of problems, and "" when they are over.
+export async function poll(look, tell) {
+  for (let pause = PAUSE; ; await wait(pause)) {
+    if (document.hidden) await shown();
+    try {
+      if ((await look()) === false) return;
+      if (pause !== PAUSE) tell("");
+      pause = PAUSE;
+    } catch (problem) {
+      if (problem instanceof Refused) return tell(problem.message);
+      pause = Math.min(2 * pause, LONGEST_PAUSE);
+      tell(`The hub does not answer. Trying again every ${pause / 1000} seconds.`);
+    }
+  }
+}
+
+const wait = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+function shown() {
+  return new Promise((resolve) => {
+    const look = () => {
+      if (document.hidden) return;
+      document.removeEventListener("visibilitychange", look);
+      resolve();
+    };
+    document.addEventListener("visibilitychange", look);
+  });
+}

@@ -1,0 +1,38 @@
+// The first page of the admin: how the hub's parts are, asked apart from the page so that none of them holds it up,
+// and choices that take effect when they are made.
+
+const EVERY_MS = 15_000;
+
+function entry(template, part) {
+  const row = template.content.cloneNode(true);
+  row.querySelector("[data-name]").textContent = part.name;
+  row.querySelector("[data-says]").textContent = part.says;
+  row.querySelector(part.is_well ? "[data-bad]" : "[data-well]").remove();
+  return row;
+}
+
+async function ask(card) {
+  const says = card.querySelector("[data-state]");
+  try {
+    const answer = await fetch(card.dataset.health, { headers: { Accept: "application/json" } });
+    if (!answer.ok) {
+      throw new Error(`the hub answered ${answer.status}`);
+    }
+    const { parts } = await answer.json();
+    const template = card.querySelector("template");
+    card.querySelector("[data-parts]").replaceChildren(...parts.map((part) => entry(template, part)));
+    says.textContent = "";
+  } catch (problem) {
+    says.textContent = `Not known: ${problem.message}. Asked again in ${EVERY_MS / 1000} seconds.`;
+  }
+}
+
+const card = document.querySelector("[data-health]");
+if (card) {
+  ask(card);
+  setInterval(() => document.hidden || ask(card), EVERY_MS);
+}
+
+for (const choice of document.querySelectorAll("select[data-at-once]")) {
+  choice.addEventListener("change", () => choice.form.requestSubmit());
+}

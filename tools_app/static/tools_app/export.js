@@ -1,0 +1,45 @@
+// The page of an export: begins the download of a fresh one, and asks once a second how far it is.
+
+const EVERY_MS = 1000;
+const MOST_FAILURES = 30;
+
+const box = document.getElementById("export");
+const part = (name) => box.querySelector(`[data-part="${name}"]`);
+let failures = 0;
+
+function show(state) {
+  part("label").textContent = state.label;
+  part("calls").textContent = state.calls.toLocaleString();
+  part("bytes").textContent = state.bytes.toLocaleString();
+  part("problem").textContent = state.problem;
+  const bar = part("share");
+  bar.hidden = state.state !== "running";
+  if (state.share === null) {
+    bar.removeAttribute("value");
+  } else {
+    bar.value = state.share;
+  }
+}
+
+async function ask() {
+  try {
+    const answer = await fetch(box.dataset.progress, { headers: { Accept: "application/json" } });
+    if (!answer.ok) {
+      throw new Error(`The hub answered ${answer.status}.`);
+    }
+    show(await answer.json());
+    failures = 0;
+  } catch (problem) {
+    failures += 1;
+    part("problem").textContent = `${problem.message} Load this page again to see how far the export is.`;
+  }
+  if (failures < MOST_FAILURES) {
+    setTimeout(ask, EVERY_MS);
+  }
+}
+
+if (box.dataset.begins) {
+  // A file to be saved leaves the page as it is.
+  window.location.assign(box.dataset.download);
+}
+setTimeout(ask, EVERY_MS);

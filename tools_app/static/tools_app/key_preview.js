@@ -1,0 +1,44 @@
+// While the patterns of a key are typed, the page tells what they name.
+
+const PAUSE_MS = 300;
+
+const shown = document.querySelector("[data-key-preview]");
+const patterns = document.getElementById("id_tool_patterns");
+const tenant = document.getElementById("id_tenant");
+
+let waiting = 0;
+let asked = 0;
+
+async function ask() {
+    const chosen = tenant?.value || shown.dataset.tenant;
+    if (!chosen) {
+        return;
+    }
+    const mine = (asked += 1);
+    const form = new FormData();
+    form.set("tenant", chosen);
+    form.set("patterns", patterns.value);
+    form.set("csrfmiddlewaretoken", document.querySelector("[name=csrfmiddlewaretoken]").value);
+    try {
+        const response = await fetch(shown.dataset.keyPreview, { method: "POST", body: form });
+        const { text } = await response.json();
+        if (mine === asked) {
+            shown.textContent = text;
+        }
+    } catch {
+        // The hub is away or the login is over: saving the form will say so.
+    }
+}
+
+function soon() {
+    clearTimeout(waiting);
+    waiting = setTimeout(ask, PAUSE_MS);
+}
+
+if (shown && patterns) {
+    patterns.addEventListener("input", soon);
+    tenant?.addEventListener("change", soon);
+    if (tenant?.value) {
+        soon();
+    }
+}

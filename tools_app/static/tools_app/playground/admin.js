@@ -1,0 +1,69 @@
+// What the pages ask of the admin: passes, code, records. Each POST carries the page's CSRF token.
+
+const RENEW_BEFORE_MS = 60_000;
+const MOST_TRIES = 3;
+
+export async function askAdmin(url, fields) {
+  const token = document.querySelector("[name=csrfmiddlewaretoken]").value;
+  const posted = () => ({ method: "POST", body: new URLSearchParams(fields), headers: { "X-CSRFToken": token } });
+  const request = fields ? posted() : {};
+  const response = await fetch(url, { credentials: "same-origin", ...request });
+  const isJson = (response.headers.get("content-type") ?? "").startsWith("application/json");
+  if (response.redirected || (response.ok && !isJson)) throw new Error("You are logged out: load this page again.");
+  const answer = isJson ? await response.json() : {};
+  const refusal = answer.problem ?? refusals[response.status] ?? `The admin answered ${response.status}.`;
+  if (!response.ok) throw new Error(refusal);
+  return answer;
+}
+
+const refusals = {
+  403: "You may not act as this key any more: that is for admins of its tenant. Or load this page again.",
+  404: "This key is gone. Load this page again.",
+};
+
+// A pass for one key, renewed before it ends for as long as the page is open.
+export class PassHolder {
+  constructor(url, key) {
+    Object.assign(this, { url, key, text: null, ends: 0, asking: null, timer: null });
+  }
+
+  // What goes behind "Bearer".
+  async credential() {
+    if (this.text === null || Date.now() >= this.ends - RENEW_BEFORE_MS / 2) await this.renew();
+    return this.text;
+  }
+
+  renew() {
+    this.asking ??= this.#ask().finally(() => (this.asking = null));
+    return this.asking;
+  }
+
+  drop() {
+    clearTimeout(this.timer);
+    this.text = null;
+  }
+
+  async #ask() {
+    const given = await askAdmin(this.url, { key: this.key });
+    this.text = given.pass;
+    this.ends = Date.now() + given.seconds * 1000;
+    this.#plan(given.seconds * 1000 - RENEW_BEFORE_MS, MOST_TRIES);
+  }
+
+  #plan(delay, tries) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => {
+      this.renew().catch(() => tries > 1 && this.#plan(RENEW_BEFORE_MS / MOST_TRIES, tries - 1));
+    }, delay);
+  }
+}
+
+// The records of the calls of one trace: asked for until one is settled, a few times.
+export async function recordsOf(url, key, trace, since) {
+  const query = new URLSearchParams({ key, trace, since: String(since) });
+  for (let tries = 0; ; tries++) {
+    const { records } = await askAdmin(`${url}?${query}`);
+    if (tries >= 8 || (records.length && records.every((record) => record.page === "call"))) return records;
+    await new Promise((done) => setTimeout(done, 400));
+  }
+}

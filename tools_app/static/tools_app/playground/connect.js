@@ -1,0 +1,102 @@
+// How to connect: one client at a time, with the key that a person pasted, and a test of the connection.
+
+import { PassHolder } from "./admin.js";
+import { McpClient } from "./client.js";
+import { h } from "./dom.js";
+import { explained } from "./explain.js";
+
+// What needs no quotes in a shell, in JSON, in TOML (RFC 6750, §2.1).
+const TOKEN = /^[A-Za-z0-9._~+/=-]+$/;
+const MODERN = "2026-07-28";
+const LATEST_HANDSHAKE = "2025-11-25";
+
+for (const box of document.querySelectorAll("[data-snippets]")) tabbed(box);
+const startText = document.getElementById("connect-start");
+if (startText) begin(JSON.parse(startText.textContent));
+
+// --- Snippets -----------------------------------------------------------------------------------------------------
+
+function tabbed(box) {
+  const sections = [...box.querySelectorAll("[data-snippet]")];
+  const clients = Map.groupBy(sections, (section) => section.dataset.snippet.replace(/-(project|key)$/, ""));
+  const bar = box.querySelector("[data-tabs]");
+  const show = (client) => {
+    for (const [name, group] of clients) for (const section of group) section.hidden = name !== client;
+    for (const tab of bar.children) tab.setAttribute("aria-pressed", String(tab.dataset.client === client));
+  };
+  for (const [client, [first]] of clients) {
+    const label = first.querySelector("h2").textContent;
+    bar.append(h("button", {
+      type: "button", class: "pg-button pg-tab", "data-client": client, onclick: () => show(client),
+    }, label));
+  }
+  bar.hidden = false;
+  show(clients.keys().next().value);
+}
+
+// Put a key, or the placeholder again, where the one before stands.
+function filler(box, placeholder) {
+  const texts = [...box.querySelectorAll("[data-has-key]")].map((element) => ({ element, text: element.textContent }));
+  const link = box.querySelector("[data-cursor-link]");
+  return (key) => {
+    for (const { element, text } of texts) element.textContent = text.replaceAll(placeholder, () => key || placeholder);
+    const cursor = JSON.parse(box.querySelector("[data-snippet=cursor] pre").textContent);
+    const [[name, server]] = Object.entries(cursor.mcpServers);
+    const query = new URLSearchParams({ name, config: btoa(JSON.stringify(server)) });
+    link.href = `cursor://anysphere.cursor-deeplink/mcp/install?${query}`;
+  };
+}
+
+// --- The page -----------------------------------------------------------------------------------------------------
+
+function begin(start) {
+  const field = document.getElementById("pg-key");
+  const fault = document.getElementById("pg-key-fault");
+  const fill = filler(document.querySelector("[data-snippets]"), start.placeholder);
+  const key = () => field.value.trim();
+  field.addEventListener("input", () => {
+    const isGood = key() === "" || TOKEN.test(key());
+    fault.textContent = isGood ? "" : "This does not look like a key: letters, digits and . _ ~ + / = - only.";
+    fault.hidden = isGood;
+    fill(isGood ? key() : "");
+  });
+  const pass = start.passUrl ? new PassHolder(start.passUrl, start.key) : null;
+  const button = document.getElementById("pg-test");
+  button.addEventListener("click", async () => {
+    const place = document.getElementById("pg-tested");
+    if (!key() && !pass) {
+      place.replaceChildren(said("bad", "Paste the key first."));
+      return;
+    }
+    button.disabled = true;
+    place.replaceChildren(h("p", {}, "Testing…"));
+    const credential = key() ? () => key() : () => pass.credential();
+    const rows = [];
+    for (const version of [MODERN, LATEST_HANDSHAKE]) rows.push(await tested(start, version, credential));
+    const how = key() ? "With the pasted key:" : "With a pass for this key, which only proves what the hub lets it do:";
+    place.replaceChildren(h("p", { class: "pg-hint" }, how), ...rows);
+    button.disabled = false;
+  });
+}
+
+// Open, list the tools, close: what was found, or what is wrong and how to mend it.
+async function tested(start, version, credential) {
+  const url = new URL(start.url, location.origin).href;
+  const client = new McpClient({ url, version, modern: version === MODERN, credential });
+  const began = performance.now();
+  try {
+    await client.open();
+    const tools = await client.list("tools/list", "tools");
+    const took = Math.round(performance.now() - began);
+    const count = `${tools.length} ${tools.length === 1 ? "tool" : "tools"}`;
+    return said("good", `Revision ${client.version}: connected, ${count}, ${took} ms.`);
+  } catch (problem) {
+    const { title, help } = explained(problem);
+    const web = problem.status ? ` (HTTP ${problem.status})` : "";
+    return said("bad", `Revision ${version}: ${title}${web} ${help}`);
+  } finally {
+    await client.close();
+  }
+}
+
+const said = (look, words) => h("p", { class: `pg-${look}` }, words);
