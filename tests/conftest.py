@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -15,6 +16,7 @@ from pytest_django import DjangoDbBlocker
 from tools_app.audit import evidence, recorder
 from tools_app.audit.chain import heads
 from tools_app.audit.entries import Saying
+from tools_app.audit.recorder import RecorderGone
 from tools_app.audit.rows import Said
 from tools_app.auth import keys, limits
 from tools_app.execution import authoring
@@ -40,9 +42,13 @@ def forget_everything() -> None:
 
 
 def write_all() -> None:
-    """Wait until all is recorded that this process was given to record: what nobody waited for belongs to its test."""
+    """Wait until all is recorded that this process was given to record: what nobody waited for belongs to its test.
+
+    A test may have taken the database away from it, and then there is nothing to wait for.
+    """
     last = Said(new_id(), 1, datetime.now(UTC), "log", "{}")
-    recorder.current().record(Saying(last), WAIT_SECONDS)
+    with suppress(RecorderGone):
+        recorder.current().record(Saying(last), WAIT_SECONDS)
 
 
 @pytest.fixture(scope="session")

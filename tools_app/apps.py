@@ -1,6 +1,7 @@
 """The Django application that hosts MCP tools."""
 
 from django.apps import AppConfig
+from django.core.signals import request_finished
 from django.utils.module_loading import autodiscover_modules
 
 
@@ -15,6 +16,8 @@ class ToolsAppConfig(AppConfig):
         """Import `mcp_tools.py` of every installed app, which registers the tools it defines; listen to changes."""
         # Models can be imported now, and not before.
         from tools_app.audit import change_signals  # noqa: PLC0415
+        from tools_app.models import bridge  # noqa: PLC0415
 
         change_signals.connect()
+        request_finished.connect(bridge.let_go, dispatch_uid="connections of a request")
         autodiscover_modules("mcp_tools")

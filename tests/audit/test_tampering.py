@@ -364,7 +364,7 @@ def test_what_a_dead_process_left_is_signed_by_another_one(tenant: Tenant) -> No
 
 
 def test_a_process_that_was_taken_for_dead_signs_on(calls: list[UUID], tenant: Tenant) -> None:
-    Process.objects.create(id=process_id(), kind="web", host="h", pid=1)
+    Process.objects.get_or_create(id=process_id(), defaults={"kind": "web", "host": "h", "pid": 1})
     record(1, tenant.pk)
     evidence.sign_for([process_id()])
     record(2, tenant.pk)

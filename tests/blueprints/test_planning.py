@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 from django.contrib.auth.models import User
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from tools_app.audit import changes
@@ -196,7 +196,13 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(description="\x85", title="\u2028", default="\u2029", text="\x85")
+@settings(
+    max_examples=10,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],  # what is found is short as it is, and each try takes a while
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(description=texts, title=texts, default=values, text=texts)
 def test_whatever_people_write_comes_back_as_it_was(
     tenant: Tenant, other_tenant: Tenant, description: str, title: str, default: Any, text: str

@@ -118,7 +118,7 @@ def test_who_rewrites_with_the_key_contradicts_the_export_too(export: str, calls
     change(calls[1], cause="another")
     rewrite_everything()
     writer = Call.objects.get(pk=calls[0]).writer
-    Process.objects.create(id=writer, kind="web", host="h", pid=1)
+    Process.objects.get_or_create(id=writer, defaults={"kind": "web", "host": "h", "pid": 1})
     evidence.sign_for([writer])
     assert run("verify_audit")[-1] == "Nothing is wrong."
     assert any("says otherwise now" in line for line in refused("--checkpoints", export))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.services.stack import ROOT, Stack
+from tests.services.stack import Stack
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 # It takes a minute or two on a machine of its own.
@@ -47,7 +47,7 @@ def test_schemathesis_finds_nothing(stack: Stack, name: str) -> None:
     command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIG), "run"]
     done = subprocess.run(
         [*command, f"{web.url}/api/v1/schema/", "--header", f"Authorization: Bearer {token}", "--no-color"],
-        cwd=ROOT,
+        cwd=stack.logs,
         env=stack.environment,
         capture_output=True,
         text=True,

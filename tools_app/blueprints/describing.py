@@ -21,6 +21,10 @@ WIDTH: Final = 110
 REQUEST_ALWAYS: Final = ("method", "base_url")
 
 
+# What YAML takes for the end of a line, too: a text keeps it only between double quotation marks.
+OTHER_BREAKS: Final = frozenset("\x85\u2028\u2029")
+
+
 class _Dumper(yaml.SafeDumper):
     """Writes texts of several lines as such, and everything in full wherever it stands."""
 
@@ -30,7 +34,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if OTHER_BREAKS & set(text) else style)
 
 
 _Dumper.add_representer(str, _text)

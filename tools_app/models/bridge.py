@@ -8,9 +8,9 @@ import asyncio
 import contextvars
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from django.db import OperationalError, close_old_connections
+from django.db import OperationalError, close_old_connections, connections
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,6 +42,17 @@ async def in_store_patiently(query: Callable[P, T], *args: P.args, **kwargs: P.k
     context = contextvars.copy_context()
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(_pool, lambda: context.run(_guarded, lambda: query(*args, **kwargs)))
+
+
+def let_go(**_signal: Any) -> None:
+    """Close the connections of a request that is over.
+
+    Under ASGI each request of Django's has a thread of its own: kept for the next one, its connection would only wait
+    for the garbage collector, and many such requests use up what the database allows.
+    """
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close()
 
 
 def _guarded(query: Callable[[], T]) -> T:
