@@ -17,8 +17,9 @@ from django.utils.safestring import SafeString
 from tools_app.admin.decorators import column
 from tools_app.admin.links import key_link, key_name, link
 from tools_app.admin.reach import reach_of
-from tools_app.admin.scoped import RecordAdmin, narrow, related
+from tools_app.admin.scoped import RecordAdmin, narrow
 from tools_app.models import Prompt, Resource
+from tools_app.models.reading import related
 
 MOST_COUNTED = 10_000
 SECOND = 1_000_000

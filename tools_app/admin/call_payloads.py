@@ -6,9 +6,9 @@ from typing import Any, Final, Literal
 import orjson
 
 from tools_app.admin.call_facts import indented
-from tools_app.admin.scoped import related
 from tools_app.models import Call, CallPayload
 from tools_app.models.packing import NotPacked
+from tools_app.models.reading import related
 
 Part = Literal["arguments", "result"]
 

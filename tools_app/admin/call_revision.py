@@ -5,8 +5,8 @@ from typing import Any
 
 from tools_app.admin import differences
 from tools_app.admin.differences import DiffLine
-from tools_app.admin.scoped import related
 from tools_app.models import Tool, ToolRevision
+from tools_app.models.reading import related
 
 
 @dataclass(frozen=True)

@@ -4,25 +4,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.admin import TabularInline
 from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
 from tools_app.admin.decorators import button, column
 from tools_app.admin.limit_fields import OF_TOOL, limits
 from tools_app.admin.offers import Fieldsets
-from tools_app.admin.reach import reach_of
 from tools_app.admin.scoped import TenantFilter, json_block, writer
 from tools_app.admin.site import site
 from tools_app.admin.tool_forms import HttpToolForm, PythonToolForm
 from tools_app.admin.tool_revisions import RevisionsAdmin
 from tools_app.execution import authoring
 from tools_app.execution.kinds import python
-from tools_app.models import Tenant, Tool, ToolKind, ToolRevision
+from tools_app.models import Tenant, Tool, ToolKind
 
 DECLARED = (
     "title",
@@ -37,49 +33,10 @@ DECLARED = (
 )
 
 
-class RevisionInline(TabularInline):
-    """The definitions that a tool has had, newest first."""
-
-    model = ToolRevision
-    fields = ("number", "created_at", "author", "definition_json")
-    readonly_fields = fields
-    extra = 0
-    per_page = 10
-    hide_title = True
-    verbose_name_plural = "revisions"
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[ToolRevision]:
-        rows: QuerySet[ToolRevision] = super().get_queryset(request)
-        return rows.select_related("created_by")
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Whoever sees a tool sees what it was."""
-        return reach_of(request).enters
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    @column("by")
-    def author(self, revision: ToolRevision) -> str:
-        return revision.created_by.get_username() if revision.created_by else "-"
-
-    @column("definition")
-    def definition_json(self, revision: ToolRevision) -> SafeString:
-        block = json_block(revision.definition)
-        return format_html('<details><summary class="cursor-pointer">Show</summary>{}</details>', block)
-
-
 @admin.register(Tool, site=site)
 class ToolAdmin(RevisionsAdmin):
     """Tools of the tenants within reach."""
 
-    inlines = (RevisionInline,)
     list_display = ("name", "title", "tenant", "kind_label", "enabled", "background", "revision", "updated_at")
     list_filter = (("kind", ChoicesDropdownFilter), "enabled", TenantFilter)
     search_fields = ("name", "title", "description")
@@ -109,10 +66,6 @@ class ToolAdmin(RevisionsAdmin):
         """Define an HTTP tool: those of the other kind come from code."""
         page: HttpResponse = super().add_view(request, form_url, {"title": "Add HTTP tool", **(extra_context or {})})
         return page
-
-    def get_inlines(self, request: HttpRequest, obj: Tool | None) -> tuple[type[RevisionInline], ...]:
-        """A tool that is not there yet has no revisions."""
-        return self.inlines if obj else ()
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any) -> Any:
         options["form"] = PythonToolForm if obj and obj.kind == ToolKind.PYTHON else HttpToolForm

@@ -15,9 +15,10 @@ from tools_app.admin.call_filters import MomentFilter
 from tools_app.admin.change_filters import KindFilter, ObjectFilter, PersonFilter
 from tools_app.admin.decorators import column
 from tools_app.admin.links import link
-from tools_app.admin.scoped import RecordAdmin, TenantFilter, badge, narrow, related
+from tools_app.admin.scoped import RecordAdmin, TenantFilter, badge, narrow
 from tools_app.admin.site import site
 from tools_app.models import Action, Change, Via
+from tools_app.models.reading import related
 
 
 @admin.register(Change, site=site)

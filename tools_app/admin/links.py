@@ -6,7 +6,7 @@ from django.db.models import Model
 from django.urls import reverse
 from django.utils.html import format_html
 
-from tools_app.admin.scoped import related
+from tools_app.models.reading import related
 
 ANONYMOUS = "anonymous"
 

@@ -17,9 +17,10 @@ from tools_app.admin.call_page import OUTCOME_COLOURS
 from tools_app.admin.links import key_name
 from tools_app.admin.live_calls import Wanted
 from tools_app.admin.reach import reach_of
-from tools_app.admin.scoped import MOST_CHOICES, related
+from tools_app.admin.scoped import MOST_CHOICES
 from tools_app.auth import access
 from tools_app.models import ApiKey, Call, Outcome, RunningCall, Tenant, Tool
+from tools_app.models.reading import related
 
 LONGEST_FILTER: Final = 500
 FAILURES: Final = frozenset(Outcome) - {Outcome.OK, Outcome.INPUT_REQUIRED, Outcome.CANCELLED}

@@ -9,8 +9,7 @@ from uuid import UUID
 
 from django.contrib.admin.filters import SimpleListFilter
 from django.contrib.auth.models import User
-from django.core.exceptions import ObjectDoesNotExist
-from django.db.models import ForeignKey, Model, QuerySet
+from django.db.models import ForeignKey, QuerySet
 from django.forms import ModelChoiceField, ModelForm
 from django.http import Http404, HttpRequest
 from django.template.loader import render_to_string
@@ -162,14 +161,6 @@ def only(rows: QuerySet[Any]) -> Any:
     """The one row that there is, else None."""
     first_two = list(rows[:2])
     return first_two[0] if len(first_two) == 1 else None
-
-
-def related(row: Model, name: str) -> Any:
-    """What `row` points to, or None if that is gone: the audit log outlives what it tells of."""
-    try:
-        return getattr(row, name)
-    except ObjectDoesNotExist:
-        return None
 
 
 def badge(text: str, colour: str) -> SafeString:

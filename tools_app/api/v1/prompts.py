@@ -1,15 +1,11 @@
 """Prompts: messages with placeholders that an admin writes, and Python functions."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiExample, extend_schema_serializer
 
 from tools_app.api.v1.fields import Choice, JsonObject, JsonObjects
 from tools_app.api.v1.offers import Faults, OfferRow, OfferView
 from tools_app.api.v1.rows import TenantField
-from tools_app.api.v1.scoped import EnabledQuery
+from tools_app.api.v1.scoped import OfferQuery
 from tools_app.execution import authoring
 from tools_app.execution.checks.offers import prompt_faults
 from tools_app.models import Prompt, PromptKind
@@ -67,17 +63,12 @@ class PromptRow(OfferRow):
         return prompt_faults(row)
 
 
-class PromptsQuery(EnabledQuery):
+class PromptsQuery(OfferQuery):
     """By tenant, name, kind, and whether it is switched on."""
 
     searched = ("name", "title", "description")
 
     kind = Choice(PromptKind.choices, required=False, help_text="Where its messages come from.")
-
-    def found(self, rows: QuerySet[Prompt], chosen: Mapping[str, Any]) -> QuerySet[Prompt]:
-        """Those of `rows` that the parameters `chosen` ask for."""
-        rows = super().found(rows, chosen)
-        return rows.filter(kind=chosen["kind"]) if "kind" in chosen else rows
 
 
 class Prompts(OfferView):

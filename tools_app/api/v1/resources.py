@@ -2,17 +2,15 @@
 
 import base64
 import binascii
-from collections.abc import Mapping
 from typing import Any
 
-from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiExample, extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 
 from tools_app.api.v1.fields import Choice, JsonObject, JsonObjects, Text
 from tools_app.api.v1.offers import Faults, OfferRow, OfferView
 from tools_app.api.v1.rows import TenantField
-from tools_app.api.v1.scoped import EnabledQuery
+from tools_app.api.v1.scoped import OfferQuery
 from tools_app.execution import authoring
 from tools_app.execution.checks.offers import resource_faults
 from tools_app.models import Resource, ResourceKind
@@ -96,17 +94,12 @@ class ResourceRow(OfferRow):
         return {"blob" if name == "file" else name: messages for name, messages in found.items()}
 
 
-class ResourcesQuery(EnabledQuery):
+class ResourcesQuery(OfferQuery):
     """By tenant, name, kind, and whether it is switched on."""
 
     searched = ("uri", "name", "title", "description")
 
     kind = Choice(ResourceKind.choices, required=False, help_text="Where its contents come from.")
-
-    def found(self, rows: QuerySet[Resource], chosen: Mapping[str, Any]) -> QuerySet[Resource]:
-        """Those of `rows` that the parameters `chosen` ask for."""
-        rows = super().found(rows, chosen)
-        return rows.filter(kind=chosen["kind"]) if "kind" in chosen else rows
 
 
 class Resources(OfferView):

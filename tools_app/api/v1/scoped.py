@@ -85,15 +85,15 @@ class SearchQuery(TenantQuery):
         return rows
 
 
-class EnabledQuery(SearchQuery):
-    """And by whether it is switched on."""
+class OfferQuery(SearchQuery):
+    """And by its kind, which each sort of offer has its own of, and whether it is switched on."""
 
     enabled = FlagParameter(required=False, help_text="Whether it is switched on.")
 
     def found(self, rows: QuerySet[Any], chosen: Mapping[str, Any]) -> QuerySet[Any]:
         """Those of `rows` that the parameters `chosen` ask for."""
         rows = super().found(rows, chosen)
-        return rows.filter(enabled=chosen["enabled"]) if "enabled" in chosen else rows
+        return rows.filter(**{name: chosen[name] for name in ("enabled", "kind") if name in chosen})
 
 
 class ScopedView(ApiView):

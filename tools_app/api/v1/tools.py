@@ -1,10 +1,6 @@
 """Tools, and the revisions of their definitions."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from django.contrib.auth.models import User
-from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_serializer
 from rest_framework import serializers
 from rest_framework.decorators import action
@@ -16,7 +12,7 @@ from tools_app.api.v1.fields import Choice, JsonObject, JsonObjects, Whole
 from tools_app.api.v1.offers import Faults, OfferRow, OfferView
 from tools_app.api.v1.problems import Conflict
 from tools_app.api.v1.rows import PersonField, Row, Strict, TenantField
-from tools_app.api.v1.scoped import EnabledQuery
+from tools_app.api.v1.scoped import OfferQuery
 from tools_app.audit.changes import in_turn
 from tools_app.execution import authoring, revisions
 from tools_app.execution.checks.offers import tool_faults
@@ -114,17 +110,12 @@ class Restoring(Strict):
     revision = Whole(min_value=1, help_text="Its number.")
 
 
-class ToolsQuery(EnabledQuery):
+class ToolsQuery(OfferQuery):
     """By tenant, name, kind, and whether it is switched on."""
 
     searched = ("name", "title", "description")
 
     kind = Choice(ToolKind.choices, required=False, help_text="How it runs.")
-
-    def found(self, rows: QuerySet[Tool], chosen: Mapping[str, Any]) -> QuerySet[Tool]:
-        """Those of `rows` that the parameters `chosen` ask for."""
-        rows = super().found(rows, chosen)
-        return rows.filter(kind=chosen["kind"]) if "kind" in chosen else rows
 
 
 class Tools(OfferView):
