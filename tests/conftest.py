@@ -33,6 +33,11 @@ WAIT_SECONDS = 8.0
 T = TypeVar("T")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more process than there are cores, up to four: tests of whole processes mostly wait for them."""
+    return min(4, (os.cpu_count() or 1) + 1)
+
+
 def forget_everything() -> None:
     """Empty what this process remembers of a database that was just flushed."""
     limits.forget_all()

@@ -72,7 +72,7 @@ def test_the_first_run_shows_each_secret_once_and_how_to_connect(up):
 
 
 def test_the_first_run_makes_the_demo_tenant_with_its_tools(up, tmp_path):
-    up()
+    up(bare=True)
 
     assert rows(tmp_path / "data", "SELECT slug, allow_query_key FROM tools_app_tenant") == [("demo", 1)]
     names = {name for (name,) in rows(tmp_path / "data", "SELECT name FROM tools_app_tool")}
