@@ -17,7 +17,7 @@ from django.utils import timezone
 from tests.admin.conftest import person
 from tests.admin.test_roles import MOST_QUERIES
 from tools_app.admin.accepting import MOST_TRIES
-from tools_app.auth import invitations, limits
+from tools_app.auth import invitation_mail, invitations, limits
 from tools_app.auth.keys import digest_of
 from tools_app.models import Action, Change, Invitation, Membership, Role
 from tools_app.telemetry.scrubbing import scrubbed
@@ -87,6 +87,27 @@ def test_a_link_is_sent_where_the_hub_can_send(as_: Any, page: Any, acme: Any, s
     assert sent.to == [EMAIL]
     assert shown_link(answer) in sent.body
     assert "was sent" in answer.content.decode()
+
+
+def test_the_mail_is_sent_when_nobody_waits_any_more(
+    as_: Any, page: Any, acme: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.MCPHUB_EMAIL_URL = "memorymail://"
+    held: list[int] = []
+    monkeypatch.setattr(invitation_mail, "send", lambda *_: held.append(len(connection.savepoint_ids)))
+    outside = len(connection.savepoint_ids)
+    invite(as_("admin"), page, acme.tenant)
+    client = as_("admin")
+    body = {"tenant": "acme", "email": "other@example.com", "role": "auditor"}
+    assert client.post("/api/v1/invitations/", body, content_type="application/json").status_code == 201
+    assert held == [outside, outside]
+
+
+def test_a_link_that_was_replaced_while_it_was_taken_is_not_taken(made: Any, people: Any) -> None:
+    stale, _ = made
+    invitations.renew(Invitation.objects.get(pk=stale.pk), people["admin"])
+    people["outsider"].email = stale.email
+    assert not invitations.accept(stale, people["outsider"])
 
 
 def test_a_mail_server_that_does_not_answer_is_no_harm(as_: Any, page: Any, acme: Any, settings: Any) -> None:

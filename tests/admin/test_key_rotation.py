@@ -10,6 +10,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from tests.admin.test_keys import issue, shown_key
+from tools_app.audit import key_changes
 from tools_app.auth import keys
 from tools_app.auth.principal import ALWAYS
 from tools_app.methods import permitting
@@ -133,6 +134,13 @@ def test_a_rotated_key_hands_on_all_that_it_may(acme: Any) -> None:
     old.refresh_from_db()
     assert (new.expires_at, old.replaced_by) == (None, new)
     assert timedelta(hours=23) < old.expires_at - timezone.now() <= DAY
+
+
+def test_a_key_that_was_narrowed_meanwhile_hands_on_what_is_left(acme: Any) -> None:
+    stale, _ = keys.issue(acme.tenant, "robot")
+    ApiKey.objects.filter(pk=stale.pk).update(methods=["tools/*"], networks=["192.0.2.0/24"])
+    new, _ = key_changes.rotate(stale, DAY)
+    assert (new.methods, new.networks) == (["tools/*"], ["192.0.2.0/24"])
 
 
 def test_the_overlap_never_outlasts_the_old_key_and_the_new_one_lives_as_long(acme: Any) -> None:

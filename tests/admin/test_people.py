@@ -49,14 +49,14 @@ def test_the_first_page_of_a_member_leads_only_where_it_may_go(as_: Any) -> None
     assert "/admin/auth/user/" in as_("superuser").get("/admin/").content.decode()
 
 
-@pytest.mark.parametrize("text", ["outsider", "OUTSIDER@example.com"])
-def test_an_admin_adds_a_person_by_user_name_or_e_mail(as_: Any, page: Any, acme: Any, people: Any, text: str) -> None:
-    form = {"tenant": acme.tenant.pk, "person": text, "role": "auditor"}
+def test_an_admin_adds_a_person_by_user_name(as_: Any, page: Any, acme: Any, people: Any) -> None:
+    form = {"tenant": acme.tenant.pk, "person": "outsider", "role": "auditor"}
     assert as_("admin").post(page("membership", "add"), form).status_code == 302
     assert Membership.objects.get(user=people["outsider"]).role == Role.AUDITOR
 
 
-@pytest.mark.parametrize("text", ["outside", "@example.com", ""])
+# Nobody proved that the e-mail of an account is theirs.
+@pytest.mark.parametrize("text", ["outside", "outsider@example.com", ""])
 def test_a_person_who_is_not_named_exactly_is_not_found(as_: Any, page: Any, acme: Any, text: str) -> None:
     before = Membership.objects.count()
     form = {"tenant": acme.tenant.pk, "person": text, "role": "auditor"}

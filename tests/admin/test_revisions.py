@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from tools_app.execution import authoring
+from tools_app.execution import authoring, revisions
 from tools_app.models import Change, Membership, Role, Tool
 
 CONFIG = {"method": "GET", "base_url": "https://api.example.com", "headers": {"A": "{secret:acme_token}"}}
@@ -43,6 +43,18 @@ def revisions_of(tool: Tool) -> str:
 def shown(answer: Any) -> list[tuple[str, str]]:
     assert answer.status_code == 200
     return [(line.kind, line.text.strip()) for line in answer.context["diff"] if line.kind in {"added", "removed"}]
+
+
+def test_what_others_did_meanwhile_stays_done(tool: Tool) -> None:
+    stale, first = Tool.objects.get(pk=tool.pk), tool.revisions.get(number=1)
+    authoring.set_enabled(tool, enabled=False)
+    tool.refresh_from_db()
+    tool.title = "Another"
+    newest = authoring.save_tool(tool).revision
+    restored = revisions.restore(stale, first, None)
+    assert (restored.revision, restored.enabled) == (newest + 1, False)
+    stale.revision, stale.title = 1, "Written by one who read it long ago"
+    assert authoring.save_tool(stale).revision == newest + 2
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,28 @@ def test_a_period_becomes_bounds_when_it_is_fixed() -> None:
 
 
 @pytest.mark.parametrize(
+    "params",
+    [
+        {"since": "1960-01-01"},
+        {"period": "36500d"},
+        {"until": "1960-01-01"},
+        {"since": "1001-01-01", "until": "9998-12-31"},
+    ],
+    ids=str,
+)
+def test_any_time_can_be_searched(tenant: Tenant, root: User, params: dict[str, str]) -> None:
+    record(tenant)
+    for person in (root, member(tenant)):
+        assert len(found(person, **params)) == (params.get("until") != "1960-01-01")
+
+
+@pytest.mark.parametrize("params", [{"since": "2030-01-01"}, {"period": "1h", "until": "2020-01-01"}], ids=str)
+def test_a_search_that_finds_nothing_is_still_one_when_it_is_fixed(params: dict[str, str]) -> None:
+    fixed = CallQuery.from_params(params).at(NOW)
+    assert CallQuery.from_params(QueryDict(fixed.to_string())) == fixed
+
+
+@pytest.mark.parametrize(
     "cursor", ["", "x", "AAAA", "é", "!" * 32, "A" * 100, "__________________________________________"]
 )
 def test_a_cursor_that_is_none_is_refused(cursor: str) -> None:
@@ -371,6 +393,14 @@ def test_a_search_that_finds_little_stops_and_says_how_far_it_came(
     following = pages.page(query, person, after=page.next)
     assert following.calls == [calls[19]]
     assert following.searched_back_to == calls[23].started_at
+
+
+def test_back_from_where_nothing_is_no_call_is_skipped(tenant: Tenant) -> None:
+    calls = [record(tenant, ago) for ago in (1, 2)]
+    person, newest = member(tenant), CallQuery()
+    empty = pages.page(newest, person, before=Mark.of(calls[0]).cursor)
+    assert (empty.calls, empty.next is not None) == ([], True)
+    assert pages.page(newest, person, after=empty.next).calls == calls
 
 
 def test_no_page_looks_on_when_its_time_is_up(

@@ -298,6 +298,18 @@ def test_the_address_is_the_one_that_the_proxies_vouch_for(
     assert client.modern("tools/list", headers=header).status_code == status
 
 
+def test_narrower_networks_reach_whoever_is_connected(with_key: MakeKey, eventually: Callable[..., object]) -> None:
+    client = with_key()
+    with socket(client) as talk:
+        talk.speak(MODERN)
+        assert "result" in talk.ask("tools/list", id=1)
+        change(client, networks=["192.0.2.0/24"])
+        eventually(lambda: "error" in talk.ask("tools/list", id=2), 1.5)
+    with hearing(with_key(), MODERN) as stream:
+        ApiKey.objects.update(networks=["192.0.2.0/24"])
+        stream.ends()
+
+
 def test_a_session_is_not_carried_to_another_network(with_key: MakeKey, settings: Any) -> None:
     settings.MCPHUB_TRUSTED_PROXIES = 1
     client = with_key(networks=["192.0.2.0/24"])

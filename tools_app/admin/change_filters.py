@@ -9,6 +9,9 @@ from unfold.contrib.filters.admin import DropdownFilter
 from tools_app.admin.change_facts import kind_name
 from tools_app.admin.scoped import MOST_CHOICES, RecordAdmin
 
+# Changes are kept for ever: reading all of them for a choice would take longer and longer.
+NEWEST = 5_000
+
 
 class PersonFilter(DropdownFilter):
     """By who made them, as they were called then."""
@@ -51,6 +54,6 @@ class ObjectFilter(DropdownFilter):
 
 
 def _found(request: HttpRequest, model_admin: RecordAdmin, field: str) -> list[str]:
-    """The values of a field among the changes that this person may see."""
-    rows = model_admin.get_queryset(request).order_by(field)
-    return list(rows.values_list(field, flat=True).distinct()[:MOST_CHOICES])
+    """The values of a field among the newest changes that this person may see."""
+    newest = model_admin.get_queryset(request).order_by("-position").values_list(field, flat=True)[:NEWEST]
+    return sorted(set(newest))[:MOST_CHOICES]

@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
 from tools_app.admin import change_facts
-from tools_app.admin.call_facts import moment_text
+from tools_app.admin.call_facts import BoundedPaginator, moment_text
 from tools_app.admin.call_filters import MomentFilter
 from tools_app.admin.change_filters import KindFilter, ObjectFilter, PersonFilter
 from tools_app.admin.decorators import column
@@ -39,6 +39,7 @@ class ChangeAdmin(RecordAdmin):
     list_select_related = ("tenant",)
     search_fields = ("object_name", "person_name")
     show_full_result_count = False
+    paginator = BoundedPaginator
     ordering = ("-position",)
     readonly_fields = (
         "moment",

@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.functional import SimpleLazyObject
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import DropdownFilter
 
@@ -128,7 +129,10 @@ class InvitationAdmin(ScopedAdmin):
             setattr(obj, field.attname, getattr(row, field.attname))
 
     def response_add(self, request: HttpRequest, obj: Invitation, post_url_continue: str | None = None) -> HttpResponse:
-        """Show the link in the answer itself, and send it where the hub can."""
+        """Show the link in the answer itself, and send it where the hub can.
+
+        The page is drawn when the transaction is over: a mail server that is slow holds nobody up.
+        """
         return self._shown_once(request, obj, self._made.pop(request))
 
     @button("New link", url_path="renew", permissions=["answer"], icon="link")
@@ -175,7 +179,7 @@ class InvitationAdmin(ScopedAdmin):
         return TemplateResponse(
             request,
             "admin/tools_app/invitation/link.html",
-            {**self.admin_site.each_context(request), **page, **_sent(row, link)},
+            {**self.admin_site.each_context(request), **page, "mail": SimpleLazyObject(lambda: _sent(row, link))},
             headers={"Cache-Control": "no-store"},
         )
 

@@ -24,7 +24,7 @@ from tools_app.admin.history import HistoryAdmin
 from tools_app.admin.reach import Reach, reach_of
 from tools_app.admin.scoped import ScopedAdmin, TenantFilter, badge
 from tools_app.admin.site import site
-from tools_app.auth.members import LAST_ADMIN, ROLES_MEAN, NotOnePerson, is_last_admin, person_named
+from tools_app.auth.members import LAST_ADMIN, ROLES_MEAN, NobodyNamed, is_last_admin, person_named
 from tools_app.models import Membership, Role
 
 
@@ -32,7 +32,7 @@ class NewMemberForm(forms.ModelForm):  # type: ignore[type-arg]
     """Adds a person who is named exactly: the accounts of the hub are listed to nobody but superusers."""
 
     person = forms.CharField(
-        label="User name or e-mail",
+        label="User name",
         help_text="Of an account that exists, written out in full.",
         widget=UnfoldAdminTextInputWidget,
     )
@@ -46,7 +46,7 @@ class NewMemberForm(forms.ModelForm):  # type: ignore[type-arg]
         """The account. Raises ValidationError if nobody, or more than one person, is meant."""
         try:
             return person_named(self.cleaned_data["person"])
-        except NotOnePerson as problem:
+        except NobodyNamed as problem:
             raise ValidationError(str(problem)) from problem
 
     def clean(self) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ from tools_app.audit.identity import process_id
 from tools_app.audit.rows import Ended, Facts, Payload
 from tools_app.models import Outcome
 from tools_app.models.ids import new_id
-from tools_app.models.storable import storable
+from tools_app.models.storable import sound, storable
 
 MOST_ROWS = 60
 WINDOW_SECONDS = 60.0
@@ -102,7 +102,7 @@ def _entry(denial: Denial, now: datetime, times: int) -> Ending:
         http_status=denial.http_status,
         rpc_error=denial.rpc_error,
         is_error=None,
-        cause=denial.cause,
+        cause=sound(denial.cause),
         background=False,
         arguments_size=0,
         result_size=0,

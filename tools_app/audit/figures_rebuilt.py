@@ -84,9 +84,10 @@ def _replaced(begin: datetime, end: datetime, counted: _Counted | None) -> int:
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        # Whoever waits for nobody is in no circle with the recorder.
-        held = list(figures_kept.within(begin, end).select_for_update(nowait=True).values_list("pk", "tenant_id"))
+        # Counted first, and held for a moment only: the recorder adds to these rows. What it added meanwhile is found
+        # out when they are locked. Whoever waits for nobody is in no circle with it.
         made = counted or _counted(begin, end)
+        held = list(figures_kept.within(begin, end).select_for_update(nowait=True).values_list("pk", "tenant_id"))
         whole = _whole({tenant for _, tenant in held} | {kind[0] for kind in made.numbers}, begin)
         figures_kept.within(begin, end).filter(tenant_id__in=whole).delete()
         by_length: defaultdict[int, dict[Kind, Numbers]] = defaultdict(dict)

@@ -25,8 +25,9 @@ def revoke(row: ApiKey) -> bool:
 
 def rotate(row: ApiKey, overlap: timedelta, by: User | None = None) -> tuple[ApiKey, str]:
     """Issue the key that takes the place of `row`, see `keys.rotate`. Raises keys.NotRotatable."""
-    before = _told(row, "expires_at")
     with changes.in_turn():
+        row.refresh_from_db()  # it may have been narrowed while this waited for its turn
+        before = _told(row, "expires_at")
         new, key = keys.rotate(row, overlap, by)
         after = {**_told(row, "expires_at"), "replaced_by": str(new)}
         changes.record(Action.ROTATED, row, before=before, after=after)
@@ -35,8 +36,9 @@ def rotate(row: ApiKey, overlap: timedelta, by: User | None = None) -> tuple[Api
 
 def set_overlap(row: ApiKey, overlap: timedelta) -> bool:
     """Let a key that was replaced be good for longer or shorter, see `keys.set_overlap`."""
-    before = _told(row, "expires_at")
     with changes.in_turn():
+        row.refresh_from_db()
+        before = _told(row, "expires_at")
         if not keys.set_overlap(row, overlap):
             return False
         changes.record(Action.CHANGED, row, before=before, after=_told(row, "expires_at"))

@@ -112,7 +112,7 @@ def accept(row: Invitation, person: User) -> bool:
     if state_of(row) is not State.OPEN:
         return False
     now = timezone.now()
-    unanswered = _unanswered(row.tenant).filter(pk=row.pk, expires_at__gt=now)
+    unanswered = _unanswered(row.tenant).filter(pk=row.pk, digest=row.digest, expires_at__gt=now)
     if not unanswered.update(accepted_at=now, accepted_by=person):
         return False
     Membership.objects.get_or_create(user=person, tenant=row.tenant, defaults={"role": row.role})

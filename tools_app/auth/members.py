@@ -11,20 +11,19 @@ ROLES_MEAN = (
 LAST_ADMIN = "This is the tenant's last admin. Make somebody else an admin first."
 
 
-class NotOnePerson(ValueError):
-    """A user name or e-mail names nobody, or more than one person."""
+class NobodyNamed(ValueError):
+    """There is no such person."""
 
 
 def person_named(text: str) -> User:
-    """The active account of this user name or e-mail, written out in full. Raises NotOnePerson."""
-    text = text.strip()
-    active = User.objects.filter(is_active=True)
-    found = list(active.filter(username=text) or active.filter(email__iexact=text)[:2])
-    if not found:
-        raise NotOnePerson("Nobody has this user name or e-mail. Invite them, or let a superuser add an account.")
-    if len(found) > 1:
-        raise NotOnePerson("Several people have this e-mail: write the user name.")
-    return found[0]
+    """The active account of this user name, written out in full. Raises NobodyNamed.
+
+    An e-mail is no name: whoever was invited by any tenant has one that nobody proved.
+    """
+    found = User.objects.filter(is_active=True, username=text.strip()).first()
+    if found is None:
+        raise NobodyNamed("Nobody has this user name. Invite them by e-mail instead.")
+    return found
 
 
 def is_last_admin(member: Membership) -> bool:

@@ -3,7 +3,7 @@
 Knows nothing of what the values mean.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from math import isfinite
 from typing import Any, Final
 
@@ -13,6 +13,9 @@ MOST_BYTES: Final = 8 * 1024 * 1024
 DEEPEST: Final = 64
 # PostgreSQL and JSON keep whole numbers of 64 bits.
 MOST_WHOLE: Final = 2**63 - 1
+LONGEST_NUMBER: Final = 400
+# What PyYAML raises for texts of which an explicit tag says that they are something else.
+PROBLEMS: Final = (yaml.YAMLError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError, RecursionError)
 
 Path = tuple[str | int, ...]
 
@@ -28,6 +31,8 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         """A mapping. Raises Unreadable for a key that comes twice."""
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise Unreadable(f"Line {key.start_mark.line + 1}: a name must be a text.")
             if key.value in seen:
                 raise Unreadable(f"Line {key.start_mark.line + 1}: {str(key.value)[:100]!r} is there twice.")
             seen.add(str(key.value))
@@ -35,6 +40,19 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         return made
 
 
+def _without_base_60(tag: str, make: Callable[[Any, yaml.ScalarNode], Any]) -> None:
+    """Take no number with colons, which YAML 1.1 reads as one of base 60, and a long one for minutes."""
+
+    def number(loader: Any, node: yaml.ScalarNode) -> Any:
+        if ":" in node.value or len(node.value) > LONGEST_NUMBER:
+            raise Unreadable(f"Line {node.start_mark.line + 1}: put {node.value[:40]!r} in quotes.")
+        return make(loader, node)
+
+    _Loader.add_constructor(tag, number)
+
+
+_without_base_60("tag:yaml.org,2002:int", yaml.SafeLoader.construct_yaml_int)
+_without_base_60("tag:yaml.org,2002:float", yaml.SafeLoader.construct_yaml_float)
 _Loader.yaml_implicit_resolvers = {
     start: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for start, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -52,7 +70,7 @@ def parse(text: str) -> Any:
         mark = problem.problem_mark or problem.context_mark
         where = f"Line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise Unreadable(f"{where}{problem.problem or problem.context}.") from problem
-    except (yaml.YAMLError, ValueError, RecursionError) as problem:
+    except PROBLEMS as problem:
         raise problem if isinstance(problem, Unreadable) else Unreadable(f"This is no YAML: {problem}") from problem
     _check(value, ())
     return value

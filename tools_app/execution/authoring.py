@@ -61,6 +61,8 @@ def save_tool(tool: Tool, by: User | None = None) -> Tool:
     with changes.in_turn():
         adopt_code(tool)
         tool.updated_at = timezone.now()
+        newest = tool.revisions.order_by("-number").values_list("number", flat=True).first()
+        tool.revision = max(tool.revision, newest or 0)  # somebody may have saved it since it was read
         definition = {name: getattr(tool, name) for name in DEFINITION_FIELDS}
         digest = _digest(definition)
         changed = not tool.revisions.filter(number=tool.revision, digest=digest).exists()

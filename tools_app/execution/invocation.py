@@ -23,7 +23,7 @@ from tools_app.events.store import SEALED, event_purpose
 from tools_app.execution.context import Caller
 from tools_app.models import CallStatus, Outcome, RunningCall
 from tools_app.models.ids import new_id
-from tools_app.models.storable import storable
+from tools_app.models.storable import sound, storable
 
 
 class Client(msgspec.Struct, frozen=True):
@@ -181,7 +181,7 @@ class Ledger:
             http_status=end.http_status,
             rpc_error=end.rpc_error,
             is_error=end.is_error,
-            cause=end.cause.replace("\x00", "�"),
+            cause=sound(end.cause),
             background=self.background,
             arguments_size=self.arguments_size,
             result_size=size,

@@ -39,13 +39,14 @@ def why_not(tool: Tool, definition: dict[str, Any]) -> str:
 
 def restore(tool: Tool, revision: ToolRevision, by: User | None) -> Tool:
     """Give a tool the definition of one of its revisions, as a new revision. Raises NotPossible."""
-    if problem := why_not(tool, revision.definition):
-        raise NotPossible(problem)
-    for name in RESTORED:
-        if name in revision.definition:
-            setattr(tool, name, revision.definition[name])
-    _check(tool)
     with changes.in_turn():
+        tool.refresh_from_db()  # whoever had the turn before may have changed it
+        if problem := why_not(tool, revision.definition):
+            raise NotPossible(problem)
+        for name in RESTORED:
+            if name in revision.definition:
+                setattr(tool, name, revision.definition[name])
+        _check(tool)
         authoring.save_tool(tool, by)
         changes.record(Action.RESTORED, tool, after={"restored_revision": revision.number, "revision": tool.revision})
     return tool

@@ -174,7 +174,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['-position'],
-                'indexes': [models.Index(fields=['tenant', 'position'], name='change_by_tenant')],
+                'indexes': [models.Index(fields=['tenant', 'position'], name='change_by_tenant'), models.Index(fields=['kind', 'object_id', 'position'], name='change_by_object')],
             },
         ),
         migrations.CreateModel(

@@ -64,7 +64,10 @@ class Change(models.Model):
 
     class Meta:
         ordering = ["-position"]
-        indexes = [models.Index(fields=["tenant", "position"], name="change_by_tenant")]
+        indexes = [
+            models.Index(fields=["tenant", "position"], name="change_by_tenant"),
+            models.Index(fields=["kind", "object_id", "position"], name="change_by_object"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.object_name} {self.action}"

@@ -15,8 +15,11 @@ def new_id() -> uuid.UUID:
 
 
 def least_id(moment: datetime) -> uuid.UUID:
-    """What sorts after every id that was made before `moment`, to the millisecond, and before all later ones."""
-    return uuid.UUID(int=(moment - _EPOCH) // timedelta(milliseconds=1) << _RANDOM_BITS)
+    """What sorts after every id that was made before `moment`, to the millisecond, and before all later ones.
+
+    Before 1970 there are no ids.
+    """
+    return uuid.UUID(int=max(0, (moment - _EPOCH) // timedelta(milliseconds=1)) << _RANDOM_BITS)
 
 
 def made_at(id: uuid.UUID) -> datetime:

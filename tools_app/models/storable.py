@@ -10,6 +10,11 @@ def storable(text: str, longest: int) -> str:
     return text[:longest].replace(_NUL, _INSTEAD)
 
 
+def sound(text: str) -> str:
+    """The text without what neither UTF-8 nor a column takes: lone surrogates, as of undecodable file names, and NUL."""
+    return text.encode(errors="backslashreplace").decode().replace(_NUL, _INSTEAD)
+
+
 def storable_json(value: Any) -> Any:
     """A decoded JSON value with the same done to every text in it, names included."""
     if isinstance(value, dict):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from django.core.exceptions import ValidationError
 
+MOST_ENTRIES = 200
 PATTERN = re.compile(r"^[A-Za-z0-9_.:/*{}+-]{1,500}\Z")
 
 
@@ -35,4 +36,6 @@ def validate_patterns(value: object) -> None:
 def _strings(value: object) -> Sequence[str]:
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
         raise ValidationError("Write a JSON list of strings.")
+    if len(value) > MOST_ENTRIES:
+        raise ValidationError(f"At most {MOST_ENTRIES} entries.")
     return value

@@ -121,7 +121,7 @@ class SseStream(Turn):
         assert session is not None, "it was made a moment ago"
         stream = EventStream(self._send)
         connection = Connection(
-            self.visitor.who,
+            self.visitor.still,
             self.incoming.remote_address,
             self.web,
             stream.write_one,

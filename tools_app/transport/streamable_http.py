@@ -197,7 +197,7 @@ class StreamableHttpTurn(Turn):
         wire_id = self.incoming.headers.get(SESSION_HEADER)
 
         async def still_allowed() -> bool:
-            principal = await self.visitor.who()
+            principal = await self.visitor.still()
             # What a stream tells is settled by the scopes of its beginning: with others, its client has to ask anew.
             if principal is None or not principal.has_scopes_of(self.principal):
                 return False

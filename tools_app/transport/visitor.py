@@ -36,7 +36,7 @@ class Visitor:
         self.principal = await self.who()
         if self.principal is None:
             raise RpcError(NOT_PERMITTED, "A valid API key is needed.", status=401)
-        if self.principal.networks and not self.principal.may_call_from(self._incoming.remote_address):
+        if not self.principal.may_call_from(self._incoming.remote_address):
             raise RpcError(NOT_PERMITTED, OUTSIDE, {"scope": "networks"}, status=403)
         if self._incoming.tenant_slug not in (None, self.principal.tenant_slug):
             raise RpcError(INVALID_REQUEST, "Not found.", status=404)
@@ -53,6 +53,13 @@ class Visitor:
             return await authenticate(self.credential)
         slug = self._incoming.tenant_slug
         return await anybody(slug, self._incoming.remote_address) if slug else None
+
+    async def still(self) -> Principal | None:
+        """Who it is by now; None once the key may not be used from here any more."""
+        principal = await self.who()
+        if principal is None or not principal.may_call_from(self._incoming.remote_address):
+            return None
+        return principal
 
     def note(self, status: int, cause: str, method: str) -> None:
         """Record that it was turned away, if the status says so."""

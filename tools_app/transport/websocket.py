@@ -74,7 +74,7 @@ class WebSocketConsumer(AsyncWebsocketConsumer):
         code = FAILED
         try:
             address = self._incoming.remote_address
-            connection = Connection(self._visitor.who, address, web, self._write, self._visitor.credential)
+            connection = Connection(self._visitor.still, address, web, self._write, self._visitor.credential)
             async with limiting.stream_for(self._visitor.known):
                 await connection.serve(self._messages())
             code = STOPPING if web.draining else NOT_ALLOWED

@@ -110,7 +110,12 @@ class Invitations(Listed, Retrieved, Created, ScopedView):
         """Make the invitation."""
         said = wanted.validated_data
         row, token = invitations.make(said["tenant"], said["email"], said["role"], cast("User", self.request.user))
-        return self._linked(row, token)
+        vars(row)["token"] = token
+        return row
+
+    def added(self, row: Invitation) -> None:
+        """Tell the link, and send it: a mail server that is slow holds nobody else up."""
+        self._linked(row, vars(row).pop("token"))
 
     @extend_schema(
         operation_id="invitations_renew", summary="Renew invitation", request=None, responses={200: LinkedInvitationRow}

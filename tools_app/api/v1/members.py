@@ -32,7 +32,7 @@ class MemberRow(Row):
     person = Text(
         source="user.username",
         max_length=254,
-        help_text="The user name. To add a member, this or the e-mail of an account, written out in full.",
+        help_text="The user name, written out in full.",
     )
     email = serializers.CharField(source="user.email", read_only=True, help_text="May be empty.")
 
@@ -48,7 +48,7 @@ class MemberRow(Row):
             return self._changed(self.instance, attrs, named)
         try:
             attrs["user"] = members.person_named(named)
-        except members.NotOnePerson as problem:
+        except members.NobodyNamed as problem:
             raise serializers.ValidationError({"person": [str(problem)]}) from problem
         if Membership.objects.filter(user=attrs["user"], tenant=attrs["tenant"]).exists():
             raise Conflict({"person": ["This person is a member already."]})

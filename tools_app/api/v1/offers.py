@@ -16,6 +16,7 @@ from tools_app.models import ToolKind
 # Tools, resources and prompts that come from code are of a kind of the same name.
 PYTHON = ToolKind.PYTHON.value
 IN_CODE = "The function's code declares this: leave it out."
+UNKNOWN_FUNCTION = {"config": ['Write {"function": "NAME"}, with the name of one that an installed app registers.']}
 
 Faults = Mapping[str, Iterable[str]]
 
@@ -54,10 +55,12 @@ class OfferRow(Row):
         """A function that is not there, and values that its code decides."""
         if not row.config:
             row.config = attrs["config"] = {"function": getattr(row, self.named_by)}
+        if not isinstance(row.config.get("function", ""), str):
+            return UNKNOWN_FUNCTION
         try:
             self.adopt(row)
         except python.UnknownFunction:
-            return {"config": ['Write {"function": "NAME"}, with the name of one that an installed app registers.']}
+            return UNKNOWN_FUNCTION
         return {name: [IN_CODE] for name, value in attrs.items() if getattr(row, name) != value}
 
 

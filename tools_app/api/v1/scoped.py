@@ -138,13 +138,17 @@ class Retrieved:
 class Created:
     """`POST` to a list. `add` makes the row."""
 
-    @in_turn()
     def create(self: Any, request: Request, *_args: Any, **_options: Any) -> Response:
         """A new row."""
-        wanted = self.get_serializer(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        row = self.add(wanted)
+        with in_turn():
+            wanted = self.get_serializer(data=request.data)
+            wanted.is_valid(raise_exception=True)
+            row = self.add(wanted)
+        self.added(row)
         return tagged(Response(self.get_serializer(row).data, status=201), row)
+
+    def added(self, row: Any) -> None:
+        """Do what follows when the row is there, and nobody waits any more."""
 
     def add(self, wanted: serializers.BaseSerializer) -> Any:
         """The new row, saved."""

@@ -7,6 +7,7 @@ from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.decorators import action
+from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -17,7 +18,7 @@ from tools_app.audit.changes import in_turn
 from tools_app.auth import tokens
 from tools_app.models import PersonalToken
 
-OUTLIVES = "A token that was made with a token cannot outlive it: write a time up to {}."
+MADE_BY_HAND = "A token makes no tokens: make them in the admin, or here with the session of a browser."
 
 
 class TokenRow(Row):
@@ -29,12 +30,9 @@ class TokenRow(Row):
         read_only_fields = ("prefix", "last_used_at", "revoked_at")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Whoever found a token shall not have its power for ever. Raises ValidationError."""
-        login = self.context["request"].auth
-        end = login.expires_at if isinstance(login, PersonalToken) else None
-        wanted = attrs.get("expires_at")
-        if end is not None and (wanted is None or wanted > end):
-            raise serializers.ValidationError({"expires_at": [OUTLIVES.format(end.isoformat())]})
+        """Whoever found a token shall have nothing when it is revoked. Raises PermissionDenied."""
+        if isinstance(self.context["request"].auth, PersonalToken):
+            raise PermissionDenied(MADE_BY_HAND)
         return attrs
 
 

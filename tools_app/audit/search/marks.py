@@ -12,6 +12,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MOMENT, _ID = 8, 16
 LONGEST: Final = 64
+UUID_MOST: Final = 2**128 - 1
 
 
 class Mark(NamedTuple):
@@ -37,6 +38,11 @@ class Mark(NamedTuple):
         except (ValueError, OverflowError):
             raise BadQuery({name: "This is no cursor of a list: begin with the newest calls."}) from None
         return cls(at, UUID(bytes=both[_MOMENT:]))
+
+    def beside(self, *, newer: bool) -> Self:
+        """The place next to this one, from which a look the other way finds this call, too."""
+        number = self.id.int + (1 if newer else -1)
+        return type(self)(self.at, UUID(int=min(max(number, 0), UUID_MOST)))
 
     @property
     def cursor(self) -> str:

@@ -94,7 +94,7 @@ def page_of(
     shown, more = found.marks[:size], len(found.marks) > size
     onward = shown[-1] if more else None if found.exhausted else found.last
     # Whence one came: there are calls on that side, or there were.
-    backward = (shown[0] if shown else start) if start else None
+    backward = (shown[0] if shown else start.beside(newer=newer)) if start else None
     return Page(
         calls=calls_at(shown[::-1] if newer else shown, "tenant", "api_key"),
         next=_cursor(backward if newer else onward),

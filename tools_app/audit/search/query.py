@@ -45,6 +45,8 @@ MOST_STARS: Final = 5
 MOST_NUMBER: Final = 2**53
 UNITS: Final = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 MOST_DAYS: Final = 100 * 365
+FIRST_YEAR: Final = 1000
+LAST_YEAR: Final = 9999
 # A name that lists of the admin had for it, and that links still carry.
 ALIASES: Final = {"outcome__exact": "outcome"}
 
@@ -114,7 +116,9 @@ class CallQuery:
         """The query as it is at a moment: with fixed bounds in place of a period."""
         begin = now - _span(self.period) if self.period else None
         since = max(filter(None, (self.since, begin)), default=None)
-        return replace(self, period="", since=since, until=min(filter(None, (self.until, now))))
+        until = min(filter(None, (self.until, now)))
+        # What begins after it ends finds nothing, and is to stay a query that can be read again.
+        return replace(self, period="", since=since, until=max(until, since) if since else until)
 
     def starts(self, now: datetime) -> datetime | None:
         """From when on calls are looked for."""
@@ -218,10 +222,12 @@ def _moment(text: str, otherwise: time) -> datetime:
         moment = datetime.combine(day, otherwise) if day else parse_datetime(text)
         if moment and timezone.is_naive(moment):
             moment = timezone.make_aware(moment)
-        # Far dates have no UTC.
-        return moment.astimezone(timezone.get_fixed_timezone(0)) if moment else _no_moment()
+        # Far dates have no UTC, and none around them.
+        if moment and FIRST_YEAR <= moment.year < LAST_YEAR:
+            return moment.astimezone(timezone.get_fixed_timezone(0))
     except (ValueError, OverflowError):
-        return _no_moment()
+        pass
+    return _no_moment()
 
 
 def _no_moment() -> datetime:

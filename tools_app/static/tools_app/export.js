@@ -1,6 +1,7 @@
 // The page of an export: begins the download of a fresh one, and asks once a second how far it is.
 
 const EVERY_MS = 1000;
+const LATER_MS = 10_000; // a download that is over may be begun again
 const MOST_FAILURES = 30;
 
 const box = document.getElementById("export");
@@ -22,19 +23,26 @@ function show(state) {
 }
 
 async function ask() {
+  let pause = EVERY_MS;
+  if (document.hidden) {
+    setTimeout(ask, pause);
+    return;
+  }
   try {
     const answer = await fetch(box.dataset.progress, { headers: { Accept: "application/json" } });
     if (!answer.ok) {
       throw new Error(`The hub answered ${answer.status}.`);
     }
-    show(await answer.json());
+    const state = await answer.json();
+    show(state);
+    pause = ["ready", "running"].includes(state.state) ? EVERY_MS : LATER_MS;
     failures = 0;
   } catch (problem) {
     failures += 1;
     part("problem").textContent = `${problem.message} Load this page again to see how far the export is.`;
   }
   if (failures < MOST_FAILURES) {
-    setTimeout(ask, EVERY_MS);
+    setTimeout(ask, pause);
   }
 }
 

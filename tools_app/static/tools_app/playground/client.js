@@ -136,8 +136,8 @@ export class McpClient {
     if (!this.session) return;
     const session = this.session;
     this.session = null;
-    const headers = { Authorization: `Bearer ${await this.credential()}`, "Mcp-Session-Id": session };
     try {
+      const headers = { Authorization: `Bearer ${await this.credential()}`, "Mcp-Session-Id": session };
       await fetch(this.url, { method: "DELETE", headers, keepalive: true });
     } catch {
       // It ends by itself when nobody uses it.

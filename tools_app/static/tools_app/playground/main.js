@@ -35,10 +35,9 @@ async function connect() {
   cancel();
   const before = client;
   const key = start.keys.find(({ id }) => id === at("key").value);
-  if (pass?.key !== key.id) {
-    pass?.drop();
-    pass = new PassHolder(start.passUrl, key.id);
-  }
+  // The session of the key before is ended with its own pass, which is dropped then.
+  const over = pass?.key === key.id ? null : pass;
+  if (pass?.key !== key.id) pass = new PassHolder(start.passUrl, key.id);
   const version = at("version").value;
   const holder = pass;
   client = new McpClient({
@@ -49,6 +48,7 @@ async function connect() {
   status("Connecting…");
   wire.clear();
   await before?.close();
+  over?.drop();
   try {
     await mine.open();
     if (turn !== connecting) return mine.close();
