@@ -81,7 +81,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         ("a: " + "x" * reading.MOST_BYTES, "too large: 8 MB are the most"),
         ("a: " + "1:" * 100_000 + "1", "in quotes"),
         ("a: 1:30", "put '1:30' in quotes"),
-        ("a: " + "1:" * 300 + ".5", "in quotes"),
+        ("a: " + "1:" * 300 + "1.5", "in quotes"),
         ("? [a, b]\n: c", "a name must be a text"),
         ("a: !!timestamp x", "This is no YAML"),
         ("a: !!bool maybe", "This is no YAML"),

@@ -11,7 +11,7 @@ def storable(text: str, longest: int) -> str:
 
 
 def sound(text: str) -> str:
-    """The text without what neither UTF-8 nor a column takes: lone surrogates, as of undecodable file names, and NUL."""
+    """The text without what no column takes: NUL, and lone surrogates, which undecodable file names have."""
     return text.encode(errors="backslashreplace").decode().replace(_NUL, _INSTEAD)
 
 
