@@ -181,7 +181,7 @@ class Ledger:
             http_status=end.http_status,
             rpc_error=end.rpc_error,
             is_error=end.is_error,
-            cause=sound(end.cause),
+            cause=sound(end.cause) if end.cause else "",
             background=self.background,
             arguments_size=self.arguments_size,
             result_size=size,
