@@ -57,11 +57,16 @@ def write_all() -> None:
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None) -> None:
+def django_db_modify_db_settings(
+    django_db_modify_db_settings_parallel_suffix: None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Let SQLite leave the disk to the operating system: no test pulls the plug, and each would wait for the disk.
 
     PostgreSQL drops no database to which a thread of a pool is still connected: let none keep its connection.
+
+    And processes that share a directory answer for each other at /metrics: give each process of the tests its own.
     """
+    settings.MCPHUB_DATA_DIR = tmp_path_factory.mktemp("data")
     options = settings.DATABASES["default"].get("OPTIONS", {})
     if "init_command" not in options:
         settings.DATABASES["default"]["CONN_MAX_AGE"] = 0
