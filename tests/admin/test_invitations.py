@@ -89,6 +89,15 @@ def test_a_link_is_sent_where_the_hub_can_send(as_: Any, page: Any, acme: Any, s
     assert "was sent" in answer.content.decode()
 
 
+def test_no_tenant_sends_mail_without_end(made: Any, settings: Any) -> None:
+    row, _ = made
+    for _ in range(invitation_mail.MOST_AN_HOUR):
+        invitation_mail.send(row, "https://hub.example/invitations/x/")
+    with pytest.raises(invitation_mail.NotSent, match="in an hour"):
+        invitation_mail.send(row, "https://hub.example/invitations/x/")
+    assert len(mail.outbox) == invitation_mail.MOST_AN_HOUR
+
+
 def test_the_mail_is_sent_when_nobody_waits_any_more(
     as_: Any, page: Any, acme: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

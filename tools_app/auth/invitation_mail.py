@@ -6,7 +6,13 @@ from typing import Final
 from django.conf import settings
 from django.core.mail import send_mail
 
+from tools_app.auth import limits
+from tools_app.auth.allowance import Places
 from tools_app.models import Invitation
+from tools_app.models.ids import new_id
+
+MOST_AN_HOUR: Final = 50
+HOUR_SECONDS: Final = 3600.0
 
 TEXT: Final = """\
 {who} invites you to {tenant} on mcphub, as {role}.
@@ -29,7 +35,10 @@ def is_possible() -> bool:
 
 
 def send(row: Invitation, link: str) -> None:
-    """Send the link to whom it is for. Raises NotSent."""
+    """Send the link to whom it is for. Raises NotSent, also where its tenant sent many: the hub is no mail relay."""
+    places = [Places("tenant", "invitations", MOST_AN_HOUR, f"mail:{row.tenant_id}")]
+    if limits.hold_here(places, str(new_id()), HOUR_SECONDS) is not None:
+        raise NotSent(f"The e-mail was not sent: {MOST_AN_HOUR} invitations of a tenant are sent in an hour")
     tenant = " ".join(row.tenant.name.split())
     said = {
         "who": row.invited_by.get_username() if row.invited_by else "Somebody",
