@@ -52,3 +52,26 @@ def test_what_is_in_memory_is_not_read_again() -> None:
         return store.reads
 
     assert asyncio.run(scenario()) == 1
+
+
+def test_for_a_store_that_hangs_nobody_waits_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools_app.auth.ring.HANGS_AFTER", 0.0)
+    begun, go_on, asked = threading.Event(), threading.Event(), []
+
+    def load(keys: Sequence[str]) -> dict[str, str]:
+        asked.append(list(keys))
+        begun.set()
+        assert go_on.wait(WAIT_SECONDS)
+        raise OperationalError("the database does not answer")
+
+    async def scenario() -> list[object]:
+        ring: Ring[str, str] = Ring(load)
+        early = asyncio.create_task(ring.get("early"))
+        assert await asyncio.to_thread(begun.wait, WAIT_SECONDS)
+        late = asyncio.create_task(ring.get("late"))
+        await asyncio.sleep(0)
+        go_on.set()
+        return await asyncio.gather(early, late, return_exceptions=True)
+
+    assert [type(problem) for problem in asyncio.run(scenario())] == [OperationalError, OperationalError]
+    assert asked == [["early"]]

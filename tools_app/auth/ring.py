@@ -18,6 +18,7 @@ V = TypeVar("V")
 RENEW_AFTER = 0.4
 TOO_OLD_AFTER = 0.9
 MOST_ENTRIES = 20_000
+HANGS_AFTER = 1.0
 
 
 class _Entry(NamedTuple, Generic[V]):
@@ -88,6 +89,10 @@ class Ring(Generic[K, V]):
                 rows = await in_store(self._load, list(due))
             except Exception as problem:  # noqa: BLE001 - handed to whoever waits for these keys
                 _fail(due.values(), problem)
+                if monotonic() - started > HANGS_AFTER:
+                    # Whoever came meanwhile would wait as long again for a store that hangs.
+                    late, self._due = self._due, {}
+                    _fail(late.values(), problem)
                 continue
             self._keep({key: _Entry(rows.get(key), started) for key in due if key in self._loading})
             for key, renewal in due.items():
