@@ -5,6 +5,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 import pytest
+from django.db import OperationalError
 
 from tools_app.auth.ring import Ring
 
