@@ -27,7 +27,7 @@ from tools_app.audit.changes import Actor
 from tools_app.auth import invitations, limits
 from tools_app.auth.allowance import Places
 from tools_app.auth.invitations import State
-from tools_app.auth.proxies import believed
+from tools_app.auth.proxies import address_of
 from tools_app.models import Invitation, Via
 from tools_app.models.ids import new_id
 
@@ -124,7 +124,7 @@ def _unknown(request: HttpRequest, row: Invitation) -> HttpResponse:
 
 def _made(request: HttpRequest, row: Invitation, form: NewPersonForm) -> HttpResponse:
     """Make the account and the member, or neither."""
-    with transaction.atomic(), changes.acting(Actor(None, Via.ADMIN, _address(request), row.email)):
+    with transaction.atomic(), changes.acting(Actor(None, Via.ADMIN, address_of(request), row.email)):
         person: User = form.save()
         if _accepted(request, row, person):
             return _welcome(request, row, person)
@@ -137,7 +137,7 @@ def _joined(request: HttpRequest, row: Invitation, person: User) -> HttpResponse
 
 
 def _accepted(request: HttpRequest, row: Invitation, person: User) -> bool:
-    with changes.acting(Actor(person, Via.ADMIN, _address(request))):
+    with changes.acting(Actor(person, Via.ADMIN, address_of(request))):
         return invitation_changes.accept(row, person)
 
 
@@ -175,9 +175,5 @@ def _said(request: HttpRequest, title: str, text: str, *, status: int, log_out: 
 
 def _too_often(request: HttpRequest) -> bool:
     """Whether this address was here too often. A try holds a place for a while, wherever the next one comes in."""
-    places = [Places("address", "tries", MOST_TRIES, f"invitations:{_address(request)}")]
+    places = [Places("address", "tries", MOST_TRIES, f"invitations:{address_of(request)}")]
     return limits.hold_here(places, str(new_id()), TRIES_SECONDS) is not None
-
-
-def _address(request: HttpRequest) -> str:
-    return believed(str(request.META.get("REMOTE_ADDR", "")), request.headers.get("X-Forwarded-For", ""))

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import sync_and_async_middleware
 
 from tools_app.audit.changes import Actor, acting
-from tools_app.auth.proxies import believed
+from tools_app.auth.proxies import address_of
 from tools_app.models import Via
 
 API = "/api/"
@@ -42,5 +42,4 @@ def actor_of(request: HttpRequest) -> Actor | None:
     if not isinstance(person, User) or not person.is_authenticated:
         return None
     via = Via.API if request.path_info.startswith(API) else Via.ADMIN
-    forwarded_for = request.headers.get("X-Forwarded-For", "")
-    return Actor(person, via, believed(str(request.META.get("REMOTE_ADDR", "")), forwarded_for))
+    return Actor(person, via, address_of(request))

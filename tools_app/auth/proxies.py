@@ -1,8 +1,15 @@
 """Whom to believe about a caller's address: the proxies that the operator set up, and nobody else."""
 
+from django.http import HttpRequest
+
 from tools_app.models.config import config
 
 MOST_LETTERS = 45
+
+
+def address_of(request: HttpRequest) -> str:
+    """The address of whoever opens a page."""
+    return believed(str(request.META.get("REMOTE_ADDR", "")), request.headers.get("X-Forwarded-For", ""))
 
 
 def believed(address: str, forwarded_for: str) -> str:
