@@ -14,8 +14,7 @@ from benchmarks.workloads import LIST, Workload
 FASTMCP = "4.1.6"
 FASTMCP_PYTHON = "FASTMCP_PYTHON"
 UVICORN = ["-m", "uvicorn", "--port", "PORT", "--log-level", "warning", "--no-access-log"]
-DAPHNE = ["-m", "daphne", "-p", "PORT", "-v", "0"]
-HUB_APPLICATION = "mcphub.asgi:application"
+UP = ["manage.py", "up", "--no-demo", "--port", "PORT"]
 
 
 class NotInstalled(Exception):
@@ -57,12 +56,12 @@ def fastmcp(application: str, python: str) -> Contestant:
 
 def hub_on_uvicorn(hub: Hub) -> Contestant:
     """The hub."""
-    return Contestant("mcphub, uvicorn", [sys.executable, *UVICORN, HUB_APPLICATION], hub.environment, hub)
+    return _delivered("mcphub, uvicorn", hub, "uvicorn")
 
 
 def hub_on_daphne(hub: Hub) -> Contestant:
-    """The hub behind the server that `manage.py up` brings along."""
-    return Contestant("mcphub, Daphne", [sys.executable, *DAPHNE, HUB_APPLICATION], hub.environment, hub)
+    """The hub behind the server that it brings along."""
+    return _delivered("mcphub, Daphne", hub, "daphne")
 
 
 def python_with_fastmcp(folder: Path) -> str:
@@ -78,6 +77,12 @@ def python_with_fastmcp(folder: Path) -> str:
     if found != FASTMCP:
         raise NotInstalled(f"{python} has fastmcp {found}, not {FASTMCP}")
     return python
+
+
+def _delivered(label: str, hub: Hub, server: str) -> Contestant:
+    """The hub as its users start it; with Redis, workers are processes of their own."""
+    apart = ["--no-worker"] if "REDIS_URL" in hub.environment else []
+    return Contestant(label, [sys.executable, *UP, "--server", server, *apart], hub.environment, hub)
 
 
 def _other(label: str, python: str, application: str, *, is_base: bool = False) -> Contestant:

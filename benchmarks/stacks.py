@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import redis
 
 from benchmarks import ask, contestants, databases, hub, processes, workloads
+from benchmarks.contestants import Contestant
 from benchmarks.hub import Hub
 from benchmarks.plan import Plan
 from benchmarks.processes import Running
 
-UP = [sys.executable, "manage.py", "up", "--no-demo", "--port", "PORT"]
 WORKER = [sys.executable, "-m", "celery", "-A", "mcphub", "worker", "--pool", "threads", "--concurrency", "8"]
 
 
@@ -31,8 +31,7 @@ class Stack:
 def embedded(plan: Plan) -> Iterator[Stack]:
     """`manage.py up`: Daphne, a worker in threads, SQLite."""
     own = plan.new_hub()
-    with processes.started(UP, own.environment, plan.cores.server, plan.new_folder()) as web:
-        web.wait_for("/readyz")
+    with _serving(plan, contestants.hub_on_daphne(own)) as web:
         yield Stack("embedded (`up`: Daphne, SQLite)", own, web, web)
 
 
@@ -40,7 +39,7 @@ def embedded(plan: Plan) -> Iterator[Stack]:
 def alone(plan: Plan) -> Iterator[Stack]:
     """One process of uvicorn over SQLite."""
     own = plan.new_hub()
-    with _uvicorn(plan, own) as web:
+    with _serving(plan, contestants.hub_on_uvicorn(own)) as web:
         yield Stack("uvicorn, SQLite", own, web, web)
 
 
@@ -53,8 +52,8 @@ def scaled(plan: Plan, *, worker: bool) -> Iterator[Stack]:
         stack.callback(_forget, plan.redis_url, unique)
         settings = {"REDIS_URL": plan.redis_url, "MCPHUB_REDIS_PREFIX": unique, "MCPHUB_QUEUE": unique}
         own = hub.prepare(plan.new_folder(), DATABASE_URL=url, MCPHUB_SECRET_KEY=unique * 2, **settings)
-        web = stack.enter_context(_uvicorn(plan, own))
-        pages = stack.enter_context(_uvicorn(plan, own))
+        one = contestants.hub_on_uvicorn(own)
+        web, pages = (stack.enter_context(_serving(plan, one)) for _ in range(2))
         if worker:
             command = [*WORKER, "--hostname", f"{unique}@%h", "--loglevel", "WARNING"]
             stack.enter_context(processes.started(command, own.environment, plan.cores.server, plan.new_folder()))
@@ -71,8 +70,7 @@ def _forget(redis_url: str, name: str) -> None:
 
 
 @contextmanager
-def _uvicorn(plan: Plan, own: Hub) -> Iterator[Running]:
-    one = contestants.hub_on_uvicorn(own)
+def _serving(plan: Plan, one: Contestant) -> Iterator[Running]:
     with processes.started(one.command, one.environment, plan.cores.server, plan.new_folder()) as web:
         web.wait_for("/readyz")
         yield web

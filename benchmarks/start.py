@@ -6,21 +6,24 @@ import time
 from collections.abc import Mapping
 from statistics import median
 
-from benchmarks import contestants, processes, stacks
+from benchmarks import contestants, processes
 from benchmarks.hub import PROJECT
 from benchmarks.plan import Plan
 from benchmarks.table import Table
 
-UP = [word for word in stacks.UP if word != "--no-demo"]
-FIRST, AGAIN, SERVED = "`up`, the first time: migrations, demo tenant", "`up`, from then on", "uvicorn, from then on"
+FIRST = "`up`, the first time: migrations, demo tenant"
+DAPHNE, UVICORN = "`up --server daphne`, from then on", "`up --server uvicorn`, from then on"
 IMPORTED = "Python with `mcphub.asgi` imported, and gone again"
 IMPORT = [sys.executable, "-c", "import mcphub.asgi"]
 
 
 def start(plan: Plan) -> Table:
     """From the command to the first 200 of `/readyz`."""
-    served = contestants.hub_on_uvicorn(plan.hub).command
-    steps = {FIRST: UP, AGAIN: UP, SERVED: served}
+    daphne, uvicorn = (
+        [word for word in of(plan.hub).command if word != "--no-demo"]
+        for of in (contestants.hub_on_daphne, contestants.hub_on_uvicorn)
+    )
+    steps = {FIRST: daphne, DAPHNE: daphne, UVICORN: uvicorn}
     seconds: dict[str, list[float]] = {name: [] for name in (*steps, IMPORTED)}
     memory: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(plan.rounds):

@@ -4,8 +4,7 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from tests.management.conftest import ROOT, WAIT_SECONDS
-from tools_app.management import servers, uvicorn_server
+from tools_app.management import servers
 from tools_app.management.listening import bind, url_of
 
 
@@ -102,42 +101,3 @@ def test_systemd_is_told_when_it_is_ready_and_when_it_stops(up: Callable[..., An
         hub.send(signal.SIGTERM)
         assert systemd.recv(100) == b"STOPPING=1"
         assert hub.ended() == (0, "")
-
-
-# --- uvicorn, where its own bounds end --------------------------------------------------------------------------------
-
-
-async def application(_scope: Any, receive: Any, send: Any) -> None:
-    while (await receive()).get("more_body"):
-        pass
-    await send({"type": "http.response.start", "status": 204, "headers": []})
-    await send({"type": "http.response.body"})
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
-    """A server that waits for nothing longer than half a second; where it listens."""
-    monkeypatch.setattr(uvicorn_server, "IDLE_SECONDS", 0.5)
-    with bind("127.0.0.1", 0) as listener:
-        server = servers.make("uvicorn", application, listener, 1000)
-        ready = threading.Event()
-        thread = threading.Thread(target=server.run, args=[ready.set])
-        thread.start()
-        assert ready.wait(WAIT_SECONDS)
-        yield listener.getsockname()
-
-        async def stop() -> None:
-            server.stop()
-
-        server.spawn(stop)
-        thread.join(WAIT_SECONDS)
-        assert not thread.is_alive()
-
-
-@pytest.mark.parametrize(
-    "said", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n12"]
-)
-def test_a_request_that_does_not_come_to_its_end_is_not_waited_for(impatient: tuple[str, int], said: bytes) -> None:
-    with socket.create_connection(impatient, WAIT_SECONDS) as client:
-        client.sendall(said)
-        assert client.recv(1000) == b""

@@ -21,6 +21,37 @@ LOOKS = 5
 LAST_WRITES_SECONDS = 0.5
 
 
+class _Answer:
+    """What one answer is written to: its head waits for the beginning of its body, as ASGI lets a server do.
+
+    Both leave in one packet and by one system call, which uvicorn spends on each of them.
+    """
+
+    __slots__ = ("_begun", "_head", "_transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head: bytes | None = None
+        self._begun = False
+
+    def write(self, data: bytes) -> None:
+        if self._begun:
+            self._transport.write(data)
+        elif self._head is None:
+            self._head = data
+        else:
+            self._begun = True
+            self._transport.write(self._head + data)
+
+    def close(self) -> None:
+        if self._head is not None and not self._begun:
+            self._transport.write(self._head)
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+
 class _Http(HttpToolsProtocol):
     """A connection that gathers no endless head, waits for no request for ever, and can be told to end."""
 
@@ -63,6 +94,15 @@ class _Http(HttpToolsProtocol):
         self._head_bytes += len(data)
         if self._head_bytes > MOST_HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response("The head of the request is too large.")
+
+    def on_headers_complete(self) -> None:
+        """Make the answer of a request that has come, and begin with it."""
+        before = self.cycle
+        super().on_headers_complete()
+        # A "100 Continue" comes before the head, and at once; an answer to HEAD has no body to wait for.
+        if self.cycle is not before and not self.expect_100_continue and self.scope["method"] != "HEAD":
+            made: Any = self.cycle
+            made.transport = _Answer(self.transport)
 
     def look(self) -> None:
         """Close a connection that was found waiting for the same request, or for the rest of it, too often."""

@@ -19,9 +19,6 @@ from tools_app.transport.responses import EventStream, Header, Reply, refusal, s
 from tools_app.transport.state import WebState
 from tools_app.transport.streams import OpenStream
 
-# Most calls end within this: they are spared the task that watches for their client to leave.
-QUICK_SECONDS = 0.05
-
 log = logging.getLogger(__name__)
 
 _unattended: set[asyncio.Task[Reply]] = set()
@@ -57,13 +54,19 @@ class Delivery:
 
     async def deliver(self, work: Coroutine[Any, Any, Reply]) -> None:
         """Run `work` and write what it sends and returns. If the client leaves, its era says what becomes of it."""
-        answering = self._web.loop.create_task(work)
-        answering.add_done_callback(self.outbox.wake)
-        await self.outbox.wait(QUICK_SECONDS)
+        answering = self._web.loop.create_task(self._awaking(work))
+        await self.outbox.wait_a_moment(self._web.moments)
         if answering.done():
             await self._finish(answering.result())
             return
         await self._attend(answering)
+
+    async def _awaking(self, work: Coroutine[Any, Any, Reply]) -> Reply:
+        """What `work` returns or raises, noticed in the same turn of the loop: a callback would come one later."""
+        try:
+            return await work
+        finally:
+            self.outbox.wake()
 
     async def _attend(self, answering: asyncio.Task[Reply]) -> None:
         watching = asyncio.create_task(self._watch())

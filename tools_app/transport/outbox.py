@@ -11,6 +11,33 @@ MOST_MESSAGES = 1000
 MOST_BYTES = 1024 * 1024
 
 
+class Moments:
+    """Ends waits of `seconds` each, by one timer for all of them: most are over before, and each one's own is dear.
+
+    Belongs to one event loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        self._loop = loop
+        self._seconds = seconds
+        self._waits: deque[tuple[float, asyncio.Future[None]]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def end(self, wait: asyncio.Future[None]) -> None:
+        """Let `wait` be over in a moment, unless it is by then."""
+        self._waits.append((self._loop.time() + self._seconds, wait))
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._seconds, self._look)
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        while self._waits and self._waits[0][0] <= now:
+            _, wait = self._waits.popleft()
+            if not wait.done():
+                wait.set_result(None)
+        self._timer = self._loop.call_at(self._waits[0][0], self._look) if self._waits else None
+
+
 class Outbox:
     """Belongs to one request on one event loop: the sender of its exchange.
 
@@ -81,6 +108,15 @@ class Outbox:
     def has_messages(self) -> bool:
         """Whether there is something to write."""
         return bool(self._messages)
+
+    async def wait_a_moment(self, moments: Moments) -> None:
+        """The same as `wait`, for as long as one of these moments lasts."""
+        self._waiter = self._loop.create_future()
+        moments.end(self._waiter)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
 
     async def wait(self, seconds: float) -> None:
         """Wait for the next thing to happen, at most `seconds`. Whoever calls looks first: there is no memory."""

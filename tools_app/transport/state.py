@@ -11,8 +11,11 @@ from tools_app.execution import catalog, local, process
 from tools_app.execution.turnstile import Turnstile
 from tools_app.telemetry import lag
 from tools_app.telemetry.tallies import tallies
+from tools_app.transport.outbox import Moments
 from tools_app.transport.streams import OpenStreams
 
+# Most calls end within this: they are spared the task that watches for their client to leave.
+QUICK_SECONDS = 0.05
 YOUNG_OBJECTS = 20_000
 # Requests that are worked on at a time: of a tenant that is alone, and of several together. With more of them each
 # batch of records is larger; with fewer, nobody waits long for a neighbour's.
@@ -32,6 +35,7 @@ class WebState:
         self.draining = False
         self.given_up = asyncio.Event()
         self.busy = 0
+        self.moments = Moments(loop, QUICK_SECONDS)
         self.turnstile = Turnstile(alone=ALONE, together=TOGETHER, patience=PATIENCE_SECONDS, most_waiting=MOST_WAITING)
         self.requests: defaultdict[str, int] = defaultdict(int)
         self.switchboard.handle("catalog", lambda tenant_id: catalog.ring.forget(UUID(tenant_id)))

@@ -1,0 +1,137 @@
+"""uvicorn under the hub's own loop: where its own bounds end, and how an answer leaves it."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pytest
+
+from tests.management.conftest import WAIT_SECONDS
+from tools_app.management import servers, uvicorn_server
+from tools_app.management.listening import bind
+
+HEAD = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]}
+Connect = Callable[[], socket.socket]
+
+
+class Application:
+    """Answers by path. At `/slow` the body follows when `/go` is asked, at `/fails` never."""
+
+    def __init__(self) -> None:
+        self.has_begun = threading.Event()
+        self._waiting: list[Any] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        await send(HEAD)
+        if scope["path"] == "/fails":
+            raise RuntimeError("no body")
+        if scope["path"] == "/slow":
+            self._waiting.append(send)
+            self.has_begun.set()
+            await receive()
+            return
+        if scope["path"] == "/go":
+            for waiting in self._waiting:
+                await waiting({"type": "http.response.body", "body": b"slow"})
+        await send({"type": "http.response.body", "body": b"done"})
+
+
+@contextmanager
+def serving(application: Application) -> Iterator[Connect]:
+    """A server in a thread of its own; gives what connects to it."""
+    with bind("127.0.0.1", 0) as listener:
+        server = servers.make("uvicorn", application, listener, 1000)
+        ready = threading.Event()
+        thread = threading.Thread(target=server.run, args=[ready.set])
+        thread.start()
+        assert ready.wait(WAIT_SECONDS)
+        address = listener.getsockname()
+        try:
+            yield lambda: socket.create_connection(address, WAIT_SECONDS)
+        finally:
+
+            async def stop() -> None:
+                server.stop()
+
+            server.spawn(stop)
+            thread.join(WAIT_SECONDS)
+            assert not thread.is_alive()
+
+
+def asked(client: socket.socket, path: str, *more: bytes) -> None:
+    client.sendall(b"\r\n".join([b"GET " + path.encode() + b" HTTP/1.1", b"Host: x", *more, b"", b""]))
+
+
+# --- How long it waits ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> AbstractContextManager[Connect]:
+    """A server that waits for nothing longer than half a second."""
+    monkeypatch.setattr(uvicorn_server, "IDLE_SECONDS", 0.5)
+    return serving(Application())
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n12"]
+)
+def test_a_request_that_does_not_come_to_its_end_is_not_waited_for(
+    impatient: AbstractContextManager[Connect], said: bytes
+) -> None:
+    with impatient as connect, connect() as client:
+        client.sendall(said)
+        assert client.recv(1000) == b""
+
+
+# --- How an answer leaves ---------------------------------------------------------------------------------------------
+
+
+def test_head_and_body_of_an_answer_leave_together() -> None:
+    application = Application()
+    with serving(application) as connect, connect() as slow, connect() as other:
+        asked(slow, "/slow")
+        assert application.has_begun.wait(WAIT_SECONDS)
+        asked(other, "/")
+        assert other.recv(1000).endswith(b"done")
+        slow.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            slow.recv(1000)
+        slow.settimeout(WAIT_SECONDS)
+        asked(other, "/go")
+        answer = slow.recv(1000)
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert answer.endswith(b"\r\n\r\nslow")
+
+
+def test_the_head_of_an_answer_that_breaks_off_is_sent_all_the_same() -> None:
+    with serving(Application()) as connect, connect() as client:
+        asked(client, "/fails")
+        assert client.recv(1000).startswith(b"HTTP/1.1 200 OK\r\n")
+        assert client.recv(1000) == b""
+
+
+def test_who_asks_before_sending_a_body_is_told_to_go_on() -> None:
+    with serving(Application()) as connect, connect() as client:
+        asked(client, "/", b"Content-Length: 2", b"Expect: 100-continue")
+        assert client.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.sendall(b"12")
+        assert client.recv(1000).endswith(b"done")
+
+
+def test_what_answers_a_head_request_is_a_head() -> None:
+    with serving(Application()) as connect, connect() as client:
+        client.sendall(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = client.recv(1000)
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert answer.endswith(b"\r\n\r\n")
+
+
+def test_one_connection_answers_one_request_after_the_other() -> None:
+    with serving(Application()) as connect, connect() as client:
+        for _ in range(2):
+            asked(client, "/")
+            assert client.recv(1000).endswith(b"done")
