@@ -1,15 +1,15 @@
-"""uvicorn under the hub's own loop: where its own bounds end, and how an answer leaves it."""
+"""uvicorn under the hub's own loop: how an answer leaves it."""
 
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from tests.management.conftest import WAIT_SECONDS
-from tools_app.management import servers, uvicorn_server
+from tools_app.management import servers
 from tools_app.management.listening import bind
 
 HEAD = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]}
@@ -64,30 +64,6 @@ def serving(application: Application) -> Iterator[Connect]:
 
 def asked(client: socket.socket, path: str, *more: bytes) -> None:
     client.sendall(b"\r\n".join([b"GET " + path.encode() + b" HTTP/1.1", b"Host: x", *more, b"", b""]))
-
-
-# --- How long it waits ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> AbstractContextManager[Connect]:
-    """A server that waits for nothing longer than half a second."""
-    monkeypatch.setattr(uvicorn_server, "IDLE_SECONDS", 0.5)
-    return serving(Application())
-
-
-@pytest.mark.parametrize(
-    "said", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n12"]
-)
-def test_a_request_that_does_not_come_to_its_end_is_not_waited_for(
-    impatient: AbstractContextManager[Connect], said: bytes
-) -> None:
-    with impatient as connect, connect() as client:
-        client.sendall(said)
-        assert client.recv(1000) == b""
-
-
-# --- How an answer leaves ---------------------------------------------------------------------------------------------
 
 
 def test_head_and_body_of_an_answer_leave_together() -> None:

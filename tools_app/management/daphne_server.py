@@ -1,7 +1,9 @@
 """Daphne, the server that comes with the hub."""
 
+import asyncio
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
@@ -9,9 +11,10 @@ from daphne.http_protocol import HTTPFactory, WebRequest
 from daphne.server import Server as Daphne
 from daphne.ws_protocol import WebSocketProtocol
 from twisted.internet import reactor
+from twisted.web.http import HTTPChannel
 
 from tools_app.management.back_pressure import room
-from tools_app.management.servers import IDLE_SECONDS, Application, AsgiServer
+from tools_app.management.servers import Application, AsgiServer, Patience
 
 CONNECTION, CLOSE = b"connection", b"close"
 
@@ -29,59 +32,80 @@ class _Socket(WebSocketProtocol):
             self.maxMessagePayloadSize = bound
 
 
-class _Channel:
-    """One HTTP connection, which Twisted calls a channel."""
+class _Channel(HTTPChannel):
+    """One HTTP connection, which Twisted calls a channel. `asked` is how many requests began on it."""
 
-    def __init__(self, channel: Any) -> None:
-        self._channel = channel
+    # Twisted would set a timer before and after each request.
+    timeOut = None  # noqa: N815 - Twisted's name
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.asked = 0
+        self._ends = False
+        self._patience = Patience()
+        self._host: Any = None
 
     @property
     def is_idle(self) -> bool:
-        return not self._channel.requests
+        return not self.requests
 
     @property
     def is_answering(self) -> bool:
         # A request has a queue once the application has it.
-        return any(request.application_queue is not None for request in self._channel.requests)
+        return any(request.application_queue is not None for request in self.requests)
 
     def answer_last(self) -> None:
-        self._channel.checkPersistence = _may_go_on
-        for request in self._channel.requests[-1:]:
-            self._channel.persistent = _may_go_on(request, b"")
+        self._ends = True
+        for request in self.requests[-1:]:
+            self.persistent = self.checkPersistence(request, b"")
+
+    def checkPersistence(self, request: Any, version: bytes) -> bool:  # noqa: N802 - Twisted's name
+        """What Twisted asks when it has read a request's head: whether there may be another one after it."""
+        if not self._ends:
+            return bool(super().checkPersistence(request, version))  # type: ignore[no-untyped-call]
+        request.responseHeaders.setRawHeaders(CONNECTION, [CLOSE])
+        return False
 
     def close(self) -> None:
-        self._channel.loseConnection()
+        self.loseConnection()  # type: ignore[no-untyped-call]
 
+    def look(self) -> None:
+        if self._patience.is_over(self.asked, waits=not self.is_answering):
+            self.timeoutConnection()  # type: ignore[no-untyped-call]
 
-def _may_go_on(request: Any, _version: bytes) -> bool:
-    """What Twisted asks when it has read a request's head: whether there may be another one after it. No."""
-    request.responseHeaders.setRawHeaders(CONNECTION, [CLOSE])
-    return False
+    def getHost(self) -> Any:  # noqa: N802 - Twisted's name
+        """Where it was accepted: each request asks, and the system is asked once."""
+        if self._host is None:
+            self._host = super().getHost()  # type: ignore[no-untyped-call]
+        return self._host
 
 
 class _Request(WebRequest):
     """A request whose body Twisted does not look into: what is in a form is the application's to find out."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{**kwargs, "parsePOSTFormSubmission": False})
+    def __init__(self, channel: _Channel, *args: Any, **kwargs: Any) -> None:
+        super().__init__(channel, *args, **{**kwargs, "parsePOSTFormSubmission": False})
+        channel.asked += 1
 
 
 class _Factory(HTTPFactory):
     """Remembers the connections that it makes."""
 
+    protocol = _Channel
+
     def __init__(self, server: Daphne) -> None:
         super().__init__(server)
-        self.timeOut = IDLE_SECONDS
+        self.timeOut = None
         self.is_closing = False
-        self._channels: WeakSet[Any] = WeakSet()
+        self._channels: WeakSet[_Channel] = WeakSet()
 
-    def buildProtocol(self, addr: Any) -> Any:  # noqa: N802 - Twisted's name
-        protocol = super().buildProtocol(addr)
-        protocol.requestFactory = _Request
-        self._channels.add(protocol._channel)  # noqa: SLF001 - what tells whether it is idle
+    def buildProtocol(self, addr: Any) -> _Channel:  # noqa: N802 - Twisted's name
+        channel: _Channel = super().buildProtocol(addr)
+        channel.requestFactory = _Request  # type: ignore[assignment]
+        self._channels.add(channel)
         if self.is_closing:
-            _Channel(protocol._channel).answer_last()  # noqa: SLF001 - the same
-        return protocol
+            channel.answer_last()
+        return channel
 
     def log(self, request: Any) -> None:
         """Nobody reads Twisted's access log, and to write it took a sixth of a request's time."""
@@ -90,7 +114,7 @@ class _Factory(HTTPFactory):
         """The connections that stand."""
         for channel in self._channels:
             if channel.transport is not None and channel.transport.connected:
-                yield _Channel(channel)
+                yield channel
 
 
 class _Daphne(Daphne):
@@ -101,6 +125,22 @@ class _Daphne(Daphne):
         # It refuses to be made without an endpoint, but would bind one.
         self.endpoints: list[str] = []
         self._most_bytes = most_bytes
+
+    def create_application(self, protocol: Any, scope: Any) -> Any:
+        queue = super().create_application(protocol, scope)
+        if queue is not None:
+            answering = self.connections[protocol]["application_instance"]
+            answering.add_done_callback(partial(self._forget, protocol))
+        return queue
+
+    def _forget(self, protocol: Any, answering: "asyncio.Task[None]") -> None:
+        """Forget a request that is over: Daphne would keep it for up to a second, and then look at thousands at once.
+
+        An application that failed is left to Daphne.
+        """
+        went_well = not answering.cancelled() and answering.exception() is None
+        if went_well and isinstance(protocol, _Request) and "disconnected" in self.connections.get(protocol, ()):
+            del self.connections[protocol]
 
     async def handle_reply(self, protocol: Any, message: Any) -> None:
         await super().handle_reply(protocol, message)

@@ -23,6 +23,7 @@ BACKLOG = 2048
 # How long a connection may wait for a request, or a request for its rest. Longer than nginx keeps what it does not
 # use (deploy/nginx.conf): who sends on a connection has to be the one who closes it, or a request is lost on the way.
 IDLE_SECONDS = 75.0
+LOOKS = 5
 TICK_SECONDS = 0.02
 # After a failure to accept, which is above all for want of file descriptors.
 RETRY_SECONDS = 1.0
@@ -44,6 +45,26 @@ class Connection(Protocol):
 
     def close(self) -> None:
         """Close it when all is sent."""
+
+    def look(self) -> None:
+        """Close it if it has waited too long for a request, or for the rest of one. Called now and then."""
+
+
+class Patience:
+    """How long a connection may wait: until it was found waiting for the same thing LOOKS times in a row.
+
+    One timer for all connections, because those that set one for each request spend much of its time on that.
+    """
+
+    def __init__(self) -> None:
+        self._looks = 0
+        self._seen: object = None
+
+    def is_over(self, seen: object, *, waits: bool) -> bool:
+        """Count a look at a connection whose newest request is `seen`."""
+        self._looks = self._looks + 1 if waits and seen == self._seen else 0
+        self._seen = seen
+        return self._looks >= LOOKS
 
 
 class AsgiServer(ABC):
@@ -127,6 +148,15 @@ class AsgiServer(ABC):
         """Accept connections from now on, called in the event loop."""
         self._listener.listen(BACKLOG)
         self._loop.add_reader(self._listener, self._accept)
+        self._look_later()
+
+    def _look_later(self) -> None:
+        self._loop.call_later(IDLE_SECONDS / LOOKS, self._look)
+
+    def _look(self) -> None:
+        for connection in list(self._connections()):
+            connection.look()
+        self._look_later()
 
     def _accept(self) -> None:
         connection = self._accepted()

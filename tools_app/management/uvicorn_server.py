@@ -10,14 +10,13 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from tools_app.management.servers import IDLE_SECONDS, Application, AsgiServer
+from tools_app.management.servers import IDLE_SECONDS, Application, AsgiServer, Patience
 
 CLOSE = (b"connection", b"close")
 # A request's scope has its method once its head is complete; there is none before the first request.
 COMPLETE = {"method": ""}
 # As much as nginx takes, and more than Daphne does.
 MOST_HEAD_BYTES = 32 * 1024
-LOOKS = 5
 LAST_WRITES_SECONDS = 0.5
 
 
@@ -56,8 +55,10 @@ class _Http(HttpToolsProtocol):
     """A connection that gathers no endless head, waits for no request for ever, and can be told to end."""
 
     _head_bytes = 0
-    _looks = 0
-    _seen: RequestResponseCycle | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._patience = Patience()
 
     @property
     def _answering(self) -> RequestResponseCycle | None:
@@ -105,12 +106,9 @@ class _Http(HttpToolsProtocol):
             made.transport = _Answer(self.transport)
 
     def look(self) -> None:
-        """Close a connection that was found waiting for the same request, or for the rest of it, too often."""
+        """Close it if it has waited too long for a request, or for the rest of one."""
         cycle = self._answering
-        is_waiting = cycle is None or cycle.more_body
-        self._looks = self._looks + 1 if is_waiting and self.cycle is self._seen else 0
-        self._seen = self.cycle
-        if self._looks >= LOOKS:
+        if self._patience.is_over(self.cycle, waits=cycle is None or cycle.more_body):
             self.close()
 
 
@@ -169,10 +167,8 @@ class UvicornServer(AsgiServer):
 
     async def _serve(self, ready: Callable[[], None]) -> None:
         self._listen()
-        looking = self._loop.create_task(self._look())
         ready()
         await self._stopped.wait()
-        looking.cancel()
         for connection in list(self._state.connections):
             connection.shutdown()
         await self._end_tasks()
@@ -186,9 +182,3 @@ class UvicornServer(AsgiServer):
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=LAST_WRITES_SECONDS)
-
-    async def _look(self) -> None:
-        while True:
-            await asyncio.sleep(IDLE_SECONDS / LOOKS)
-            for connection in self._connections():
-                connection.look()
