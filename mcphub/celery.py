@@ -6,8 +6,11 @@ from typing import Any
 
 from celery import Celery
 from celery.signals import setup_logging
+from kombu.transport import TRANSPORT_ALIASES
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mcphub.settings")
+
+TRANSPORT_ALIASES["memory"] = "tools_app.execution.embedded_broker:Transport"
 
 app = Celery("mcphub")
 app.config_from_object("django.conf:settings", namespace="CELERY")

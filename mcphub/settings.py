@@ -160,10 +160,7 @@ CELERY_BEAT_SCHEDULE = {
     # A night's pruning that no worker took is not made up for: the next one does it all.
     "prune": {"task": "tools_app.prune", "schedule": crontab(hour=3, minute=20), "options": {"expires": 12 * 3600}},
 }
-if CELERY_BROKER_URL.startswith("memory:"):
-    # The in-memory transport looks once a second unless told otherwise.
-    CELERY_BROKER_TRANSPORT_OPTIONS = {"polling_interval": 0.005}
-elif CELERY_BROKER_URL.startswith("redis"):
+if CELERY_BROKER_URL.startswith("redis"):
     # A broker that is away refuses a call soon: unless told otherwise, whoever queues would wait for it.
     CELERY_BROKER_TRANSPORT_OPTIONS = {**REDIS_TIMEOUTS, "max_retries": 1, "interval_start": 0.1, "interval_max": 0.1}
 # Workers look for a broker that is away until it is back.
