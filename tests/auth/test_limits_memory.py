@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.auth.limit_stores import *  # noqa: F403 - the tests of every store
 from tests.auth.limit_stores import Stores, rate
 from tools_app.auth import limits_memory
+from tools_app.auth.allowance import Places
 from tools_app.auth.limits_memory import GRAINS, MemoryStore
 
 
@@ -104,3 +105,15 @@ def test_threads_that_take_at_once_get_no_more_than_there_is() -> None:
     for thread in threads:
         thread.join()
     assert got.count(True) == 100
+
+
+def test_places_that_nobody_holds_any_more_are_forgotten_and_none_that_is_held() -> None:
+    clock = Clock()
+    store = MemoryStore(clock)
+    held = Places("address", "tries", 1, "held")
+    store.hold_here([held], "one", 1000.0)
+    for number in range(5000):
+        clock.now += 0.1
+        store.hold_here([Places("address", "tries", 1, f"address {number}")], "one", 1.0)
+    assert len(store._held) < 2 * limits_memory.FEW_NAMES
+    assert store.hold_here([held], "another", 1.0) == 0

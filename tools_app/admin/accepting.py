@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import login
-from django.contrib.auth.forms import AuthenticationForm, BaseUserCreationForm
+from django.contrib.auth.forms import BaseUserCreationForm
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -21,6 +21,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 from unfold.widgets import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
 
+from tools_app.admin.login_form import CountedLoginForm
 from tools_app.admin.site import site
 from tools_app.audit import changes, invitation_changes
 from tools_app.audit.changes import Actor
@@ -69,7 +70,7 @@ class NewPersonForm(BaseUserCreationForm):  # type: ignore[type-arg]
         return username
 
 
-class KnownPersonForm(AuthenticationForm):
+class KnownPersonForm(CountedLoginForm):
     """The login of somebody who has an account; being a member of a tenant is not asked for yet."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

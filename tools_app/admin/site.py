@@ -1,6 +1,6 @@
 """The admin site: open to superusers and to the members of any tenant, whatever `is_staff` says."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.models import User
@@ -11,14 +11,15 @@ from unfold.forms import AuthenticationForm as UnfoldAuthenticationForm
 from unfold.sites import UnfoldAdminSite
 
 from tools_app.admin import connect, dashboard, evidence, health, live_tail, playground, retention
+from tools_app.admin.login_form import CountedLoginForm
 from tools_app.admin.reach import reach_of
 from tools_app.auth import access
 
 
-class LoginForm(UnfoldAuthenticationForm):
+class LoginForm(CountedLoginForm, UnfoldAuthenticationForm):
     """Refuses a stranger with the words it uses for a wrong password, so that it tells nobody who exists."""
 
-    error_messages: ClassVar = {
+    error_messages = {
         **UnfoldAuthenticationForm.error_messages,
         "invalid_login": "No member of this hub has this user name and password. Both may be case-sensitive.",
     }

@@ -12,6 +12,7 @@ from tools_app.auth.allowance import Places, Rate
 GRAINS: Final = 20
 # Names that are remembered: a flood of addresses must not fill the memory.
 MOST_NAMES: Final = 100_000
+FEW_NAMES: Final = 1000
 
 
 class _Window:
@@ -62,7 +63,7 @@ class MemoryStore:
         self._lock = Lock()
         self._windows: dict[str, _Window] = {}
         self._held: dict[str, dict[str, float]] = {}
-        self._tidy_at = 1000
+        self._tidy_at = self._tidy_held_at = FEW_NAMES
 
     async def take(self, rates: Sequence[Rate], count: int) -> tuple[int, float] | None:
         """As `take_here`."""
@@ -93,6 +94,8 @@ class MemoryStore:
                 held = self._living(place.key, now)
                 if id not in held and len(held) >= place.most:
                     return turn
+            if len(self._held) >= self._tidy_held_at:
+                self._tidy_held(now)
             for place in places:
                 self._held.setdefault(place.key, {})[id] = now + seconds
         return None
@@ -140,4 +143,9 @@ class MemoryStore:
         self._windows = {key: window for key, window in self._windows.items() if not window.is_over(now)}
         while len(self._windows) >= MOST_NAMES:
             del self._windows[next(iter(self._windows))]
-        self._tidy_at = min(MOST_NAMES, max(1000, 2 * len(self._windows)))
+        self._tidy_at = min(MOST_NAMES, max(FEW_NAMES, 2 * len(self._windows)))
+
+    def _tidy_held(self, now: float) -> None:
+        """The same for places; none is forgotten that is held."""
+        self._held = {key: held for key in list(self._held) if (held := self._living(key, now))}
+        self._tidy_held_at = max(FEW_NAMES, 2 * len(self._held))

@@ -1,0 +1,84 @@
+"""Whoever guesses passwords has to wait; whoever knows one has not."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from tests.admin.conftest import person
+from tools_app.auth import invitations, limits, logins
+from tools_app.models import Role
+
+PASSWORD = "a long enough pass phrase"
+TOO_OFTEN = "Too many logins failed. Wait five minutes, then try again."
+IN = 302
+
+
+@pytest.fixture(autouse=True)
+def _no_tries_yet(settings: Any) -> Iterator[None]:
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    settings.REDIS_URL = ""  # tries are counted here, where they can be forgotten
+    limits.forget_all()
+    yield
+    limits.forget_all()
+
+
+@pytest.fixture
+def admin(people: Any) -> User:
+    user: User = people["admin"]
+    user.set_password(PASSWORD)
+    user.save()
+    return user
+
+
+def log_in(name: str, password: str, address: str = "192.0.2.1") -> Any:
+    return Client(REMOTE_ADDR=address).post("/admin/login/", {"username": name, "password": password})
+
+
+def is_told_to_wait(answer: Any) -> bool:
+    return answer.status_code == 200 and TOO_OFTEN in answer.content.decode()
+
+
+def test_an_address_that_guesses_is_refused_even_when_it_is_right_and_others_are_not(admin: User) -> None:
+    guesses = [log_in(f"somebody{number}", "wrong") for number in range(logins.MOST_OF_ADDRESS)]
+    assert not any(map(is_told_to_wait, guesses))
+    assert is_told_to_wait(log_in(admin.username, PASSWORD))
+    assert log_in(admin.username, PASSWORD, "192.0.2.2").status_code == IN
+
+
+def test_a_name_is_not_guessed_at_from_many_addresses_in_whichever_letters(admin: User) -> None:
+    for number in range(logins.MOST_OF_NAME):
+        log_in(admin.username.upper() if number % 2 else admin.username, "wrong", f"198.51.100.{number}")
+    assert is_told_to_wait(log_in(admin.username, PASSWORD))
+
+
+def test_a_failed_login_counts_for_a_while_only(admin: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logins, "WAIT_SECONDS", 0.0)
+    for _ in range(logins.MOST_OF_ADDRESS):
+        log_in(admin.username, "wrong")
+    assert log_in(admin.username, PASSWORD).status_code == IN
+
+
+def test_a_login_that_succeeds_counts_for_nothing(admin: User) -> None:
+    answers = {log_in(admin.username, PASSWORD).status_code for _ in range(logins.MOST_OF_ADDRESS + 1)}
+    assert answers == {IN}
+
+
+def test_a_form_without_a_password_is_no_try(admin: User) -> None:
+    for _ in range(logins.MOST_OF_ADDRESS):
+        log_in(admin.username, "")
+    assert log_in(admin.username, PASSWORD).status_code == IN
+
+
+def test_the_page_of_an_invitation_counts_along(acme: Any, people: Any) -> None:
+    ann = person("ann", None)
+    User.objects.filter(pk=ann.pk).update(email="ann@example.com")
+    _, token = invitations.make(acme.tenant, "ann@example.com", Role.AUDITOR, people["admin"])
+    for number in range(logins.MOST_OF_ADDRESS):
+        log_in(f"somebody{number}", "wrong")
+    client = Client(REMOTE_ADDR="192.0.2.1")
+    answer = client.post(reverse("invitation", args=[token]), {"username": "ann", "password": "whatever"})
+    assert is_told_to_wait(answer)
