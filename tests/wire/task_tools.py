@@ -118,6 +118,11 @@ def result_of(peer: Peer, method: str, params: Mapping[str, Any]) -> dict[str, A
     return dict(message["result"])
 
 
+def look(peer: Peer, task: str) -> dict[str, Any]:
+    """How a task stands."""
+    return result_of(peer, "tasks/get", {"taskId": task})
+
+
 def refused(peer: Peer, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """The error that a request is answered with."""
     return error_of(peer.request(method, params))

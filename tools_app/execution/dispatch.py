@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tools_app.audit import recorder
-from tools_app.audit.recorder import RecorderGone
 from tools_app.events.switchboard import Switchboard
 from tools_app.execution import catalog, limiting
 from tools_app.execution.background import run_in_worker
@@ -17,7 +16,7 @@ from tools_app.execution.tasking import TaskBegun, TaskWish, may_be_task, one_to
 from tools_app.models import Outcome, TaskSupport
 from tools_app.models.config import config
 from tools_app.protocol import mirrored
-from tools_app.protocol.errors import INVALID_PARAMS, RpcError, store_gone
+from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 from tools_app.protocol.schema import FieldProblem
 from tools_app.protocol.versions import Era, reports_bad_arguments_in_result
 
@@ -38,27 +37,20 @@ async def call_tool(invocation: Invocation, era: Era, ways: Ways) -> Ran | TaskB
     """Do what a `tools/call` asks and record it.
 
     Nobody waits for the result of a call that ended as cancelled. Raises RpcError, recorded too: for an unknown tool,
-    bad arguments up to 2025-06-18, a limit that is used up, and when nothing can be recorded.
+    bad arguments up to 2025-06-18, and a limit that is used up. Raises RecorderGone when nothing can be recorded.
     """
-    try:
-        return await _call_tool(invocation, era, ways)
-    except RecorderGone as problem:
-        raise store_gone() from problem
-
-
-async def _call_tool(invocation: Invocation, era: Era, ways: Ways) -> Ran | TaskBegun:
     found = await catalog.ring.get(invocation.principal.tenant_id)
     tool = found.tools.get(invocation.name) if found else None
     if tool is None or not invocation.principal.may_use(tool.name):
-        raise await _refused(invocation, None, era, _unknown_tool(invocation.name))
+        raise await refuse(invocation, era, _unknown_tool(invocation.name))
     if tool.mirrored and invocation.headers is not None:
         problem = mirrored.check(tool.mirrored, invocation.headers, invocation.arguments)
         if problem is not None:
-            raise await _refused(invocation, tool, era, problem)
+            raise await refuse(invocation, era, problem, tool)
     if tool.task != TaskSupport.NEVER or ways.wish is TaskWish.ASKED:
         refusal = refusal_of(tool, ways.wish)
         if refusal is not None:
-            raise await _refused(invocation, tool, era, refusal)
+            raise await refuse(invocation, era, refusal, tool)
     if rates := tool.allowed.calls + invocation.principal.allowed.calls:
         await limiting.take_call(invocation, rates)
     if not tool.arguments.accepts(invocation.arguments):
@@ -74,11 +66,11 @@ async def _run(invocation: Invocation, tool: CompiledTool, era: Era, ways: Ways)
     as_task = may_be_task(tool, ways.wish)
     ledger = _ledger(invocation, tool, ways.task_seconds if as_task else None)
     if ledger.arguments_size > config.MCPHUB_ARGUMENT_BYTES:
-        raise await _refused(invocation, tool, era, _too_large(ledger))
+        raise await refuse(invocation, era, _too_large(ledger), tool)
     if as_task:
         too_many = await one_too_many(invocation.principal)
         if too_many is not None:
-            raise await _refused(invocation, tool, era, too_many)
+            raise await refuse(invocation, era, too_many, tool)
         return await run_as_task(invocation, tool, ledger, ways.say, ways.switchboard)
     if tool.background:
         return await run_in_worker(invocation, tool, ledger, ways.say, ways.switchboard)
@@ -86,39 +78,28 @@ async def _run(invocation: Invocation, tool: CompiledTool, era: Era, ways: Ways)
 
 
 async def read(invocation: Invocation, reading: Runnable, say: Say, may_return: Callable[[], bool]) -> Ran:
-    """Run what answers a `resources/read` or a `prompts/get`, and record it. Raises RpcError when it cannot."""
+    """Run what answers a `resources/read` or a `prompts/get`, and record it. Raises RpcError and RecorderGone."""
     if invocation.principal.allowed.calls:
         await limiting.take_call(invocation, invocation.principal.allowed.calls)
     ledger = open_ledger(invocation)
-    try:
-        if ledger.arguments_size > config.MCPHUB_ARGUMENT_BYTES:
-            era = Era.MODERN if invocation.session is None else Era.HANDSHAKE
-            raise await _refused(invocation, None, era, _too_large(ledger))
-        return await InlineCall(invocation, reading, ledger, say, may_return).run()
-    except RecorderGone as problem:
-        raise store_gone() from problem
+    if ledger.arguments_size > config.MCPHUB_ARGUMENT_BYTES:
+        era = Era.MODERN if invocation.session is None else Era.HANDSHAKE
+        raise await refuse(invocation, era, _too_large(ledger))
+    return await InlineCall(invocation, reading, ledger, say, may_return).run()
 
 
-async def refuse(invocation: Invocation, era: Era, refusal: RpcError) -> RpcError:
-    """Record a reading that was refused before it ran, and give the refusal back."""
-    try:
-        return await _refused(invocation, None, era, refusal)
-    except RecorderGone as problem:
-        raise store_gone() from problem
+async def refuse(invocation: Invocation, era: Era, refusal: RpcError, tool: CompiledTool | None = None) -> RpcError:
+    """Record what was refused before it ran, and give the refusal back. Raises RecorderGone."""
+    status = refusal.http_status(modern=era is Era.MODERN)
+    end = End(Outcome.REJECTED, http_status=status, rpc_error=refusal.code, cause=refusal.message)
+    await recorder.current().recording(_ledger(invocation, tool).ending(end))
+    return refusal
 
 
 def _ledger(invocation: Invocation, tool: CompiledTool | None, task_seconds: float | None = None) -> Ledger:
     if tool is None:
         return open_ledger(invocation)
     return open_ledger(invocation, tool.id, tool.revision, background=tool.background, task_seconds=task_seconds)
-
-
-async def _refused(invocation: Invocation, tool: CompiledTool | None, era: Era, refusal: RpcError) -> RpcError:
-    """Record a call that was refused before it ran."""
-    status = refusal.http_status(modern=era is Era.MODERN)
-    end = End(Outcome.REJECTED, http_status=status, rpc_error=refusal.code, cause=refusal.message)
-    await recorder.current().recording(_ledger(invocation, tool).ending(end))
-    return refusal
 
 
 def _too_large(ledger: Ledger) -> RpcError:
@@ -137,7 +118,7 @@ async def _bad_arguments(invocation: Invocation, tool: CompiledTool, era: Era) -
     message = _explained(tool.name, problems)
     if not reports_bad_arguments_in_result(invocation.version):
         data = {"tool": tool.name, "errors": [problem.as_json() for problem in problems]}
-        raise await _refused(invocation, tool, era, RpcError(INVALID_PARAMS, message, data))
+        raise await refuse(invocation, era, RpcError(INVALID_PARAMS, message, data), tool)
     refused = ran(Outcome.REJECTED, failed(message, "the arguments do not fit the schema"))
     await recorder.current().recording(_ledger(invocation, tool).ending(refused.end()))
     return refused

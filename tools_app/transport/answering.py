@@ -79,7 +79,9 @@ def as_rpc_error(problem: Exception) -> RpcError:
     """What the client hears of a problem: nothing of its cause, unless it was meant for it."""
     if isinstance(problem, RpcError):
         return problem
-    if isinstance(problem, Error | RecorderGone):
+    if isinstance(problem, RecorderGone):
+        return store_gone()  # which the recorder itself tells of, once for all who wait
+    if isinstance(problem, Error):
         log.warning("The store is away: %s", problem)
         return store_gone()
     log.error("The hub failed", exc_info=problem)

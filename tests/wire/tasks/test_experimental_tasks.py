@@ -5,7 +5,7 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -23,7 +23,7 @@ from tests.wire.client import (
     error_of,
     message_of,
 )
-from tests.wire.task_tools import ASKABLE, EXTENSION, TOOLS, Gate, accepted, refused, register, result_of
+from tests.wire.task_tools import ASKABLE, EXTENSION, Gate, accepted, look, refused, result_of
 from tools_app.auth import keys
 from tools_app.auth.principal import Principal
 from tools_app.execution import housekeeping, local, tasking, taskstate
@@ -36,33 +36,6 @@ VERSION = "2025-11-25"
 OLDER = ("2024-11-05", "2025-03-26", "2025-06-18")
 RELATED = "io.modelcontextprotocol/related-task"
 METHODS = ("tasks/get", "tasks/result", "tasks/cancel")
-
-
-@pytest.fixture(params=[False, True], ids=["here", "in-a-worker"])
-def background(request: pytest.FixtureRequest) -> bool:
-    """Where the tools run."""
-    return bool(request.param)
-
-
-@pytest.fixture
-def gate() -> Iterator[Gate]:
-    gate = Gate()
-    yield gate
-    gate.open()
-
-
-@pytest.fixture
-def here(registries: None, offer: Callable[..., object], gate: Gate) -> None:
-    """The tools, in the web process."""
-    register(gate, background=False)
-    offer(*TOOLS)
-
-
-@pytest.fixture
-def tools(registries: None, offer: Callable[..., object], gate: Gate, background: bool) -> None:
-    """The tools, in either place."""
-    register(gate, background=background)
-    offer(*TOOLS)
 
 
 @pytest.fixture(autouse=True)
@@ -90,10 +63,6 @@ def begun(peer: Peer, tool: str, arguments: dict[str, Any] | None = None, **more
     return str(created["result"]["task"]["taskId"])
 
 
-def look(peer: Peer, task: str) -> dict[str, Any]:
-    return result_of(peer, "tasks/get", {"taskId": task})
-
-
 def listed(peer: Peer) -> list[str]:
     """The ids of all tasks in the list, from all of its pages."""
     ids: list[str] = []
@@ -103,17 +72,6 @@ def listed(peer: Peer) -> list[str]:
         if "nextCursor" not in page:
             return ids
         page = result_of(peer, "tasks/list", {"cursor": page["nextCursor"]})
-
-
-@pytest.fixture
-def in_state(eventually: Callable[..., Any]) -> Callable[[Peer, str, str], dict[str, Any]]:
-    """A task once it stands so: `in_state(peer, task, "completed")`."""
-
-    def ask(peer: Peer, task: str, status: str) -> dict[str, Any]:
-        eventually(lambda: look(peer, task)["status"] == status)
-        return look(peer, task)
-
-    return ask
 
 
 # --- Agreeing on tasks --------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import base64
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -12,40 +12,13 @@ import pytest
 from django.utils import timezone
 
 from tests.wire.client import HANDSHAKES, MODERN, Peer, RawClient, Stream, call_params, error_of, message_of
-from tests.wire.task_tools import ASKABLE, EXTENSION, TOOLS, Gate, accepted, refused, register, result_of
+from tests.wire.task_tools import ASKABLE, EXTENSION, Gate, accepted, look, refused, result_of
 from tools_app.auth import keys
 from tools_app.execution import housekeeping, local
 from tools_app.models import Call, CallAnswer, CallEvent, CallStatus, RunningCall, Tenant
 from tools_app.toolkit import ToolContext, tool
 
 MANY = 12
-
-
-@pytest.fixture(params=[False, True], ids=["here", "in-a-worker"])
-def background(request: pytest.FixtureRequest) -> bool:
-    """Where the tools run."""
-    return bool(request.param)
-
-
-@pytest.fixture
-def gate() -> Iterator[Gate]:
-    gate = Gate()
-    yield gate
-    gate.open()
-
-
-@pytest.fixture
-def here(registries: None, offer: Callable[..., object], gate: Gate) -> None:
-    """The tools, in the web process."""
-    register(gate, background=False)
-    offer(*TOOLS)
-
-
-@pytest.fixture
-def tools(registries: None, offer: Callable[..., object], gate: Gate, background: bool) -> None:
-    """The tools, in either place."""
-    register(gate, background=background)
-    offer(*TOOLS)
 
 
 @pytest.fixture(autouse=True)
@@ -65,21 +38,6 @@ def begun(peer: Peer, tool: str, arguments: dict[str, Any] | None = None, **more
     created = message_of(peer.call(tool, arguments, **more))
     assert created["result"]["resultType"] == "task", created
     return str(created["result"]["taskId"])
-
-
-def look(peer: Peer, task: str) -> dict[str, Any]:
-    return result_of(peer, "tasks/get", {"taskId": task})
-
-
-@pytest.fixture
-def in_state(eventually: Callable[..., Any]) -> Callable[[Peer, str, str], dict[str, Any]]:
-    """A task once it stands so: `in_state(peer, task, "completed")`."""
-
-    def ask(peer: Peer, task: str, status: str) -> dict[str, Any]:
-        eventually(lambda: look(peer, task)["status"] == status)
-        return look(peer, task)
-
-    return ask
 
 
 # --- What becomes a task ------------------------------------------------------------------------------------------
