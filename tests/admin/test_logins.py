@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import OperationalError
 from django.test import Client
 from django.urls import reverse
 
@@ -53,6 +55,23 @@ def test_a_name_is_not_guessed_at_from_many_addresses_in_whichever_letters(admin
     for number in range(logins.MOST_OF_NAME):
         log_in(admin.username.upper() if number % 2 else admin.username, "wrong", f"198.51.100.{number}")
     assert is_told_to_wait(log_in(admin.username, PASSWORD))
+
+
+@pytest.mark.parametrize(("one", "another"), [("2001:db8::{}", "2001:db8::ffff"), ("::ffff:192.0.2.1", "192.0.2.1")])
+def test_addresses_that_one_host_has_count_as_one(admin: User, one: str, another: str) -> None:
+    for number in range(logins.MOST_OF_ADDRESS):
+        log_in(f"somebody{number}", "wrong", one.format(number))
+    assert is_told_to_wait(log_in(admin.username, PASSWORD, another))
+    assert log_in(admin.username, PASSWORD, "2001:db8:0:1::1").status_code == IN
+
+
+def test_a_store_that_is_away_makes_no_guess_of_a_login(admin: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(User, "check_password", Mock(side_effect=OperationalError("away")))
+        for _ in range(logins.MOST_OF_ADDRESS):
+            with pytest.raises(OperationalError):
+                log_in(admin.username, PASSWORD)
+    assert log_in(admin.username, PASSWORD).status_code == IN
 
 
 def test_a_failed_login_counts_for_a_while_only(admin: User, monkeypatch: pytest.MonkeyPatch) -> None:

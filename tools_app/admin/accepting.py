@@ -28,7 +28,7 @@ from tools_app.audit.changes import Actor
 from tools_app.auth import invitations, limits
 from tools_app.auth.allowance import Places
 from tools_app.auth.invitations import State
-from tools_app.auth.proxies import address_of
+from tools_app.auth.proxies import address_of, counted_as
 from tools_app.models import Invitation, Via
 from tools_app.models.ids import new_id
 
@@ -176,5 +176,5 @@ def _said(request: HttpRequest, title: str, text: str, *, status: int, log_out: 
 
 def _too_often(request: HttpRequest) -> bool:
     """Whether this address was here too often. A try holds a place for a while, wherever the next one comes in."""
-    places = [Places("address", "tries", MOST_TRIES, f"invitations:{address_of(request)}")]
+    places = [Places("address", "tries", MOST_TRIES, f"invitations:{counted_as(address_of(request))}")]
     return limits.hold_here(places, str(new_id()), TRIES_SECONDS) is not None

@@ -146,12 +146,15 @@ class Recorder:
         """Let nobody wait for a database that hangs: until it goes on, whoever records is refused at once."""
         while not self._ended.wait(WATCH_SECONDS):
             with self._lock:
+                was_stuck = self._stuck
                 self._stuck = bool(self._batch) and monotonic() - self._batch_began > STUCK_SECONDS
                 items = [*self._batch, *self._queue] if self._stuck else []
                 if self._stuck:
                     submitted = [item for item in self._queue if item.waiter is None]
                     self._queue.clear()
                     self._queue.extend(submitted)
+            if self._stuck and not was_stuck:
+                log.error("Nothing can be recorded, and calls are refused: %s", HANGS)
             _wake([(item.waiter, RecorderGone(HANGS)) for item in items if item.waiter is not None])
 
     def _write(self, items: list[_Item]) -> None:

@@ -14,6 +14,7 @@ from django.utils import timezone
 from tools_app.auth import allowance, passes, usage
 from tools_app.auth.allowance import UNLIMITED, Allowance
 from tools_app.auth.keys import digest_of
+from tools_app.auth.proxies import counted_as
 from tools_app.auth.ring import Ring
 from tools_app.models import ApiKey, Tenant
 from tools_app.models.bridge import in_store
@@ -48,7 +49,7 @@ class Principal(msgspec.Struct, frozen=True):
     @property
     def limited_as(self) -> str:
         """Under which name the caller's own limits are counted."""
-        return str(self.key_id) if self.key_id else f"{self.tenant_id}:{self.address}"
+        return str(self.key_id) if self.key_id else f"{self.tenant_id}:{counted_as(self.address)}"
 
     def named(self, client_name: str) -> str:
         """The name under which a client is recorded: its own word for it, unless a person acts as the key."""
@@ -185,7 +186,8 @@ async def anybody(tenant_slug: str, address: str) -> Principal | None:
     if public is None:
         return None
     everybody = public.principal
-    allowed = allowance.of_address(everybody.allowed, everybody.tenant_id, address, public.calls_per_minute)
+    caller = counted_as(address)
+    allowed = allowance.of_address(everybody.allowed, everybody.tenant_id, caller, public.calls_per_minute)
     return msgspec.structs.replace(everybody, address=address, allowed=allowed)
 
 

@@ -33,14 +33,14 @@ class _Socket(WebSocketProtocol):
 
 
 class _Channel(HTTPChannel):
-    """One HTTP connection, which Twisted calls a channel. `asked` is how many requests began on it."""
+    """One HTTP connection, which Twisted calls a channel. `heard` counts requests, and pieces of their bodies."""
 
     # Twisted would set a timer before and after each request.
     timeOut = None  # noqa: N815 - Twisted's name
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.asked = 0
+        self.heard = 0
         self._ends = False
         self._patience = Patience()
         self._host: Any = None
@@ -70,8 +70,13 @@ class _Channel(HTTPChannel):
         self.loseConnection()  # type: ignore[no-untyped-call]
 
     def look(self) -> None:
-        if self._patience.is_over(self.asked, waits=not self.is_answering):
+        if self._patience.is_over(self.heard, waits=not self.is_answering):
             self.timeoutConnection()  # type: ignore[no-untyped-call]
+
+    def rawDataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
+        """Take a piece of a body."""
+        self.heard += 1
+        super().rawDataReceived(data)
 
     def getHost(self) -> Any:  # noqa: N802 - Twisted's name
         """Where it was accepted: each request asks, and the system is asked once."""
@@ -85,7 +90,7 @@ class _Request(WebRequest):
 
     def __init__(self, channel: _Channel, *args: Any, **kwargs: Any) -> None:
         super().__init__(channel, *args, **{**kwargs, "parsePOSTFormSubmission": False})
-        channel.asked += 1
+        channel.heard += 1
 
 
 class _Factory(HTTPFactory):
@@ -111,9 +116,10 @@ class _Factory(HTTPFactory):
         """Nobody reads Twisted's access log, and to write it took a sixth of a request's time."""
 
     def standing(self) -> Iterator[_Channel]:
-        """The connections that stand."""
+        """The connections that stand, but for those that are WebSockets by now."""
         for channel in self._channels:
-            if channel.transport is not None and channel.transport.connected:
+            transport = channel.transport
+            if transport is not None and transport.connected and transport.protocol is channel:
                 yield channel
 
 

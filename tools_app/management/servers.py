@@ -47,7 +47,10 @@ class Connection(Protocol):
         """Close it when all is sent."""
 
     def look(self) -> None:
-        """Close it if it has waited too long for a request, or for the rest of one. Called now and then."""
+        """Close it if nothing has come for too long of what it waits for: a request's head, or more of its body.
+
+        Called now and then.
+        """
 
 
 class Patience:
@@ -61,7 +64,7 @@ class Patience:
         self._seen: object = None
 
     def is_over(self, seen: object, *, waits: bool) -> bool:
-        """Count a look at a connection whose newest request is `seen`."""
+        """Count a look at a connection on which `seen` is the newest thing that came."""
         self._looks = self._looks + 1 if waits and seen == self._seen else 0
         self._seen = seen
         return self._looks >= LOOKS

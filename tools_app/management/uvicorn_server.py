@@ -59,6 +59,7 @@ class _Http(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._patience = Patience()
+        self._pieces = 0
 
     @property
     def _answering(self) -> RequestResponseCycle | None:
@@ -91,6 +92,7 @@ class _Http(HttpToolsProtocol):
         super().data_received(data)
         if "method" in (self.scope or COMPLETE):
             self._head_bytes = 0
+            self._pieces += 1
             return
         self._head_bytes += len(data)
         if self._head_bytes > MOST_HEAD_BYTES and not self.transport.is_closing():
@@ -108,7 +110,7 @@ class _Http(HttpToolsProtocol):
     def look(self) -> None:
         """Close it if it has waited too long for a request, or for the rest of one."""
         cycle = self._answering
-        if self._patience.is_over(self.cycle, waits=cycle is None or cycle.more_body):
+        if self._patience.is_over((self.cycle, self._pieces), waits=cycle is None or cycle.more_body):
             self.close()
 
 

@@ -80,7 +80,8 @@ def as_rpc_error(problem: Exception) -> RpcError:
     if isinstance(problem, RpcError):
         return problem
     if isinstance(problem, RecorderGone):
-        return store_gone()  # which the recorder itself tells of, once for all who wait
+        # The recorder has said so once: not each of those who are refused says it again.
+        return store_gone()
     if isinstance(problem, Error):
         log.warning("The store is away: %s", problem)
         return store_gone()
