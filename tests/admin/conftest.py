@@ -1,5 +1,6 @@
 """The people of the admin's tests: two tenants, those who work for them, and those who do not."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from tools_app.auth import keys
+from tools_app.auth import keys, limits
 from tools_app.execution import authoring
 from tools_app.models import (
     ApiKey,
@@ -62,6 +63,16 @@ class World:
 
     def row(self, model: str) -> Any:
         return getattr(self, model)
+
+
+@pytest.fixture
+def no_tries_yet(settings: Any) -> Iterator[None]:
+    """Nobody has tried to log in, or a link, and passwords are quickly checked."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    settings.REDIS_URL = ""  # tries are counted here, where they can be forgotten
+    limits.forget_all()
+    yield
+    limits.forget_all()
 
 
 def person(name: str, tenant: Tenant | None = None, role: Role = Role.ADMIN) -> User:

@@ -1,7 +1,6 @@
 """Invitations: made by admins, taken once by whom they are for, and by nobody else."""
 
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +16,7 @@ from django.utils import timezone
 from tests.admin.conftest import person
 from tests.admin.test_roles import MOST_QUERIES
 from tools_app.admin.accepting import MOST_TRIES
-from tools_app.auth import invitation_mail, invitations, limits
+from tools_app.auth import invitation_mail, invitations
 from tools_app.auth.keys import digest_of
 from tools_app.models import Action, Change, Invitation, Membership, Role
 from tools_app.telemetry.scrubbing import scrubbed
@@ -26,14 +25,7 @@ EMAIL = "ann@example.com"
 PASSWORD = "a long enough pass phrase"
 CHOSEN = {"username": "ann", "password1": PASSWORD, "password2": PASSWORD}
 
-
-@pytest.fixture(autouse=True)
-def _no_tries_yet(settings: Any) -> Iterator[None]:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    settings.REDIS_URL = ""  # tries are counted here, where they can be forgotten
-    limits.forget_all()
-    yield
-    limits.forget_all()
+pytestmark = pytest.mark.usefixtures("no_tries_yet")
 
 
 @pytest.fixture

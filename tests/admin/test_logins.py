@@ -1,6 +1,5 @@
 """Whoever guesses passwords has to wait; whoever knows one has not."""
 
-from collections.abc import Iterator
 from typing import Any
 from unittest.mock import Mock
 
@@ -11,21 +10,14 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.admin.conftest import person
-from tools_app.auth import invitations, limits, logins
+from tools_app.auth import invitations, logins
 from tools_app.models import Role
 
 PASSWORD = "a long enough pass phrase"
 TOO_OFTEN = "Too many logins failed. Wait five minutes, then try again."
 IN = 302
 
-
-@pytest.fixture(autouse=True)
-def _no_tries_yet(settings: Any) -> Iterator[None]:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    settings.REDIS_URL = ""  # tries are counted here, where they can be forgotten
-    limits.forget_all()
-    yield
-    limits.forget_all()
+pytestmark = pytest.mark.usefixtures("no_tries_yet")
 
 
 @pytest.fixture

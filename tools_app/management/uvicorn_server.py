@@ -110,7 +110,7 @@ class _Http(HttpToolsProtocol):
     def look(self) -> None:
         """Close it if it has waited too long for a request, or for the rest of one."""
         cycle = self._answering
-        if self._patience.is_over((self.cycle, self._pieces), waits=cycle is None or cycle.more_body):
+        if self._patience.is_over(self._pieces, waits=cycle is None or cycle.more_body):
             self.close()
 
 
