@@ -1,17 +1,21 @@
 #!/usr/bin/env python
 """Django's command line for the hub: `python manage.py up` starts it."""
 
-import os
 import sys
+
+OLDEST_PYTHON = (3, 11)
 
 
 def main() -> None:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mcphub.settings")
+    if sys.version_info < OLDEST_PYTHON:
+        raise SystemExit(
+            f"mcphub needs Python 3.11 or newer; this is Python {sys.version_info[0]}.{sys.version_info[1]}."
+        )
     try:
-        from django.core.management import execute_from_command_line
-    except ImportError as missing:
-        raise SystemExit("Django is not installed here: run `pip install -e .` first.") from missing
-    execute_from_command_line(sys.argv)
+        from mcphub import startup
+    except ModuleNotFoundError as missing:
+        raise SystemExit(f"{missing.name} is not installed here. Run pip install -e . first.") from missing
+    startup.main()
 
 
 if __name__ == "__main__":

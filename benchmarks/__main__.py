@@ -20,7 +20,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import background, fairness, history, hub, machine, plan, report, start, streams, throughput
+from benchmarks import background, costs, fairness, history, hub, machine, plan, report, start, streams, throughput
 from benchmarks.plan import RESULTS, Cores, Plan
 from benchmarks.table import Result, Table, save
 
@@ -33,6 +33,7 @@ MEASUREMENTS: dict[str, Callable[[Plan], Table]] = {
     "streams": streams.streams,
     "start": start.start,
     "fairness": fairness.fairness,
+    "costs": costs.costs,
     "history": history.history,
     "long-history": history.long_history,
 }

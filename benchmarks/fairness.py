@@ -1,12 +1,15 @@
-"""One tenant floods the hub with 200 connections: what a neighbour with 4 clients notices of it."""
+"""Somebody floods the hub with 200 connections: what a neighbour with 4 clients notices of it."""
 
+import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
 
-from benchmarks import ask, contestants, processes, workloads, wrk
+from benchmarks import ask, contestants, floods, processes, workloads, wrk
+from benchmarks.costs import plan_servers
+from benchmarks.floods import Flood
 from benchmarks.plan import Plan
 from benchmarks.processes import Running
 from benchmarks.table import Table
@@ -19,15 +22,15 @@ MARGIN_SECONDS = 1
 WARM_UP_SECONDS = 1
 MOST = 2.0
 NEIGHBOUR = """
-from tools_app.auth import keys
-from tools_app.execution import authoring
+from tools_app.access import keys
+from tools_app.catalog import authoring
 from tools_app.models import Tenant
 tenant = Tenant.objects.create(slug="neighbour", name="neighbour")
 authoring.add_code_tools(tenant, ["echo"])
 print(keys.issue(tenant, "neighbour")[1])
 """
-FLOODS = (workloads.ECHO, workloads.LIST)
 COLUMNS = (
+    "server",
     "flood of",
     "flood's requests/s",
     "neighbour's requests/s",
@@ -46,43 +49,52 @@ class Rounds:
 
     alone: list[Load] = field(default_factory=list)
     under: list[Load] = field(default_factory=list)
-    flood: list[Load] = field(default_factory=list)
+    flood: list[float] = field(default_factory=list)
 
     @property
     def ratio(self) -> float:
-        """Of the neighbour's p99 under the flood to that alone."""
-        return median(two.p99 / one.p99 for one, two in zip(self.alone, self.under, strict=True))
+        """Of the neighbour's p99 under the flood to that alone; infinite where it got no answer at all."""
+        pairs = zip(self.alone, self.under, strict=True)
+        return median(two.p99 / one.p99 if one.answers and two.answers else math.inf for one, two in pairs)
 
 
 def fairness(plan: Plan) -> Table:
-    """A neighbour's calls alone and under one tenant's flood of 200 connections, on uvicorn and SQLite."""
+    """A neighbour's calls alone and under a flood of 200 connections, kind by kind, on both servers and SQLite."""
+    rows, faults = [], []
+    for server in plan_servers(plan):
+        for kind, rounds in _seen(plan, server).items():
+            rows.append(_row(server, kind, rounds))
+            # The single second of a short run says nothing of a 99th percentile.
+            if rounds.ratio > MOST and not plan.short:
+                faults.append(f"{server}, {kind}: {rounds.ratio:.1f} times")
+            if failed := sum(load.failed for load in (*rounds.alone, *rounds.under)):
+                faults.append(f"{server}, {kind}: {failed} of the neighbour's calls failed")
+    few = f"{floods.STREAM_CLIENTS} for streams and for 1 MB"
+    said = f"The flood has {FLOOD} connections ({few}), its neighbour {CLIENTS}."
+    return Table(COLUMNS, rows, [said], faults)
+
+
+def _seen(plan: Plan, server: str) -> dict[str, Rounds]:
     hub = plan.new_hub()
-    contestant = contestants.hub_on_uvicorn(hub)
+    contestant = (contestants.hub_on_uvicorn if server == "uvicorn" else contestants.hub_on_daphne)(hub)
     neighbour = workloads.ECHO.request(hub.shell(NEIGHBOUR))
-    seen = {flood.name: Rounds() for flood in FLOODS}
+    seen = {kind: Rounds() for kind in floods.KINDS}
     with processes.started(contestant.command, contestant.environment, plan.cores.server, plan.new_folder()) as running:
         running.wait_until_open()
         ask.check(running.port, workloads.ECHO, neighbour)
         for _ in range(plan.rounds):
-            for flood in FLOODS:
-                flooding = flood.request(contestant.key_for(flood))
-                ask.check(running.port, flood, flooding)
-                _round(plan, running, neighbour, flooding, seen[flood.name])
-    # The single second of a short run says nothing of a 99th percentile.
-    judged = {} if plan.short else seen
-    faults = [f"{name}: {rounds.ratio:.1f} times" for name, rounds in judged.items() if rounds.ratio > MOST]
-    said = f"The flood has {FLOOD} connections, its neighbour {CLIENTS}; both are other tenants of one process."
-    return Table(COLUMNS, [_row(name, rounds) for name, rounds in seen.items()], [said], faults)
+            for kind, rounds in seen.items():
+                _round(plan, running, neighbour, Flood(kind, plan, running, contestant), rounds)
+    return seen
 
 
-def _round(plan: Plan, running: Running, neighbour: Request, flooding: Request, rounds: Rounds) -> None:
+def _round(plan: Plan, running: Running, neighbour: Request, flood: Flood, rounds: Rounds) -> None:
     load = partial(_load, plan, running, neighbour, CLIENTS)
     # A key that was not used for a second is read anew: wrk would count that one wait many times over.
     load(WARM_UP_SECONDS)
     rounds.alone.append(load(plan.seconds))
     with ThreadPoolExecutor(1) as thread:
-        seconds = plan.seconds + WARM_UP_SECONDS + 2 * MARGIN_SECONDS
-        rising = thread.submit(_load, plan, running, flooding, FLOOD, seconds)
+        rising = thread.submit(flood.rate, FLOOD, plan.seconds + WARM_UP_SECONDS + 2 * MARGIN_SECONDS)
         time.sleep(MARGIN_SECONDS)
         load(WARM_UP_SECONDS)
         rounds.under.append(load(plan.seconds))
@@ -93,13 +105,15 @@ def _load(plan: Plan, running: Running, request: Request, clients: int, seconds:
     return wrk.run(running.port, [request], clients, seconds=seconds, cores=plan.cores.load, folder=plan.new_folder())
 
 
-def _row(name: str, rounds: Rounds) -> list[str]:
+def _row(server: str, name: str, rounds: Rounds) -> list[str]:
     def middle(loads: list[Load], of: str) -> float:
-        return median(getattr(load, of) for load in loads)
+        found: float = median(getattr(load, of) for load in loads)
+        return found
 
     return [
+        server,
         f"`{name}`",
-        f"{middle(rounds.flood, 'rate'):,.0f}",
+        f"{median(rounds.flood):,.0f}",
         f"{middle(rounds.alone, 'rate'):,.0f}",
         f"{middle(rounds.under, 'rate'):,.0f}",
         f"{middle(rounds.alone, 'p50'):.1f}",

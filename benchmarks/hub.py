@@ -17,8 +17,8 @@ SEED = f"""
 import json
 from django.contrib.auth.models import User
 from benchmarks.servers.look_up import LOOK_UPS
-from tools_app.auth import keys
-from tools_app.execution import authoring
+from tools_app.access import keys
+from tools_app.catalog import authoring
 from tools_app.models import Membership, Role, Tenant
 def made(slug, tools):
     tenant = Tenant.objects.create(slug=slug, name=slug)

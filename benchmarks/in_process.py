@@ -19,10 +19,10 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks import hub, workloads
 from benchmarks.workloads import Request, Workload
@@ -36,6 +36,7 @@ WORKLOADS = {
     "progress": workloads.REPORT,
 }
 Application = Callable[[dict[str, Any], Any, Any], Awaitable[None]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -100,14 +101,18 @@ async def opened(application: Application, key: str) -> str:
     return headers[workloads.SESSION.lower().encode()].decode()
 
 
-async def measure(application: Application, made: hub.Hub, chosen: argparse.Namespace) -> None:
-    """Print what a request costs, and where its time goes if that is asked for."""
-    workload = WORKLOADS[chosen.workload]
+async def driver_of(application: Application, made: hub.Hub, workload: Workload) -> Driver:
+    """What sends a workload's request, once its answer proved right. Raises WrongAnswer."""
     key = made.many_key if workload is workloads.LIST else made.key
     session = await opened(application, key) if workload is workloads.SESSION_ECHO else ""
     driver = Driver(application, workload.request(key, session))
     _, _, body = await driver.once()
     workload.check(workloads.messages(body))
+    return driver
+
+
+async def measure(driver: Driver, chosen: argparse.Namespace) -> None:
+    """Print what a request costs, and where its time goes if that is asked for."""
     await driver.many(WARM_UP, 1)
     wall, used = [], []
     for _ in range(chosen.rounds):
@@ -118,7 +123,7 @@ async def measure(application: Application, made: hub.Hub, chosen: argparse.Name
         wall.append((time.perf_counter() - began) / done * 1e6)
         used.append((time.process_time() - spent) / done * 1e6)
     for name, times in ("wall clock", wall), ("processor", used):
-        print(f"{workload.name}: {name} {min(times):.1f} us a request at best, median {statistics.median(times):.1f}")
+        print(f"{chosen.workload}: {name} {min(times):.1f} us a request at best, median {statistics.median(times):.1f}")
     if chosen.profile:
         with cProfile.Profile() as profile:
             await driver.many(chosen.calls, chosen.clients)
@@ -135,24 +140,34 @@ def main() -> None:
     arguments.add_argument("--profile", metavar="ORDER", help="such as tottime or cumtime")
     chosen = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        made = hub.prepare(Path(folder))
-        # Django reads its settings when the application is imported, so not before they stand.
-        os.environ.clear()
-        os.environ.update(made.environment)
-        sys.path.insert(0, str(hub.PROJECT))
-        application = importlib.import_module("mcphub.asgi").application
-        _run(measure(application, made, chosen))
-        importlib.import_module("tools_app.audit.recorder").shutdown()
+        drive(hub.prepare(Path(folder)), chosen.workload, lambda driver: measure(driver, chosen))
 
 
-def _run(work: Any) -> None:
-    """In uvloop's loop, as uvicorn does where it is installed."""
+def drive(made: hub.Hub, name: str, work: Callable[[Driver], Coroutine[Any, Any, T]]) -> T:
+    """Load a hub's application into this process, and let `work` send it the requests of a workload."""
+    # Django reads its settings when the application is imported, so not before they stand.
+    os.environ.clear()
+    os.environ.update(made.environment)
+    sys.path.insert(0, str(hub.PROJECT))
+    application = importlib.import_module("mcphub.asgi").application
+
+    async def driven() -> T:
+        return await work(await driver_of(application, made, WORKLOADS[name]))
+
     try:
-        loops = importlib.import_module("uvloop").new_event_loop
+        with asyncio.Runner(loop_factory=_loops()) as runner:
+            return runner.run(driven())
+    finally:
+        importlib.import_module("tools_app.audit.recorder.recorder").shutdown()
+
+
+def _loops() -> Callable[[], asyncio.AbstractEventLoop]:
+    """What makes uvloop's loop, as uvicorn does where it is installed."""
+    try:
+        make: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
     except ModuleNotFoundError:
-        loops = asyncio.new_event_loop
-    with asyncio.Runner(loop_factory=loops) as runner:
-        runner.run(work)
+        return asyncio.new_event_loop
+    return make
 
 
 if __name__ == "__main__":

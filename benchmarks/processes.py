@@ -59,6 +59,11 @@ class Running:
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
 
+    def processor_seconds(self) -> float:
+        """Processor time of all its threads that live, in seconds."""
+        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
 
 @contextmanager
 def started(

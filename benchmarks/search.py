@@ -1,4 +1,4 @@
-"""How long the audit list takes at the server, inside a project whose database `manage.py seed_calls` has filled.
+"""How long the audit list takes at the server, in a database that `python -m benchmarks.seed_calls` has filled.
 
 `manage.py shell -c "from benchmarks import search; search.report()"`. It logs in a superuser and an auditor of its own,
 which are gone afterwards.

@@ -1,14 +1,14 @@
 """Fills a hub's audit log, inside the hub's own process, with made-up calls of the benchmark's tenants.
 
 `manage.py shell -c "from benchmarks import seed; seed.calls(1_000_000, 10)"`. The calls are those of
-`manage.py seed_calls`, of the last ninety days.
+`python -m benchmarks.seed_calls`, of the last ninety days.
 """
 
 from typing import Final
 
-from tools_app.audit.seeding import filling
-from tools_app.audit.seeding.shapes import Owner
-from tools_app.auth import keys
+from benchmarks.seed_calls import fill
+from benchmarks.seed_calls.shapes import Owner
+from tools_app.access import keys
 from tools_app.models import Tenant
 
 DAYS: Final = 90
@@ -20,7 +20,7 @@ def calls(count: int, tenants: int) -> None:
     The tenant `bench`, with its keys, is one of them.
     """
     others = [f"tenant-{number}" for number in range(1, tenants)]
-    filling.fill([_owner(slug) for slug in ("bench", *others)], count, DAYS, lambda _: None)
+    fill.fill([_owner(slug) for slug in ("bench", *others)], count, DAYS, lambda _: None)
 
 
 def _owner(slug: str) -> Owner:

@@ -50,7 +50,7 @@ def scaled(plan: Plan, *, worker: bool) -> Iterator[Stack]:
         url = stack.enter_context(databases.fresh(plan.database_url))
         unique = f"benchmark-{uuid.uuid4().hex}"
         stack.callback(_forget, plan.redis_url, unique)
-        settings = {"REDIS_URL": plan.redis_url, "MCPHUB_REDIS_PREFIX": unique, "MCPHUB_QUEUE": unique}
+        settings = {"REDIS_URL": plan.redis_url, "MCPHUB_PREFIX": unique}
         own = hub.prepare(plan.new_folder(), DATABASE_URL=url, MCPHUB_SECRET_KEY=unique * 2, **settings)
         one = contestants.hub_on_uvicorn(own)
         web, pages = (stack.enter_context(_serving(plan, one)) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Many open streams that wait: what they cost in memory, and how soon all of them hear of an admin's change."""
+"""Many open streams that wait: what they cost, and how soon all of them hear of an admin's change."""
 
 import asyncio
 import time
@@ -10,6 +10,7 @@ from statistics import median
 from benchmarks import ask, stacks, wire
 from benchmarks.pages import Person
 from benchmarks.plan import Plan
+from benchmarks.processes import Running
 from benchmarks.stacks import Stack
 from benchmarks.table import Table
 from benchmarks.workloads import HANDSHAKE, MODERN, SESSION, Request, Workload
@@ -21,6 +22,8 @@ AT_ONCE = 50
 VERBS = {"POST": f"`subscriptions/listen` ({MODERN})", "GET": f"GET ({HANDSHAKE})"}
 HEARD_SECONDS = 30.0
 SETTLE_SECONDS = 2.0
+# How long the processor time of idle streams is measured: a few intervals of keep-alives and polls.
+IDLE_SECONDS = 15.0
 CHANGED = "notifications/tools/list_changed"
 LISTEN = Workload(
     "listen", MODERN, "subscriptions/listen", {"notifications": {"toolsListChanged": True}}, lambda _: None
@@ -30,6 +33,7 @@ COLUMNS = (
     "stream",
     "streams",
     "MiB per 1,000",
+    "idle CPU per 1,000, % of a core",
     "opened/s",
     "first heard ms",
     "median ms",
@@ -83,7 +87,7 @@ class Audience:
 
 
 def streams(plan: Plan) -> Table:
-    """A thousand idle streams: memory, and the time from an admin's save to `list_changed` on each of them."""
+    """A thousand idle streams: memory and processor time, and the time from an admin's save to each stream."""
     kinds = (stacks.alone, stacks.embedded, partial(stacks.scaled, worker=False))[: 1 if plan.short else None]
     rows = [_measured(plan, kind(plan), verb) for kind in kinds for verb in VERBS]
     faults = [f"{row[0]}, {row[1]}: {row[-1]} did not hear" for row in rows if row[-1] != "0"]
@@ -112,21 +116,33 @@ def _request(stack: Stack, verb: str) -> Request:
 async def _watch(
     stack: Stack, verb: str, requests: Sequence[Request], warm: int, switches: Sequence[Callable[[], float]]
 ) -> list[str]:
-    """The figures of a row: memory, how fast streams open, and when the first, the middle and the last one heard."""
+    """The figures of a row: costs, how fast streams open, and when the first, the middle and the last one heard."""
+    # The few streams of a short run show nothing, however long they are watched.
+    idle_seconds = IDLE_SECONDS * min(1.0, len(requests) / COUNT)
     audience = Audience()
     await audience.join(stack.web.port, verb, requests[:warm])
     await asyncio.sleep(SETTLE_SECONDS)
+    busy = await _busy_share(stack.web, idle_seconds)
     before, began = stack.web.memory(), time.monotonic()
     await audience.join(stack.web.port, verb, requests[warm:])
     opening = time.monotonic() - began
     await asyncio.sleep(SETTLE_SECONDS)
     idle = len(requests) - warm
     memory = (stack.web.memory() - before) / idle * 1000 / 2**20
+    share = (await _busy_share(stack.web, idle_seconds) - busy) / idle * 1000
+    costs = [str(len(requests)), f"{memory:.0f}", f"{share:.1%}".rstrip("%"), f"{idle / opening:,.0f}"]
     rounds = [await audience.hear(switch) for switch in switches]
     await audience.leave()
     missed = sum(len(requests) - len(heard) for heard in rounds)
     if missed:
-        return [str(len(requests)), f"{memory:.0f}", f"{idle / opening:,.0f}", "", "", "", str(missed)]
+        return [*costs, "", "", "", str(missed)]
     told = (median(of(heard) for heard in rounds) for of in (min, median, max))
     times = [f"{seconds * 1000:.0f}" for seconds in told]
-    return [str(len(requests)), f"{memory:.0f}", f"{idle / opening:,.0f}", *times, str(missed)]
+    return [*costs, *times, str(missed)]
+
+
+async def _busy_share(server: Running, seconds: float) -> float:
+    """The share of a core that a server takes while nothing is asked of it."""
+    before, began = server.processor_seconds(), time.monotonic()
+    await asyncio.sleep(seconds)
+    return (server.processor_seconds() - before) / (time.monotonic() - began)

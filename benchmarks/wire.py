@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.processes import HOST
 from benchmarks.workloads import Request
 
-LARGEST_LINE = 1 << 20
+MAX_LINE = 1 << 20
 
 
 class Refused(Exception):
@@ -35,7 +35,7 @@ class Connection:
     @classmethod
     async def open(cls, port: int) -> "Connection":
         """Connect."""
-        return cls(*await asyncio.open_connection(HOST, port, limit=LARGEST_LINE))
+        return cls(*await asyncio.open_connection(HOST, port, limit=MAX_LINE))
 
     async def close(self) -> None:
         """Hang up."""

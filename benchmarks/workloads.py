@@ -27,10 +27,12 @@ class WrongAnswer(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """One HTTP POST."""
+    """One HTTP request."""
 
     body: str
     headers: Mapping[str, str] = field(repr=False)
+    verb: str = "POST"
+    path: str = "/mcp"
 
 
 @dataclass(frozen=True)

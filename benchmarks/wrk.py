@@ -15,7 +15,8 @@ local parts = {%s}
 local id, turn = %d, 0
 request = function()
   id, turn = id + 1, turn %% #parts + 1
-  return parts[turn][1] .. id .. parts[turn][2]
+  local part = parts[turn]
+  return part[2] == "" and part[1] or part[1] .. id .. part[2]
 end
 done = function(summary, latency)
   local e = summary.errors
@@ -55,8 +56,9 @@ def run(port: int, requests: Sequence[Request], clients: int, *, seconds: int, c
 
 
 def _parts(port: int, request: Request) -> str:
-    """What comes before the id and what comes after it, as Lua writes it."""
+    """What comes before the id and what comes after it, as Lua writes it; without an id, all comes before it."""
     headers = {"Host": f"{HOST}:{port}", "Content-Length": str(len(request.body)), **request.headers}
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    before, after = f"POST /mcp HTTP/1.1\r\n{head}\r\n{request.body}".split(str(FIRST_ID))
+    text = f"{request.verb} {request.path} HTTP/1.1\r\n{head}\r\n{request.body}"
+    before, _, after = text.partition(str(FIRST_ID))
     return f"{{{json.dumps(before)}, {json.dumps(after)}}}"

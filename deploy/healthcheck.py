@@ -1,6 +1,6 @@
-"""Ask the web process in this container whether it lives: exit code 0 if it does. Without the hub's own code."""
+"""Health check of the web process in this container: exit code 0 if it is alive. Independent of the hub's code."""
 
-# ruff: noqa: INP001 - a script, in no package
+# ruff: noqa: INP001 - a script, not a package
 
 import os
 import sys
@@ -12,9 +12,9 @@ SECONDS = 4.0
 
 
 def lives() -> bool:
-    """Whether `/healthz` answers, under a name that the hub answers for."""
+    """Whether `/healthz` returns 200 for an allowed host name."""
     name = os.environ.get("MCPHUB_ALLOWED_HOSTS", "").partition(",")[0].strip() or "localhost"
-    # "*" allows every name, ".hub.example" all below that one.
+    # "*" allows every name, ".hub.example" all of its subdomains.
     host = "localhost" if name == "*" else name.removeprefix(".")
     try:
         connection = HTTPConnection("127.0.0.1", int(os.environ.get("PORT", PORT)), timeout=SECONDS)

@@ -1,56 +1,81 @@
-"""All settings, read from the environment. Bad values fail at start-up, with the variable's name.
+"""All settings, read from the environment. Invalid values fail at start-up with the variable's name.
 
-Without any variable set, the hub runs embedded: SQLite, an in-memory broker and an in-memory channel layer,
-its state under `.mcphub/` beside `manage.py`.
+With no variable set, the hub runs embedded: SQLite, an in-memory broker and an in-memory channel layer, with its state
+in `.mcphub/` beside `manage.py`, or in the current directory where it is installed without a checkout.
 """
 
 import os
 import secrets
+import warnings
 from contextlib import suppress
 from pathlib import Path
 
 from celery.schedules import crontab
+from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
+from django.core.exceptions import ImproperlyConfigured
 from kombu import Exchange, Queue
 
 from mcphub import environment as env
 from tools_app.telemetry.scrubbing import hide, hide_password_of
 
-BASE_DIR = Path(__file__).resolve().parent.parent
+CHECKOUT = Path(__file__).resolve().parent.parent
+IS_CHECKOUT = (CHECKOUT / "manage.py").is_file()
+# Holds `templates/` and the documentation; setup.py copies both into the package for installations without a checkout.
+BASE_DIR = CHECKOUT if IS_CHECKOUT else CHECKOUT / "mcphub" / "installed"
 
-MCPHUB_DATA_DIR = Path(env.text("MCPHUB_DATA_DIR", str(BASE_DIR / ".mcphub"))).resolve()
-MCPHUB_DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+MCPHUB_DATA_DIR = env.directory("MCPHUB_DATA_DIR", (BASE_DIR if IS_CHECKOUT else Path.cwd()) / ".mcphub")
 
 
 def generated_secret(path: Path) -> str:
-    """The secret in `path`, made on first use and readable by its owner only."""
-    if not path.exists():
-        draft = path.with_name(f"{path.name}.{os.getpid()}")
+    """Return the secret in `path`, created on first use and readable by its owner only."""
+    try:
+        if not path.exists():
+            _make_secret(path)
+        secret = path.read_text().strip()
+    except (OSError, UnicodeError) as problem:
+        reason = getattr(problem, "strerror", None) or "not a text"
+        raise ImproperlyConfigured(
+            f"MCPHUB_DATA_DIR: {path} cannot be read or made ({reason}). This user must be able to write in "
+            f"{path.parent}, on a disk that has room."
+        ) from problem
+    if not secret:
+        raise ImproperlyConfigured(
+            f"{path} is empty. Restore it from a backup; without one, delete it to make another."
+        )
+    return secret
+
+
+def _make_secret(path: Path) -> None:
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
         draft.touch(mode=0o600)
         draft.write_text(secrets.token_urlsafe(64))
-        # Linked when it is whole: of several processes that start at once one wins, and none reads half a secret.
+        # Linked once it is complete: if several processes start at once, one wins and none reads a partial secret.
         with suppress(FileExistsError):
             path.hardlink_to(draft)
-        draft.unlink()
-    return path.read_text().strip()
+    finally:
+        draft.unlink(missing_ok=True)
 
 
-# Signs cookies and is the root of the keys that seal secrets and arguments at rest. Every process needs the same one.
+# Signs cookies and derives the keys that encrypt secrets and arguments at rest. All processes need the same value.
 SECRET_KEY = env.text("MCPHUB_SECRET_KEY") or generated_secret(MCPHUB_DATA_DIR / "secret.key")
-# Earlier values of MCPHUB_SECRET_KEY, newest first: what they sealed can still be opened.
+# Earlier values of MCPHUB_SECRET_KEY, newest first, for decrypting older data.
 SECRET_KEY_FALLBACKS = env.items("MCPHUB_SECRET_KEY_FALLBACKS")
-# Signs what is said of the audit log. Not the secret key: whoever verifies may have the one without the other.
+# Signs statements about the audit log. Separate from the secret key: a verifier may have one without the other.
 MCPHUB_AUDIT_KEY = env.key_text("MCPHUB_AUDIT_KEY") or generated_secret(MCPHUB_DATA_DIR / "audit.key")
-# Public keys of other hosts, and of earlier audit keys, whose signatures count here too.
+# Public keys of other hosts, and of earlier audit keys, whose signatures are accepted.
 MCPHUB_AUDIT_PUBLIC_KEYS = env.public_keys("MCPHUB_AUDIT_PUBLIC_KEYS")
+# Where each new checkpoint is sent: a machine other than the one whose records it signs.
+MCPHUB_AUDIT_CHECKPOINTS_URL = env.witness("MCPHUB_AUDIT_CHECKPOINTS_URL")
 
 DEBUG = env.flag("MCPHUB_DEBUG")
-ALLOWED_HOSTS = env.items("MCPHUB_ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
+ALLOWED_HOSTS = env.hosts("MCPHUB_ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
 
 # --- Applications ---------------------------------------------------------------------------------------------
 
 INSTALLED_APPS = [
     "daphne",
-    # The basic configuration: the hub has an admin site of its own (`tools_app.admin.site`).
+    # The basic configuration: the hub has a custom admin site (`tools_app.admin.base.site`).
     "unfold.apps.BasicAppConfig",
     "unfold.contrib.filters",
     "django.contrib.admin",
@@ -64,19 +89,24 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "tools_app",
-    # Apps of the operator's own, each with an `mcp_tools.py`.
-    *env.items("MCPHUB_APPS"),
+    # The operator's apps, each with an `mcp_tools.py`.
+    *env.apps("MCPHUB_APPS"),
 ]
 
 MIDDLEWARE = [
+    # Measures the whole time of a page.
+    "tools_app.transport.stranger_queue.page_time_middleware",
+    # Outermost, so that files, redirects and errors get the headers too.
+    "csp.middleware.CSPMiddleware",
+    "tools_app.admin.base.response_headers.response_headers",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "tools_app.admin.acting.acting_person",
-    "tools_app.admin.zone.viewers_zone",
+    "tools_app.admin.base.actor_middleware.acting_person",
+    "tools_app.admin.base.time_zone.viewers_zone",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -103,20 +133,21 @@ TEMPLATES = [
 
 DATABASES = {"default": env.database("DATABASE_URL", MCPHUB_DATA_DIR / "hub.sqlite3")}
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    DATABASES["default"]["ENGINE"] = "tools_app.core.sqlite"
     DATABASES["default"]["OPTIONS"] = {
         "timeout": 20,
         "transaction_mode": "IMMEDIATE",
-        # FULL: a commit that returned survives a power cut, which is what "durable" promises.
+        # FULL: a committed transaction survives a power cut, as "durable" promises.
         "init_command": (
             "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; "
             "PRAGMA journal_size_limit=67108864; PRAGMA wal_autocheckpoint=4000;"
         ),
     }
-    # Tests use a file too: the recorder writes over a connection of its own, which ":memory:" does not share.
+    # Tests use a file too: the recorder writes over a separate connection, which cannot share ":memory:".
     DATABASES["default"]["TEST"] = {"NAME": str(MCPHUB_DATA_DIR / "test.sqlite3")}
 else:
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
-    # A host that is cut off is noticed within seconds; what the address says goes first.
+    # Detects an unreachable host within seconds; options in the URL take precedence.
     DATABASES["default"]["OPTIONS"] = {
         "connect_timeout": 3,
         "keepalives_idle": 5,
@@ -125,86 +156,102 @@ else:
         "tcp_user_timeout": 10_000,
         **DATABASES["default"].get("OPTIONS", {}),
     }
-DATABASES["default"]["CONN_MAX_AGE"] = env.whole("MCPHUB_DATABASE_CONN_MAX_AGE", 60, least=0)
+# `?conn_max_age=0` in the URL closes a connection after each request.
+DATABASES["default"].setdefault("CONN_MAX_AGE", 60)
 
-REDIS_URL = env.text("REDIS_URL")
-MCPHUB_REDIS_PREFIX = env.text("MCPHUB_REDIS_PREFIX", "mcphub")
-# Nobody waits longer for a server that is frozen or cut off.
+REDIS_URL = env.redis("REDIS_URL")
+# Of the keys in Redis and of the names of the Celery queues: hubs that share a broker have one each.
+MCPHUB_PREFIX = env.text("MCPHUB_PREFIX", "mcphub")
+# The longest wait for a Redis server that is frozen or unreachable.
 REDIS_TIMEOUTS = {"socket_timeout": 5.0, "socket_connect_timeout": 2.0}
 if REDIS_URL:
     CHANNEL_LAYERS = {
         "default": {
             "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-            "CONFIG": {"hosts": [{"address": REDIS_URL, **REDIS_TIMEOUTS}], "prefix": MCPHUB_REDIS_PREFIX},
+            "CONFIG": {"hosts": [{"address": REDIS_URL, **REDIS_TIMEOUTS}], "prefix": MCPHUB_PREFIX},
         }
     }
 else:
-    CHANNEL_LAYERS = {"default": {"BACKEND": "tools_app.events.layer.LocalChannelLayer"}}
+    CHANNEL_LAYERS = {"default": {"BACKEND": "tools_app.core.notifications.layer.LocalChannelLayer"}}
 
 # --- Celery ---------------------------------------------------------------------------------------------------
 
-CELERY_BROKER_URL = env.text("CELERY_BROKER_URL", REDIS_URL or "memory://localhost/")
+CELERY_BROKER_URL = env.broker("CELERY_BROKER_URL", REDIS_URL or "memory://localhost/")
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_IGNORE_RESULT = True
-CELERY_TASK_DEFAULT_QUEUE = env.text("MCPHUB_QUEUE", "mcphub")
-# Lanes of the queue, of which workers take in turn: what one tenant queues is not in the way of the others.
-MCPHUB_LANES = env.whole("MCPHUB_LANES", 16)
+CELERY_TASK_DEFAULT_QUEUE = MCPHUB_PREFIX
+# Shards of the queue, which workers serve in rotation: one tenant's backlog does not delay the others.
+MCPHUB_QUEUE_SHARDS = 16
 CELERY_TASK_QUEUES = [
     Queue(name, Exchange(CELERY_TASK_DEFAULT_QUEUE), routing_key=name)
-    for name in (CELERY_TASK_DEFAULT_QUEUE, *(f"{CELERY_TASK_DEFAULT_QUEUE}.{lane}" for lane in range(MCPHUB_LANES)))
+    for name in (
+        CELERY_TASK_DEFAULT_QUEUE,
+        *(f"{CELERY_TASK_DEFAULT_QUEUE}.{shard}" for shard in range(MCPHUB_QUEUE_SHARDS)),
+    )
 ]
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+# Of the messages that cancel calls and ask workers for their state.
+CELERY_CONTROL_EXCHANGE = f"{MCPHUB_PREFIX}.control"
+CELERY_EVENT_EXCHANGE = f"{MCPHUB_PREFIX}.events"
 CELERY_BEAT_SCHEDULE = {
-    # A night's pruning that no worker took is not made up for: the next one does it all.
+    # A nightly pruning that no worker took is not repeated: the next one covers it.
     "prune": {"task": "tools_app.prune", "schedule": crontab(hour=3, minute=20), "options": {"expires": 12 * 3600}},
 }
+# Fail a call soon when the broker is unreachable: by default, publishing would wait for it.
+BROKER_RETRIES = {"max_retries": 1, "interval_start": 0.1, "interval_max": 0.1}
+CELERY_BROKER_CONNECTION_TIMEOUT = 2.0
+# The heartbeat interval of an AMQP connection.
+CELERY_BROKER_HEARTBEAT = 10
 if CELERY_BROKER_URL.startswith("redis"):
-    # A broker that is away refuses a call soon: unless told otherwise, whoever queues would wait for it.
-    CELERY_BROKER_TRANSPORT_OPTIONS = {**REDIS_TIMEOUTS, "max_retries": 1, "interval_start": 0.1, "interval_max": 0.1}
-# Workers look for a broker that is away until it is back.
+    CELERY_BROKER_TRANSPORT_OPTIONS = {
+        **REDIS_TIMEOUTS,
+        **BROKER_RETRIES,
+        # One list for each queue in place of four: no call has a priority.
+        "priority_steps": [0],
+    }
+elif CELERY_BROKER_URL.startswith(("amqp", "pyamqp")):
+    CELERY_BROKER_TRANSPORT_OPTIONS = {
+        **BROKER_RETRIES,
+        "read_timeout": 5.0,
+        "write_timeout": 5.0,
+        # A published message is in the broker, not only in a socket's buffer.
+        "confirm_publish": True,
+    }
+# Workers reconnect to the broker without limit.
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 
 # --- The hub --------------------------------------------------------------------------------------------------
 
-MCPHUB_ALLOWED_ORIGINS = env.items("MCPHUB_ALLOWED_ORIGINS")
-# How many proxies in front of the hub may be believed about the caller's address (X-Forwarded-For).
-MCPHUB_TRUSTED_PROXIES = env.whole("MCPHUB_TRUSTED_PROXIES", 0, least=0)
+MCPHUB_ALLOWED_ORIGINS = env.origins("MCPHUB_ALLOWED_ORIGINS")
+# The number of trusted proxies in front of the hub (X-Forwarded-For).
+MCPHUB_TRUSTED_PROXIES = env.whole("MCPHUB_TRUSTED_PROXIES", 0, least=0, most=100)
 MCPHUB_MAX_BODY_BYTES = env.whole("MCPHUB_MAX_BODY_BYTES", 4 * 1024 * 1024)
-MCPHUB_MAX_JSON_DEPTH = env.whole("MCPHUB_MAX_JSON_DEPTH", 64)
-MCPHUB_MAX_BATCH = env.whole("MCPHUB_MAX_BATCH", 50)
-MCPHUB_PAGE_SIZE = env.whole("MCPHUB_PAGE_SIZE", 100)
-MCPHUB_ARGUMENT_BYTES = env.whole("MCPHUB_ARGUMENT_BYTES", 1024 * 1024)
-MCPHUB_RESULT_BYTES = env.whole("MCPHUB_RESULT_BYTES", 16 * 1024 * 1024)
-MCPHUB_MOST_SESSIONS = env.whole("MCPHUB_MOST_SESSIONS", 10_000)
-MCPHUB_PROGRESS_PER_SECOND = env.whole("MCPHUB_PROGRESS_PER_SECOND", 100)
-MCPHUB_TURN_SECONDS = env.seconds("MCPHUB_TURN_SECONDS", 1.0)
-MCPHUB_PAYLOAD_BYTES = env.whole("MCPHUB_PAYLOAD_BYTES", 64 * 1024)
-# Arguments and result of a call that are longer than this together are stored compressed; 0 leaves all as they are.
-MCPHUB_COMPRESS_BYTES = env.whole("MCPHUB_COMPRESS_BYTES", 4096, least=0)
-# How many days calls are kept where a tenant says nothing else; 0 is for ever.
-MCPHUB_KEEP_DAYS = env.whole("MCPHUB_KEEP_DAYS", 0, least=0)
-MCPHUB_SESSION_IDLE_SECONDS = env.seconds("MCPHUB_SESSION_IDLE_SECONDS", 24 * 3600.0)
-MCPHUB_QUEUE_SECONDS = env.seconds("MCPHUB_QUEUE_SECONDS", 300.0)
-MCPHUB_LOST_SECONDS = env.seconds("MCPHUB_LOST_SECONDS", 5.0)
-MCPHUB_CANCEL_SECONDS = env.seconds("MCPHUB_CANCEL_SECONDS", 3.0)
-MCPHUB_DRAIN_SECONDS = env.seconds("MCPHUB_DRAIN_SECONDS", 10.0)
-MCPHUB_ASK_SECONDS = env.seconds("MCPHUB_ASK_SECONDS", 600.0)
-MCPHUB_TASK_AFTER_SECONDS = env.seconds("MCPHUB_TASK_AFTER_SECONDS", 1.0)
-MCPHUB_TASK_SECONDS = env.seconds("MCPHUB_TASK_SECONDS", 3600.0)
-MCPHUB_STREAM_AFTER_SECONDS = env.seconds("MCPHUB_STREAM_AFTER_SECONDS", 3.0)
-MCPHUB_KEEPALIVE_SECONDS = env.seconds("MCPHUB_KEEPALIVE_SECONDS", 15.0)
-# Requests of one person to the REST API; 0 is no limit. Each web process counts for itself.
-MCPHUB_API_PER_MINUTE = env.whole("MCPHUB_API_PER_MINUTE", 600, least=0)
-MCPHUB_RECORDER_QUEUE = env.whole("MCPHUB_RECORDER_QUEUE", 10_000)
-MCPHUB_WORKER_THREADS = env.whole("MCPHUB_WORKER_THREADS", 8)
+MCPHUB_MAX_ARGUMENT_BYTES = env.whole("MCPHUB_MAX_ARGUMENT_BYTES", 1024 * 1024)
+MCPHUB_MAX_RESULT_BYTES = env.whole("MCPHUB_MAX_RESULT_BYTES", 16 * 1024 * 1024)
+MCPHUB_MAX_SESSIONS = env.whole("MCPHUB_MAX_SESSIONS", 10_000)
+MCPHUB_CONCURRENCY_WAIT = env.seconds("MCPHUB_CONCURRENCY_WAIT", 1.0)
+MCPHUB_MAX_PAYLOAD_BYTES = env.whole("MCPHUB_MAX_PAYLOAD_BYTES", 64 * 1024)
+# Days that calls are kept where a tenant does not set its own number; 0 keeps them forever.
+MCPHUB_KEEP_DAYS = env.whole("MCPHUB_KEEP_DAYS", 0, least=0, most=36_500)
+MCPHUB_SESSION_IDLE_TIMEOUT = env.seconds("MCPHUB_SESSION_IDLE_TIMEOUT", 24 * 3600.0)
+MCPHUB_QUEUE_TIMEOUT = env.seconds("MCPHUB_QUEUE_TIMEOUT", 300.0)
+MCPHUB_PROCESS_TIMEOUT = env.seconds("MCPHUB_PROCESS_TIMEOUT", 5.0)
+MCPHUB_CANCEL_TIMEOUT = env.seconds("MCPHUB_CANCEL_TIMEOUT", 3.0)
+MCPHUB_DRAIN_TIMEOUT = env.seconds("MCPHUB_DRAIN_TIMEOUT", 10.0)
+MCPHUB_ELICITATION_TIMEOUT = env.seconds("MCPHUB_ELICITATION_TIMEOUT", 600.0)
+MCPHUB_MAX_TASK_TTL = env.seconds("MCPHUB_MAX_TASK_TTL", 3600.0)
+MCPHUB_KEEPALIVE_INTERVAL = env.seconds("MCPHUB_KEEPALIVE_INTERVAL", 3.0)
+# Requests of one person to the REST API; 0 is no limit. Each web process counts separately.
+MCPHUB_API_REQUESTS_PER_MINUTE = env.whole("MCPHUB_API_REQUESTS_PER_MINUTE", 600, least=0)
+MCPHUB_WORKER_THREADS = env.whole("MCPHUB_WORKER_THREADS", 8, most=1000)
 
-# What `up` gives the first admin and the demo tenant's first key; it makes them up when these are empty.
+# The first admin's password and the demo tenant's first key, as `up` creates them; generated when empty.
 MCPHUB_ADMIN_PASSWORD = env.text("MCPHUB_ADMIN_PASSWORD")
 MCPHUB_DEMO_API_KEY = env.text("MCPHUB_DEMO_API_KEY")
-# Whom `mcp_stdio` acts as, without a key on its command line.
-MCPHUB_KEY = env.text("MCPHUB_KEY")
+# The key that `mcp_stdio` uses when the command line has none.
+MCPHUB_API_KEY = env.text("MCPHUB_API_KEY")
 
 # --- Pages ----------------------------------------------------------------------------------------------------
 
@@ -212,10 +259,12 @@ LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 STATIC_URL = "static/"
-# Straight from the packages: there is nothing to collect before the first start.
+# Served from the packages: no collectstatic before the first start.
 WHITENOISE_USE_FINDERS = True
+# The files are small: Django's warning that it reads each of them whole is no use to an operator.
+warnings.filterwarnings("ignore", "StreamingHttpResponse must consume synchronous iterators")
 LOGIN_URL = "admin:login"
-# For those who open the login page by its own address.
+# For people who open the login page directly.
 LOGIN_REDIRECT_URL = "admin:index"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
@@ -223,21 +272,49 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
 
+# Files served from the root, such as `/favicon.ico`.
+WHITENOISE_ROOT = CHECKOUT / "tools_app" / "static" / "tools_app" / "root"
+
+# The policy of pages, none of which has an inline script. `tools_app.admin.base.response_headers` has the policy of all
+# other responses.
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        # unfold's pages use Alpine.js, which compiles expressions in the browser.
+        "script-src": [SELF, UNSAFE_EVAL],
+        "script-src-attr": [NONE],
+        # Attributes only: unfold's templates and Alpine.js set some.
+        "style-src": [SELF, UNSAFE_INLINE],
+        "style-src-elem": [SELF],
+        "style-src-attr": [UNSAFE_INLINE],
+        # The playground shows images and audio in results as data URLs.
+        "img-src": [SELF, "data:"],
+        "media-src": [SELF, "data:"],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "form-action": [SELF],
+        "base-uri": [NONE],
+        "object-src": [NONE],
+        "frame-ancestors": [NONE],
+    }
+}
+
 UNFOLD = {
     "SITE_TITLE": "mcphub",
     "SITE_HEADER": "mcphub",
     "SITE_SUBHEADER": "MCP tools for many tenants",
     "SITE_SYMBOL": "hub",
     "SITE_URL": None,
-    "STYLES": ["tools_app.admin.look.style"],
-    "SCRIPTS": ["tools_app.admin.look.zone_script"],
-    "SIDEBAR": {"navigation": "tools_app.admin.navigation.sidebar"},
+    "STYLES": ["tools_app.admin.base.site.colors", "tools_app.admin.base.site.style"],
+    "SCRIPTS": ["tools_app.admin.base.site.zone_script", "tools_app.admin.base.site.htmx_script"],
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "tools_app.admin.base.site.favicon"}],
+    "SIDEBAR": {"navigation": "tools_app.admin.base.site.sidebar"},
 }
 
 REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
-    "DEFAULT_SCHEMA_CLASS": "tools_app.api.v1.openapi.Described",
+    "DEFAULT_SCHEMA_CLASS": "tools_app.api.v1.base.openapi.Described",
 }
 
 SPECTACULAR_SETTINGS = {
@@ -248,6 +325,7 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "CallStatusEnum": "tools_app.models.CallStatus",
         "KeyStatusEnum": "tools_app.api.v1.keys.STATES",
+        "ResourceKindEnum": "tools_app.models.ResourceKind",
         "InvitationStatusEnum": "tools_app.api.v1.invitations.STATES",
         "ExportStateEnum": "tools_app.models.ExportState",
     },
@@ -255,14 +333,13 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "COMPONENT_SPLIT_REQUEST": True,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
-    # From this host: browsers need no other.
+    # Served from this host: browsers need no other.
     "SWAGGER_UI_DIST": "SIDECAR",
-    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "none", "filter": True, "validatorUrl": None},
-    "PREPROCESSING_HOOKS": ["tools_app.api.v1.openapi.ours"],
+    "PREPROCESSING_HOOKS": ["tools_app.api.v1.base.openapi.ours"],
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "tools_app.api.v1.openapi.complete",
+        "tools_app.api.v1.base.openapi.complete",
     ],
 }
 
@@ -277,25 +354,26 @@ if env.flag("MCPHUB_HTTPS"):
     SECURE_HSTS_PRELOAD = True
     SESSION_COOKIE_SECURE = True
     CSRF_COOKIE_SECURE = True
-CSRF_TRUSTED_ORIGINS = [origin for origin in MCPHUB_ALLOWED_ORIGINS if "://" in origin]
+CSRF_TRUSTED_ORIGINS = MCPHUB_ALLOWED_ORIGINS
 SESSION_COOKIE_HTTPONLY = True
 
 # --- E-mail ---------------------------------------------------------------------------------------------------
 
-# Invitations are sent through this server; without one, whoever invites hands on the link.
+# The server that sends invitations; without one, the person who invites passes on the link.
 MCPHUB_EMAIL_URL = env.text("MCPHUB_EMAIL_URL")
 globals().update(env.email("MCPHUB_EMAIL_URL"))
-DEFAULT_FROM_EMAIL = MCPHUB_EMAIL_FROM = env.text("MCPHUB_EMAIL_FROM", "mcphub@localhost")
-# A person waits for it.
+DEFAULT_FROM_EMAIL = MCPHUB_EMAIL_FROM = env.sender("MCPHUB_EMAIL_FROM", "mcphub@localhost")
+# A person waits for the result.
 EMAIL_TIMEOUT = 10
 
-# --- What the hub tells of itself -----------------------------------------------------------------------------
+# --- Monitoring -----------------------------------------------------------------------------------------------
 
-# Who carries it may read /metrics; without one, only superusers may.
+# The bearer token for /metrics; without one, only superusers may read it.
 MCPHUB_METRICS_TOKEN = env.text("MCPHUB_METRICS_TOKEN")
 MCPHUB_METRICS_BY_TENANT = env.flag("MCPHUB_METRICS_BY_TENANT")
 
 LOG_LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
+LOG_LEVEL = env.choice("MCPHUB_LOG_LEVEL", LOG_LEVELS, "WARNING")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -305,12 +383,17 @@ LOGGING = {
             "style": env.choice("MCPHUB_LOG_FORMAT", ["TEXT", "JSON"], "TEXT"),
         }
     },
+    "filters": {"without_traceback": {"()": "tools_app.telemetry.logs.WithoutTraceback"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": env.choice("MCPHUB_LOG_LEVEL", LOG_LEVELS, "WARNING")},
+    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {
-        # Their own handlers would write past the formatter, which keeps secrets out.
+        # Their default handlers would bypass the formatter that removes secrets.
         **{name: {"handlers": [], "propagate": True} for name in ("uvicorn", "uvicorn.access", "uvicorn.error")},
-        # They log headers and whole messages.
+        # Logs a warning for each missing page and each missing login: any browser or scanner causes them.
+        "django.request": {"level": "ERROR" if LOG_LEVEL == "WARNING" else LOG_LEVEL},
+        "django.security": {"filters": ["without_traceback"]},
+        "django.security.DisallowedHost": {"filters": ["without_traceback"]},
+        # These loggers write headers and whole messages at DEBUG level.
         **{name: {"level": "INFO"} for name in ("httpcore", "websockets")},
     },
 }
@@ -318,6 +401,8 @@ hide(
     SECRET_KEY,
     *SECRET_KEY_FALLBACKS,
     MCPHUB_AUDIT_KEY,
-    *(MCPHUB_ADMIN_PASSWORD, MCPHUB_DEMO_API_KEY, MCPHUB_KEY, MCPHUB_METRICS_TOKEN),
+    *(MCPHUB_ADMIN_PASSWORD, MCPHUB_DEMO_API_KEY, MCPHUB_API_KEY, MCPHUB_METRICS_TOKEN),
 )
 hide_password_of(env.text("DATABASE_URL"), REDIS_URL, CELERY_BROKER_URL, MCPHUB_EMAIL_URL)
+# Variables that are set and never read, most likely misspelled, each with the most similar known name.
+MCPHUB_UNKNOWN_VARIABLES = env.unknown()

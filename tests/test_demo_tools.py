@@ -8,11 +8,12 @@ from uuid import UUID
 import pytest
 
 from tools_app import docs_search, mcp_tools
-from tools_app.execution.context import Caller, Cancellation, ToolContext
-from tools_app.execution.conversation import Rounds
-from tools_app.execution.kinds import python
-from tools_app.execution.results import CallCancelled, ToolError, ToolResult, text
+from tools_app.calls.conversation import Rounds
+from tools_app.calls.invocation import FIRST_ROUND
+from tools_app.catalog.kinds import python
 from tools_app.protocol.schema import CompiledSchema
+from tools_app.tool_api.context import Caller, Cancellation, ToolContext
+from tools_app.tool_api.results import CallCancelled, ToolError, ToolResult, text
 
 WAIT_SECONDS = 10
 DEMO = ["calculator", "count", "echo", "echo_ip", "search_docs", "test_throw"]
@@ -27,7 +28,7 @@ class Call:
 
     def run(self, tool_name: str, **arguments: Any) -> ToolResult:
         caller = Caller(UUID(int=1), "acme", "203.0.113.9", "test", "1", "2026-07-28", {})
-        context = ToolContext(UUID(int=2), caller, self._hear, self.cancelled, lambda: Rounds({}, {}))
+        context = ToolContext(UUID(int=2), caller, self._hear, self.cancelled, lambda: Rounds(FIRST_ROUND))
         runner = python.registered(tool_name).run
         return asyncio.run(asyncio.wait_for(runner(arguments, context), WAIT_SECONDS))
 

@@ -1,13 +1,19 @@
 """The promises that the project's files make about each other."""
 
+import ast
+import math
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
+SETTINGS_PAGE = (ROOT / "docs" / "settings.md").read_text()
+EXPLAINED = re.findall(r"^\| `(\w+)` \|", SETTINGS_PAGE, re.MULTILINE)
+PAGES = ["README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 VARIABLE = re.compile(r"\b(MCPHUB_[A-Z_]+|DATABASE_URL|REDIS_URL|CELERY_BROKER_URL)\b")
 
 
@@ -27,24 +33,47 @@ def test_the_strict_checks_are_one_command_in_the_readme_and_part_of_ci():
     assert ".ci/checks" in (ROOT / ".ci/run").read_text().splitlines()
 
 
-def test_the_readme_explains_every_variable_that_is_read_and_no_other():
+def test_the_page_of_settings_explains_every_variable_that_is_read_and_no_other():
     read = re.findall(r'env\.\w+\(\s*"(\w+)"', (ROOT / "mcphub/settings.py").read_text())
-    explained = re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE)
 
-    assert len(explained) == len(set(explained))
-    assert set(explained) == set(read)
+    assert len(EXPLAINED) == len(set(EXPLAINED))
+    assert set(EXPLAINED) == set(read)
 
 
-@pytest.mark.parametrize("page", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
+def test_the_page_of_settings_has_the_default_and_the_unit_of_every_number():
+    documented = {
+        name: (default, unit)
+        for name, default, unit in re.findall(r"^\| `(\w+)` \| `([^`]+)` \| ([^|]+) \|", SETTINGS_PAGE, re.MULTILINE)
+    }
+
+    numbers = dict(numeric_settings())
+    assert len(numbers) > 15
+    assert {name: float(documented[name][0]) for name in numbers} == numbers
+    assert [name for name in numbers if name.endswith("_SECONDS") and documented[name][1] != "seconds"] == []
+    assert [name for name in numbers if name.endswith("_BYTES") and documented[name][1] != "bytes"] == []
+
+
+def numeric_settings() -> Iterator[tuple[str, float]]:
+    """The settings that are numbers, each with the default that the code gives it."""
+    for node in ast.walk(ast.parse((ROOT / "mcphub/settings.py").read_text())):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="whole" | "seconds"), args=[ast.Constant(value=str(name)), default, *_]
+            ):
+                product = [float(factor) for factor in ast.unparse(default).split("*")]
+                yield name, math.prod(product)
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_a_page_names_only_variables_that_exist(page):
-    explained = set(re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE))
-
-    assert set(VARIABLE.findall((ROOT / "docs" / page).read_text())) <= explained
+    assert set(VARIABLE.findall((ROOT / page).read_text())) <= set(EXPLAINED)
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*"))]
-)
+def test_the_readme_fits_two_screens():
+    assert len(README.splitlines()) <= 100
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_links_between_pages_lead_somewhere(page):
     path = ROOT / page
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text())
@@ -52,12 +81,44 @@ def test_links_between_pages_lead_somewhere(page):
     assert [link for link in links if not (path.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_links_to_sections_lead_to_a_heading(page):
+    path = ROOT / page
+    links = re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", path.read_text())
+
+    assert [
+        (file, anchor) for file, anchor in links if anchor not in anchors(path.parent / file if file else path)
+    ] == []
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a page's headings get on GitHub."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
 def test_the_life_of_a_request_names_files_that_exist():
-    section = README.split("## Life of a request")[1].split("\n## ")[0]
+    section = (ROOT / "docs" / "architecture.md").read_text().split("## Life of a request")[1].split("\n## ")[0]
     files = re.findall(r"`(tools_app/[\w/]+\.py)`", section)
 
     assert len(files) >= 10
     assert [file for file in files if not (ROOT / file).is_file()] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_names_only_files_and_modules_that_exist(page):
+    text = (ROOT / page).read_text()
+    files = re.findall(r"`((?:tools_app|mcphub|tests|benchmarks|docs|deploy|templates)/[\w./@-]*)`", text)
+    modules = re.findall(r"\btools_app(?:\.\w+)+", text)
+
+    assert [file for file in files if not (ROOT / file).exists()] == []
+    assert [module for module in modules if not is_module(module) and not is_module(module.rpartition(".")[0])] == []
+
+
+def is_module(dotted: str) -> bool:
+    path = ROOT / dotted.replace(".", "/")
+    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
 
 def test_constraints_pin_exact_versions_and_name_no_registry():

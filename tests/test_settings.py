@@ -1,9 +1,9 @@
 """What the settings make on the disk at the first start."""
 
-import os
 import stat
-import subprocess
-import sys
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
 
 from mcphub import settings
 
@@ -19,23 +19,18 @@ def test_a_secret_is_made_once_and_for_its_owner_only(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_an_app_of_the_operators_own_brings_its_tools(tmp_path):
-    app = tmp_path / "greeting"
-    app.mkdir()
-    (app / "__init__.py").touch()
-    lines = ["from tools_app.toolkit import tool", "@tool", "def greet(name: str) -> str:", "    return name"]
-    (app / "mcp_tools.py").write_text("\n".join(lines))
-    environment = {
-        **os.environ,
-        "MCPHUB_APPS": "greeting",
-        "PYTHONPATH": str(tmp_path),
-        "MCPHUB_DATA_DIR": str(tmp_path),
-    }
-    script = "from tools_app.execution.kinds import python; print(*python.all_registered())"
+@pytest.mark.parametrize(("content", "says"), [(b"\xff\xfe", "not a text"), (b" \n", "is empty. Restore it")])
+def test_a_secret_that_is_damaged_is_never_replaced(tmp_path, content, says):
+    path = tmp_path / "secret.key"
+    path.write_bytes(content)
 
-    shell = [sys.executable, "manage.py", "shell", "-v0", "-c", script]
-    printed = subprocess.run(
-        shell, cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True, timeout=50, check=True
-    )
+    with pytest.raises(ImproperlyConfigured, match=says):
+        settings.generated_secret(path)
+    assert path.read_bytes() == content
 
-    assert "greet" in printed.stdout.split()
+
+def test_a_secret_that_cannot_be_made_says_where(tmp_path):
+    (tmp_path / "file").touch()
+
+    with pytest.raises(ImproperlyConfigured, match=r"secret\.key cannot be read or made \(Not a directory\)"):
+        settings.generated_secret(tmp_path / "file" / "secret.key")

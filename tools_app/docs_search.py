@@ -1,6 +1,6 @@
-"""Full-text search over the hub's own documentation: README.md and docs/*.md beside `manage.py`.
+"""Full-text search over the hub's own documentation: README.md and docs/*.md in `BASE_DIR`.
 
-A small index in memory, ranked by BM25, where a word in a heading counts more than one in the text.
+A small in-memory index ranked by BM25, where a word in a heading has more weight than one in the text.
 """
 
 import math
@@ -15,9 +15,9 @@ from django.conf import settings
 
 SNIPPET_CHARACTERS = 240
 
-# How often a word of the page's title, of the section's heading and of the text counts.
+# Weights of a word in the page's title, the section's heading and the text.
 _TITLE_WEIGHT, _HEADING_WEIGHT, _TEXT_WEIGHT = 2, 4, 1
-# The usual constants of BM25: how soon repeating a word stops helping, and how much a long section loses.
+# The usual constants of BM25: the saturation of repeated words, and the penalty on long sections.
 _SATURATION, _LENGTH_PENALTY = 1.2, 0.75
 
 _WORD = re.compile(r"[a-z0-9]+")
@@ -27,7 +27,7 @@ _FENCE = re.compile(r"\s*(```|~~~)")
 
 @dataclass(frozen=True)
 class Section:
-    """The text below one heading of one page; `title` is the page's first heading."""
+    """The text below one heading of a page; `title` is the page's first heading."""
 
     path: str
     title: str
@@ -37,7 +37,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Hit:
-    """One place that matches."""
+    """One matching section."""
 
     title: str
     section: str
@@ -46,7 +46,7 @@ class Hit:
 
 
 class Index:
-    """Sections, ready to be searched."""
+    """An index of sections for search."""
 
     def __init__(self, sections: Iterable[Section]) -> None:
         self._sections = list(sections)
@@ -56,7 +56,7 @@ class Index:
         self._holders = Counter(word for bag in self._bags for word in bag)
 
     def search(self, query: str) -> list[Hit]:
-        """Every section that holds a word of `query`, the best first."""
+        """Return every section that holds a word of `query`, best match first."""
         words = set(_words(query))
         scores = [self._score(position, words) for position in range(len(self._sections))]
         found = [position for position, score in enumerate(scores) if score > 0]
@@ -79,12 +79,12 @@ class Index:
 
 @cache
 def index() -> Index:
-    """The index of the hub's documentation, read on first use. Empty where no documentation is installed."""
+    """Return the index of the hub's documentation, built on first use. Empty if no documentation is installed."""
     return Index(section for page in _pages(Path(settings.BASE_DIR)) for section in page)
 
 
 def sections(path: str, source: str) -> Iterator[Section]:
-    """Cut a page in Markdown at its headings; what stands above the first goes under the page's path."""
+    """Split a Markdown page at its headings; the text above the first heading is listed under the page's path."""
     blocks: list[tuple[str, list[str]]] = [(path, [])]
     for heading, line in _lines(source):
         if heading is None:
@@ -104,7 +104,7 @@ def _pages(root: Path) -> Iterator[Iterator[Section]]:
 
 
 def _lines(source: str) -> Iterator[tuple[str | None, str]]:
-    """Each line with the heading that it is, if it is one; a comment in a code block is none."""
+    """Yield each line, with its heading if it is one; a comment in a code block is not a heading."""
     in_code = False
     for line in source.splitlines():
         if _FENCE.match(line):
@@ -127,7 +127,7 @@ def _words(text: str) -> list[str]:
 
 
 def _stem(word: str) -> str:
-    """Plural and singular are one word."""
+    """Reduce a plural to its singular."""
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word  # noqa: PLR2004
 
 
@@ -136,7 +136,7 @@ def _hit(section: Section, words: set[str]) -> Hit:
 
 
 def _snippet(text: str, words: set[str]) -> str:
-    """The text around its first match, cut between words."""
+    """Return the text around its first match, cut between words."""
     flat = " ".join(text.split())
     matches = (match.start() for match in _WORD.finditer(flat.lower()) if _stem(match.group()) in words)
     start = max(next(matches, 0) - SNIPPET_CHARACTERS // 4, 0)

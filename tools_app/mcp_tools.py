@@ -19,8 +19,8 @@ _OPERATIONS = {
     "multiply": operator.mul,
     "divide": operator.truediv,
 }
-# Whole numbers beyond 64 bits do not survive every JSON reader on the way.
-_LARGEST_WHOLE = 2**63 - 1
+# Some JSON readers cannot represent integers beyond 64 bits.
+_MAX_WHOLE = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,10 @@ def search_docs(
 
 
 def _computed(operation: str, a: float, b: float) -> float:
-    """Whole numbers stay whole as far as 64 bits go; what no number can hold is infinite. Raises ToolError."""
+    """Keep integers exact up to 64 bits; a result out of range is infinite. Raises ToolError."""
     try:
         result: float = _OPERATIONS[operation](a, b)
-        return result if abs(result) <= _LARGEST_WHOLE else float(result)
+        return result if abs(result) <= _MAX_WHOLE else float(result)
     except ZeroDivisionError as problem:
         raise ToolError("Cannot divide by zero.") from problem
     except OverflowError:

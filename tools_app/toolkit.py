@@ -1,4 +1,4 @@
-"""What the author of tools, resources and prompts imports: `from tools_app.toolkit import ToolContext, tool`."""
+"""The API for authors of tools, resources and prompts: `from tools_app.toolkit import ToolContext, tool`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
@@ -6,14 +6,14 @@ from typing import Any, TypeVar, overload
 from django.core.exceptions import ImproperlyConfigured
 from pydantic import Field
 
-from tools_app.execution.authoring import resource_updated
-from tools_app.execution.context import CapabilityMissing, ToolContext
-from tools_app.execution.inputs import Refused
-from tools_app.execution.kinds import python
-from tools_app.execution.offers import prompts, resources
-from tools_app.execution.offers.completion import Completer
-from tools_app.execution.questions import BadAnswer, Elicit, Elicited, ElicitUrl, ListRoots, Sample
-from tools_app.execution.results import (
+from tools_app.calls.inputs import Refused
+from tools_app.catalog.authoring import resource_updated
+from tools_app.catalog.kinds import prompts, python, resources
+from tools_app.catalog.kinds.completion import Completer
+from tools_app.protocol.mirrored import KEYWORD
+from tools_app.tool_api.context import CapabilityMissing, ToolContext
+from tools_app.tool_api.elicitation import BadAnswer, Elicit, Elicited, ElicitUrl, ListRoots, Sample
+from tools_app.tool_api.results import (
     CallCancelled,
     PromptResult,
     ProtocolError,
@@ -30,7 +30,6 @@ from tools_app.execution.results import (
     text,
     user,
 )
-from tools_app.protocol.mirrored import KEYWORD
 
 __all__ = [
     "BadAnswer",
@@ -105,13 +104,13 @@ def tool(
     idempotent: bool | None = None,
     open_world: bool | None = None,
 ) -> Function | Callable[[Function], Function]:
-    """Offer a function, sync or async, as a tool that admins may enable: `@tool` or `@tool(background=True)`.
+    """Register a function, sync or async, as a tool that admins can enable: `@tool` or `@tool(background=True)`.
 
     Its schemas come from its type hints unless they are given, its description and those of its parameters from its
-    docstring. The function itself is left as it is. `timeout` is in seconds; `background` runs it in a Celery worker;
-    `task` says whether clients that know tasks get one: "never", "optional" (when the call takes long) or "required".
-    What `read_only`, `destructive`, `idempotent` and `open_world` say becomes the hints of ToolAnnotations, over what
-    `annotations` says; None leaves a hint out. Raises ImproperlyConfigured as `python.register` does.
+    docstring. The function itself is not changed. `timeout` is in seconds; `background` runs it in a Celery worker;
+    `task` says whether clients that support tasks get one: "never", "optional" (when the call takes long) or
+    "required". `read_only`, `destructive`, `idempotent` and `open_world` set the hints of ToolAnnotations and override
+    `annotations`; None leaves a hint out. Raises ImproperlyConfigured as `python.register` does.
     """
     said = {
         "readOnlyHint": read_only,
@@ -150,11 +149,11 @@ def resource(
     icons: Sequence[Mapping[str, Any]] = (),
     timeout: float = 30.0,
 ) -> Callable[[Function], Function]:
-    """Offer a function, sync or async, as a resource: `@resource("docs://guide")`, or for many `("docs://{page}")`.
+    """Register a function, sync or async, as a resource: `@resource("docs://guide")`, or as a template: `("docs://{page}")`.
 
-    The variables of a template are the function's parameters, which are texts. It returns a text, bytes, a value that
-    becomes JSON, or a ResourceResult; it raises ResourceNotFound for values that name nothing. `timeout` is in
-    seconds. Raises ImproperlyConfigured as `resources.register` does.
+    The variables of a template are the function's parameters, which are strings. It returns a string, bytes, a value
+    that is serialized as JSON, or a ResourceResult; it raises ResourceNotFound for values that match nothing. `timeout`
+    is in seconds. Raises ImproperlyConfigured as `resources.register` does.
     """
 
     def offer(offered: Function) -> Function:
@@ -188,10 +187,10 @@ def prompt(
     title: str | None = None,
     icons: Sequence[Mapping[str, Any]] = (),
 ) -> Function | Callable[[Function], Function]:
-    """Offer a function, sync or async, as a prompt: `@prompt` or `@prompt(title="Review")`.
+    """Register a function, sync or async, as a prompt: `@prompt` or `@prompt(title="Review")`.
 
-    Its parameters, which are texts, are the prompt's arguments. It returns a text, a list of messages made by `user`
-    and `assistant`, or a PromptResult. Raises ImproperlyConfigured as `prompts.register` does.
+    Its parameters, which are strings, are the prompt's arguments. It returns a string, a list of messages built by
+    `user` and `assistant`, or a PromptResult. Raises ImproperlyConfigured as `prompts.register` does.
     """
 
     def offer(offered: Function) -> Function:
@@ -204,7 +203,7 @@ def prompt(
 def completer(function: Callable[..., Any], argument: str) -> Callable[[Completer], Completer]:
     """Suggest values for an argument of a prompt or a variable of a resource: `@completer(weather, "city")`.
 
-    The decorated function gets what was typed so far and the arguments that stand already, and returns the best
+    The decorated function receives the text typed so far and the arguments already set, and returns the best
     suggestions first. Raises ImproperlyConfigured for a function that is neither, and for an unknown argument.
     """
     offered = [
@@ -225,9 +224,9 @@ def completer(function: Callable[..., Any], argument: str) -> Callable[[Complete
 
 
 def header(name: str) -> Any:
-    """Mark a parameter that clients repeat in a header, by annotating its hint with this.
+    """Mark a parameter that clients repeat in a header, by annotating its type hint with this.
 
-    Proxies can then route calls by `Mcp-Param-<name>` without reading their bodies; the hub refuses a call whose header
-    disagrees.
+    Proxies can then route calls by `Mcp-Param-<name>` without reading their bodies; the hub rejects a call whose header
+    does not match.
     """
     return Field(json_schema_extra={KEYWORD: name})

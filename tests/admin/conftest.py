@@ -11,8 +11,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from tools_app.auth import keys, limits
-from tools_app.execution import authoring
+from tools_app.access import keys
+from tools_app.access.limits import limits
+from tools_app.catalog import authoring
 from tools_app.models import (
     ApiKey,
     Call,
@@ -67,8 +68,7 @@ class World:
 
 @pytest.fixture
 def no_tries_yet(settings: Any) -> Iterator[None]:
-    """Nobody has tried to log in, or a link, and passwords are quickly checked."""
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    """Nobody has tried to log in, or a link."""
     settings.REDIS_URL = ""  # tries are counted here, where they can be forgotten
     limits.forget_all()
     yield

@@ -171,7 +171,7 @@ PAGES: Final[dict[str, Page]] = {
     **model("tools_app_invitation", change=NOBODY, delete=NOBODY),
     "tools_app_invitation_renew_link": Page(row(RUN), row(RUN), "invitation"),
     "tools_app_invitation_revoke_invitation": Page(row(RUN), row(RUN), "invitation"),
-    **model("tools_app_membership"),
+    **model("tools_app_membership", add=SUPERUSER),
     "tools_app_membership_invite": Page(site(ANYWHERE), site(ANYWHERE)),
     **model("tools_app_tenant", delete=SUPERUSER, add=SUPERUSER),
     "tools_app_tenant_export_configuration": Page(row(AUDIT), row(AUDIT), "tenant"),

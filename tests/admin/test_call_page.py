@@ -12,12 +12,12 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from tests.admin.conftest import NOON
-from tools_app.admin import call_downloads, call_payloads
-from tools_app.admin.call_events import MOST_TEXT, row_of
-from tools_app.execution import authoring
+from tools_app.admin.calls import downloads, payloads
+from tools_app.admin.calls.events import MAX_TEXT, row_of
+from tools_app.catalog import authoring
 from tools_app.models import Call, CallEvent, CallPayload, Change, RunningCall, ToolRevision
 
-MOST_QUERIES = 12
+MAX_QUERIES = 12
 PARTS = ("arguments", "events", "result")
 SECRET_WORDS = ("acme words", "&quot;a&quot;: 1", ">0.5<", "why-it-failed", "running-words")
 
@@ -41,7 +41,7 @@ def test_what_was_sent_said_and_answered_is_for_admins_and_auditors(as_: Any, pa
     assert [words in text for words in SECRET_WORDS] == [role != "operator"] * len(SECRET_WORDS)
     for fact in ("acme_find", "acme laptop", "acme-client"):
         assert fact in text
-    assert ("You are an operator" in text) == (role == "operator")
+    assert ("As an operator" in text) == (role == "operator")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_call_is_not_cancelled_without_a_token_of_the_page(acme: Any, people: 
 
 @pytest.mark.parametrize("role", ["admin", "auditor", "operator"])
 def test_the_button_that_cancels_is_shown_to_those_who_may(as_: Any, page: Any, acme: Any, role: str) -> None:
-    assert ("Cancel the call" in shown(as_(role), page, acme.runningcall)) == (role == "admin")
+    assert ("Cancel call" in shown(as_(role), page, acme.runningcall)) == (role == "admin")
 
 
 def test_an_address_that_names_no_row_finds_nothing(as_: Any, acme: Any) -> None:
@@ -182,15 +182,15 @@ def test_the_time_of_a_call_is_split(as_: Any, page: Any, acme: Any) -> None:
 def test_large_payloads_are_cut_on_the_page_and_whole_in_the_file(
     as_: Any, page: Any, acme: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call_payloads, "MOST_SHOWN", 50)
+    monkeypatch.setattr(payloads, "MAX_SHOWN", 50)
     whole = json.dumps({"text": "a" * 100 + "the-end"})
     CallPayload.objects.filter(call=acme.call).update(result=whole)
-    CallEvent.objects.filter(call=acme.call).update(kind="log", data=json.dumps({"data": "b" * MOST_TEXT + "its-end"}))
+    CallEvent.objects.filter(call=acme.call).update(kind="log", data=json.dumps({"data": "b" * MAX_TEXT + "its-end"}))
     client = as_("auditor")
     text = shown(client, page, acme.call)
     assert "the-end" not in text
     assert "its-end" not in text
-    assert "The first 50 of" in text
+    assert "Showing the first 50 of" in text
     answer = client.get(download(acme.call, "result"))
     assert answer.content.decode() == whole
     assert answer["Content-Disposition"].startswith("attachment")
@@ -200,7 +200,7 @@ def test_large_payloads_are_cut_on_the_page_and_whole_in_the_file(
 
 
 def test_a_file_of_events_is_bounded(as_: Any, acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_downloads, "MOST_BYTES", 300)
+    monkeypatch.setattr(downloads, "MAX_BYTES", 300)
     for number in range(2, 9):
         CallEvent.objects.create(call=acme.call, sequence=number, kind="log", data='{"data": "words"}')
     content = as_("auditor").get(download(acme.call, "events")).content
@@ -211,7 +211,7 @@ def test_what_was_cut_off_when_it_was_recorded_says_so(as_: Any, page: Any, acme
     CallPayload.objects.filter(call=acme.call).update(result='{"truncated":true,"size":99999,"head":"{\\"begin"}')
     text = shown(as_("auditor"), page, acme.call)
     assert "{&quot;begin" in text
-    assert "the beginning of 99999 bytes" in text
+    assert "the original had 99999 bytes" in text
 
 
 def test_a_part_that_is_not_there_is_no_file(as_: Any, acme: Any) -> None:
@@ -232,9 +232,9 @@ def test_the_revision_that_ran_is_compared_with_todays(as_: Any, page: Any, acme
     for line in ("Finds things.", "Finds other things."):
         assert f"&quot;description&quot;: &quot;{line}&quot;" in text
     ToolRevision.objects.filter(number=1).delete()
-    assert "This one was not kept" in shown(client, page, acme.call)
+    assert "no longer stored" in shown(client, page, acme.call)
     tool.delete()
-    assert "The tool was deleted" in shown(client, page, acme.call)
+    assert "were deleted" in shown(client, page, acme.call)
 
 
 def test_the_page_leads_to_what_the_call_belongs_to(as_: Any, page: Any, acme: Any) -> None:
@@ -257,4 +257,4 @@ def test_a_page_asks_the_database_a_few_times(as_: Any, page: Any, acme: Any, ro
     with CaptureQueriesContext(connection) as queries:
         assert client.get(page(row, "change", acme.row(row))).status_code == 200
     asked = [query["sql"] for query in queries if "SAVEPOINT" not in query["sql"]]
-    assert len(asked) <= MOST_QUERIES, "\n".join(asked)
+    assert len(asked) <= MAX_QUERIES, "\n".join(asked)

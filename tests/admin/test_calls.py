@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from tests.admin.conftest import rows_of
-from tools_app.admin import call_events
+from tools_app.admin.calls import events as call_events
 from tools_app.models import Call, CallEvent, CallPayload
 
 ATTACK = '<script>alert("x")</script>'
@@ -46,7 +46,7 @@ def test_whatever_a_client_sent_is_escaped(as_: Any, page: Any, acme: Any) -> No
 def test_a_call_without_payload_or_with_a_cut_off_one_is_shown(as_: Any, page: Any, acme: Any) -> None:
     client = as_("auditor")
     bare = record(acme.tenant, arguments_size=70_000)
-    assert "Not kept (70000 bytes)" in client.get(page("call", "change", bare)).content.decode()
+    assert "Not recorded (70000 bytes)" in client.get(page("call", "change", bare)).content.decode()
     CallPayload.objects.filter(call=acme.call).update(arguments='{"term": "cut o')
     assert "cut o" in client.get(page("call", "change", acme.call)).content.decode()
 
@@ -58,7 +58,7 @@ def test_a_call_whose_tool_key_and_session_are_gone_is_shown(as_: Any, page: Any
     client = as_("auditor")
     text = client.get(page("call", "change", acme.call)).content.decode()
     assert "acme_find" in text
-    assert f"{key} (gone)" in text
+    assert f"{key} (deleted)" in text
     assert client.get(page("call", "changelist")).status_code == 200
 
 
@@ -146,12 +146,12 @@ def test_an_event_that_was_cut_off_is_shown_as_it_is(as_: Any, page: Any, acme: 
 def test_no_page_shows_more_events_than_it_can_bear(
     as_: Any, page: Any, acme: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call_events, "MOST_EVENTS", 2)
+    monkeypatch.setattr(call_events, "MAX_EVENTS", 2)
     CallEvent.objects.bulk_create(
         CallEvent(call=acme.call, sequence=number, kind="log", data=f'{{"data": "said-{number}"}}') for number in (2, 3)
     )
     text = as_("auditor").get(page("call", "change", acme.call)).content.decode()
-    assert "There are more events" in text
+    assert "only the first events" in text
     assert "said-2" in text
     assert "said-3" not in text
 

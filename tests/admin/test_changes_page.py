@@ -7,7 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from tools_app.audit.changes import Actor, acting, record
+from tools_app.audit.changes.changes import Actor, record, recording_as
 from tools_app.models import Action, Change, Via
 
 LIST = "/admin/tools_app/change/"
@@ -18,13 +18,13 @@ PASSWORD = "correct horse battery"
 def changed(people: Any, acme: Any, globex: Any) -> dict[str, Change]:
     """A change of each tenant, and one of the whole hub."""
     made = {}
-    with acting(Actor(people["admin"], Via.ADMIN, "203.0.113.9")):
+    with recording_as(Actor(people["admin"], Via.ADMIN, "203.0.113.9")):
         made["acme"] = record(
             Action.CHANGED, acme.tool, before={"title": "Once a title"}, after={"title": "Now another"}
         )
-    with acting(Actor(people["stranger"], Via.API, "203.0.113.10")):
+    with recording_as(Actor(people["stranger"], Via.API, "203.0.113.10")):
         made["globex"] = record(Action.REVOKED, globex.apikey)
-    with acting(Actor(people["superuser"], Via.ADMIN)):
+    with recording_as(Actor(people["superuser"], Via.ADMIN)):
         made["hub"] = record(Action.CREATED, people["outsider"])
     return {name: change for name, change in made.items() if change is not None}
 
@@ -150,11 +150,11 @@ def test_the_history_of_a_row_is_what_was_changed_of_it(as_: Any, page: Any, cha
 
 
 def test_a_row_without_history_says_so(as_: Any, page: Any, acme: Any) -> None:
-    assert "Nothing was changed" in as_("auditor").get(page("prompt", "history", acme.prompt)).content.decode()
+    assert "No recorded changes." in as_("auditor").get(page("prompt", "history", acme.prompt)).content.decode()
 
 
 def test_markup_in_a_value_is_shown_as_text(as_: Any, acme: Any, people: Any) -> None:
-    with acting(Actor(people["admin"], Via.ADMIN)):
+    with recording_as(Actor(people["admin"], Via.ADMIN)):
         change = record(Action.CHANGED, acme.tool, after={"description": "<script>alert(1)</script>\n" * 5})
     assert change is not None
     assert "<script>alert(1)" not in as_("admin").get(page_of(change)).content.decode()
@@ -173,7 +173,7 @@ def test_the_list_asks_the_database_little(as_: Any, changed: Any, role: str) ->
 
 def test_the_evidence_page_verifies_the_changes_too(as_: Any, changed: Any) -> None:
     browser = as_("superuser")
-    assert "All 3 changes by people" in browser.post("/admin/evidence/").content.decode()
+    assert "all 3 changes by people" in browser.post("/admin/evidence/").content.decode()
     Change.objects.filter(pk=changed["globex"].pk).update(person_name="eve")
     text = browser.post("/admin/evidence/").content.decode()
     assert "What this change says was altered" in text

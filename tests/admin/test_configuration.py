@@ -6,10 +6,10 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
-from tools_app.admin import configuration
-from tools_app.blueprints.describing import export
-from tools_app.execution import authoring
+from tools_app.admin.people import tenant_config
+from tools_app.catalog import authoring
 from tools_app.models import Change, Tool
+from tools_app.tenant_config.export import export
 
 TEXT = """
 mcphub: 1
@@ -66,7 +66,7 @@ def test_the_download_is_a_file_that_says_no_secret(as_: Any, acme: Any) -> None
 def test_a_preview_shows_what_would_change_and_changes_nothing(as_: Any, acme: Any) -> None:
     answer = post(as_("admin"), acme)
     text = answer.content.decode()
-    for said in ("Filed", "look", "set them", "NEW", "tool acme_find", "&lt;b&gt;Looks"):
+    for said in ("Filed", "look", "Missing secrets", "NEW", "tool acme_find", "&lt;b&gt;Looks"):
         assert said in text
     assert "<b>Looks" not in text
     assert not Tool.objects.filter(name="look").exists()
@@ -101,7 +101,7 @@ def test_a_tenant_that_was_changed_meanwhile_is_shown_again_before_anything_is_d
     seen = fingerprint(post(browser, acme))
     authoring.set_secret(acme.tenant, "MEANWHILE", "value")
     answer = post(browser, acme, fingerprint=seen)
-    assert "was changed since you looked" in answer.content.decode()
+    assert "has changed since the preview" in answer.content.decode()
     assert not Tool.objects.filter(name="look").exists()
     assert post(browser, acme, fingerprint=fingerprint(answer)).status_code == 302
 
@@ -109,7 +109,7 @@ def test_a_tenant_that_was_changed_meanwhile_is_shown_again_before_anything_is_d
 def test_what_only_superusers_decide_is_not_applied_for_an_admin(as_: Any, acme: Any) -> None:
     text = "mcphub: 1\ntenant: {is_public: true}"
     answer = post(as_("admin"), acme, text)
-    assert "only superusers change this" in answer.content.decode()
+    assert "only superusers can change this" in answer.content.decode()
     assert post(as_("admin"), acme, text, fingerprint=fingerprint(answer)).status_code == 200
     acme.tenant.refresh_from_db()
     assert not acme.tenant.is_public
@@ -118,9 +118,9 @@ def test_what_only_superusers_decide_is_not_applied_for_an_admin(as_: Any, acme:
 @pytest.mark.parametrize(
     ("form", "says"),
     [
-        ({}, "Choose a file, or paste its text."),
-        ({"text": "mcphub: 3"}, "it begins with"),
-        ({"text": "mcphub: 1\ntols: {}"}, "tols: there is no such field here"),
+        ({}, "Choose a file or paste its text."),
+        ({"text": "mcphub: 3"}, "It must start with"),
+        ({"text": "mcphub: 1\ntols: {}"}, "tols: unknown field"),
         ({"file": SimpleUploadedFile("a.yaml", b"\xff\xfe")}, "not UTF-8"),
     ],
 )
@@ -131,7 +131,7 @@ def test_a_file_that_is_wrong_is_told(as_: Any, acme: Any, form: Any, says: str)
 def test_a_file_that_is_too_large_for_a_page_goes_to_the_command_line(
     as_: Any, acme: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(configuration, "MOST_BYTES", 10)
-    assert "use manage.py import_tenant" in post(as_("admin"), acme).content.decode()
+    monkeypatch.setattr(tenant_config, "MAX_BYTES", 10)
+    assert "Use manage.py import_tenant" in post(as_("admin"), acme).content.decode()
     upload = {"file": SimpleUploadedFile("a.yaml", TEXT.encode())}
-    assert "use manage.py import_tenant" in as_("admin").post(address("import", acme), upload).content.decode()
+    assert "Use manage.py import_tenant" in as_("admin").post(address("import", acme), upload).content.decode()

@@ -7,7 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from django.urls import reverse
 
-from tools_app.auth import keys, snippets
+from tools_app.access import keys
+from tools_app.access.snippets import clients
 
 
 def connect(client: Any, world: Any) -> Any:
@@ -19,7 +20,7 @@ def test_every_member_reads_how_to_connect(as_: Any, acme: Any, who: str) -> Non
     answer = connect(as_(who), acme)
     text = answer.content.decode()
     assert answer.status_code == 200
-    for snippet in snippets.for_key("acme", "http://testserver/t/acme/mcp"):
+    for snippet in clients.for_key("acme", "http://testserver/t/acme/mcp"):
         assert f'data-snippet="{snippet.id}"' in text
     assert acme.key not in text
     assert acme.apikey.digest not in text
@@ -62,7 +63,7 @@ def test_the_page_of_a_new_key_shows_every_snippet_with_the_key(as_: Any, page: 
     key = re.search(r'id="issued-key"[^>]*>(mcphub_[\w-]{43})<', text)
     assert key
     blocks = dict(re.findall(r'data-snippet="([\w-]+)".*?<pre[^>]*>(.*?)</pre>', text, re.DOTALL))
-    expected = snippets.for_key("acme", "http://testserver/t/acme/mcp", key[1])
+    expected = clients.for_key("acme", "http://testserver/t/acme/mcp", key[1])
     assert list(blocks) == [snippet.id for snippet in expected]
     assert {name for name, block in blocks.items() if key[1] in block} == {one.id for one in expected if one.has_key}
     link = re.search(r'href="(cursor://[^"]+)"', text)

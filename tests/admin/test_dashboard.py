@@ -16,14 +16,15 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests.admin.conftest import World
-from tools_app.admin import health, zone
-from tools_app.audit import figures, figures_kept
-from tools_app.audit.figures import NIL, period_of
-from tools_app.audit.overview import PERIODS, Asked, overview, percentile
-from tools_app.execution import hub_numbers, readiness
+from tools_app.admin.base import time_zone
+from tools_app.admin.dashboard import health
+from tools_app.audit.stats import counters, storage
+from tools_app.audit.stats.counters import NIL, period_of
+from tools_app.audit.stats.overview import PERIODS, Asked, overview, percentile
 from tools_app.models import ApiKey, CallFigures, Membership, Role, RunningCall, Tenant
-from tools_app.models.figures import DURATION_BOUNDS_US
+from tools_app.models.audit import DURATION_BOUNDS_US
 from tools_app.models.ids import new_id
+from tools_app.runtime import hub_stats, readiness
 
 NOW = datetime(2026, 5, 4, 12, 34, 56, tzinfo=UTC)
 
@@ -113,7 +114,7 @@ def test_numbers_are_compared_with_the_period_before(first_page: Any, acme: Worl
     assert (cards["Calls"].figure, cards["Calls"].before) == ("30", "before: 20 (+50%)")
     assert (cards["Errors"].figure, cards["Errors"].before) == ("10.0%", "before: 50.0%")
     assert (cards["Denials"].figure, cards["Denials"].before) == ("2", "before: 0")
-    assert cards["95% took at most"].figure == "1.9 ms"
+    assert cards["p95"].figure == "1.9 ms"
 
 
 def test_tables_link_to_the_calls_behind_them(as_: Any, first_page: Any, acme: World, globex: World) -> None:
@@ -126,8 +127,8 @@ def test_tables_link_to_the_calls_behind_them(as_: Any, first_page: Any, acme: W
     assert "a&amp;b&lt;c&gt;" in tools["rows"][0][0]
     keys = [str(row[0]) for row in by_key["rows"]]
     assert (f"key={acme.apikey.pk}" in keys[0], "acme laptop" in keys[0]) == (True, True)
-    assert "No key" in keys[1]
-    assert f"{gone.api_key_id} (gone)" in keys[2]
+    assert "No API key" in keys[1]
+    assert f"{gone.api_key_id} (deleted)" in keys[2]
     assert "client=claude" in by_client["rows"][0][0]
     for row in (*tools["rows"], *by_key["rows"], *by_client["rows"]):
         for link in _links(str(row[0])):
@@ -187,8 +188,8 @@ def test_the_page_says_what_a_tenant_still_lacks(as_: Any, acme: World) -> None:
 
 def test_a_hub_without_calls_says_what_to_do_next(as_: Any, acme: World) -> None:
     text = as_("admin").get("/admin/").content.decode()
-    assert "nobody called" in text
-    assert "Connect a client with a key" in text
+    assert "No calls yet" in text
+    assert "Connect a client with an API key" in text
     assert "<canvas" not in text
     count(acme.tenant)
     assert "<canvas" in as_("admin").get("/admin/").content.decode()
@@ -237,11 +238,11 @@ def test_a_dead_broker_is_told_of_and_the_page_does_not_ask_it(as_: Any, acme: W
     told = {part["name"]: part for part in answer.json()["parts"]}
     assert told["Broker"] == {
         "name": "Broker",
-        "says": "Does not answer. The log says why; so does manage.py doctor.",
+        "says": "Unavailable. See the log or run manage.py doctor.",
         "is_well": False,
     }
     assert "hush" not in answer.content.decode()
-    monkeypatch.setattr(hub_numbers, "snapshot", refuse)
+    monkeypatch.setattr(hub_stats, "snapshot", refuse)
     monkeypatch.setattr(readiness, "statuses", refuse)
     assert as_("superuser").get("/admin/").status_code == 200
 
@@ -249,9 +250,9 @@ def test_a_dead_broker_is_told_of_and_the_page_does_not_ask_it(as_: Any, acme: W
 @pytest.mark.parametrize(
     ("workers", "queued", "oldest", "says"),
     [
-        (2, 0.0, 0.0, [("2 answer", True), ("No call waits", True)]),
-        (0, 3.0, 5.0, [("None answers", False), ("3 calls wait, the oldest for 5 s", True)]),
-        (None, 3.0, 90.0, [("Not known", False), ("See to the workers", False)]),
+        (2, 0.0, 0.0, [("2 available", True), ("No calls are waiting", True)]),
+        (0, 3.0, 5.0, [("No worker responds", False), ("3 calls wait, the oldest for 5 s", True)]),
+        (None, 3.0, 90.0, [("Unknown", False), ("Check the workers", False)]),
     ],
 )
 def test_workers_and_the_queue_say_how_they_are(
@@ -272,7 +273,7 @@ def test_times_are_in_the_viewers_zone_on_every_page(as_: Any, acme: World, page
     browser = as_("auditor")
     address = page("call", "change", acme.call)
     assert "2026-05-04 12:00:00.000" in browser.get(address).content.decode()
-    browser.cookies[zone.COOKIE] = "Asia/Tokyo"
+    browser.cookies[time_zone.COOKIE] = "Asia/Tokyo"
     assert "2026-05-04 21:00:00.000" in browser.get(address).content.decode()
     assert "Times in Asia/Tokyo" in browser.get("/admin/").content.decode()
     assert timezone.get_current_timezone_name() == "UTC"
@@ -282,9 +283,9 @@ def test_times_are_in_the_viewers_zone_on_every_page(as_: Any, acme: World, page
     "name", ["", "Mars/Phobos", "../../etc/passwd", "Europe", "a" * 5000, "UTC; Path=/", "tzdata.zi"]
 )
 def test_a_zone_that_is_none_is_utc(as_: Any, acme: World, name: str) -> None:
-    assert zone.zone_named(name) is None
+    assert time_zone.zone_named(name) is None
     browser = as_("auditor")
-    browser.cookies[zone.COOKIE] = name
+    browser.cookies[time_zone.COOKIE] = name
     assert "Times in UTC" in browser.get("/admin/").content.decode()
 
 
@@ -317,7 +318,9 @@ def test_a_point_has_what_began_in_it_however_long_its_row_is() -> None:
     count(tenant, 2, at=NOW)
     count(tenant, 5, at=NOW - timedelta(minutes=5))
     seen = overview(Asked(PERIODS["7d"], None), NOW)
-    found = {point.begins_at.isoformat()[:13]: point.went.calls for point in seen.points if point.went.calls}
+    found = {
+        point.begins_at.isoformat()[:13]: point.statistics.calls for point in seen.points if point.statistics.calls
+    }
     assert found == {"2026-05-02T12": 3, "2026-05-04T12": 7}
     assert seen.total.calls == 10
 
@@ -347,9 +350,9 @@ def test_merging_figures_changes_no_overview() -> None:
         count(tenant, hours, at=now - timedelta(hours=hours))
     for period in ("24h", "7d", "30d"):
         before = overview(Asked(PERIODS[period], None), now)
-        figures_kept.merge()
+        storage.merge()
         after = overview(Asked(PERIODS[period], None), now)
-        assert [point.went.calls for point in after.points] == [point.went.calls for point in before.points]
+        assert [point.statistics.calls for point in after.points] == [point.statistics.calls for point in before.points]
 
 
 @pytest.mark.parametrize(
@@ -367,7 +370,7 @@ def test_merging_figures_changes_no_overview() -> None:
 def test_percentiles_are_interpolated_within_their_class(
     classes: dict[int, int], share: float, microseconds: float | None
 ) -> None:
-    counts = [classes.get(number, 0) for number in range(len(figures.NUMBER_COLUMNS) - figures.CLASSES)]
+    counts = [classes.get(number, 0) for number in range(len(counters.NUMBER_COLUMNS) - counters.CLASSES)]
     found = percentile(counts, share)
     assert found is None if microseconds is None else found == pytest.approx(microseconds)
 

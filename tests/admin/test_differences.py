@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.template.loader import render_to_string
 
-from tools_app.admin.differences import LONGEST_LINE, MOST_COMPARED, MOST_SHOWN, DiffLine, lines
+from tools_app.admin.base.diff import MAX_COMPARED, MAX_LINE, MAX_SHOWN, DiffLine, lines
 
 
 def changed(before: Any, after: Any) -> list[tuple[str, str]]:
@@ -49,15 +49,15 @@ def test_far_away_lines_are_left_out_and_counted() -> None:
 
 
 def test_values_of_any_size_are_shown_within_bounds() -> None:
-    found = lines(list(range(MOST_COMPARED + 1)), ["x" * (2 * LONGEST_LINE)])
-    assert len(found) == MOST_SHOWN + 1
+    found = lines(list(range(MAX_COMPARED + 1)), ["x" * (2 * MAX_LINE)])
+    assert len(found) == MAX_SHOWN + 1
     assert found[-1].kind == "gap"
 
 
 def test_long_lines_are_cut_where_they_are_shown_and_not_where_they_are_compared() -> None:
-    found = lines("x" * (2 * LONGEST_LINE), "x" * (2 * LONGEST_LINE) + "y")
+    found = lines("x" * (2 * MAX_LINE), "x" * (2 * MAX_LINE) + "y")
     assert [line.kind for line in found] == ["removed", "added"]
-    assert max(len(line.text) for line in found) < LONGEST_LINE + 50
+    assert max(len(line.text) for line in found) < MAX_LINE + 50
 
 
 def test_half_a_surrogate_pair_can_be_shown() -> None:

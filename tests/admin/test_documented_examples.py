@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tools_app.execution.checks.prompts import check_arguments, check_messages
-from tools_app.execution.checks.resources import check_request
-from tools_app.execution.kinds import python
-from tools_app.execution.offers import prompts, resources, uris
+from tools_app.catalog import uri_templates
+from tools_app.catalog.kinds import prompts, python, resources
+from tools_app.catalog.validation.resources import check_request
+from tools_app.catalog.validation.shapes import check_prompt_arguments, check_prompt_messages
 from tools_app.models.validators import validate_patterns
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/resources-and-prompts.md").read_text()
@@ -42,13 +42,13 @@ def test_the_code_registers_what_it_shows(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_json_passes_the_checks_of_the_forms() -> None:
     request, arguments, messages, patterns = map(json.loads, blocks("json"))
     assert check_request(request, "docs://{page}") == []
-    assert check_arguments(arguments) == []
-    assert check_messages(messages, ["city"]) == []
+    assert check_prompt_arguments(arguments) == []
+    assert check_prompt_messages(messages, ["city"]) == []
     validate_patterns(patterns)
 
 
 def test_the_templates_stand_for_what_the_table_says() -> None:
-    pages, files = uris.parse("handbook://pages/{page}"), uris.parse("repo://{owner}/{+path}")
+    pages, files = uri_templates.parse("handbook://pages/{page}"), uri_templates.parse("repo://{owner}/{+path}")
     assert pages.match("handbook://pages/intro") == {"page": "intro"}
     assert pages.match("handbook://pages/a/b") is None
     assert files.match("repo://ada/src/main.py") == {"owner": "ada", "path": "src/main.py"}

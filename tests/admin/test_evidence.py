@@ -1,6 +1,5 @@
 """The page about the evidence: who sees which chains, what it finds, and what it does not claim."""
 
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -8,26 +7,19 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from tests.audit.chained import change, forget, record
-from tools_app.audit import evidence, signing
-from tools_app.models import Checkpoint
+from tests.audit.chained import change, record
+from tools_app.audit.checkpoints import signer, signing, witness
+from tools_app.models import Call, CallPayload, Checkpoint
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("new_chains")]
 
 PAGE, DOWNLOAD = "/admin/evidence/", "/admin/evidence/checkpoints.jsonl"
-
-
-@pytest.fixture(autouse=True)
-def _fresh(transactional_db: None) -> Iterator[None]:
-    forget()
-    yield
-    forget()
 
 
 @pytest.fixture
 def calls(acme: Any, globex: Any) -> dict[str, list[UUID]]:
     made = {"acme": record(3, acme.tenant.pk), "globex": record(2, globex.tenant.pk), "none": record(1)}
-    evidence.notary.sign()
+    signer.sign()
     return made
 
 
@@ -85,9 +77,9 @@ def test_the_first_bad_record_is_named_with_a_link(as_: Any, calls: Any) -> None
     bad = calls["acme"][1]
     change(bad, cause="another")
     text = as_("auditor").post(PAGE).content.decode()
-    assert "Not as it was written" in text
+    assert "Verification failed" in text
     assert reverse("admin:tools_app_call_change", args=[bad]) in text
-    assert "Nothing is wrong" in as_("stranger").post(PAGE).content.decode()
+    assert "No problems found" in as_("stranger").post(PAGE).content.decode()
 
 
 def test_what_is_wrong_with_a_foreign_tenant_is_not_told(as_: Any, calls: Any) -> None:
@@ -98,23 +90,53 @@ def test_what_is_wrong_with_a_foreign_tenant_is_not_told(as_: Any, calls: Any) -
 
 
 def test_it_says_what_it_did_not_look_at(as_: Any, calls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools_app.admin.evidence.NEWEST", 2)
+    monkeypatch.setattr("tools_app.admin.audit.verification.NEWEST", 2)
     change(calls["acme"][0], cause="another")
     text = as_("auditor").post(PAGE).content.decode()
-    assert "Looked at: 2 of the newest records in 1 chains" in text
-    assert "Not looked at: older records" in text
+    assert "the newest 2 records in 1 chains" in text
+    assert "Not verified: older records" in text
     assert "python manage.py verify_audit" in text
 
 
 def test_it_says_when_its_time_was_up(as_: Any, calls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools_app.admin.evidence.SECONDS", 0.0)
-    assert "Time was up" in as_("auditor").post(PAGE).content.decode()
+    monkeypatch.setattr("tools_app.admin.audit.verification.SECONDS", 0.0)
+    assert "The time limit was reached" in as_("auditor").post(PAGE).content.decode()
+
+
+def test_it_tells_whether_the_database_agrees_with_the_witness_file(as_: Any, calls: Any) -> None:
+    text = as_("superuser").post(PAGE).content.decode()
+    assert "The 1 checkpoints in audit.heads, outside the database, were compared with it." in text
+    assert "No problems found" in text
+
+
+def test_an_end_that_was_cut_off_with_its_checkpoints_is_told_to_those_whose_records_are_missing(
+    as_: Any, calls: Any
+) -> None:
+    CallPayload.objects.filter(pk__in=calls["acme"]).delete()
+    Call.objects.filter(pk__in=calls["acme"]).delete()
+    Checkpoint.objects.all().delete()
+    told = {role: as_(role).post(PAGE).context["report"].findings for role in ("superuser", "auditor", "stranger")}
+    assert "3 records and 0 changes of 1 processes are missing" in told["superuser"][0].message
+    assert "3 records and 0 changes of 1 processes are missing" in told["auditor"][0].message
+    assert not any("records and" in finding.message for finding in told["stranger"]), "nothing of another tenant's"
+
+
+@pytest.mark.parametrize(("spoil", "said"), [("unlink", "has no checkpoints"), ("mkdir", "cannot be read")])
+def test_it_says_that_there_is_nothing_to_compare_with(as_: Any, calls: Any, spoil: str, said: str) -> None:
+    witness.path().unlink()
+    if spoil == "mkdir":
+        witness.path().mkdir()
+    try:
+        assert f"audit.heads {said}" in as_("superuser").post(PAGE).content.decode()
+    finally:
+        if spoil == "mkdir":
+            witness.path().rmdir()
 
 
 def test_who_is_in_several_tenants_chooses_one(as_: Any, people: Any, calls: Any, globex: Any) -> None:
     globex.tenant.memberships.create(user=people["auditor"], role="auditor")
     client = as_("auditor")
-    assert "Which tenant is it about?" in client.get(PAGE).content.decode()
+    assert "Select a tenant." in client.get(PAGE).content.decode()
     assert client.post(PAGE).context["report"] is None
     assert client.post(f"{PAGE}?tenant={globex.tenant.pk}").context["report"].records == 2
 

@@ -15,10 +15,10 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.admin.conftest import World, person
-from tools_app.audit.exporting import answering, running
-from tools_app.audit.exporting.formats import FACTS
+from tools_app.audit.export import responses, runner
+from tools_app.audit.export.formats import FACTS
+from tools_app.core.packing import pack
 from tools_app.models import Action, Call, CallEvent, CallPayload, Change, Export, Membership, Role
-from tools_app.models.packing import pack
 
 START = "/admin/tools_app/call/exports/start/"
 
@@ -113,8 +113,8 @@ def test_no_cell_is_taken_for_a_formula(as_: Any, acme: World, begin: str) -> No
 
 
 def test_the_row_says_how_far_the_download_is(as_: Any, acme: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "CHUNK", 1)
-    monkeypatch.setattr(running, "TOLD_EVERY", 1)
+    monkeypatch.setattr(runner, "CHUNK", 1)
+    monkeypatch.setattr(runner, "TOLD_EVERY", 1)
     for _ in range(3):
         record(acme.tenant)
     client = as_("auditor")
@@ -140,7 +140,7 @@ def test_a_download_that_breaks_off_is_said_to_be_broken_and_can_be_had_again(
 ) -> None:
     client = as_("auditor")
     export = started(client)
-    pieces = running.download(export, people["auditor"])
+    pieces = runner.download(export, people["auditor"])
     assert isinstance(pieces, Generator)
     next(pieces)
     pieces.close()
@@ -183,7 +183,7 @@ def test_who_has_no_tenant_exports_nothing(as_: Any, acme: World, who: str) -> N
 @pytest.mark.parametrize("fields", [{"format": "xml"}, {"query": "key=no"}, {}])
 def test_what_makes_no_sense_is_not_exported(as_: Any, acme: World, fields: dict[str, str]) -> None:
     answer = as_("auditor").post(START, fields, follow=True)
-    assert "Nothing was exported" in answer.content.decode()
+    assert "Not exported" in answer.content.decode()
     assert not Export.objects.exists()
 
 
@@ -215,7 +215,7 @@ def test_a_client_that_goes_away_closes_the_pieces(acme: World) -> None:
             closed.append(True)
 
     async def take_one() -> bytes:
-        content = answering._later(pieces())
+        content = responses._later(pieces())
         first = await anext(content)
         await content.aclose()
         return first
@@ -240,7 +240,7 @@ def test_the_command_writes_the_same_file(acme: World, globex: World, tmp_path: 
 @pytest.mark.parametrize(
     ("options", "advice"),
     [
-        ({"tenant": ["nobody"]}, "There is no tenant"),
+        ({"tenant": ["nobody"]}, "Unknown tenant"),
         ({"since": ["soon"]}, "--since: Write a day"),
         ({"duration_min": ["x"]}, "--duration-min: Write a whole"),
     ],

@@ -14,10 +14,11 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tests.admin.conftest import person
-from tests.admin.test_roles import MOST_QUERIES
-from tools_app.admin.accepting import MOST_TRIES
-from tools_app.auth import invitation_mail, invitations
-from tools_app.auth.keys import digest_of
+from tests.admin.test_roles import MAX_QUERIES
+from tools_app.access import invitation_mail, invitations
+from tools_app.access.keys import digest_of
+from tools_app.admin.people import invitation_views
+from tools_app.admin.people.invitation_views import MAX_TRIES
 from tools_app.models import Action, Change, Invitation, Membership, Role
 from tools_app.telemetry.scrubbing import scrubbed
 
@@ -46,6 +47,21 @@ def shown_link(answer: Any) -> str:
     found = re.search(r"http://testserver(/invitations/[\w-]{43}/)", answer.content.decode())
     assert found
     return found.group(1)
+
+
+def sent_path(message: Any) -> str:
+    found = re.search(r"http://testserver(/invitations/[\w.-]+/)", message.body)
+    assert found
+    return found.group(1)
+
+
+def proven_link(made: tuple[Invitation, str]) -> str:
+    """The link as it goes out by e-mail."""
+    return link(invitations.mailed(*made))
+
+
+def log_in(client: Any, path: str, name: str, password: str = PASSWORD) -> Any:
+    return client.post(path, {"login-username": name, "login-password": password})
 
 
 def roles(tenant: Any, name: str = "ann") -> list[str]:
@@ -77,17 +93,19 @@ def test_a_link_is_sent_where_the_hub_can_send(as_: Any, page: Any, acme: Any, s
     answer = invite(as_("admin"), page, acme.tenant)
     (sent,) = mail.outbox
     assert sent.to == [EMAIL]
-    assert shown_link(answer) in sent.body
-    assert "was sent" in answer.content.decode()
+    assert shown_link(answer) not in sent.body
+    assert shown_link(answer).removesuffix("/") + "." in sent.body
+    assert Client().get(sent_path(sent)).status_code == 200
+    assert "was also sent" in answer.content.decode()
 
 
 def test_no_tenant_sends_mail_without_end(made: Any, settings: Any) -> None:
     row, _ = made
-    for _ in range(invitation_mail.MOST_AN_HOUR):
+    for _ in range(invitation_mail.MAX_AN_HOUR):
         invitation_mail.send(row, "https://hub.example/invitations/x/")
     with pytest.raises(invitation_mail.NotSent, match="in an hour"):
         invitation_mail.send(row, "https://hub.example/invitations/x/")
-    assert len(mail.outbox) == invitation_mail.MOST_AN_HOUR
+    assert len(mail.outbox) == invitation_mail.MAX_AN_HOUR
 
 
 def test_the_mail_is_sent_when_nobody_waits_any_more(
@@ -151,7 +169,7 @@ def test_a_new_link_takes_the_place_of_the_one_before(as_: Any, page: Any, made:
     row, token = made
     Invitation.objects.update(expires_at=timezone.now())
     client = as_("admin")
-    assert "Make a new link?" in client.get(page("invitation", "renew_link", row)).content.decode()
+    assert "Create a new link?" in client.get(page("invitation", "renew_link", row)).content.decode()
     new = shown_link(client.post(page("invitation", "renew_link", row)))
     assert Client().get(link(token)).status_code == 404
     assert Client().get(new).status_code == 200
@@ -163,17 +181,74 @@ def test_a_new_link_takes_the_place_of_the_one_before(as_: Any, page: Any, made:
 def test_who_has_no_account_makes_one_and_is_logged_in(acme: Any, made: Any) -> None:
     row, token = made
     client = Client()
-    assert "Choose how you will log in" in client.get(link(token)).content.decode()
+    assert "Create an account" in client.get(link(token)).content.decode()
     assert not User.objects.filter(username="ann").exists()
     answer = client.post(link(token), CHOSEN)
     assert (answer.status_code, answer["Location"]) == (302, reverse("admin:index"))
     ann = User.objects.get(username="ann")
-    assert (ann.email, ann.is_staff, ann.is_superuser) == (EMAIL, False, False)
+    assert (ann.email, ann.is_staff, ann.is_superuser) == ("", False, False)
     assert ann.check_password(PASSWORD)
     assert roles(acme.tenant) == ["auditor"]
     row.refresh_from_db()
     assert row.accepted_by == ann
     assert "Welcome to Acme" in client.get(reverse("admin:index")).content.decode()
+
+
+def test_only_the_link_that_came_by_e_mail_gives_the_account_the_address(acme: Any, made: Any) -> None:
+    client = Client()
+    assert EMAIL not in client.get(link(made[1])).content.decode()
+    assert f"email address is {EMAIL}" in client.get(proven_link(made)).content.decode()
+    assert client.post(proven_link(made), CHOSEN).status_code == 302
+    assert User.objects.get(username="ann").email == EMAIL
+
+
+@pytest.mark.parametrize("change", [lambda proof: proof[:-2] + "AA", lambda proof: "x", lambda proof: ""])
+def test_a_proof_that_is_wrong_leads_nowhere(made: Any, change: Any) -> None:
+    token, _, proof = invitations.mailed(*made).partition(".")
+    assert Client().get(link(f"{token}.{change(proof)}")).status_code == 404
+
+
+def test_a_proof_is_good_for_one_link_of_one_invitation(acme: Any, people: Any, made: Any) -> None:
+    proof = invitations.mailed(*made).partition(".")[2]
+    _, other = invitations.make(acme.tenant, "bob@example.com", Role.AUDITOR, people["admin"])
+    renewed = invitations.renew(made[0], people["admin"])
+    for token in (other, renewed):
+        assert Client().get(link(f"{token}.{proof}")).status_code == 404
+
+
+def test_a_proof_outlives_a_change_of_the_secret_key(made: Any, settings: Any) -> None:
+    path = proven_link(made)
+    settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
+    settings.SECRET_KEY = "another"
+    assert Client().get(path).status_code == 200
+
+
+def test_who_proved_the_address_of_an_account_logs_in_with_it(made: Any) -> None:
+    User.objects.create_user("old", EMAIL, PASSWORD)
+    answer = Client().post(proven_link(made), CHOSEN)
+    assert "An account with this email address already exists" in answer.content.decode()
+    assert not User.objects.filter(username="ann").exists()
+
+
+def test_whoever_has_the_link_does_not_learn_whether_the_address_has_an_account(made: Any) -> None:
+    def shown() -> list[str]:
+        answers = [Client().get(link(made[1])), Client().post(link(made[1]), CHOSEN | {"username": ""})]
+        return [re.sub(r'csrfmiddlewaretoken" value="\w+"', "", answer.content.decode()) for answer in answers]
+
+    before = shown()
+    User.objects.create_user("old", EMAIL, PASSWORD)
+    assert shown() == before
+    assert Client().post(link(made[1]), CHOSEN).status_code == 302
+
+
+def test_names_are_tried_so_often_by_the_links_of_a_tenant(
+    acme: Any, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(invitation_views, "MAX_NAMES", 3)
+    tried = [Client().post(link(made[1]), CHOSEN | {"username": "admin"}).content.decode() for _ in range(4)]
+    assert ["already taken" in text for text in tried] == [True, True, True, False]
+    assert "Too many usernames" in Client().post(link(made[1]), CHOSEN).content.decode()
+    assert not User.objects.filter(username="ann").exists()
 
 
 @pytest.mark.parametrize(
@@ -188,7 +263,7 @@ def test_who_has_no_account_makes_one_and_is_logged_in(acme: Any, made: Any) -> 
     ],
 )
 def test_an_account_follows_the_rules_of_accounts(made: Any, wrong: dict[str, str], told: str) -> None:
-    answer = Client().post(link(made[1]), CHOSEN | wrong)
+    answer = Client().post(proven_link(made), CHOSEN | wrong)
     assert told in answer.content.decode()
     assert not User.objects.filter(email=EMAIL).exists()
     assert invitations.state_of(made[0]) is invitations.State.OPEN
@@ -198,18 +273,17 @@ def test_what_is_smuggled_into_the_form_is_ignored(acme: Any, made: Any) -> None
     smuggled = {"email": "eve@example.com", "is_superuser": "on", "is_staff": "on", "role": "admin", "tenant": "x"}
     Client().post(link(made[1]), CHOSEN | smuggled)
     ann = User.objects.get(username="ann")
-    assert (ann.email, ann.is_superuser, ann.is_staff) == (EMAIL, False, False)
+    assert (ann.email, ann.is_superuser, ann.is_staff) == ("", False, False)
     assert roles(acme.tenant) == ["auditor"]
 
 
 def test_who_has_an_account_logs_in_on_the_page(acme: Any, made: Any) -> None:
     User.objects.create_user("ann", EMAIL.upper(), PASSWORD)
     client = Client()
-    assert "There is an account with this e-mail" in client.get(link(made[1])).content.decode()
-    wrong = client.post(link(made[1]), {"username": "ann", "password": "wrong"})
+    wrong = log_in(client, link(made[1]), "ann", "wrong")
     assert "Please enter a correct username" in wrong.content.decode()
     assert roles(acme.tenant) == []
-    assert client.post(link(made[1]), {"username": "ann", "password": PASSWORD}).status_code == 302
+    assert log_in(client, link(made[1]), "ann").status_code == 302
     assert roles(acme.tenant) == ["auditor"]
     assert client.get(reverse("admin:index")).status_code == 200
 
@@ -224,22 +298,32 @@ def test_who_is_logged_in_joins_by_a_button_and_not_by_looking(acme: Any, made: 
 
 
 @pytest.mark.parametrize("email", ["eve@example.com", ""])
-def test_an_account_with_another_e_mail_does_not_take_it(acme: Any, made: Any, email: str) -> None:
+@pytest.mark.parametrize("by_mail", [True, False])
+def test_an_account_with_another_e_mail_takes_it_only_when_that_is_confirmed(
+    acme: Any, made: Any, email: str, by_mail: bool
+) -> None:
+    path = proven_link(made) if by_mail else link(made[1])
     client = Client()
     client.force_login(User.objects.create_user("eve", email))
-    for answer in (client.get(link(made[1])), client.post(link(made[1]))):
-        assert answer.status_code == 403
-        assert "for somebody else" in answer.content.decode()
+    for answer in (client.get(path), client.post(path)):
+        assert "was sent to another email address" in answer.content.decode()
+        assert f"your account has {'a different one' if email else 'none'}." in answer.content.decode()
+    assert "Confirm that the invitation is for you" in client.post(path).content.decode()
     assert roles(acme.tenant, "eve") == []
+    assert client.post(path, {"confirm": "on"}).status_code == 302
+    assert roles(acme.tenant, "eve") == ["auditor"]
+    assert User.objects.get(username="eve").email == email
 
 
 def test_the_login_of_an_account_with_another_e_mail_does_not_take_it(acme: Any, made: Any) -> None:
     User.objects.create_user("ann", EMAIL, PASSWORD)
     User.objects.create_user("eve", "eve@example.com", PASSWORD)
     client = Client()
-    assert client.post(link(made[1]), {"username": "eve", "password": PASSWORD}).status_code == 403
+    answer = log_in(client, link(made[1]), "eve")
+    assert (answer.status_code, answer["Location"]) == (302, link(made[1]))
     assert roles(acme.tenant, "eve") == []
     assert client.get(reverse("admin:index")).status_code == 302
+    assert "was sent to another email address" in client.get(link(made[1])).content.decode()
 
 
 def test_a_member_who_was_invited_meanwhile_keeps_the_role(acme: Any, made: Any) -> None:
@@ -291,7 +375,7 @@ def test_a_link_works_once(acme: Any, made: Any) -> None:
 
 
 def test_whoever_comes_second_makes_no_account(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(invitations, "accept", lambda *_: False)
+    monkeypatch.setattr(invitations, "accept", lambda *_, **__: False)
     Client().post(link(made[1]), CHOSEN)
     assert not User.objects.filter(username="ann").exists()
 
@@ -307,7 +391,7 @@ def test_a_page_wants_the_browsers_own_form(made: Any) -> None:
 
 def test_tries_are_bounded_by_address(made: Any) -> None:
     client = Client()
-    answers = [client.get(link("wrong")).status_code for _ in range(MOST_TRIES + 1)]
+    answers = [client.get(link("wrong")).status_code for _ in range(MAX_TRIES + 1)]
     assert answers[-2:] == [404, 429]
     assert Client(REMOTE_ADDR="192.0.2.1").get(link(made[1])).status_code == 200
 
@@ -318,7 +402,7 @@ def test_all_of_it_is_recorded_without_the_link(as_: Any, page: Any, acme: Any) 
     told = [(change.action, change.kind, change.person_name) for change in Change.objects.order_by("position")]
     assert told == [
         (Action.CREATED, "invitation", "admin"),
-        (Action.CREATED, "user", EMAIL),
+        (Action.CREATED, "user", f"invited as {EMAIL}"),
         (Action.CREATED, "membership", "ann"),
         (Action.CHANGED, "invitation", "ann"),
     ]
@@ -329,7 +413,10 @@ def test_all_of_it_is_recorded_without_the_link(as_: Any, page: Any, acme: Any) 
 
 def test_a_link_is_kept_out_of_the_log() -> None:
     token = invitations._new_token()
-    assert token not in scrubbed(f"Forbidden: {link(token)}")
+    row = Invitation(email=EMAIL, digest=digest_of(token))
+    mailed = invitations.mailed(row, token)
+    for text in (token, mailed, mailed.partition(".")[2]):
+        assert text not in scrubbed(f"Forbidden: {link(mailed)}")
 
 
 def test_a_list_of_invitations_asks_the_database_a_few_times(as_: Any, page: Any, acme: Any) -> None:
@@ -339,4 +426,4 @@ def test_a_list_of_invitations_asks_the_database_a_few_times(as_: Any, page: Any
     client = as_("auditor")
     with CaptureQueriesContext(connection) as queries:
         assert "Open" in client.get(page("invitation", "changelist")).content.decode()
-    assert len([query for query in queries if "SAVEPOINT" not in query["sql"]]) <= MOST_QUERIES
+    assert len([query for query in queries if "SAVEPOINT" not in query["sql"]]) <= MAX_QUERIES

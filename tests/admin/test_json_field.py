@@ -6,8 +6,8 @@ import pytest
 from django import forms
 from django.core.exceptions import ValidationError
 
-from tools_app.admin import json_source
-from tools_app.admin.json_field import JsonTextField
+from tools_app.admin.base import json_source
+from tools_app.admin.base.fields import JsonTextField
 from tools_app.protocol.authoring_schema import check_schema
 
 
@@ -23,11 +23,11 @@ def refused(text: str, **options: Any) -> list[str]:
         ('{\n  "a": 1,\n  "b" 2\n}', "Line 3, column 7: Expecting ':' delimiter"),
         ("{\n", "Line 2, column 1: Expecting property name enclosed in double quotes"),
         ('{"a": NaN}', "NaN is not JSON."),
-        ('{"a": 1, "a": 2}', "The key 'a' is given twice in one object."),
+        ('{"a": 1, "a": 2}', "Duplicate key 'a' in one object."),
         ('{"a":\n "\\u0000"}', "Line 2: the character \\u0000 cannot be stored."),
-        ("[1]", "Line 1: write a JSON object, such as {}."),
+        ("[1]", "Line 1: enter a JSON object, such as {}."),
         ("[" * 100_000, "Nested too deeply."),
-        ('{"a": ' * 70 + "1" + "}" * 70, "Nested too deeply: 64 levels are the most."),
+        ('{"a": ' * 70 + "1" + "}" * 70, "Nested too deeply: at most 64 levels are allowed."),
     ],
 )
 def test_a_fault_is_named_with_its_line(text: str, message: str) -> None:

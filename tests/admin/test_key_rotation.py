@@ -10,13 +10,13 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from tests.admin.test_keys import issue, shown_key
-from tools_app.audit import key_changes
-from tools_app.auth import keys
-from tools_app.auth.principal import ALWAYS
-from tools_app.methods import permitting
-from tools_app.methods.registry import _handlers
+from tools_app.access import keys
+from tools_app.access.principal import ALWAYS
+from tools_app.audit.changes import keys as key_changes
+from tools_app.methods import permissions
+from tools_app.methods.context import _handlers
 from tools_app.models import Action, ApiKey, Change, Tool
-from tools_app.transport import answering
+from tools_app.transport import dispatch
 
 DAY = timedelta(days=1)
 SCOPES = {"tool_patterns": ["acme_*"], "methods": ["tools/*"], "networks": ["192.0.2.0/24"]}
@@ -53,12 +53,12 @@ def test_scopes_are_typed_one_a_line(as_: Any, page: Any, acme: Any) -> None:
 @pytest.mark.parametrize(
     ("field", "typed", "told"),
     [
-        ("tool_patterns", "echo\nno spaces", "Line 2: use the characters of a name or a URI"),
+        ("tool_patterns", "echo\nno spaces", "Line 2: use only characters of a name or URI"),
         ("methods", "tools/*\n\ntool/*", "Line 3: the hub has no method tool/*"),
         ("networks", "10.0.0.1/8", "Line 1: 10.0.0.1/8 has bits set outside of its network: write 10.0.0.0/8."),
         ("networks", "192.0.2.0/24\nhome", "Line 2: home is no network"),
         ("tool_patterns", "\n".join(map(str, range(201))), "At most 200 lines"),
-        ("tool_patterns", '["echo", 1]', "Write one a line"),
+        ("tool_patterns", '["echo", 1]', "Enter one per line"),
     ],
 )
 def test_a_line_that_is_not_good_is_named(as_: Any, page: Any, acme: Any, field: str, typed: str, told: str) -> None:
@@ -68,8 +68,8 @@ def test_a_line_that_is_not_good_is_named(as_: Any, page: Any, acme: Any, field:
 
 
 def test_every_method_of_the_hub_can_be_named() -> None:
-    assert answering.NAMESPACES
-    assert set(permitting.METHODS) == ({name for name, _ in _handlers} | {"subscriptions/listen"}) - ALWAYS
+    assert dispatch.NAMESPACES
+    assert set(permissions.METHODS) == ({name for name, _ in _handlers} | {"subscriptions/listen"}) - ALWAYS
 
 
 def preview(client: Any, tenant: Any, patterns: str) -> Any:
@@ -81,7 +81,7 @@ def test_a_preview_says_what_patterns_name(as_: Any, acme: Any) -> None:
     client = as_("admin")
     told = preview(client, acme.tenant, "acme_find\nacme_g*").json()["text"]
     expected = "1 of 2 tools (acme_find); none of 1 resource; 1 of 1 prompt (acme_greet)"
-    assert told == f"This key gets {expected}."
+    assert told == f"This key can use {expected}."
     assert "2 of 2 tools" in preview(client, acme.tenant, "").json()["text"]
     assert "Line 1" in preview(client, acme.tenant, "no spaces").json()["text"]
 
@@ -224,7 +224,7 @@ def test_the_pages_say_which_key_is_still_used(as_: Any, page: Any, acme: Any) -
     assert "No client has used it since" in old_page
     assert page("apikey", "change", new) in old_page
     change(acme.apikey, last_used_at=timezone.now() + timedelta(seconds=1))
-    assert "Some client still uses it" in client.get(page("apikey", "change", acme.apikey)).content.decode()
+    assert "A client still uses it" in client.get(page("apikey", "change", acme.apikey)).content.decode()
     assert page("apikey", "change", acme.apikey) in client.get(page("apikey", "change", new)).content.decode()
     assert "Replaced, ends in" in client.get(page("apikey", "changelist")).content.decode()
 
@@ -295,8 +295,8 @@ def test_a_key_is_rotated_by_a_command(acme: Any, named: str) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--tenant", "never", "--key", "x"], "no tenant"),
-        (["--tenant", "acme", "--key", "never"], "no key"),
+        (["--tenant", "never", "--key", "x"], "Unknown tenant"),
+        (["--tenant", "acme", "--key", "never"], "no such key"),
         (["--tenant", "acme", "--key", "twin"], "Several"),
         (["--tenant", "acme", "--key", "acme laptop", "--overlap-hours", "-1"], "--overlap-hours"),
     ],

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tools_app.auth import keys
+from tools_app.access import keys
 from tools_app.models import ApiKey
 
 
@@ -81,7 +81,7 @@ def test_saving_a_key_does_not_undo_a_revocation_that_came_between(as_: Any, pag
 
 def test_revoking_asks_first(as_: Any, page: Any, acme: Any) -> None:
     client, address = as_("admin"), page("apikey", "revoke_key", acme.apikey)
-    assert "Revoke for good?" in client.get(address).content.decode()
+    assert "Revoke API key?" in client.get(address).content.decode()
     acme.apikey.refresh_from_db()
     assert acme.apikey.revoked_at is None
     assert client.post(address).status_code == 302
@@ -93,7 +93,7 @@ def test_revoking_asks_first(as_: Any, page: Any, acme: Any) -> None:
 def test_selected_keys_are_revoked_once_that_is_confirmed(as_: Any, page: Any, acme: Any) -> None:
     client, address = as_("admin"), page("apikey", "changelist")
     form = {"action": "revoke_selected", "_selected_action": str(acme.apikey.pk)}
-    assert "Revoke for good?" in client.post(address, form).content.decode()
+    assert "Revoke API key?" in client.post(address, form).content.decode()
     acme.apikey.refresh_from_db()
     assert acme.apikey.revoked_at is None
     client.post(address, form | {"confirmed": "1"})

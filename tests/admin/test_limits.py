@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from tools_app.admin import limit_fields
+from tools_app.admin.base.fields import KEY_LIMITS, LIMITS_MEANING, TENANT_LIMITS, TOOL_LIMITS
 from tools_app.models import ApiKey, Tenant
 
-NAMES = {"tenant": limit_fields.OF_TENANT, "apikey": limit_fields.OF_KEY, "tool": limit_fields.OF_TOOL}
+NAMES = {"tenant": TENANT_LIMITS, "apikey": KEY_LIMITS, "tool": TOOL_LIMITS}
 # What the rest of each form needs.
 REST: dict[str, dict[str, Any]] = {
     "tenant": {
@@ -81,14 +81,14 @@ def test_each_page_has_them_under_one_heading(as_: Any, page: Any, acme: Any, mo
     answer = as_(role).get(page(model, "change", row))
     (fields,) = [part.fields for part in answer.context["adminform"] if part.name == "Limits"]
     assert tuple(fields) == NAMES[model]
-    assert limit_fields.MEANING in answer.content.decode()
+    assert LIMITS_MEANING in answer.content.decode()
 
 
 def test_a_new_key_has_its_limits_from_the_start(as_: Any, page: Any, acme: Any) -> None:
-    wanted = numbered(limit_fields.OF_KEY)
+    wanted = numbered(KEY_LIMITS)
     form = {"tenant": acme.tenant.pk, "name": "New", "expires_at_0": "", "expires_at_1": "", **wanted}
     assert as_("admin").post(page("apikey", "add"), form).status_code == 200
-    assert values(ApiKey.objects.get(name="New"), limit_fields.OF_KEY) == wanted
+    assert values(ApiKey.objects.get(name="New"), KEY_LIMITS) == wanted
 
 
 def test_a_limit_is_a_number_from_zero_on(as_: Any, page: Any, acme: Any) -> None:
@@ -104,6 +104,6 @@ def test_a_limit_is_a_number_from_zero_on(as_: Any, page: Any, acme: Any) -> Non
 def test_the_page_of_a_tenant_says_how_many_sessions_the_hub_allows(
     as_: Any, page: Any, acme: Any, settings: Any
 ) -> None:
-    settings.MCPHUB_MOST_SESSIONS = 1234
+    settings.MCPHUB_MAX_SESSIONS = 1234
     text = as_("admin").get(page("tenant", "change", acme.tenant)).content.decode()
-    assert "Empty: as the hub is set (MCPHUB_MOST_SESSIONS), now 1234." in text
+    assert "Empty: the hub default (MCPHUB_MAX_SESSIONS), currently 1234." in text

@@ -11,11 +11,11 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from tools_app.admin import live_calls
+from tools_app.admin.calls import live_rows
 from tools_app.models import Call, RunningCall
 from tools_app.models.ids import least_id
 
-MOST_QUERIES = 12
+MAX_QUERIES = 12
 
 
 def began(ago: float) -> dict[str, Any]:
@@ -92,11 +92,11 @@ def test_the_newest_come_first_and_later_looks_bring_only_what_is_new(as_: Any, 
     client = as_("auditor")
     first = look(client)
     assert names(first) == ["new", "old"]
-    assert first["anew"]
+    assert first["reset"]
     record(acme, tool_name="newest")
     second = look(client, after=first["cursor"])
     assert names(second) == ["newest"]
-    assert not second["anew"]
+    assert not second["reset"]
 
 
 def test_a_call_that_was_seen_running_is_followed_to_its_end(as_: Any, acme: Any) -> None:
@@ -134,15 +134,15 @@ def test_a_call_that_was_seen_running_is_followed_to_its_end(as_: Any, acme: Any
 
 
 def test_the_end_of_a_foreign_call_is_told_to_nobody(as_: Any, acme: Any, globex: Any) -> None:
-    mark = live_calls.mark_of(globex.runningcall)
+    mark = live_rows.mark_of(globex.runningcall)
     settle(globex.runningcall)
-    news = look(as_("auditor"), after=live_calls.cursor_of(timezone.now()), known=mark)
+    news = look(as_("auditor"), after=live_rows.cursor_of(timezone.now()), known=mark)
     assert (names(news), news["over"]) == ([acme.runningcall.tool_name], [])
 
 
 def test_a_short_call_that_nobody_saw_running_is_found_when_it_ends(as_: Any, acme: Any) -> None:
     acme.runningcall.delete()
-    after = live_calls.cursor_of(timezone.now())
+    after = live_rows.cursor_of(timezone.now())
     record(acme, ago=10, took=10, tool_name="ten-seconds")
     record(acme, ago=10, took=0.1, tool_name="was-there-before")
     assert names(look(as_("auditor"), after=after)) == ["ten-seconds"]
@@ -167,7 +167,7 @@ def test_filters_narrow_what_comes(as_: Any, acme: Any, role: str, query: dict[s
     client = as_(role)
     # Foreign rows are left out by the tenant, here as everywhere.
     query = {**query, "tenant": str(acme.tenant.pk)}
-    after = live_calls.cursor_of(timezone.now())
+    after = live_rows.cursor_of(timezone.now())
     assert set(names(look(client, **query))) == found
     assert set(names(look(client, **query, after=after))) == found
 
@@ -179,16 +179,16 @@ def test_calls_are_found_by_their_key(as_: Any, acme: Any) -> None:
 
 @pytest.mark.parametrize("cursor", ["", "nonsense", "9" * 40, "²", "-5", "0", "9" * 13])
 def test_a_cursor_that_makes_no_sense_begins_anew(as_: Any, acme: Any, cursor: str) -> None:
-    assert look(as_("auditor"), after=cursor)["anew"]
+    assert look(as_("auditor"), after=cursor)["reset"]
 
 
 @pytest.mark.parametrize("known", ["x", ",,", "r" * 5000, "zz0af7651916cd43dd8448eb211c80319c", "r" + "0" * 32])
 def test_marks_that_make_no_sense_are_left_out(as_: Any, acme: Any, known: str) -> None:
-    look(as_("auditor"), after=live_calls.cursor_of(timezone.now()), known=known)
+    look(as_("auditor"), after=live_rows.cursor_of(timezone.now()), known=known)
 
 
 def test_a_look_is_bounded(as_: Any, acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_calls, "MOST_LOOKED", 3)
+    monkeypatch.setattr(live_rows, "MAX_LOOKED", 3)
     for number in range(5):
         record(acme, tool_name=f"n{number}")
     client = as_("superuser")
@@ -196,7 +196,7 @@ def test_a_look_is_bounded(as_: Any, acme: Any, monkeypatch: pytest.MonkeyPatch)
         news = look(client, client="nobody")
     assert news["partial"]
     asked = [query["sql"] for query in queries if "SAVEPOINT" not in query["sql"]]
-    assert len(asked) <= MOST_QUERIES, "\n".join(asked)
+    assert len(asked) <= MAX_QUERIES, "\n".join(asked)
     rows = [sql for sql in asked if 'FROM "tools_app_call"' in sql or 'FROM "tools_app_runningcall"' in sql]
     assert rows
     assert all("LIMIT 3" in sql or " IN (" in sql for sql in rows), "\n".join(rows)
@@ -209,9 +209,9 @@ def test_a_look_asks_the_database_a_few_times_whatever_it_finds(as_: Any, acme: 
     with CaptureQueriesContext(connection) as queries:
         assert len(look(client)["calls"]) == 17
     asked = [query["sql"] for query in queries if "SAVEPOINT" not in query["sql"]]
-    assert len(asked) <= MOST_QUERIES, "\n".join(asked)
+    assert len(asked) <= MAX_QUERIES, "\n".join(asked)
 
 
 def test_a_moment_survives_its_way_to_the_browser() -> None:
     moment = datetime.fromisoformat("2026-05-04T12:00:00.123+00:00")
-    assert live_calls.moment_of(live_calls.cursor_of(moment)) == moment
+    assert live_rows.moment_of(live_rows.cursor_of(moment)) == moment

@@ -10,11 +10,11 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.admin.conftest import person
-from tools_app.auth import invitations, logins
+from tools_app.access import invitations, logins
 from tools_app.models import Role
 
 PASSWORD = "a long enough pass phrase"
-TOO_OFTEN = "Too many logins failed. Wait five minutes, then try again."
+TOO_OFTEN = "Too many failed logins. Try again in five minutes."
 IN = 302
 
 pytestmark = pytest.mark.usefixtures("no_tries_yet")
@@ -37,21 +37,21 @@ def is_told_to_wait(answer: Any) -> bool:
 
 
 def test_an_address_that_guesses_is_refused_even_when_it_is_right_and_others_are_not(admin: User) -> None:
-    guesses = [log_in(f"somebody{number}", "wrong") for number in range(logins.MOST_OF_ADDRESS)]
+    guesses = [log_in(f"somebody{number}", "wrong") for number in range(logins.MAX_OF_ADDRESS)]
     assert not any(map(is_told_to_wait, guesses))
     assert is_told_to_wait(log_in(admin.username, PASSWORD))
     assert log_in(admin.username, PASSWORD, "192.0.2.2").status_code == IN
 
 
 def test_a_name_is_not_guessed_at_from_many_addresses_in_whichever_letters(admin: User) -> None:
-    for number in range(logins.MOST_OF_NAME):
+    for number in range(logins.MAX_OF_NAME):
         log_in(admin.username.upper() if number % 2 else admin.username, "wrong", f"198.51.100.{number}")
     assert is_told_to_wait(log_in(admin.username, PASSWORD))
 
 
 @pytest.mark.parametrize(("one", "another"), [("2001:db8::{}", "2001:db8::ffff"), ("::ffff:192.0.2.1", "192.0.2.1")])
 def test_addresses_that_one_host_has_count_as_one(admin: User, one: str, another: str) -> None:
-    for number in range(logins.MOST_OF_ADDRESS):
+    for number in range(logins.MAX_OF_ADDRESS):
         log_in(f"somebody{number}", "wrong", one.format(number))
     assert is_told_to_wait(log_in(admin.username, PASSWORD, another))
     assert log_in(admin.username, PASSWORD, "2001:db8:0:1::1").status_code == IN
@@ -60,7 +60,7 @@ def test_addresses_that_one_host_has_count_as_one(admin: User, one: str, another
 def test_a_store_that_is_away_makes_no_guess_of_a_login(admin: User, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(User, "check_password", Mock(side_effect=OperationalError("away")))
-        for _ in range(logins.MOST_OF_ADDRESS):
+        for _ in range(logins.MAX_OF_ADDRESS):
             with pytest.raises(OperationalError):
                 log_in(admin.username, PASSWORD)
     assert log_in(admin.username, PASSWORD).status_code == IN
@@ -68,18 +68,18 @@ def test_a_store_that_is_away_makes_no_guess_of_a_login(admin: User, monkeypatch
 
 def test_a_failed_login_counts_for_a_while_only(admin: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logins, "WAIT_SECONDS", 0.0)
-    for _ in range(logins.MOST_OF_ADDRESS):
+    for _ in range(logins.MAX_OF_ADDRESS):
         log_in(admin.username, "wrong")
     assert log_in(admin.username, PASSWORD).status_code == IN
 
 
 def test_a_login_that_succeeds_counts_for_nothing(admin: User) -> None:
-    answers = {log_in(admin.username, PASSWORD).status_code for _ in range(logins.MOST_OF_ADDRESS + 1)}
+    answers = {log_in(admin.username, PASSWORD).status_code for _ in range(logins.MAX_OF_ADDRESS + 1)}
     assert answers == {IN}
 
 
 def test_a_form_without_a_password_is_no_try(admin: User) -> None:
-    for _ in range(logins.MOST_OF_ADDRESS):
+    for _ in range(logins.MAX_OF_ADDRESS):
         log_in(admin.username, "")
     assert log_in(admin.username, PASSWORD).status_code == IN
 
@@ -88,8 +88,9 @@ def test_the_page_of_an_invitation_counts_along(acme: Any, people: Any) -> None:
     ann = person("ann", None)
     User.objects.filter(pk=ann.pk).update(email="ann@example.com")
     _, token = invitations.make(acme.tenant, "ann@example.com", Role.AUDITOR, people["admin"])
-    for number in range(logins.MOST_OF_ADDRESS):
+    for number in range(logins.MAX_OF_ADDRESS):
         log_in(f"somebody{number}", "wrong")
     client = Client(REMOTE_ADDR="192.0.2.1")
-    answer = client.post(reverse("invitation", args=[token]), {"username": "ann", "password": "whatever"})
+    form = {"login-username": "ann", "login-password": "whatever"}
+    answer = client.post(reverse("invitation", args=[token]), form)
     assert is_told_to_wait(answer)

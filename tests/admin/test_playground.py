@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from tools_app.auth import keys, passes
+from tools_app.access import impersonation, keys
 from tools_app.models import ApiKey, Call
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -93,7 +93,7 @@ def test_who_runs_the_tenant_is_given_a_pass(as_: Any, people: dict[str, User], 
     assert answer.status_code == 200
     assert "no-store" in answer["Cache-Control"]
     given = answer.json()
-    said = passes._opened(given["pass"])
+    said = impersonation._opened(given["pass"])
     assert said
     assert (said.key_id, said.person_id) == (acme.apikey.pk, people[who].pk)
     assert given["seconds"] == pytest.approx(said.expires - time.time(), abs=30)
@@ -103,7 +103,7 @@ def test_who_runs_the_tenant_is_given_a_pass(as_: Any, people: dict[str, User], 
 def test_nobody_else_is_given_one(as_: Any, acme: Any, who: str, status: int) -> None:
     answer = give(as_(who), acme.apikey.pk)
     assert answer.status_code == status
-    assert passes.START not in answer.content.decode()
+    assert impersonation.START not in answer.content.decode()
 
 
 @pytest.mark.parametrize("wanted", ["", "nonsense", "00000000-0000-0000-0000-000000000000"])
@@ -115,7 +115,7 @@ def test_there_is_no_pass_for_a_key_that_is_no_good(as_: Any, acme: Any) -> None
     keys.revoke(acme.apikey)
     answer = give(as_("admin"), acme.apikey.pk)
     assert answer.status_code == 409
-    assert "not active any more" in answer.json()["problem"]
+    assert "no longer active" in answer.json()["problem"]
 
 
 def test_a_pass_is_not_given_to_another_site(people: dict[str, User], acme: Any) -> None:
@@ -168,7 +168,7 @@ def test_a_request_becomes_code_that_names_no_key(as_: Any, acme: Any) -> None:
 def test_what_is_no_request_becomes_no_code(as_: Any, acme: Any, request_: Any) -> None:
     answer = code_of(as_("admin"), acme.apikey.pk, request_)
     assert answer.status_code == 400
-    assert "cannot be written as code" in answer.json()["problem"]
+    assert "Cannot be shown as code" in answer.json()["problem"]
 
 
 @pytest.mark.parametrize(("who", "status"), REFUSED)

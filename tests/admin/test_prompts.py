@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tools_app.execution import authoring
-from tools_app.execution.offers import prompts
+from tools_app.catalog import authoring
+from tools_app.catalog.kinds import prompts
 from tools_app.models import Prompt, PromptKind
 
 ARGUMENTS = [{"name": "city", "description": "Where?", "required": True, "values": ["Bern", "Oslo"]}]
@@ -80,30 +80,38 @@ def test_a_changed_prompt_shows_in_the_form_and_in_the_preview(as_: Any, page: A
 @pytest.mark.parametrize(
     ("changes", "field", "message"),
     [
-        ({"arguments": "{}"}, "arguments", "Line 1: write a JSON list"),
+        ({"arguments": "{}"}, "arguments", "Line 1: enter a JSON list"),
         ({"arguments": "["}, "arguments", "Line 1, column 2"),
-        ({"arguments": '["city"]'}, "arguments", "0: write an object with name, description, required, values."),
-        ({"arguments": '[\n{"description": "City"}]'}, "arguments", "Line 2: 0: its name is missing."),
-        ({"arguments": '[{"name": "a b"}]'}, "arguments", "0.name: write a name of letters"),
-        ({"arguments": '[{"name": 3}]'}, "arguments", "0.name: write a name of letters"),
+        ({"arguments": '["city"]'}, "arguments", "0: must be an object with name, description, required, values."),
+        ({"arguments": '[\n{"description": "City"}]'}, "arguments", "Line 2: 0: name is required."),
+        ({"arguments": '[{"name": "a b"}]'}, "arguments", "0.name: must be a name of letters"),
+        ({"arguments": '[{"name": 3}]'}, "arguments", "0.name: must be a name of letters"),
         ({"arguments": '[{"name": "city"},\n{"name": "city"}]'}, "arguments", "Line 2: 1.name: another argument"),
-        ({"arguments": '[{"name": "city", "required": "yes"}]'}, "arguments", "0.required: write true or false."),
-        ({"arguments": '[{"name": "city",\n"values": [1]}]'}, "arguments", "Line 2: 0.values: write a list of texts"),
-        ({"arguments": '[{"name": "city", "values": "Bern"}]'}, "arguments", "0.values: write a list of texts"),
-        ({"arguments": '[{"name": "city", "type": "string"}]'}, "arguments", "0.type: there are only name,"),
+        ({"arguments": '[{"name": "city", "required": "yes"}]'}, "arguments", "0.required: must be true or false."),
+        (
+            {"arguments": '[{"name": "city",\n"values": [1]}]'},
+            "arguments",
+            "Line 2: 0.values: must be a list of strings",
+        ),
+        ({"arguments": '[{"name": "city", "values": "Bern"}]'}, "arguments", "0.values: must be a list of strings"),
+        (
+            {"arguments": '[{"name": "city", "type": "string"}]'},
+            "arguments",
+            "0.type: unknown field. Known fields: name,",
+        ),
         ({"messages": ""}, "messages", "required"),
-        ({"messages": "[]"}, "messages", "Write at least one message."),
-        ({"messages": '{"role": "user"}'}, "messages", "Line 1: write a JSON list"),
-        ({"messages": '["hello"]'}, "messages", "0: write an object with role, text."),
-        ({"messages": '[{"role": "user"}]'}, "messages", "0: its text is missing."),
-        ({"messages": '[{"role": "user", "text": " "}]'}, "messages", "0.text: write a text that is not empty."),
-        ({"messages": '[{"role": "user", "text": 1}]'}, "messages", "0.text: write a text that is not empty."),
-        ({"messages": '[\n{"role": "system", "text": "a"}]'}, "messages", 'Line 2: 0.role: write "user" or "assist'),
-        ({"messages": '[{"role": ["user"], "text": "a"}]'}, "messages", '0.role: write "user" or "assistant".'),
+        ({"messages": "[]"}, "messages", "Enter at least one message."),
+        ({"messages": '{"role": "user"}'}, "messages", "Line 1: enter a JSON list"),
+        ({"messages": '["hello"]'}, "messages", "0: must be an object with role, text."),
+        ({"messages": '[{"role": "user"}]'}, "messages", "0: text is required."),
+        ({"messages": '[{"role": "user", "text": " "}]'}, "messages", "0.text: must be a non-empty string."),
+        ({"messages": '[{"role": "user", "text": 1}]'}, "messages", "0.text: must be a non-empty string."),
+        ({"messages": '[\n{"role": "system", "text": "a"}]'}, "messages", 'Line 2: 0.role: must be "user" or "assist'),
+        ({"messages": '[{"role": ["user"], "text": "a"}]'}, "messages", '0.role: must be "user" or "assistant".'),
         (
             {"messages": '[{"role": "user", "text": "a"},\n{"role": "user",\n"text": "{town}"}]'},
             "messages",
-            "Line 3: 1.text: {town} is no argument: declare it, or write it without braces.",
+            "Line 3: 1.text: {town} is not an argument.",
         ),
         ({"name": "no spaces"}, "name", "Use letters"),
         ({"name": "acme_greet"}, "__all__", "already exists"),
@@ -127,7 +135,7 @@ def test_a_prompt_cannot_take_the_name_of_another(as_: Any, page: Any, acme: Any
     client.post(page("prompt", "add"), form_of(acme.tenant))
     row = Prompt.objects.get(name="weather")
     found = errors(client.post(page("prompt", "change", row), form_of(acme.tenant, name="acme_greet")))
-    assert found == {"name": ["This tenant has another prompt of this name."]}
+    assert found == {"name": ["This tenant already has a prompt with this name."]}
 
 
 def test_a_prompt_cannot_be_added_or_moved_to_a_foreign_tenant(as_: Any, page: Any, acme: Any, globex: Any) -> None:

@@ -1,4 +1,4 @@
-"""A tenant that is open to everybody: superusers decide, everybody sees that it is, and who called is anonymous."""
+"""A public tenant: superusers decide, everybody sees that it is, and who called is anonymous."""
 
 from typing import Any
 from uuid import uuid4
@@ -10,7 +10,7 @@ from django.utils import timezone
 from tests.admin.conftest import rows_of
 from tools_app.models import Call, Tenant
 
-WARNING = "is open to everybody"
+WARNING = "who knows the URL"
 
 
 def form_of(tenant: Any, **changes: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def test_a_superuser_opens_a_tenant_and_is_told_what_that_means(as_: Any, page: 
     (warning,) = [text for text in said(answer) if WARNING in text]
     assert "/t/acme/mcp" in warning
     assert "recorded as anonymous" in warning
-    assert warning.endswith("They name now: acme_find, docs://acme/guide, acme_greet.")
+    assert warning.endswith("They currently match: acme_find, docs://acme/guide, acme_greet.")
 
 
 def test_a_tenant_that_stays_closed_is_saved_without_a_warning(as_: Any, page: Any, acme: Any) -> None:
@@ -74,7 +74,7 @@ def test_a_tenant_may_be_made_open_at_once(as_: Any, page: Any, acme: Any) -> No
     form = form_of(acme.tenant, slug="initech", name="Initech")
     answer = as_("superuser").post(page("tenant", "add"), form)
     assert Tenant.objects.get(slug="initech").is_public
-    assert any(text.endswith("They name now: nothing.") for text in said(answer))
+    assert any(text.endswith("They currently match: nothing.") for text in said(answer))
 
 
 @pytest.mark.parametrize("role", ["superuser", "admin", "auditor"])
@@ -108,9 +108,9 @@ def test_what_is_switched_off_is_open_to_nobody(as_: Any, page: Any, acme: Any) 
 @pytest.mark.parametrize(
     ("patterns", "message"),
     [
-        ('["has space"]', "Line 1: use the characters of a name or a URI, and * for anything."),
-        ("echo\nhas space", "Line 2: use the characters"),
-        ("[1]", "Write one a line, or a JSON list of strings."),
+        ('["has space"]', "Line 1: use only characters of a name or URI, and * as the wildcard."),
+        ("echo\nhas space", "Line 2: use only characters"),
+        ("[1]", "Enter one per line, or a JSON list of strings."),
     ],
 )
 def test_a_pattern_that_is_none_is_refused_at_its_field(

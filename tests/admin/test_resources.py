@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from tools_app.execution import authoring
-from tools_app.execution.checks import resources as resource_checks
-from tools_app.execution.offers import resources
+from tools_app.catalog import authoring
+from tools_app.catalog.kinds import resources
+from tools_app.catalog.validation import resources as resource_checks
 from tools_app.models import Resource, ResourceKind
 
 CONTENTS: dict[str, dict[str, Any]] = {
@@ -170,31 +170,41 @@ def test_the_form_of_a_new_request_shows_its_fields(as_: Any, page: Any, acme: A
     ("kind", "changes", "field", "message"),
     [
         ("text", {"uri": "guide"}, "uri", "Write a URI"),
-        ("text", {"uri": "docs://{page}"}, "uri", "Only a request or a function"),
-        ("text", {"uri": "docs://{page"}, "uri", "A brace belongs to no {variable}"),
+        ("text", {"uri": "docs://{page}"}, "uri", "URI templates are only possible"),
+        ("text", {"uri": "docs://{page"}, "uri", "A brace is not part of a {variable}"),
         ("text", {"uri": "docs://acme/guide"}, "__all__", "already exists"),
         ("text", {"text": ""}, "text", "required"),
-        ("text", {"text": "a" * 200_001}, "text", "upload a longer text as a file"),
+        ("text", {"text": "a" * 200_001}, "text", "Upload it as a file"),
         ("text", {"name": ""}, "name", "required"),
         ("text", {"mime_type": "markdown"}, "mime_type", "such as text/markdown"),
-        ("text", {"annotations": '{\n"priority": 2}'}, "annotations", "Line 2: priority: write a number from 0 to 1."),
-        ("text", {"annotations": '{"audience": ["all"]}'}, "annotations", 'write a list of "user" and "assistant"'),
-        ("text", {"annotations": '{"lastModified": "today"}'}, "annotations", "write a time"),
-        ("text", {"annotations": '{"color": 1}'}, "annotations", "there are only audience, priority, lastModified."),
+        (
+            "text",
+            {"annotations": '{\n"priority": 2}'},
+            "annotations",
+            "Line 2: priority: must be a number from 0 to 1.",
+        ),
+        ("text", {"annotations": '{"audience": ["all"]}'}, "annotations", 'must be a list of "user" and "assistant"'),
+        ("text", {"annotations": '{"lastModified": "today"}'}, "annotations", "must be a time"),
+        (
+            "text",
+            {"annotations": '{"color": 1}'},
+            "annotations",
+            "unknown field. Known fields: audience, priority, lastModified.",
+        ),
         ("file", {"upload": ""}, "upload", "required"),
         ("file", {"upload": b""}, "upload", "empty"),
-        ("file", {"uri": "docs://{page}"}, "uri", "Only a request or a function"),
-        ("http", {"uri": "docs://{a}/{a}"}, "uri", "{a} is there twice."),
-        ("http", {"uri": "docs://{a-b}"}, "uri", "A brace belongs to no {variable}"),
+        ("file", {"uri": "docs://{page}"}, "uri", "URI templates are only possible"),
+        ("http", {"uri": "docs://{a}/{a}"}, "uri", "{a} is used twice."),
+        ("http", {"uri": "docs://{a-b}"}, "uri", "A brace is not part of a {variable}"),
         ("http", {"config": "{"}, "config", "Line 1, column 2"),
-        ("http", {"config": "[]"}, "config", "Line 1: write a JSON object"),
+        ("http", {"config": "[]"}, "config", "Line 1: enter a JSON object"),
         ("http", {"config": '{\n"base_url": "ftp://example.com"}'}, "config", "Line 2: base_url"),
         ("http", {"config": '{"base_url": "https://example.com",\n"paths": "a"}'}, "config", "paths"),
         (
             "http",
             {"config": '{"base_url": "https://example.com",\n"query": {\n"q": "{term}"}}'},
             "config",
-            "Line 3: query.q: {term} is no variable of the URI.",
+            "Line 3: query.q: {term} is not a variable of the URI.",
         ),
         ("http", {"timeout_seconds": "0"}, "timeout_seconds", "greater than or equal to 0.1"),
     ],
@@ -209,9 +219,9 @@ def test_a_fault_is_told_at_its_field(
 
 
 def test_a_file_that_is_too_large_is_refused(as_: Any, page: Any, acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resource_checks, "MOST_BYTES", 3)
+    monkeypatch.setattr(resource_checks, "MAX_BYTES", 3)
     found = errors(add(as_("admin"), page, "file", acme.tenant))
-    assert "too large" in found["upload"][0]
+    assert "larger than" in found["upload"][0]
 
 
 def test_a_resource_cannot_take_the_uri_of_another(as_: Any, page: Any, acme: Any) -> None:
@@ -219,7 +229,7 @@ def test_a_resource_cannot_take_the_uri_of_another(as_: Any, page: Any, acme: An
     add(client, page, "text", acme.tenant)
     form = form_of("text", acme.tenant, uri=acme.resource.uri)
     found = errors(client.post(page("resource", "change", added()), form))
-    assert found == {"uri": ["This tenant has another resource of this URI."]}
+    assert found == {"uri": ["This tenant already has a resource with this URI."]}
 
 
 def test_a_resource_cannot_be_added_or_moved_to_a_foreign_tenant(as_: Any, page: Any, acme: Any, globex: Any) -> None:

@@ -6,9 +6,9 @@ from uuid import uuid4
 import pytest
 
 from tests.audit.aged import days_ago, id_of
-from tools_app.audit import retention_trial
+from tools_app.audit.retention import preview
+from tools_app.core.packing import pack
 from tools_app.models import Call, CallPayload, Tenant
-from tools_app.models.packing import pack
 
 
 def form_of(page_context: Any, **changes: Any) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def test_an_admin_of_a_tenant_cannot_shorten_the_evidence_of_what_he_did(as_: An
     assert "keep records for days" in as_("admin").get(address).content.decode().lower()
 
 
-@pytest.mark.parametrize(("days", "said"), [(0, "now for ever."), (90, "now for 90 days.")])
+@pytest.mark.parametrize(("days", "said"), [(0, "currently forever."), (90, "currently for 90 days.")])
 def test_the_page_says_how_long_the_hub_keeps_them_otherwise(
     as_: Any, page: Any, acme: Any, settings: Any, days: int, said: str
 ) -> None:
@@ -54,7 +54,7 @@ def test_a_compressed_payload_is_shown_like_any_other(as_: Any, page: Any, acme:
 def test_a_payload_that_somebody_spoilt_does_not_hide_the_rest_of_the_call(as_: Any, page: Any, acme: Any) -> None:
     CallPayload.objects.filter(call=acme.call).update(arguments="", result="", packed=b"spoilt")
     text = as_("auditor").get(page("call", "change", acme.call)).content.decode()
-    assert "Not readable: the format is unknown." in text
+    assert "Cannot be read: the format is unknown." in text
     assert acme.tool.name in text
 
 
@@ -78,12 +78,12 @@ def test_the_page_says_what_would_go_and_deletes_nothing(as_: Any, aged: None, a
     client = as_("admin")
     text = client.get(TRIAL).content.decode()
     assert '<strong class="text-important">1 calls</strong>' in text
-    assert f"The oldest call is of {days_ago(100):%Y-%m-%d}" in text
+    assert f"The oldest call is from {days_ago(100):%Y-%m-%d}" in text
     tried = client.get(TRIAL, {"tenant": str(acme.tenant.pk), "keep_days": "30"})
     assert tried.context["trial"].calls == 2
     for days in ("0", "1000"):
         text = client.get(TRIAL, {"tenant": str(acme.tenant.pk), "keep_days": days}).content.decode()
-        assert "Nothing would be pruned" in text
+        assert "No calls would be deleted" in text
     assert Call.objects.count() == 4
     assert Tenant.objects.get(pk=acme.tenant.pk).keep_days == 90
 
@@ -91,7 +91,7 @@ def test_the_page_says_what_would_go_and_deletes_nothing(as_: Any, aged: None, a
 def test_what_is_not_counted_is_not_said_to_be(
     as_: Any, aged: None, acme: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention_trial, "MOST_COUNTED", 1)
+    monkeypatch.setattr(preview, "MAX_COUNTED", 1)
     text = as_("admin").get(TRIAL, {"keep_days": "30"}).content.decode()
     assert "More than 1 calls" in text
 
@@ -100,7 +100,7 @@ def test_what_is_not_counted_is_not_said_to_be(
 def test_a_number_of_days_that_is_none_is_refused_with_advice(as_: Any, acme: Any, days: str) -> None:
     answer = as_("admin").get(TRIAL, {"keep_days": days})
     assert answer.context["trial"] is None
-    assert "Write a whole number of days" in answer.content.decode()
+    assert "Enter a whole number of days" in answer.content.decode()
 
 
 def test_who_runs_a_tenant_sees_its_retention_and_no_other(as_: Any, aged: None, acme: Any, globex: Any) -> None:

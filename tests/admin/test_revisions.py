@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from tools_app.execution import authoring, revisions
+from tools_app.catalog import authoring, revisions
 from tools_app.models import Change, Membership, Role, Tool
 
 CONFIG = {"method": "GET", "base_url": "https://api.example.com", "headers": {"A": "{secret:acme_token}"}}
@@ -114,7 +114,7 @@ def test_restoring_makes_a_new_revision_and_is_recorded(as_: Any, tool: Tool, pe
 
 def test_what_it_is_now_cannot_be_restored(as_: Any, tool: Tool) -> None:
     answer = as_("admin").post(revisions_of(tool), {"restore": "3"}, follow=True)
-    assert "This is how it is defined now." in answer.content.decode()
+    assert "This is the current definition." in answer.content.decode()
     assert tool.revisions.count() == 3
 
 
@@ -123,7 +123,7 @@ def test_what_todays_rules_forbid_is_not_restored(as_: Any, tool: Tool) -> None:
     first.definition = {**first.definition, "config": {**CONFIG, "base_url": "ftp://nowhere"}}
     first.save()
     answer = as_("admin").post(revisions_of(tool), {"restore": "1"}, follow=True)
-    assert "config.base_url: This is no URL that can be called" in answer.content.decode()
+    assert "config.base_url: Invalid URL" in answer.content.decode()
     tool.refresh_from_db()
     assert tool.revision == 3
 
@@ -158,7 +158,11 @@ def test_a_clone_for_another_tenant_tells_which_secrets_are_missing_there(
 
 @pytest.mark.parametrize(
     ("which", "name", "says"),
-    [("acme", "look", "has a tool of this name"), ("acme", "no way", "Use letters"), ("globex", "a", "valid choice")],
+    [
+        ("acme", "look", "already has a tool with this name"),
+        ("acme", "no way", "Use letters"),
+        ("globex", "a", "valid choice"),
+    ],
 )
 def test_a_clone_that_cannot_be_is_told(as_: Any, tool: Tool, request: Any, which: str, name: str, says: str) -> None:
     tenant = request.getfixturevalue(which).tenant
@@ -183,9 +187,9 @@ def test_many_are_switched_off_in_one_go_and_each_is_recorded(as_: Any, tool: To
 
 def test_whoever_deletes_a_tool_is_told_what_stays(as_: Any, tool: Tool, acme: Any) -> None:
     browser = as_("admin")
-    assert "the record of its calls stays" in browser.get(address(tool, "delete")).content.decode()
+    assert "recorded changes are kept" in browser.get(address(tool, "delete")).content.decode()
     chosen = {"action": "delete_selected", "_selected_action": [tool.pk, acme.tool.pk]}
-    assert "the record of its calls stays" in browser.post("/admin/tools_app/tool/", chosen).content.decode()
+    assert "recorded changes are kept" in browser.post("/admin/tools_app/tool/", chosen).content.decode()
     browser.post("/admin/tools_app/tool/", {**chosen, "post": "yes"})
     assert not Tool.objects.filter(tenant=acme.tenant).exists()
     assert Change.objects.filter(action="deleted", kind="tool").count() == 2

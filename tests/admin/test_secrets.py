@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tools_app.execution import authoring
-from tools_app.models import Secret
+from tools_app.catalog import authoring
+from tools_app.models import Secret, versioned
 
 
 @pytest.mark.parametrize("role", ["superuser", "admin", "auditor"])
@@ -55,3 +55,13 @@ def test_deleting_a_secret_raises_the_catalogs_version(as_: Any, page: Any, acme
     as_("admin").post(page("secret", "delete", acme.secret), {"post": "yes"})
     acme.tenant.refresh_from_db()
     assert acme.tenant.catalog_version > before
+
+
+def test_a_tenant_has_a_bounded_number_of_them(as_: Any, page: Any, acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versioned, "MAX_ROWS", Secret.objects.filter(tenant=acme.tenant).count())
+    client = as_("admin")
+    answer = client.post(page("secret", "add"), {"tenant": acme.tenant.pk, "name": "one_more", "value": "x"})
+    assert "Delete one first." in answer.content.decode()
+    assert not Secret.objects.filter(name="one_more").exists()
+    # One that exists can still be changed.
+    assert client.post(page("secret", "change", acme.secret), {"value": "second"}).status_code == 302

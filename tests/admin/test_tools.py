@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tools_app.execution import authoring
-from tools_app.execution.kinds import python
+from tools_app.catalog import authoring
+from tools_app.catalog.kinds import python
 from tools_app.models import Tool, ToolKind
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "string"}}}
@@ -87,26 +87,31 @@ def test_a_changed_definition_is_a_new_revision_and_shows_in_the_form(as_: Any, 
     [
         ({"headers": '{\n  "a": 1,\n}'}, "headers", "Line 3, column 1: "),
         ({"headers": '{"a": 1}'}, "headers", "Expected `str`, got `int`"),
-        ({"headers": '{"Host": "x"}'}, "headers", "the hub sets this header itself"),
-        ({"query": "[]"}, "query", "Line 1: write a JSON object"),
+        ({"headers": '{"Host": "x"}'}, "headers", "this header is set by the hub"),
+        ({"query": "[]"}, "query", "Line 1: enter a JSON object"),
         ({"base_url": "ftp://example.com"}, "base_url", ""),
         ({"path": "../{id}"}, "path", "segment"),
-        ({"body_mode": "arguments"}, "body_mode", "has no body"),
-        ({"max_response_bytes": "0"}, "max_response_bytes", "Write a number from 1"),
+        ({"body_mode": "arguments"}, "body_mode", "requests have no body"),
+        ({"max_response_bytes": "0"}, "max_response_bytes", "Enter a number from 1"),
         ({"input_schema": '{"type": "array"}'}, "input_schema", 'write "type": "object"'),
         ({"input_schema": '{\n"type": "object",\n"required": "id"}'}, "input_schema", "Line 3: required: 'id' is not"),
-        ({"input_schema": '{"type": "object"}'}, "input_schema", "uses what is no property here: id."),
+        ({"input_schema": '{"type": "object"}'}, "input_schema", "uses arguments that are not in the schema: id."),
         ({"output_schema": '{"$ref": "https://example.com/x"}'}, "output_schema", "Line 1: $ref: "),
+        (
+            {"output_schema": '{\n"pattern": "(?=.*x)z"}'},
+            "output_schema",
+            "Line 2: pattern: '(?=.*x)z' uses look-around",
+        ),
         ({"output_schema": '{"$schema": "urn:mine"}'}, "output_schema", "this dialect is unknown"),
-        ({"annotations": '{\n"readOnlyHint": "yes"}'}, "annotations", "Line 2: readOnlyHint: write true or false."),
-        ({"annotations": '{"color": "red"}'}, "annotations", "Line 1: color: is no annotation."),
-        ({"icons": '[{\n"src": "http://example.com/a.png"}]'}, "icons", "Line 2: 0.src: write an address that starts"),
-        ({"icons": '[{"mimeType": "image/png"}]'}, "icons", "0: its src is missing."),
-        ({"icons": '["a.png"]'}, "icons", "0: write an object with src, mimeType, sizes."),
+        ({"annotations": '{\n"readOnlyHint": "yes"}'}, "annotations", "Line 2: readOnlyHint: must be true or false."),
+        ({"annotations": '{"color": "red"}'}, "annotations", "Line 1: color: is not an annotation."),
+        ({"icons": '[{\n"src": "http://example.com/a.png"}]'}, "icons", "Line 2: 0.src: must be a URL that starts"),
+        ({"icons": '[{"mimeType": "image/png"}]'}, "icons", "0: src is required."),
+        ({"icons": '["a.png"]'}, "icons", "0: must be an object with src, mimeType, sizes."),
         (
             {"icons": '[{"src": "data:image/png;base64,AA", "sizes": "48x48"}]'},
             "icons",
-            "0.sizes: write a list of texts",
+            "0.sizes: must be a list of strings",
         ),
         ({"task": ""}, "task", "required"),
         ({"task": "sometimes"}, "task", "Select a valid choice"),
@@ -146,7 +151,7 @@ def test_a_tool_cannot_take_the_name_of_another(as_: Any, page: Any, acme: Any) 
     client.post(page("tool", "add"), http_form(acme.tenant))
     tool = Tool.objects.get(name="find_user")
     found = errors(client.post(page("tool", "change", tool), http_form(acme.tenant, name="acme_find")))
-    assert found == {"name": ["This tenant has another tool of this name."]}
+    assert found == {"name": ["This tenant already has a tool with this name."]}
 
 
 def test_a_tool_cannot_be_added_or_moved_to_a_foreign_tenant(as_: Any, page: Any, acme: Any, globex: Any) -> None:
@@ -179,7 +184,7 @@ def test_python_tools_are_not_added_to_a_foreign_tenant(as_: Any, page: Any, glo
 
 def test_a_person_of_several_tenants_is_asked_which_one(as_: Any, page: Any, functions: None) -> None:
     client, address = as_("superuser"), page("tool", "add_python_tools")
-    assert "Which tenant" in client.get(address).content.decode()
+    assert "Select the tenant" in client.get(address).content.decode()
     assert "Say hello." in client.get(address, {"tenant": "globex"}).content.decode()
 
 

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.test import Client
 
 from tests.admin.conftest import World, build_world, person
-from tools_app.auth import tokens
+from tools_app.access import tokens
 from tools_app.models import Role
 
 ROOT = "/api/v1/"
@@ -49,7 +49,7 @@ class Api:
 @pytest.fixture(autouse=True)
 def _fast_and_unthrottled(settings: Any) -> None:
     settings.WHITENOISE_USE_FINDERS = False
-    settings.MCPHUB_API_PER_MINUTE = 0
+    settings.MCPHUB_API_REQUESTS_PER_MINUTE = 0
     cache.clear()
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
+from django.test import Client
 
-from tools_app.api.v1.problems import NAMES
-from tools_app.auth import tokens
-from tools_app.management.embedded import EmbeddedHub
+from tools_app.access import tokens
+from tools_app.api.v1.base.problems import NAMES
 from tools_app.models import Tenant, Tool
+from tools_app.server.embedded import EmbeddedHub
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/api.md").read_text()
 EXAMPLES = re.findall(r"^```sh\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
@@ -35,6 +36,19 @@ def test_the_examples_are_answered(hub: EmbeddedHub) -> None:
     assert (me["username"], me["login"]) == ("admin", "token")
     assert Tool.objects.get(pk=tool["id"]).name == "find_book"
     assert (calls["results"], calls["complete"]) == ([], True)
+
+
+@pytest.mark.django_db
+def test_the_error_is_the_one_that_is_answered(client: Client) -> None:
+    Tenant.objects.create(slug="demo", name="Demo")
+    client.force_login(User.objects.create_superuser("admin"))
+    tool = {"tenant": "demo", "name": "find_book", "kind": "http"}
+    tool |= {"input_schema": {"type": "object"}, "config": {"base_url": "books.example.com/v1"}}
+
+    answer = client.post("/api/v1/tools/", tool, content_type="application/json")
+
+    (shown,) = re.findall(r"^```json\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    assert answer.json() == json.loads(shown)
 
 
 def test_every_status_of_an_error_is_listed() -> None:

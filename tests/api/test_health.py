@@ -6,8 +6,16 @@ import httpx
 import pytest
 from django.db import OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 
-from tools_app.execution import readiness
+from tests.audit.test_recorder import Gate, saying
+from tools_app.audit.recorder import recorder
+from tools_app.audit.recorder.recorder import RecorderUnavailable
+from tools_app.core.runtime import HubRuntime
+from tools_app.models import CallAnswer
+from tools_app.runtime import readiness
+
+PARTS = ["database", "recorder", "broker", "channel_layer"]
 
 
 def test_a_live_process_says_so_without_its_database(client):
@@ -21,11 +29,11 @@ def test_a_live_process_says_so_without_its_database(client):
 def test_a_ready_process_names_its_parts(client):
     answer = client.get("/readyz")
 
-    assert answer.json() == {"status": "ok", "parts": {"database": "ok", "broker": "ok", "channel_layer": "ok"}}
+    assert answer.json() == {"status": "ok", "parts": dict.fromkeys(PARTS, "ok")}
     assert answer.status_code == 200
 
 
-@pytest.mark.parametrize("part", ["database", "broker", "channel_layer"])
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.django_db(transaction=True)
 def test_a_part_that_is_gone_makes_it_unready_without_saying_where_it_was(client, monkeypatch, part):
     def refuse() -> None:
@@ -71,3 +79,69 @@ def test_health_is_open_to_everybody_but_only_reads(client):
 def test_the_running_hub_answers_both(hub):
     assert httpx.get(f"{hub.url}/healthz").status_code == 200
     assert httpx.get(f"{hub.url}/readyz").json()["status"] == "ok"
+
+
+def recorder_of(client) -> str:
+    answer = client.get("/readyz")
+    assert (answer.status_code == 200) == (set(answer.json()["parts"].values()) == {"ok"})
+    return answer.json()["parts"]["recorder"]
+
+
+def full(_batch: object) -> None:
+    raise OperationalError("database or disk is full")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_process_that_cannot_write_records_is_unready_until_it_can(client, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(recorder, "writer", lambda: full)
+        with pytest.raises(RecorderUnavailable):
+            recorder.current().record(saying())
+    assert recorder_of(client) == "unavailable"
+
+    recorder.current().record(saying())
+
+    assert recorder_of(client) == "ok"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_recorder_that_hangs_makes_it_unready(client, monkeypatch, eventually):
+    monkeypatch.setattr(recorder, "STUCK_SECONDS", 0.1)
+    monkeypatch.setattr(recorder, "WATCH_SECONDS", 0.02)
+    gate = Gate()
+    with HubRuntime(), monkeypatch.context() as patched:
+        patched.setattr(recorder, "writer", lambda: gate)
+        recorder.current().submit(saying())
+        assert eventually(lambda: recorder_of(client) == "unavailable")
+        gate.opened.set()
+        recorder.current.stop()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_process_that_recorded_nothing_lately_tries_to_write(client, monkeypatch):
+    monkeypatch.setattr(recorder, "last_outcome", lambda: None)
+    assert recorder_of(client) == "ok"
+    assert not CallAnswer.objects.exists()
+
+    connection_created.connect(_read_only)
+    try:
+        assert recorder_of(client) == "unavailable"
+    finally:
+        connection_created.disconnect(_read_only)
+
+
+def _read_only(connection, **_signal: object) -> None:
+    on_sqlite = connection.vendor == "sqlite"
+    connection.connection.execute("PRAGMA query_only=ON" if on_sqlite else "SET default_transaction_read_only = on")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_who_ask_are_answered_by_one_look(client, monkeypatch):
+    looks: list[int] = []
+    monkeypatch.setattr(readiness, "KEEP_SECONDS", 60.0)
+    monkeypatch.setattr(readiness, "_last", readiness._Look())
+    monkeypatch.setitem(readiness.PARTS, "broker", lambda: looks.append(1))
+
+    assert [client.get("/readyz").status_code for _ in range(20)] == [200] * 20
+
+    assert looks == [1]

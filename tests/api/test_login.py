@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.cache import cache
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests.admin.conftest import World
 from tests.api.conftest import ROOT, Api
-from tools_app.auth import tokens
+from tools_app.access import tokens
 from tools_app.models import Change, PersonalToken
 
 
@@ -48,7 +50,7 @@ def test_a_token_that_is_no_good_opens_nothing(people: dict[str, User], spoil: s
 
 
 def test_a_key_of_an_mcp_client_is_told_that_it_is_at_the_wrong_door(acme: World) -> None:
-    assert "API key of an MCP client" in refused(acme.key)
+    assert "API key for MCP clients" in refused(acme.key)
 
 
 def test_the_last_use_of_a_token_is_noted_at_most_once_a_minute(people: dict[str, User]) -> None:
@@ -57,9 +59,15 @@ def test_the_last_use_of_a_token_is_noted_at_most_once_a_minute(people: dict[str
     row.refresh_from_db()
     first = row.last_used_at
     assert first is not None
-    bearer(token).get("me/")
+    with CaptureQueriesContext(connection) as queries:
+        bearer(token).get("me/")
+    assert [query["sql"] for query in queries if "UPDATE" in query["sql"]] == []
     row.refresh_from_db()
     assert row.last_used_at == first
+    PersonalToken.objects.filter(pk=row.pk).update(last_used_at=first - timedelta(minutes=1))
+    bearer(token).get("me/")
+    row.refresh_from_db()
+    assert row.last_used_at >= first
 
 
 def test_a_session_changes_nothing_without_its_csrf_token(people: dict[str, User]) -> None:
@@ -82,7 +90,7 @@ def test_a_token_is_shown_once_and_never_again(as_: Any) -> None:
 
 def test_a_token_makes_no_tokens(people: dict[str, User]) -> None:
     api = bearer(tokens.issue(people["admin"], "found")[1])
-    assert "makes no tokens" in api.post("tokens/", {"name": "another"}, status=403)["detail"]
+    assert "cannot create tokens" in api.post("tokens/", {"name": "another"}, status=403)["detail"]
     assert people["admin"].tokens.count() == 1
 
 
@@ -95,7 +103,7 @@ def test_a_change_is_recorded_as_the_persons_and_as_the_apis(as_: Any, acme: Wor
 
 
 def test_who_asks_too_often_is_told_when_to_come_back(as_: Any, settings: Any) -> None:
-    settings.MCPHUB_API_PER_MINUTE = 2
+    settings.MCPHUB_API_REQUESTS_PER_MINUTE = 2
     cache.clear()
     api = as_("admin")
     assert [api.ask("GET", "me/").status_code for _ in range(3)] == [200, 200, 429]

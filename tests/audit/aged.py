@@ -6,10 +6,18 @@ from uuid import UUID
 
 from django.utils import timezone
 
-from tools_app.audit.entries import Ending, Entry, Saying, batch_of
-from tools_app.audit.identity import process_id
-from tools_app.audit.rows import Ended, Facts, Payload, Said
-from tools_app.audit.writers import writer
+from tools_app.audit.recorder.entries import (
+    CallEventEntry,
+    CallFinished,
+    Entry,
+    EventRow,
+    Facts,
+    FinishedRow,
+    Payload,
+    batch_of,
+    process_id,
+)
+from tools_app.audit.recorder.writers import writer
 from tools_app.models import Call, Tenant
 from tools_app.models.ids import least_id
 
@@ -30,9 +38,9 @@ def entries_of(owner: UUID | None, moment: datetime, events: int = 2) -> list[En
     facts = Facts(
         id_of(moment), owner, None, None, None, "echo", 1, "tools/call", "1", "2026-07-28", "c", "1", "::1", "", moment
     )
-    ended = Ended(moment, 12, 3, "ok", 200, None, False, "", False, 7, 9, events, 1, process_id())
-    said = [Saying(Said(facts.id, number, moment, "progress", "{}")) for number in range(1, events + 1)]
-    return [*said, Ending(facts, ended, Payload(facts.id, '{"a":1}', '{"b":2}'), settles=False)]
+    ended = FinishedRow(moment, 12, 3, "ok", 200, None, False, "", False, 7, 9, events, 1, process_id())
+    said = [CallEventEntry(EventRow(facts.id, number, moment, "progress", "{}")) for number in range(1, events + 1)]
+    return [*said, CallFinished(facts, ended, Payload(facts.id, '{"a":1}', '{"b":2}'), settles=False)]
 
 
 def write_at(tenant: Tenant | UUID | None, *moments: datetime) -> list[Call]:
@@ -40,5 +48,5 @@ def write_at(tenant: Tenant | UUID | None, *moments: datetime) -> list[Call]:
     owner = tenant.pk if isinstance(tenant, Tenant) else tenant
     entries = [entry for moment in moments for entry in entries_of(owner, moment)]
     writer()(batch_of(entries))
-    ids = [entry.call_id for entry in entries if isinstance(entry, Ending)]
+    ids = [entry.call_id for entry in entries if isinstance(entry, CallFinished)]
     return list(Call.objects.filter(pk__in=ids).order_by("started_at"))

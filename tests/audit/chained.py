@@ -5,14 +5,21 @@ from uuid import UUID
 
 from django.utils import timezone
 
-from tools_app.audit import evidence
-from tools_app.audit.chain import heads
-from tools_app.audit.entries import Ending, Saying, batch_of
-from tools_app.audit.identity import process_id
-from tools_app.audit.rows import Ended, Facts, Payload, Said
+from tools_app.audit.checkpoints import signer, witness
+from tools_app.audit.recorder.chain import heads
+from tools_app.audit.recorder.entries import (
+    CallEventEntry,
+    CallFinished,
+    EventRow,
+    Facts,
+    FinishedRow,
+    Payload,
+    batch_of,
+    process_id,
+)
+from tools_app.audit.recorder.writers import writer
 from tools_app.audit.verification.report import Finding, Report
 from tools_app.audit.verification.verify import Scope, verify
-from tools_app.audit.writers import writer
 from tools_app.models import Call
 from tools_app.models.ids import new_id
 
@@ -21,8 +28,9 @@ LONG_AGO = timedelta(hours=1)
 
 def forget() -> None:
     """Begin new chains, as a process does that has just started on an empty database."""
-    heads.forget()
-    evidence.notary.forget()
+    heads.stop()
+    signer.checkpoint_signer.stop()
+    witness.path().unlink(missing_ok=True)
 
 
 def ending(
@@ -33,22 +41,22 @@ def ending(
     at: datetime | None = None,
     events: int = 0,
     settles: bool = False,
-) -> Ending:
+) -> CallFinished:
     """A call that ended an hour ago, or `at`; `of` is the process that ran it."""
     at = at or timezone.now() - LONG_AGO
     facts = Facts(
         new_id(), tenant_id, None, None, None, "echo", 1, "tools/call", "1", "2026-07-28", "c", "1", "::1", "", at
     )
-    ended = Ended(at, 12, 3, "ok", 200, None, False, "", False, 7, 9, events, 1, of or process_id())
-    return Ending(facts, ended, Payload(facts.id, f'{{"text":"{text}"}}', f'"{text} é"'), settles=settles)
+    ended = FinishedRow(at, 12, 3, "ok", 200, None, False, "", False, 7, 9, events, 1, of or process_id())
+    return CallFinished(facts, ended, Payload(facts.id, f'{{"text":"{text}"}}', f'"{text} é"'), settles=settles)
 
 
-def write(*endings: Ending) -> set[UUID]:
+def write(*endings: CallFinished) -> set[UUID]:
     """Write them in one batch, with as many events as each of them counts."""
     said = [
-        Saying(Said(entry.call_id, number, entry.ended.finished_at, "progress", f'{{"progress":{number}}}'))
+        CallEventEntry(EventRow(entry.call_id, number, entry.row.finished_at, "progress", f'{{"progress":{number}}}'))
         for entry in endings
-        for number in range(1, entry.ended.event_count + 1)
+        for number in range(1, entry.row.event_count + 1)
     ]
     return writer()(batch_of([*said, *endings]))
 

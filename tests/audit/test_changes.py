@@ -7,9 +7,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 
-from tools_app.audit import changes
-from tools_app.audit.changes import Actor, acting, record
-from tools_app.execution import authoring
+from tools_app.audit.changes import changes
+from tools_app.audit.changes.changes import Actor, record, recording_as
+from tools_app.catalog import authoring
 from tools_app.models import Action, ApiKey, Change, Membership, Resource, Role, Secret, Tenant, Tool, Via
 
 
@@ -25,7 +25,7 @@ def acme(db):
 
 @pytest.fixture
 def by_alice(alice):
-    with acting(Actor(alice, Via.ADMIN, "203.0.113.9")):
+    with recording_as(Actor(alice, Via.ADMIN, "203.0.113.9")):
         yield alice
 
 
@@ -136,7 +136,7 @@ def test_a_deleted_tenant_takes_its_rows_along_and_each_is_told(acme, by_alice):
 
 
 def test_the_command_line_has_a_name_but_is_no_person(acme):
-    with acting(changes.at_command_line()):
+    with recording_as(changes.at_command_line()):
         acme.name = "Acme Ltd"
         acme.save()
     change = newest()
@@ -174,7 +174,7 @@ def test_a_save_outside_of_a_transaction_is_undone_too(acme, monkeypatch):
 
     monkeypatch.setattr(changes, "record", broken)
     acme.name = "Acme Ltd"
-    with acting(changes.at_command_line()), pytest.raises(OSError, match="disk full"):
+    with recording_as(changes.at_command_line()), pytest.raises(OSError, match="disk full"):
         acme.save()
     acme.refresh_from_db()
     assert acme.name == "Acme"
@@ -182,7 +182,7 @@ def test_a_save_outside_of_a_transaction_is_undone_too(acme, monkeypatch):
 
 @pytest.mark.django_db(transaction=True)
 def test_a_record_outside_of_a_transaction_is_refused(acme):
-    with acting(changes.at_command_line()), pytest.raises(transaction.TransactionManagementError, match="atomic"):
+    with recording_as(changes.at_command_line()), pytest.raises(transaction.TransactionManagementError, match="atomic"):
         record(Action.REVOKED, acme)
 
 
@@ -192,7 +192,7 @@ def test_many_who_change_at_once_never_share_a_position():
 
     def rename(tenant):
         try:
-            with acting(changes.at_command_line()), changes.in_turn():
+            with recording_as(changes.at_command_line()), changes.change_log_transaction():
                 tenant.name = "After"
                 tenant.save()
         finally:

@@ -10,19 +10,29 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from tests.audit.aged import days_ago, id_of
-from tools_app.audit import figures, figures_kept, figures_rebuilt, retention
-from tools_app.audit.entries import Beginning, Ending, batch_of
-from tools_app.audit.figures import NIL, Names, numbers_of, period_of
-from tools_app.audit.rows import Begun, Ended, Facts, Payload
-from tools_app.audit.writers import Writer, portable_writer, writer
+from tools_app.audit.recorder.entries import (
+    CallFinished,
+    CallStarted,
+    Facts,
+    FinishedRow,
+    Payload,
+    RunningRow,
+    batch_of,
+)
+from tools_app.audit.recorder.writers import Writer, portable_writer, writer
+from tools_app.audit.retention import retention
+from tools_app.audit.stats import counters, rebuild, storage
+from tools_app.audit.stats.counters import NIL, Names, numbers_of, period_of
 from tools_app.models import Call, CallFigures, Tenant
-from tools_app.models.figures import DURATION_BOUNDS_US, DURATION_COLUMNS
+from tools_app.models.audit import DURATION_BOUNDS_US, DURATION_COLUMNS
 from tools_app.models.ids import new_id
 
 PROCESS, TENANT, KEY, TOOL = new_id(), new_id(), new_id(), new_id()
 
 
-def ending(outcome: str = "ok", took: int = 1500, *, settles: bool = False, writer: UUID = PROCESS, **more) -> Ending:
+def ending(
+    outcome: str = "ok", took: int = 1500, *, settles: bool = False, writer: UUID = PROCESS, **more
+) -> CallFinished:
     at = more.get("started_at", timezone.now())
     known = dict.fromkeys(Facts._fields, "") | {
         "id": id_of(at),
@@ -38,8 +48,8 @@ def ending(outcome: str = "ok", took: int = 1500, *, settles: bool = False, writ
     }
     known |= {name: value for name, value in more.items() if name in Facts._fields}
     repeated = more.get("repeated", 1)
-    ended = Ended(at, took, None, outcome, 200, None, None, "", False, 0, 0, 0, repeated, writer)
-    return Ending(Facts(**known), ended, Payload(known["id"], "", ""), settles=settles)
+    ended = FinishedRow(at, took, None, outcome, 200, None, None, "", False, 0, 0, 0, repeated, writer)
+    return CallFinished(Facts(**known), ended, Payload(known["id"], "", ""), settles=settles)
 
 
 def totals(**where: object) -> tuple[int, int, int]:
@@ -52,14 +62,14 @@ def snapshot() -> Counter[tuple[object, ...]]:
     """What the figures say, however they are split into rows."""
     found: Counter[tuple[object, ...]] = Counter()
     for row in CallFigures.objects.values():
-        for name in figures.NUMBER_COLUMNS:
+        for name in counters.NUMBER_COLUMNS:
             found[row["tenant_id"], row["tool_name"], row["api_key_id"], row["client_name"], name] += row[name]
     return +found
 
 
 @pytest.fixture(autouse=True)
 def _new_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "_names", Names())
+    monkeypatch.setattr(counters, "_names", Names())
 
 
 @pytest.fixture(params=["the database's own", "portable"])
@@ -67,7 +77,7 @@ def write(request: pytest.FixtureRequest, transactional_db: None) -> Writer:
     return portable_writer if request.param == "portable" else writer()
 
 
-def put(*endings: Ending) -> None:
+def put(*endings: CallFinished) -> None:
     writer()(batch_of(list(endings)))
 
 
@@ -93,8 +103,8 @@ def test_many_kinds_are_written_at_once(write: Writer) -> None:
 
 def test_what_somebody_else_settled_is_counted_once(write: Writer) -> None:
     late = ending(settles=True)
-    begun = Begun("running", False, new_id(), 5.0, False, "", None, None, None, "{}", timezone.now())
-    write(batch_of([Beginning(late.facts, begun)]))
+    begun = RunningRow("running", False, new_id(), 5.0, False, "", None, None, None, "{}", timezone.now())
+    write(batch_of([CallStarted(late.facts, begun)]))
     write(batch_of([late]))
     assert write(batch_of([late, ending("timeout")])) == {late.call_id}
     assert totals() == (2, 1, 0)
@@ -125,7 +135,7 @@ def test_a_batch_that_fails_leaves_no_figures(write: Writer) -> None:
 def test_each_outcome_counts_as_what_it_is(outcome: str, counts: tuple[int, int, int]) -> None:
     (numbers,) = numbers_of([ending(outcome, repeated=7)], Names()).values()
     assert tuple(numbers[:3]) == counts
-    assert sum(numbers[figures.CLASSES :]) == counts[0]
+    assert sum(numbers[counters.CLASSES :]) == counts[0]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +144,7 @@ def test_each_outcome_counts_as_what_it_is(outcome: str, counts: tuple[int, int,
 )
 def test_a_duration_falls_into_the_class_whose_bound_it_does_not_pass(took: int, column: int) -> None:
     (numbers,) = numbers_of([ending(took=took)], Names()).values()
-    assert numbers[figures.CLASSES + column] == 1
+    assert numbers[counters.CLASSES + column] == 1
 
 
 def test_a_call_counts_in_the_period_in_which_it_started() -> None:
@@ -163,10 +173,10 @@ def test_only_names_that_were_found_have_figures_of_their_own(outcome: str, tool
 def test_clients_names_are_cut_and_so_many_at_most_have_rows() -> None:
     names = Names()
     made = numbers_of([ending(client_name=f"{number:03d}{'x' * 100}") for number in range(80)], names)
-    assert len(made) == figures.MOST_CLIENTS + 1
+    assert len(made) == counters.MAX_CLIENTS + 1
     assert max(len(kind[4]) for kind in made) == 60
     (rest,) = [numbers for kind, numbers in made.items() if kind[4] == ""]
-    assert rest[figures.CALLS] == 30
+    assert rest[counters.CALLS] == 30
     # A tenant's neighbours keep theirs.
     assert next(iter(numbers_of([ending(tenant_id=new_id(), client_name="new")], names)))[4] == "new"
 
@@ -183,7 +193,7 @@ def test_uris_that_clients_make_up_are_bounded_also_for_calls_that_began_long_ag
 def test_names_of_past_periods_are_forgotten() -> None:
     names, now = Names(), period_of(timezone.now())
     for number in range(10):
-        names.bounded(TENANT, now + number * figures.PERIOD, "echo", "claude")
+        names.bounded(TENANT, now + number * counters.PERIOD, "echo", "claude")
     assert len(names._known) == 2
 
 
@@ -204,40 +214,40 @@ def old_figures() -> None:
 def test_old_rows_of_all_processes_become_one_for_each_hour_and_kind() -> None:
     old_figures()
     before = snapshot()
-    assert figures_kept.merge() == 15
+    assert storage.merge() == 15
     assert snapshot() == before
     assert sorted(CallFigures.objects.values_list("seconds", "tool_name", "calls", "errors")) == [
         (300, "echo", 1, 0),
         (3600, "echo", 10, 0),
         (3600, "sum", 5, 5),
     ]
-    assert figures_kept.merge() == 0
+    assert storage.merge() == 0
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_late_call_is_added_to_an_hour_that_was_merged() -> None:
     old_figures()
-    figures_kept.merge()
+    storage.merge()
     put(ending(started_at=timezone.now() - timedelta(days=1)))
     before = snapshot()
-    assert figures_kept.merge() == 1
+    assert storage.merge() == 1
     assert snapshot() == before
 
 
 @pytest.mark.django_db(transaction=True)
 def test_what_is_long_ago_becomes_days(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures_kept, "BATCH", 2)
+    monkeypatch.setattr(storage, "BATCH", 2)
     for hour in range(5):
-        put(ending(started_at=period_of(days_ago(70), figures_kept.DAY) + timedelta(hours=hour)))
-    figures_kept.merge()
+        put(ending(started_at=period_of(days_ago(70), storage.DAY) + timedelta(hours=hour)))
+    storage.merge()
     assert list(CallFigures.objects.values_list("seconds", "calls")) == [(86400, 5)]
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_turn_ends_in_time_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures_kept, "BATCH", 4)
+    monkeypatch.setattr(storage, "BATCH", 4)
     old_figures()
-    turns = [figures_kept.merge(turn_seconds=-1) for _ in range(5)]
+    turns = [storage.merge(turn_seconds=-1) for _ in range(5)]
     assert turns == [4, 4, 4, 3, 0]
     assert totals() == (16, 5, 0)
 
@@ -263,7 +273,7 @@ def test_rebuilding_finds_what_was_counted(tenant: Tenant) -> None:
     before = snapshot()
     CallFigures.objects.filter(begins_at__lt=period_of(timezone.now(), 3600)).delete()
     for _ in range(2):
-        assert sum(step.records for step in figures_rebuilt.rebuild()) == 8
+        assert sum(step.records for step in rebuild.rebuild()) == 8
         assert snapshot() == before
     assert set(CallFigures.objects.values_list("seconds", flat=True)) == {300, 3600, 21600, 86400}
 
@@ -274,7 +284,7 @@ def test_rebuilding_leaves_figures_of_calls_that_were_pruned(tenant: Tenant) -> 
     Tenant.objects.update(keep_days=10)
     Call.objects.filter(tenant=tenant).delete()
     before = snapshot()
-    list(figures_rebuilt.rebuild())
+    list(rebuild.rebuild())
     assert snapshot() == before
 
 
@@ -285,15 +295,15 @@ def test_the_command_tells_what_it_counts() -> None:
         call_command("rebuild_figures", *arguments, stdout=out)
         return out.getvalue().splitlines()
 
-    assert said() == ["There are no calls to count."]
-    at = period_of(days_ago(5), figures_kept.DAY)
+    assert said() == ["No calls to count."]
+    at = period_of(days_ago(5), storage.DAY)
     put(ending(started_at=at), ending(started_at=at))
     assert said() == [f"{at:%Y-%m-%d} 00:00: 2 records", "2 records counted."]
-    assert said("--since", f"{days_ago(2):%Y-%m-%d}") == ["There are no calls to count."]
-    with pytest.raises(CommandError, match="YYYY-MM-DD"):
+    assert said("--since", f"{days_ago(2):%Y-%m-%d}") == ["No calls to count."]
+    with pytest.raises(CommandError, match="--since must be a date"):
         said("--since", "2026-13-01")
 
 
 def test_there_is_a_column_for_each_class() -> None:
     assert len(DURATION_COLUMNS) == len(DURATION_BOUNDS_US) + 1
-    assert set(figures.COLUMNS) == {field.column for field in CallFigures._meta.concrete_fields} - {"id"}
+    assert set(counters.COLUMNS) == {field.column for field in CallFigures._meta.concrete_fields} - {"id"}

@@ -1,7 +1,6 @@
 """Arguments and results: stored as they are, or compressed where they are long, and read back the same."""
 
 import zlib
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -9,17 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.audit import chained
-from tools_app.audit import evidence
-from tools_app.audit.payloads import as_stored
-from tools_app.audit.rows import Payload
+from tools_app.audit.checkpoints import signer
+from tools_app.audit.recorder import writers
+from tools_app.audit.recorder.entries import Payload
+from tools_app.audit.recorder.writers import as_stored
 from tools_app.audit.verification.report import Problem
-from tools_app.models import CallPayload, packing
+from tools_app.core import packing
+from tools_app.core.packing import FORMAT, MAX_BYTES, NotPacked, pack, unpack
+from tools_app.models import CallPayload
 from tools_app.models.ids import new_id
-from tools_app.models.packing import FORMAT, MOST_BYTES, NotPacked, pack, unpack
 
 LONG_WORDS = "words " * 1000
 LONG = '{"text":"' + "naïve ✓ " * 1000 + '"}'
-BOMB = FORMAT + bytes(4) + zlib.compress(bytes(MOST_BYTES + 1))
+BOMB = FORMAT + bytes(4) + zlib.compress(bytes(MAX_BYTES + 1))
 
 
 def stored(arguments: str, result: str) -> Payload:
@@ -33,21 +34,16 @@ def test_long_texts_are_stored_compressed_and_read_back_the_same() -> None:
     assert CallPayload(**row._asdict()).texts() == ('{"a":1}', LONG)
 
 
-def test_short_texts_are_stored_as_they_are(settings: Any) -> None:
-    settings.MCPHUB_COMPRESS_BYTES = 20
+def test_short_texts_are_stored_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "COMPRESS_BYTES", 20)
     payload = Payload(new_id(), "x" * 10, "y" * 10)
     assert as_stored(payload) is payload
     assert CallPayload(**payload._asdict()).texts() == ("x" * 10, "y" * 10)
     assert stored("x" * 10, "y" * 11).packed is not None
 
 
-def test_compression_can_be_turned_off(settings: Any) -> None:
-    settings.MCPHUB_COMPRESS_BYTES = 0
-    assert stored(LONG, LONG).packed is None
-
-
 def test_texts_too_long_to_be_read_back_are_never_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "MOST_BYTES", 5000)
+    monkeypatch.setattr(packing, "MAX_BYTES", 5000)
     row = stored("x" * 2500, "y" * 2500)
     assert row.packed is not None
     assert CallPayload(**row._asdict()).texts() == ("x" * 2500, "y" * 2500)
@@ -66,7 +62,7 @@ def test_any_two_texts_come_back(first: str, second: str) -> None:
 def test_a_compressed_payload_is_part_of_the_evidence() -> None:
     chained.forget()
     chained.write(chained.ending(text=LONG_WORDS))
-    evidence.notary.sign()
+    signer.sign()
     payload = CallPayload.objects.get()
     assert payload.packed is not None
     assert LONG_WORDS in payload.texts().arguments

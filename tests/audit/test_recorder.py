@@ -7,19 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.utils import timezone
 
-from tools_app.audit import recorder
-from tools_app.audit.entries import Entry, Saying
-from tools_app.audit.recorder import Recorder, RecorderGone
-from tools_app.audit.rows import Said
-from tools_app.audit.writers import writer
+from tools_app.audit.recorder import recorder
+from tools_app.audit.recorder.entries import CallEventEntry, Entry, EventRow
+from tools_app.audit.recorder.recorder import Recorder, RecorderUnavailable
+from tools_app.audit.recorder.writers import writer
 from tools_app.models import CallEvent
 from tools_app.models.ids import new_id
 
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 30.0
 
 
 def saying(kind: str | None = "progress", topic: str = "") -> Entry:
-    return Saying(Said(new_id(), 1, timezone.now(), kind, "{}"), topic)  # type: ignore[arg-type]
+    return CallEventEntry(EventRow(new_id(), 1, timezone.now(), kind, "{}"), topic)  # type: ignore[arg-type]
 
 
 class Gate:
@@ -35,12 +34,12 @@ class Gate:
 
 
 @pytest.fixture
-def rung() -> list[str]:
+def rung() -> list[tuple[str, bytes]]:
     return []
 
 
 @pytest.fixture
-def small(transactional_db: None, rung: list[str]) -> Iterator[Recorder]:
+def small(transactional_db: None, rung: list[tuple[str, bytes]]) -> Iterator[Recorder]:
     made = Recorder(3, rung.extend)
     yield made
     made.close()
@@ -66,7 +65,7 @@ def test_a_poisoned_row_fails_alone(gate: Gate, small: Recorder) -> None:
         waiting = [threads.submit(small.record, saying(kind), WAIT_SECONDS) for kind in ("log", None, "log")]
         gate.opened.set()
         problems = [future.exception(WAIT_SECONDS) for future in waiting]
-    assert [type(problem) for problem in problems] == [type(None), RecorderGone, type(None)]
+    assert [type(problem) for problem in problems] == [type(None), RecorderUnavailable, type(None)]
     assert CallEvent.objects.count() == 3
 
 
@@ -75,7 +74,7 @@ def test_a_full_queue_is_refused_at_once(gate: Gate, small: Recorder) -> None:
     assert gate.reached.wait(WAIT_SECONDS)
     for _ in range(3):
         small.submit(saying())
-    with pytest.raises(RecorderGone, match="full"):
+    with pytest.raises(RecorderUnavailable, match="full"):
         small.submit(saying())
 
 
@@ -83,11 +82,11 @@ def test_closing_writes_what_waits_and_then_takes_nothing_more(small: Recorder) 
     small.submit(saying())
     small.close()
     assert CallEvent.objects.count() == 1
-    with pytest.raises(RecorderGone, match="closed"):
+    with pytest.raises(RecorderUnavailable, match="closed"):
         small.submit(saying())
 
 
-def test_topics_ring_once_they_are_durable(small: Recorder, rung: list[str]) -> None:
+def test_topics_ring_once_they_are_durable(small: Recorder, rung: list[tuple[str, bytes]]) -> None:
     small.record(saying(topic="call.1"), WAIT_SECONDS)
     small.close()
-    assert rung == ["call.1"]
+    assert rung == [("call.1", b"")]

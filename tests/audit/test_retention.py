@@ -15,10 +15,11 @@ from django.db import connection, transaction
 
 from tests.audit import chained
 from tests.audit.aged import days_ago, write_at
-from tools_app.audit import evidence, retention
-from tools_app.audit.retention import Step
-from tools_app.execution import tasks
+from tools_app.audit.checkpoints import signer
+from tools_app.audit.retention import retention
+from tools_app.audit.retention.retention import Step
 from tools_app.models import Call, CallEvent, CallPayload, Checkpoint, Session, Tenant
+from tools_app.runtime import tasks
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -159,10 +160,10 @@ def test_what_is_left_still_verifies_and_what_somebody_takes_away_beside_shows(
         write_at(tenant, days_ago(days))
         write_at(None, days_ago(days))
         write_at(other_tenant, days_ago(days))
-        evidence.notary.sign()
+        signer.sign()
     steps = retention.prune(batch=3)
     next(steps)
-    assert "Nothing is wrong." in verified()
+    assert "No problems found." in verified()
     steps.close()
     prune(tenant)
     prune()
@@ -178,12 +179,12 @@ def test_checkpoints_that_no_record_needs_go_too(tenant: Tenant, monkeypatch: py
     keep(tenant, 30)
     for days in (50, 40, 1):
         write_at(tenant, days_ago(days))
-        monkeypatch.setattr(evidence, "timezone", SimpleNamespace(now=lambda days=days: days_ago(days)))
-        evidence.notary.sign()
+        monkeypatch.setattr(signer, "timezone", SimpleNamespace(now=lambda days=days: days_ago(days)))
+        signer.sign()
     assert Checkpoint.objects.count() == 3
     prune()
     assert Checkpoint.objects.count() == 1
-    assert "Nothing is wrong." in verified()
+    assert "No problems found." in verified()
 
 
 def test_one_tenant_can_be_pruned_alone(tenant: Tenant, other_tenant: Tenant) -> None:

@@ -7,20 +7,15 @@ import pytest
 from django.db import OperationalError
 
 from tests.audit.aged import days_ago, write_at
-from tools_app.audit import identity, partitions, retention, retention_daily
-from tools_app.audit.retention_daily import DAY_SECONDS, Daily
+from tests.clock import Clock
+from tools_app.audit import partitions
+from tools_app.audit.recorder import entries
+from tools_app.audit.retention import daily as retention_daily
+from tools_app.audit.retention import retention
+from tools_app.audit.retention.daily import DAY_SECONDS, Daily
 from tools_app.models import Call, Process, Tenant
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-class Clock:
-    """A process's own clock, set by the test."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -34,7 +29,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def daily(clock: Clock, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daily]:
     """As the oldest process of the hub has it; there is an old call."""
     monkeypatch.setattr(retention, "PAUSE_SECONDS", 0.0)
-    own = identity.row("web")
+    own = entries.process_row("web")
     # A hub that an earlier test left running in this process may stand already.
     Process.objects.get_or_create(id=own.id, defaults={"kind": own.kind, "host": own.host, "pid": own.pid})
     Tenant.objects.update(keep_days=30)
@@ -52,29 +47,29 @@ def over(daily: Daily) -> None:
 
 
 def test_it_prunes_when_the_process_starts_and_a_day_later(daily: Daily, clock: Clock, tenant: Tenant) -> None:
-    daily.look()
+    daily.prune_if_due()
     over(daily)
     assert not Call.objects.exists()
 
     write_at(tenant, days_ago(40))
     clock.now += DAY_SECONDS - 1
-    daily.look()
+    daily.prune_if_due()
     over(daily)
     assert Call.objects.exists()
 
     clock.now += 1
-    daily.look()
+    daily.prune_if_due()
     over(daily)
     assert not Call.objects.exists()
 
 
 def test_of_many_processes_only_the_oldest_prunes_until_it_is_gone(daily: Daily) -> None:
     older = Process.objects.create(id=UUID(int=1), kind="web", host="h", pid=1)
-    daily.look()
+    daily.prune_if_due()
     assert daily._thread is None
 
     older.delete()
-    daily.look()
+    daily.prune_if_due()
     over(daily)
     assert not Call.objects.exists()
 
@@ -83,7 +78,7 @@ def test_it_stops_with_its_process_after_the_batch_at_hand(
     daily: Daily, tenant: Tenant, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., object]
 ) -> None:
     monkeypatch.setattr(retention, "PAUSE_SECONDS", 3600.0)
-    daily.look()
+    daily.prune_if_due()
     eventually(lambda: not Call.objects.exists())
     daily.stop()
     over(daily)
@@ -96,12 +91,12 @@ def test_a_database_that_is_away_is_logged_and_tried_again_another_day(
         raise OperationalError("away")
 
     monkeypatch.setattr(partitions, "make_ahead", away)
-    daily.look()
+    daily.prune_if_due()
     over(daily)
     assert "Pruning was broken off: away" in caplog.text
 
     monkeypatch.undo()
     daily._due = 0.0
-    daily.look()
+    daily.prune_if_due()
     over(daily)
     assert not Call.objects.exists()

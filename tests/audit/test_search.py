@@ -12,12 +12,13 @@ from django.http import QueryDict
 from django.utils import timezone
 
 from tests.audit.aged import id_of
-from tools_app.audit.search import looking, pages, plan, walking
-from tools_app.audit.search.marks import Mark
+from tests.clock import Clock
+from tools_app.audit.search import iteration, pages, plan, scan
 from tools_app.audit.search.query import PARAMETERS, BadQuery, CallQuery
+from tools_app.audit.search.scan import Mark
 from tools_app.audit.search.scope import TextRefused, scope_of
+from tools_app.core.packing import pack
 from tools_app.models import ApiKey, Call, CallPayload, Membership, Role, Tenant
-from tools_app.models.packing import pack
 
 NOW = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 
@@ -239,7 +240,7 @@ def test_nobody_finds_calls_of_a_foreign_tenant(tenant: Tenant, other_tenant: Te
     person = member(tenant)
     for params in ({}, {"tenant": other_tenant.slug}, {"tenant": str(other_tenant.pk)}, {"text": "needle"}):
         assert found(person, **params) == []
-    assert list(walking.walk(CallQuery(tenant=other_tenant.slug), person)) == [[]]
+    assert list(iteration.walk(CallQuery(tenant=other_tenant.slug), person)) == [[]]
 
 
 def test_whoever_is_no_member_or_inactive_finds_nothing(tenant: Tenant) -> None:
@@ -277,7 +278,7 @@ def reader(
     request: pytest.FixtureRequest, root: User, tenant: Tenant, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> User:
     if request.param == "more than can be merged":
-        monkeypatch.setattr(plan, "MOST_ARMS", 1)
+        monkeypatch.setattr(plan, "MAX_ARMS", 1)
     people = {"superuser": root, "one tenant": member(tenant)}
     return people.get(request.param) or member(tenant, other_tenant)
 
@@ -317,7 +318,7 @@ def test_what_is_asked_of_calls_does_not_change_their_pages(reader: User, tenant
 
 def test_everything_is_walked_through_in_pieces(reader: User, tenant: Tenant) -> None:
     calls = [record(tenant, ago) for ago in range(1, 8)]
-    pieces = list(walking.walk(CallQuery(), reader, chunk=3))
+    pieces = list(iteration.walk(CallQuery(), reader, chunk=3))
     assert [call for piece in pieces for call in piece] == calls
     assert max(map(len, pieces)) == 3
 
@@ -326,7 +327,7 @@ def test_whoever_is_no_member_any_more_gets_no_more_pieces(tenant: Tenant) -> No
     person = member(tenant)
     for ago in range(1, 8):
         record(tenant, ago)
-    pieces = walking.walk(CallQuery(), person, chunk=3)
+    pieces = iteration.walk(CallQuery(), person, chunk=3)
     assert len(next(pieces)) == 3
     Membership.objects.all().delete()
     assert [call for piece in pieces for call in piece] == []
@@ -338,50 +339,47 @@ def test_calls_are_counted_ahead_as_far_as_that_is_quick(
     for outcome in ("ok", "lost", "lost"):
         record(tenant, outcome=outcome)
     for query, count in ((CallQuery(), 3), (CallQuery(outcome=("lost",)), 2), (CallQuery(text="x"), None)):
-        assert walking.expected(query, scope_of(query, root)) == count
-    monkeypatch.setattr(walking, "MOST_COUNTED", 2)
-    assert walking.expected(CallQuery(), scope_of(CallQuery(), root)) is None
+        assert iteration.expected(query, scope_of(query, root)) == count
+    monkeypatch.setattr(iteration, "MAX_COUNTED", 2)
+    assert iteration.expected(CallQuery(), scope_of(CallQuery(), root)) is None
 
 
 # --- How much it looks at ----------------------------------------------------------------------------------------
 
 
-class Clock:
-    """A clock that goes on by as much as each statement is said to take."""
+class SearchClock(Clock):
+    """It goes on by as much as each statement is said to take."""
 
     def __init__(self) -> None:
-        self.now = 0.0
+        super().__init__()
         self.looks: list[int] = []
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], Clock]]:
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], SearchClock]]:
     """Let each call that is looked at take so many seconds."""
 
-    def pace(seconds_each: float) -> Clock:
-        clock = Clock()
+    def pace(seconds_each: float) -> SearchClock:
+        clock = SearchClock()
 
-        def look(plan: Any, start: Any, most: int, *, newer: bool = False) -> looking.Look:
+        def look(plan: Any, start: Any, most: int, *, newer: bool = False) -> scan.Look:
             clock.looks.append(most)
             clock.now += most * seconds_each
-            return looking.look(plan, start, most, newer=newer)
+            return scan.scan(plan, start, most, newer=newer)
 
         monkeypatch.setattr(pages, "monotonic", clock)
-        monkeypatch.setattr(pages, "look", look)
+        monkeypatch.setattr(pages, "scan", look)
         return clock
 
     return pace
 
 
 def test_a_search_that_finds_little_stops_and_says_how_far_it_came(
-    slow: Callable[[float], Clock], tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    slow: Callable[[float], SearchClock], tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tools_app.audit.search.pace.FIRST_LOOK", 4)
-    monkeypatch.setattr("tools_app.audit.search.pace.LEAST", 1)
-    monkeypatch.setattr("tools_app.audit.search.pace.GROWTH", 1)
+    monkeypatch.setattr("tools_app.audit.search.scan.FIRST_LOOK", 4)
+    monkeypatch.setattr("tools_app.audit.search.scan.LEAST", 1)
+    monkeypatch.setattr("tools_app.audit.search.scan.GROWTH", 1)
     calls = [record(tenant, ago, duration_us=1000 * (ago in {2, 20})) for ago in range(1, 31)]
     clock, person, query = slow(0.01), member(tenant), CallQuery(duration_min=1)
 
@@ -404,12 +402,12 @@ def test_back_from_where_nothing_is_no_call_is_skipped(tenant: Tenant) -> None:
 
 
 def test_no_page_looks_on_when_its_time_is_up(
-    slow: Callable[[float], Clock], tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    slow: Callable[[float], SearchClock], tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for ago in range(1, 300):
         record(tenant, ago)
-    monkeypatch.setattr("tools_app.audit.search.pace.FIRST_LOOK", 5)
-    monkeypatch.setattr("tools_app.audit.search.pace.LEAST", 5)
+    monkeypatch.setattr("tools_app.audit.search.scan.FIRST_LOOK", 5)
+    monkeypatch.setattr("tools_app.audit.search.scan.LEAST", 5)
     person, query = member(tenant), CallQuery(duration_min=10**6)
     tired = slow(1.0)
     assert pages.page(query, person).searched == 5
@@ -424,7 +422,7 @@ def test_a_page_asks_the_database_a_bounded_number_of_questions(
     person = member(tenant)
     # PostgreSQL is told its time limit, in a transaction.
     limits = 3 * (connection.vendor == "postgresql")
-    with django_assert_max_num_queries(2 + pages.MOST_LOOKS + limits):
+    with django_assert_max_num_queries(2 + pages.MAX_LOOKS + limits):
         assert len(found(person, text="needle", duration_max="7")) == pages.PAGE_SIZE
     with django_assert_max_num_queries(3 + limits):
         assert len(found(person)) == pages.PAGE_SIZE

@@ -5,9 +5,10 @@ from itertools import count
 import pytest
 from django.db.models import F
 
-from tools_app.audit import changes, evidence
-from tools_app.audit.changes import acting, record
-from tools_app.audit.statements import exported_lines
+from tools_app.audit.changes import changes
+from tools_app.audit.changes.changes import record, recording_as
+from tools_app.audit.checkpoints import signer
+from tools_app.audit.checkpoints.statements import exported_lines
 from tools_app.audit.verification.report import Problem
 from tools_app.audit.verification.verify import Scope, verify
 from tools_app.models import Action, Change, Checkpoint, Tenant
@@ -17,15 +18,15 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def _notary_begins_anew():
-    evidence.notary.forget()
+    signer.checkpoint_signer.stop()
     yield
-    evidence.notary.forget()
+    signer.checkpoint_signer.stop()
 
 
 @pytest.fixture
 def five(tenant):
     """Five changes."""
-    with acting(changes.at_command_line()):
+    with recording_as(changes.at_command_line()):
         return [record(Action.CHANGED, tenant, after={"number": number}) for number in range(1, 6)]
 
 
@@ -66,7 +67,7 @@ def test_a_change_that_says_otherwise_is_named(five, altered):
 def test_a_change_that_is_gone_is_named(five):
     Change.objects.filter(position__in=[2, 3]).delete()
     assert only() == (Problem.MISSING, 2)
-    assert "from 2 to 3" in findings()[0].says
+    assert "from 2 to 3" in findings()[0].message
 
 
 def test_changes_that_were_swapped_are_named(five):
@@ -90,23 +91,23 @@ def test_an_end_that_was_cut_off_is_missed_once_it_was_signed(five, scope):
     Change.objects.filter(position=5).delete()
     assert not findings(**scope)
     rewrite_from(5)
-    with acting(changes.at_command_line()):
+    with recording_as(changes.at_command_line()):
         record(Action.CHANGED, Tenant.objects.get(), after={"number": 5})
-    evidence.notary.sign()
+    signer.sign()
     Change.objects.filter(position__gte=4).delete()
     assert only(**scope) == (Problem.MISSING, 4)
 
 
 @pytest.mark.parametrize("scope", [{}, {"newest": 10}])
 def test_a_past_that_was_rewritten_contradicts_what_was_signed(five, scope):
-    evidence.notary.sign()
+    signer.sign()
     Change.objects.filter(position=2).update(after="{}")
     rewrite_from(2)
     assert only(**scope) == (Problem.REWRITTEN, 1)
 
 
 def test_what_was_exported_before_both_were_rewritten_still_tells(five):
-    evidence.notary.sign()
+    signer.sign()
     export = list(exported_lines())
     Checkpoint.objects.all().delete()
     Change.objects.filter(position=2).update(after="{}")
@@ -116,18 +117,18 @@ def test_what_was_exported_before_both_were_rewritten_still_tells(five):
 
 
 def test_the_end_is_signed_once_and_again_when_it_moves(five, tenant):
-    evidence.notary.sign()
-    evidence.notary.sign()
+    signer.sign()
+    signer.sign()
     assert Checkpoint.objects.count() == 1
-    with acting(changes.at_command_line()):
+    with recording_as(changes.at_command_line()):
         record(Action.CHANGED, tenant)
-    evidence.notary.sign()
+    signer.sign()
     assert Checkpoint.objects.count() == 2
 
 
 def test_the_end_is_signed_anew_every_day_for_old_checkpoints_are_dropped(five, monkeypatch):
-    evidence.notary.sign()
-    monkeypatch.setattr(evidence, "CHANGES_AGAIN", evidence.CHANGES_AGAIN * 0)
-    evidence.notary.sign()
+    signer.sign()
+    monkeypatch.setattr(signer, "CHANGES_AGAIN", signer.CHANGES_AGAIN * 0)
+    signer.sign()
     assert Checkpoint.objects.count() == 2
     assert not findings()

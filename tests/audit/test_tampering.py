@@ -1,41 +1,35 @@
 """Who changes the audit log in the database is found out, and the first record that he changed is named."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 from uuid import UUID, uuid4
 
 import pytest
 from django.db import OperationalError, transaction
 from django.utils import timezone
 
-from tests.audit.chained import change, checked, ending, forget, found, record, write
-from tools_app.audit import chain, evidence, pruned, statements, writers
-from tools_app.audit.chain import heads
-from tools_app.audit.entries import Ending, batch_of
-from tools_app.audit.identity import process_id
-from tools_app.audit.rows import RECORD_COLUMNS, Link
+from tests.audit.chained import change, checked, ending, found, record, write
+from tools_app.audit.checkpoints import pruned, signer, statements
+from tools_app.audit.recorder import chain, writers
+from tools_app.audit.recorder.chain import heads
+from tools_app.audit.recorder.entries import RECORD_COLUMNS, CallFinished, Link, batch_of, process_id
 from tools_app.audit.verification import walk
 from tools_app.audit.verification.records import Batch, places_of
 from tools_app.audit.verification.report import Problem
+from tools_app.core.packing import pack
 from tools_app.models import Call, CallEvent, CallPayload, ChainStart, Checkpoint, Process, Tenant
 from tools_app.models.ids import new_id
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def _fresh(transactional_db: None) -> Iterator[None]:
-    forget()
-    yield
-    forget()
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("new_chains")]
 
 
 @pytest.fixture
 def calls(tenant: Tenant) -> list[UUID]:
     """Six records of one chain, signed."""
     made = record(6, tenant.pk, events=2)
-    evidence.notary.sign()
+    signer.sign()
     return made
 
 
@@ -55,14 +49,14 @@ def rewrite(chain_of: list[UUID], start: Link) -> None:
     before = start.chain_hash
     for call_id in chain_of:
         place = next(places_of(Call.objects.filter(pk=call_id)))
-        before = Batch([place]).records[call_id].digest(before) or b""
+        before = next(Batch([place]).records[call_id].digests(before))
         change(call_id, chain_hash=before)
 
 
 def test_an_untouched_log_is_clean(calls: list[UUID], tenant: Tenant, other_tenant: Tenant) -> None:
     record(5, other_tenant.pk)
     record(3)
-    evidence.sign_last()
+    signer.sign_last()
     report = checked()
     assert report.findings == []
     assert (report.records, report.chains, report.checkpoints, report.unsigned) == (14, 3, 2, 0)
@@ -90,19 +84,37 @@ def test_a_changed_payload_is_found(calls: list[UUID], part: str) -> None:
     assert (finding.problem, finding.call_id) == (Problem.CHANGED, calls[4])
 
 
+@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("part", ["arguments", "result"])
+def test_a_payload_that_became_another_one_of_the_same_length_is_found(
+    tenant: Tenant, part: str, is_packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "COMPRESS_BYTES", 100 if is_packed else 2**20)
+    entries = [ending(tenant.pk, f"paid {number} " * 20) for number in range(3)]
+    write(*entries)
+    signer.sign()
+    row = CallPayload.objects.get(pk=entries[1].call_id)
+    texts = row.texts()._asdict()
+    texts[part] = texts[part].replace("1", "9")
+    packed = pack(**dict(zip(("first", "second"), texts.values(), strict=True))) if is_packed else None
+    stored = {"arguments": "", "result": "", "packed": packed} if is_packed else texts
+    assert CallPayload.objects.filter(pk=row.pk).update(**stored) == 1
+    assert (found().problem, found().call_id) == (Problem.CHANGED, entries[1].call_id)
+
+
 def test_a_payload_that_is_gone_is_found(calls: list[UUID]) -> None:
     CallPayload.objects.filter(pk=calls[4]).delete()
     finding = found()
     assert (finding.problem, finding.call_id) == (Problem.CHANGED, calls[4])
-    assert "gone" in finding.says
+    assert "gone" in finding.message
 
 
-def test_a_compressed_payload_is_verified_by_what_it_says(tenant: Tenant, settings: Any) -> None:
-    settings.MCPHUB_COMPRESS_BYTES = 100
+def test_a_compressed_payload_is_verified_by_what_it_says(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writers, "COMPRESS_BYTES", 100)
     entry = ending(tenant.pk, "long " * 100)
     write(entry)
     assert CallPayload.objects.get().packed is not None
-    evidence.notary.sign()
+    signer.sign()
     assert checked().is_clean
     CallPayload.objects.update(packed=b"\x01rubbish")
     assert found().call_id == entry.call_id
@@ -133,8 +145,8 @@ def test_a_record_that_is_gone_from_the_middle_is_named_by_its_place(calls: list
     Call.objects.filter(pk__in=calls[2:4]).delete()
     finding = found()
     assert (finding.problem, finding.position, finding.tenant_id) == (Problem.MISSING, 3, tenant.pk)
-    assert "from 3 to 4" in finding.says
-    assert str(calls[4]) in finding.says
+    assert "from 3 to 4" in finding.message
+    assert str(calls[4]) in finding.message
 
 
 def test_the_first_record_cannot_go_unseen(calls: list[UUID]) -> None:
@@ -146,14 +158,14 @@ def test_a_tail_that_was_cut_off_is_found(calls: list[UUID]) -> None:
     Call.objects.filter(pk__in=calls[4:]).delete()
     finding = found()
     assert (finding.problem, finding.position) == (Problem.MISSING, 5)
-    assert "cut off" in finding.says
+    assert "cut off" in finding.message
 
 
 def test_a_whole_chain_that_is_gone_is_found(calls: list[UUID], other_tenant: Tenant, tenant: Tenant) -> None:
     record(2, other_tenant.pk)
     Call.objects.filter(tenant=tenant).delete()
     record(2, other_tenant.pk)
-    evidence.notary.sign()
+    signer.sign()
     finding = found()
     assert (finding.problem, finding.position, finding.tenant_id) == (Problem.MISSING, 1, tenant.pk)
 
@@ -164,7 +176,7 @@ def test_two_records_that_changed_places_are_found(calls: list[UUID]) -> None:
     change(calls[1], chain_position=3)
     finding = found()
     assert (finding.problem, finding.position, finding.call_id) == (Problem.REORDERED, 2, calls[2])
-    assert str(calls[1]) in finding.says
+    assert str(calls[1]) in finding.message
 
 
 def test_two_records_that_changed_places_and_hashes_are_found(calls: list[UUID]) -> None:
@@ -198,9 +210,9 @@ def test_a_record_that_moved_to_another_tenant_is_found(calls: list[UUID], other
 
 def test_a_chain_rewritten_with_right_hashes_contradicts_what_was_signed(tenant: Tenant) -> None:
     calls = record(2, tenant.pk)
-    evidence.notary.sign()
+    signer.sign()
     calls += record(3, tenant.pk)
-    evidence.notary.sign()
+    signer.sign()
     change(calls[3], cause="another")
     rewrite(calls, chain.start_of(process_id(), tenant.pk))
     finding = found()
@@ -208,7 +220,7 @@ def test_a_chain_rewritten_with_right_hashes_contradicts_what_was_signed(tenant:
 
 
 def test_a_forged_record_after_a_processes_last_word_is_found(calls: list[UUID], tenant: Tenant) -> None:
-    evidence.sign_last()
+    signer.sign_last()
     forged = record(1, tenant.pk)[0]
     assert (found().problem, found().call_id) == (Problem.INSERTED, forged)
 
@@ -254,10 +266,10 @@ def test_each_process_has_chains_of_its_own(tenant: Tenant) -> None:
 def test_a_checkpoint_that_is_gone_is_found(tenant: Tenant) -> None:
     for _ in range(3):
         record(1, tenant.pk)
-        evidence.notary.sign()
+        signer.sign()
     Checkpoint.objects.filter(sequence=2).delete()
     assert found().problem is Problem.CHECKPOINT
-    assert "from 2 to 2" in found().says
+    assert "from 2 to 2" in found().message
 
 
 def test_all_checkpoints_gone_leave_records_that_nobody_signed(calls: list[UUID]) -> None:
@@ -271,19 +283,19 @@ def test_a_changed_checkpoint_proves_nothing(calls: list[UUID]) -> None:
     row.save()
     problems = [finding.problem for finding in checked().findings]
     assert problems == [Problem.CHECKPOINT, Problem.UNSIGNED]
-    assert "signature does not fit" in checked().findings[0].says
+    assert "signature does not fit" in checked().findings[0].message
 
 
 def test_a_column_of_a_checkpoint_cannot_say_what_was_not_signed(calls: list[UUID]) -> None:
     Checkpoint.objects.update(made_at=timezone.now() + timedelta(days=1))
-    assert "do not say what was signed" in checked().findings[0].says
+    assert "do not say what was signed" in checked().findings[0].message
 
 
 def test_a_checkpoint_of_another_key_proves_nothing(calls: list[UUID], settings: Any) -> None:
     settings.MCPHUB_AUDIT_KEY = "another key, which nobody here was told of"
     finding = checked().findings[0]
     assert (finding.problem, finding.writer) == (Problem.CHECKPOINT, process_id())
-    assert "unknown key" in finding.says
+    assert "unknown key" in finding.message
 
 
 def test_another_key_counts_once_it_is_known(calls: list[UUID], settings: Any) -> None:
@@ -295,9 +307,9 @@ def test_another_key_counts_once_it_is_known(calls: list[UUID], settings: Any) -
 def test_a_process_that_vanishes_with_its_checkpoints_is_missed_by_the_others(tenant: Tenant) -> None:
     gone = Process.objects.create(id=uuid4(), kind="web", host="h", pid=1)
     record(2, tenant.pk, of=gone.pk)
-    evidence.sign_for([gone.pk])
+    signer.sign_for([gone.pk])
     record(2, tenant.pk)
-    evidence.notary.sign()
+    signer.sign()
     assert checked().is_clean
     Call.objects.filter(writer=gone.pk).delete()
     Checkpoint.objects.filter(writer=gone.pk).delete()
@@ -309,20 +321,20 @@ def test_a_process_that_vanishes_with_its_checkpoints_is_missed_by_the_others(te
 
 def test_a_batch_that_fails_leaves_no_hole(calls: list[UUID], tenant: Tenant) -> None:
     good = ending(tenant.pk)
-    bad = Ending(good.facts._replace(tool_name=None), good.ended, good.payload, settles=False)  # type: ignore[arg-type]
+    bad = CallFinished(good.facts._replace(tool_name=None), good.row, good.payload, settles=False)  # type: ignore[arg-type]
     with pytest.raises(Exception, match="tool_name"):
         write(ending(tenant.pk), bad, ending(tenant.pk))
     write(ending(tenant.pk))
-    evidence.notary.sign()
+    signer.sign()
     report = checked()
     assert (report.findings, report.records) == ([], 7)
 
 
-def write_and_fail(entry: Ending, *, committed: bool) -> None:
+def write_and_fail(entry: CallFinished, *, committed: bool) -> None:
     """Write as the portable writer does, on a connection that breaks before the commit or before its answer."""
-    with heads:
+    with heads() as chains:
         with transaction.atomic():
-            writers.write(batch_of([entry]), writers.PortableStatements())
+            writers.write(batch_of([entry]), writers.PortableStatements(), chains)
             if not committed:
                 raise OperationalError
         raise OperationalError
@@ -333,7 +345,7 @@ def test_a_commit_whose_answer_was_lost_leaves_neither_hole_nor_fork(calls: list
         with pytest.raises(OperationalError):
             write_and_fail(ending(tenant.pk), committed=committed)
     write(ending(tenant.pk))
-    evidence.notary.sign()
+    signer.sign()
     report = checked()
     assert (report.findings, report.records) == ([], 9)
 
@@ -341,7 +353,7 @@ def test_a_commit_whose_answer_was_lost_leaves_neither_hole_nor_fork(calls: list
 def test_the_last_word_of_a_process_covers_a_commit_whose_answer_was_lost(calls: list[UUID], tenant: Tenant) -> None:
     with pytest.raises(OperationalError):
         write_and_fail(ending(tenant.pk), committed=True)
-    evidence.sign_last()
+    signer.sign_last()
     report = checked()
     assert (report.findings, report.unsigned) == ([], 0)
 
@@ -349,53 +361,82 @@ def test_the_last_word_of_a_process_covers_a_commit_whose_answer_was_lost(calls:
 def test_a_call_that_somebody_else_settled_leaves_no_hole(calls: list[UUID], tenant: Tenant) -> None:
     late = ending(tenant.pk, settles=True)
     assert write(ending(tenant.pk), late, ending(tenant.pk)) == {late.call_id}
-    evidence.notary.sign()
+    signer.sign()
     report = checked()
     assert (report.findings, report.records) == ([], 8)
 
 
 def test_what_a_dead_process_left_is_signed_by_another_one(tenant: Tenant) -> None:
     dead = Process.objects.create(id=uuid4(), kind="worker", host="h", pid=1)
-    record(3, tenant.pk, of=dead.pk)
-    assert found().problem is Problem.UNSIGNED
-    evidence.sign_for([dead.pk])
-    assert checked().is_clean
+    made = record(3, tenant.pk, of=dead.pk)
+    report = checked()
+    assert (report.findings, [tail.writer for tail in report.tails]) == ([], [dead.pk])
+    change(made[0], cause="another")
+    assert (found().problem, found().call_id) == (Problem.CHANGED, made[0])
+    change(made[0], cause="")
+    signer.sign_for([dead.pk])
+    report = checked()
+    assert (report.findings, report.tails) == ([], [])
     assert Checkpoint.objects.get().writer == dead.pk
+
+
+def test_what_no_known_process_wrote_is_no_tail_of_a_dead_one(tenant: Tenant) -> None:
+    forged = record(3, tenant.pk, of=uuid4())
+    assert (found().problem, found().call_id, checked().tails) == (Problem.UNSIGNED, forged[0], [])
+
+
+def test_a_process_that_signs_each_minute_leaves_no_hours_of_unsigned_records(tenant: Tenant) -> None:
+    dead = Process.objects.create(id=uuid4(), kind="worker", host="h", pid=1)
+    made = [ending(tenant.pk, of=dead.pk, at=timezone.now() - timedelta(hours=hours)) for hours in (3, 2, 1)]
+    write(*made)
+    assert (found().problem, found().call_id) == (Problem.UNSIGNED, made[0].call_id)
+
+
+def test_who_has_signed_takes_leave_and_nobody_else(calls: list[UUID], tenant: Tenant, monkeypatch: Any) -> None:
+    Process.objects.get_or_create(id=process_id(), defaults={"kind": "worker", "host": "h", "pid": 1})
+    record(1, tenant.pk)
+    monkeypatch.setattr(signer, "_put", Mock(side_effect=OperationalError))
+    signer.sign_last()
+    assert Process.objects.filter(pk=process_id()).exists()
+    monkeypatch.undo()
+    signer.sign_last()
+    assert not Process.objects.filter(pk=process_id()).exists()
+    assert checked().is_clean
 
 
 def test_a_process_that_was_taken_for_dead_signs_on(calls: list[UUID], tenant: Tenant) -> None:
     Process.objects.get_or_create(id=process_id(), defaults={"kind": "web", "host": "h", "pid": 1})
     record(1, tenant.pk)
-    evidence.sign_for([process_id()])
+    signer.sign_for([process_id()])
     record(2, tenant.pk)
-    evidence.notary.sign()
+    signer.sign()
     assert list(Checkpoint.objects.order_by("sequence").values_list("sequence", flat=True)) == [1, 2, 3]
     assert checked().is_clean
 
 
 def test_a_checkpoint_whose_answer_was_lost_is_not_written_twice(calls: list[UUID], monkeypatch: Any) -> None:
     record(1)
-    written = evidence._put
+    written = signer._put
 
     def lost(text: statements.CheckpointText) -> None:
         written(text)
         raise OperationalError
 
-    monkeypatch.setattr(evidence, "_put", lost)
+    monkeypatch.setattr(signer, "_put", lost)
     with pytest.raises(OperationalError):
-        evidence.notary.sign()
-    monkeypatch.setattr(evidence, "_put", written)
+        signer.sign()
+    monkeypatch.setattr(signer, "_put", written)
     record(1)
-    evidence.notary.sign()
+    signer.sign()
     assert list(Checkpoint.objects.order_by("sequence").values_list("sequence", flat=True)) == [1, 2, 3]
     assert checked().is_clean
 
 
 def test_nothing_new_is_nothing_to_sign(calls: list[UUID]) -> None:
-    evidence.notary.sign()
+    signer.sign()
     assert Checkpoint.objects.count() == 1
-    evidence.sign_last()
-    evidence.sign_last()
+    signer.sign_last()
+    signer.sign_last()
     assert Checkpoint.objects.count() == 2
 
 
@@ -417,7 +458,7 @@ def test_a_pruned_log_is_clean(calls: list[UUID], tenant: Tenant) -> None:
     start = ChainStart.objects.get()
     assert (start.position, checked().findings) == (4, [])
     record(2, tenant.pk)
-    evidence.notary.sign()
+    signer.sign()
     assert checked().is_clean
     prune(calls[4:])
     assert checked().is_clean
@@ -460,11 +501,11 @@ def test_a_record_that_comes_back_after_it_was_pruned_is_found(calls: list[UUID]
 
 def test_old_checkpoints_go_when_no_record_needs_them(tenant: Tenant, other_tenant: Tenant) -> None:
     one = record(2, tenant.pk)
-    evidence.notary.sign()
+    signer.sign()
     record(2, other_tenant.pk)
-    evidence.notary.sign()
+    signer.sign()
     record(2, other_tenant.pk)
-    evidence.notary.sign()
+    signer.sign()
     later = timezone.now() + timedelta(days=1)
     assert pruned.drop_checkpoints(later) == 0
     prune(one)
@@ -472,10 +513,10 @@ def test_old_checkpoints_go_when_no_record_needs_them(tenant: Tenant, other_tena
     assert pruned.drop_checkpoints(later) == 2
     assert checked().is_clean
     record(1, other_tenant.pk)
-    evidence.notary.sign()
+    signer.sign()
     assert checked().is_clean
     Checkpoint.objects.filter(sequence=3).delete()
-    assert "from 3 to 3" in found().says
+    assert "from 3 to 3" in found().message
 
 
 # --- A part of it ---------------------------------------------------------------------------------------------
@@ -483,7 +524,7 @@ def test_old_checkpoints_go_when_no_record_needs_them(tenant: Tenant, other_tena
 
 def test_one_tenant_can_be_verified_alone(calls: list[UUID], tenant: Tenant, other_tenant: Tenant) -> None:
     theirs = record(2, other_tenant.pk)
-    evidence.notary.sign()
+    signer.sign()
     change(theirs[1], cause="another")
     report = checked(tenant_id=tenant.pk)
     assert (report.findings, report.records, report.chains) == ([], 6, 1)
@@ -494,7 +535,7 @@ def test_what_is_older_can_be_passed_over(tenant: Tenant) -> None:
     now = timezone.now()
     made = [ending(tenant.pk, at=now - timedelta(days=9 - number)) for number in range(6)]
     write(*made)
-    evidence.notary.sign()
+    signer.sign()
     since = now - timedelta(days=6, hours=12)
     change(made[1].call_id, cause="another")
     report = checked(since=since)
@@ -517,7 +558,7 @@ def test_a_call_that_took_long_is_no_hole_among_the_newest(tenant: Tenant) -> No
     record(2, tenant.pk)
     quick = [ending(tenant.pk) for _ in range(3)]
     write(quick[0], slow, *quick[1:])
-    evidence.notary.sign()
+    signer.sign()
     report = checked(newest=3)
     assert (report.findings, report.records) == ([], 4)
     Call.objects.filter(pk=slow.call_id).delete()

@@ -2,15 +2,29 @@
 
 from uuid import UUID
 
+import msgspec
 import pytest
 from django.db.models import Model
 from django.utils import timezone
 
-from tools_app.audit.entries import Beginning, Ending, Saying, batch_of
-from tools_app.audit.rows import Begun, Ended, Facts, Payload, Said
-from tools_app.audit.writers import ANSWERS, CALLS, EVENTS, PAYLOADS, RUNNING, Writer, portable_writer, writer
+from tools_app.audit.recorder.entries import (
+    CallEventEntry,
+    CallFinished,
+    CallStarted,
+    EventRow,
+    Facts,
+    FinishedRow,
+    Payload,
+    RunningRow,
+    batch_of,
+)
+from tools_app.audit.recorder.tables import ANSWERS, CALLS, EVENTS, PAYLOADS, RUNNING
+from tools_app.audit.recorder.writers import Writer, portable_writer, writer
 from tools_app.models import Call, CallEvent, CallPayload, RunningCall
 from tools_app.models.ids import new_id
+
+ASKED = '{"city":{"message":"Where?"}}'
+ODD = "\"\\ \\u0000 \\x00 {}, \t\x01\x7f \u2028 é 漢 \U0001f600 $1 %s '; --"
 
 
 def facts() -> Facts:
@@ -19,16 +33,18 @@ def facts() -> Facts:
     )
 
 
-def beginning(known: Facts) -> Beginning:
-    return Beginning(
+def beginning(known: Facts) -> CallStarted:
+    return CallStarted(
         known,
-        Begun("running", False, new_id(), 5.0, False, '{"a":1}', b"\x00sealed", None, 60.0, "{}", known.started_at),
+        RunningRow(
+            "running", False, new_id(), 5.0, False, '{"a":1}', b"\x00sealed", None, 60.0, ASKED, known.started_at
+        ),
     )
 
 
-def ending(known: Facts, *, settles: bool) -> Ending:
-    ended = Ended(timezone.now(), 12, 3, "ok", 200, None, False, "", False, 7, 9, 1, 1, new_id())
-    return Ending(known, ended, Payload(known.id, '{"a":1}', '{"text":"é"}'), settles=settles)
+def ending(known: Facts, *, settles: bool) -> CallFinished:
+    ended = FinishedRow(timezone.now(), 12, 3, "ok", 200, None, False, "", False, 7, 9, 1, 1, new_id())
+    return CallFinished(known, ended, Payload(known.id, '{"a":1}', '{"text":"é"}'), settles=settles)
 
 
 @pytest.fixture(params=["the database's own", "portable"])
@@ -44,19 +60,45 @@ def test_rows_have_exactly_the_columns_of_their_model(model: type[Model], column
 
 def test_each_writer_writes_what_the_orm_reads_back(write: Writer) -> None:
     running, done = facts(), facts()
-    said = Said(done.id, 1, timezone.now(), "progress", '{"progress":1}')
+    said = EventRow(done.id, 1, timezone.now(), "progress", '{"progress":1}')
     ended = ending(done, settles=False)
 
-    assert write(batch_of([beginning(running), Saying(said), ended])) == set()
+    assert write(batch_of([beginning(running), CallEventEntry(said), ended])) == set()
 
     row = RunningCall.objects.get()
     assert Facts(*(getattr(row, name) for name in Facts._fields)) == running
     assert bytes(row.sealed_arguments) == b"\x00sealed"
+    assert row.asked == {"city": {"message": "Where?"}}
     call = Call.objects.get()
     assert Facts(*(getattr(call, name) for name in Facts._fields)) == done
-    assert Ended(*(getattr(call, name) for name in Ended._fields)) == ended.ended
+    assert FinishedRow(*(getattr(call, name) for name in FinishedRow._fields)) == ended.row
     assert CallPayload.objects.get().texts() == ('{"a":1}', '{"text":"é"}')
-    assert CallEvent.objects.values_list(*Said._fields).get() == said
+    assert CallEvent.objects.values_list(*EventRow._fields).get() == said
+
+
+def test_texts_are_read_back_character_by_character(write: Writer) -> None:
+    ended = ending(facts()._replace(client_name=ODD), settles=False)
+    said = CallEventEntry(EventRow(ended.call_id, 1, timezone.now(), "log", ODD))
+
+    write(batch_of([said, msgspec.structs.replace(ended, payload=Payload(ended.call_id, ODD, ODD))]))
+
+    assert Call.objects.get().client_name == ODD
+    assert CallPayload.objects.get().texts() == (ODD, ODD)
+    assert CallEvent.objects.get().data == ODD
+
+
+def test_a_batch_with_an_invalid_row_leaves_nothing(write: Writer) -> None:
+    known, there = facts(), facts()
+    write(batch_of([beginning(known), ending(there, settles=False)]))
+
+    with pytest.raises(Exception, match=r"(?i)unique"):
+        write(batch_of([ending(known, settles=True), ending(there, settles=False)]))
+    assert list(RunningCall.objects.values_list("pk", flat=True)) == [known.id]
+    assert list(Call.objects.values_list("pk", flat=True)) == [there.id]
+
+    assert write(batch_of([ending(known, settles=True)])) == set()
+    assert not RunningCall.objects.exists()
+    assert Call.objects.count() == CallPayload.objects.count() == 2
 
 
 def test_a_call_is_settled_once(write: Writer) -> None:

@@ -5,7 +5,15 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.browser.hubs import browsing, log_in, started, window
+from tests.browser.hubs import browsing, log_in, refused, started, window
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_refused() -> Iterator[None]:
+    """No page does what its Content-Security-Policy refuses."""
+    refused.clear()
+    yield
+    assert refused == []
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 CHROMIUM = "/usr/bin/chromium"
@@ -28,6 +28,8 @@ START_SECONDS = 40.0
 WAIT_MS = 20_000
 # The links of the calls in their list.
 CALLS = "table a[href*='/tools_app/call/'][href*='/change/']"
+# What browsers said that the security policy of a page refused, since a test looked last.
+refused: list[str] = []
 SERVERS = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
 
 
@@ -75,9 +77,16 @@ def browsing() -> Iterator[Browser]:
 
 def window(browser: Browser, hub: str, **looks: object) -> Page:
     """A window of its own, in which nobody is logged in yet."""
-    page = browser.new_context(base_url=hub, **looks).new_page()
+    context = browser.new_context(base_url=hub, **looks)
+    context.on("console", _note_refusal)
+    page = context.new_page()
     page.set_default_timeout(WAIT_MS)
     return page
+
+
+def _note_refusal(message: ConsoleMessage) -> None:
+    if "Content Security Policy" in message.text:
+        refused.append(f"{message.page.url if message.page else ''}: {message.text}")
 
 
 def log_in(page: Page, name: str = "admin", password: str = PASSWORD) -> Page:

@@ -93,7 +93,7 @@ def make_key(page: Page) -> str:
     choose_tenant(page)
     page.fill("[name=name]", "laptop")
     page.click("[name=_save]")
-    expect(page.locator("body")).to_contain_text("only time that the key is shown")
+    expect(page.locator("body")).to_contain_text("Copy the key now")
     key = page.locator("#issued-key").inner_text().strip()
     page.goto("/admin/tools_app/apikey/")
     expect(page.locator("body")).to_contain_text("laptop")

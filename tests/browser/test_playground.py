@@ -27,7 +27,7 @@ def playground(page: Page, request: pytest.FixtureRequest) -> Page:
     """The playground, connected in one revision."""
     page.goto("/admin/playground/")
     page.select_option("#pg-version", request.param)
-    expect(page.locator("#pg-status")).to_contain_text(f"revision {request.param}")
+    expect(page.locator("#pg-status")).to_contain_text(f"protocol version {request.param}")
     return page
 
 
@@ -61,6 +61,8 @@ def test_a_form_is_answered(playground: Page) -> None:
     question.get_by_text("Answer", exact=True).click()
     expect(question.locator(".pg-fault:visible")).to_have_count(2)
     question.locator("[data-path=username]").fill("Ada")
+    expect(question.locator(".pg-fault:visible")).to_have_count(1)
+    expect(question.locator("[data-path=username]")).not_to_have_attribute("aria-invalid", "true")
     question.locator("[data-path=email]").fill("ada@example.com")
     question.get_by_text("Answer", exact=True).click()
     expect(playground.locator("#pg-result")).to_contain_text('action=accept, content={"username": "Ada"')
@@ -87,7 +89,23 @@ def test_a_call_is_cancelled(playground: Page) -> None:
 def test_what_does_not_fit_is_told_beside_its_field(playground: Page) -> None:
     run(playground, "count", n="-1")
     expect(playground.locator("#pg-form .pg-fault:visible")).to_contain_text("less than the minimum")
-    expect(playground.locator("#pg-form [data-path=n]")).to_have_attribute("aria-invalid", "true")
+    number = playground.locator("#pg-form [data-path=n]")
+    expect(number).to_have_attribute("aria-invalid", "true")
+    number.fill("1")
+    expect(playground.locator("#pg-form .pg-fault:visible")).to_have_count(0)
+    expect(number).not_to_have_attribute("aria-invalid", "true")
+
+
+def test_what_is_missing_is_told_until_it_is_filled_in(playground: Page) -> None:
+    choose(playground, "calculator")
+    playground.click("#pg-run")
+    faults = playground.locator("#pg-form .pg-fault:visible")
+    expect(faults).to_have_count(3)
+    expect(faults.first).to_contain_text("required")
+    playground.select_option("#pg-form [data-path=operation]", label="add")
+    expect(faults).to_have_count(2)
+    playground.fill("#pg-raw", '{"operation": "add", "a": 1, "b": 2}')
+    expect(faults).to_have_count(0)
 
 
 def test_form_and_json_are_kept_in_step(playground: Page) -> None:
@@ -115,7 +133,7 @@ def test_a_call_that_becomes_a_task_is_waited_for(playground: Page) -> None:
 def test_leaving_the_page_ends_its_session(page: Page) -> None:
     page.goto("/admin/playground/")
     page.select_option("#pg-version", "2025-11-25")
-    expect(page.locator("#pg-status")).to_contain_text("revision 2025-11-25")
+    expect(page.locator("#pg-status")).to_contain_text("protocol version 2025-11-25")
     page.goto("/admin/tools_app/session/?q=playground")
     newest = page.locator("#result_list tbody").first
     for _ in range(20):

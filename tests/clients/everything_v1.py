@@ -1,6 +1,6 @@
 """Everything that a client of the official SDK 1.x can do: run by an interpreter that has it, prints what came back.
 
-python everything_v1.py http|sse|ws|stdio URL, with the key in MCPHUB_KEY. For stdio the command stands for the URL.
+python everything_v1.py http|sse|ws|stdio URL, with the key in MCPHUB_API_KEY. For stdio the command stands for the URL.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from pydantic import AnyUrl
 
 LIMIT_SECONDS = 45.0
 STEPS = 3
-KEY = os.environ["MCPHUB_KEY"]
+KEY = os.environ["MCPHUB_API_KEY"]
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 
 

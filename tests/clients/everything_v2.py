@@ -1,7 +1,7 @@
 """The same with the official SDK 2.x.
 
-python everything_v2.py http|sse|stdio auto|legacy URL, with the key in MCPHUB_KEY. For stdio the command stands for the
-URL.
+python everything_v2.py http|sse|stdio auto|legacy URL, with the key in MCPHUB_API_KEY. For stdio the command stands for
+the URL.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 LIMIT_SECONDS = 45.0
 STEPS = 3
-HEADERS = {"Authorization": f"Bearer {os.environ['MCPHUB_KEY']}"}
+HEADERS = {"Authorization": f"Bearer {os.environ['MCPHUB_API_KEY']}"}
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.clients import scenario_v2
-from tools_app.management.embedded import EmbeddedHub
+from tools_app.server.embedded import EmbeddedHub
 
 
 @pytest.mark.shows("base.patterns", "lifecycle.supported")

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from tests.wire.client import RawClient
-from tools_app.auth import call_snippets, snippets
-from tools_app.auth.call_snippets import Asked
-from tools_app.management.embedded import EmbeddedHub
+from tools_app.access.snippets import calls, clients
+from tools_app.access.snippets.calls import Asked
+from tools_app.server.embedded import EmbeddedHub
 
 LIMIT_SECONDS = 30.0
 VERSIONS = ["2026-07-28", "2025-11-25"]
@@ -26,7 +26,7 @@ VERSIONS = ["2026-07-28", "2025-11-25"]
 @pytest.fixture
 def url(hub: EmbeddedHub, offer: Callable[..., Any]) -> str:
     offer("echo")
-    return snippets.endpoint(hub.url, "acme")
+    return clients.endpoint(hub.url, "acme")
 
 
 def asked(version: str) -> Asked:
@@ -42,24 +42,24 @@ def run(*command: str, given: str = "") -> str:
 @pytest.mark.skipif(not (shutil.which("curl") and shutil.which("bash")), reason="there is no curl here")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_curl(url: str, key: str, version: str) -> None:
-    said = run("bash", given=call_snippets.curl(url, key, asked(version)))
+    said = run("bash", given=calls.curl(url, key, asked(version)))
     assert json.loads(said)["result"]["content"][0]["text"] == 'hello it\'s "ü" $HOME'
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_python(url: str, key: str, version: str) -> None:
-    said = run(sys.executable, "-", given=call_snippets.python(url, key, asked(version)))
+    said = run(sys.executable, "-", given=calls.python(url, key, asked(version)))
     assert 'hello it\\\'s "ü" $HOME' in said
 
 
 def test_python_lists_the_tools(url: str, key: str) -> None:
-    assert run(sys.executable, "-", given=call_snippets.python(url, key, Asked())).split() == ["echo"]
+    assert run(sys.executable, "-", given=calls.python(url, key, Asked())).split() == ["echo"]
 
 
 @pytest.mark.parametrize("name", ["claude-code-project", "cursor", "vscode", "codex", "claude-desktop"])
 def test_files_lead_to_the_endpoint(url: str, key: str, name: str) -> None:
-    text = next(snippet.text for snippet in snippets.for_key("acme", url, key) if snippet.id == name)
-    where, credential = found_in(name, text, {"MCPHUB_KEY": key, f"input:{snippets.INPUT}": key})
+    text = next(snippet.text for snippet in clients.for_key("acme", url, key) if snippet.id == name)
+    where, credential = found_in(name, text, {"MCPHUB_API_KEY": key, f"input:{clients.INPUT}": key})
     base, path = where.split("/t/")
     client = RawClient(base, None, f"/t/{path}")
     with client.http:

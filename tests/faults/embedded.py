@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.faults.hub import FOREIGN, LOST_SECONDS, SEED
+from tests.faults.hub import FOREIGN, PROCESS_TIMEOUT, SEED
 from tests.services.stack import ROOT, WAIT_SECONDS
 
 
@@ -35,7 +35,7 @@ class Embedded:
 def embedded(data: Path) -> Iterator[Embedded]:
     """A hub with the tools of the load, which ends with the block."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-    environment |= {"MCPHUB_DATA_DIR": str(data), "MCPHUB_LOST_SECONDS": str(LOST_SECONDS)}
+    environment |= {"MCPHUB_DATA_DIR": str(data), "MCPHUB_PROCESS_TIMEOUT": str(PROCESS_TIMEOUT)}
     environment |= {"MCPHUB_APPS": "tests.faults.toil"}
 
     def manage(*arguments: str) -> str:

@@ -16,12 +16,12 @@ from tests.faults.servers import OwnPostgres, OwnRedis
 from tests.services.stack import Running, Stack
 
 FOREIGN = ("MCPHUB_", "DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL", "DJANGO_SETTINGS_MODULE")
-LOST_SECONDS = 5.0
+PROCESS_TIMEOUT = 5.0
 SERVERS = ("daphne", "uvicorn")
 TOOLS = "quick change steps toil hang wait_for_ever pour insides"
 SEED = f"""
 from tools_app.models import Tenant
-from tools_app.execution import authoring
+from tools_app.catalog import authoring
 authoring.add_code_tools(Tenant.objects.create(slug="demo", name="Demo"), {TOOLS!r}.split())
 """
 
@@ -80,7 +80,7 @@ def _environment(unique: str, home: Path, redis: OwnRedis, more: dict[str, str])
         "DJANGO_SETTINGS_MODULE": "mcphub.settings",
         "MCPHUB_DATA_DIR": str(home / "data"),
         "MCPHUB_SECRET_KEY": unique * 2,
-        "MCPHUB_LOST_SECONDS": str(LOST_SECONDS),
+        "MCPHUB_PROCESS_TIMEOUT": str(PROCESS_TIMEOUT),
         "MCPHUB_APPS": "tests.faults.toil",
     }
     return clean | settings | more

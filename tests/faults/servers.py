@@ -75,6 +75,13 @@ class OwnPostgres:
         command = [*_runs_as(), _postgres_program("pg_ctl"), "-D", str(self.home / "data"), *arguments]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", timeout=START_SECONDS * 2)
 
+    def set_read_only(self, read_only: bool) -> None:
+        """Refuse every write from now on, on connections that stand, too; or take them again."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute("SET default_transaction_read_only = off")
+            connection.execute(f"ALTER SYSTEM SET default_transaction_read_only = {'on' if read_only else 'off'}")
+            connection.execute("SELECT pg_reload_conf()")
+
     def create_database(self, name: str) -> str:
         """A database, and its address."""
         with psycopg.connect(self.url, autocommit=True) as connection:
@@ -110,6 +117,16 @@ class OwnRedis:
         if self._process is not None:
             self._process.kill()
             self._process.wait(START_SECONDS)
+
+    def freeze(self) -> None:
+        """Let it stand still: connections stay, answers do not come."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def restart(self, away_seconds: float) -> None:
         """Be away for a while, and come back empty."""

@@ -28,7 +28,7 @@ SAMPLE_SECONDS = 10.0
 WARM_UP_MINUTES = 6.0
 GENERATION_SECONDS = 60.0
 # What a process may still grow by, a minute, after the warm-up: an allocator is never quite still. A worker is three.
-MOST_KB_A_MINUTE = 60.0
+MAX_KB_A_MINUTE = 60.0
 PROCESSES = {"web1_mb": 1, "web2_mb": 1, "worker1_mb": 3, "worker2_mb": 3}
 # Idle sessions expire within this, and are looked for every half minute.
 IDLE_SECONDS = 20.0
@@ -76,7 +76,7 @@ def main() -> int:
     asked = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="mcphub-soak-") as home,
-        own_hub(Path(home), MCPHUB_SESSION_IDLE_SECONDS=str(IDLE_SECONDS)) as hub,
+        own_hub(Path(home), MCPHUB_SESSION_IDLE_TIMEOUT=str(IDLE_SECONDS)) as hub,
     ):
         samples, hows = soak(hub, asked.minutes, asked.clients, asked.pause)
         time.sleep(REST_SECONDS)
@@ -137,7 +137,7 @@ def verdict(samples: list[Sample], hows: Counter[str], left: Sample) -> int:
     for name, processes in PROCESSES.items() if len(warm) > 1 else ():
         sizes = [getattr(sample, name) for sample in warm]
         slope = statistics.linear_regression([sample.minute for sample in warm], sizes).slope * KB / processes
-        grew |= slope > MOST_KB_A_MINUTE
+        grew |= slope > MAX_KB_A_MINUTE
         say(f"{name:>10}: {slope:+6.1f} KB a minute and process, {sizes[0]:.1f} MB at first, {sizes[-1]:.1f} at last")
     still = {name: getattr(left, name) for name in ("streams", "sessions", "running", "inputs", "tasks", "fds")}
     leaks = left.streams or left.sessions or left.running or left.inputs

@@ -26,7 +26,7 @@ FORGOTTEN_SECONDS = 20.0
 EXPIRED_SECONDS = 40.0
 SLOW_SECONDS = 12.0
 # What a slow reader may cost: the stream that it does not read is held back, not kept.
-MOST_BYTES = 25 * 2**20
+MAX_BYTES = 25 * 2**20
 # It is offered more than twice as much: so many bytes, up to a hundred times a second.
 SIZE, TIMES = 80_000, 1_200
 
@@ -44,7 +44,7 @@ def test_a_client_that_reads_a_byte_a_second_holds_up_nobody_and_costs_little(hu
         grown = family(hub.webs[web])[0].rss - before
     check(hub.stack, load, settled_within=SETTLED_SECONDS)
     assert load.but("result") == []
-    assert grown < MOST_BYTES
+    assert grown < MAX_BYTES
     assert eventually(lambda: hub.stack.rows(OUTCOME, f"%{word}%")) in ([("ok",)], [("cancelled",)])
 
 
@@ -100,6 +100,10 @@ def holdings(hub: Hub, web: int) -> dict[str, int]:
 
 
 def is_back(before: dict[str, int], now: dict[str, int]) -> bool:
-    """Whether a process holds no more than before, but for connections and threads of its pools."""
-    slack = {"fds": 12, "tasks": 3, "threads": 12}
+    """Whether a process holds no more than before, but for connections and threads of its pools.
+
+    Pools of connections to PostgreSQL and Redis grow with what runs at once. A kind of client that leaves a file open
+    leaves more than a hundred of them.
+    """
+    slack = {"fds": 60, "tasks": 3, "threads": 12}
     return all(now[name] <= before[name] + slack.get(name, 0) for name in now)

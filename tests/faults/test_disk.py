@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.faults.embedded import Embedded, embedded
 from tests.faults.ledger import check
 from tests.faults.load import loading
+from tests.services.stack import eventually
 
 pytestmark = pytest.mark.timeout(150)
-FULL_SECONDS = 5.0
+FULL_SECONDS = 4.0
 REFUSED_SECONDS = 8.0
 ANSWERED_SECONDS = 30.0
 SETTLED_SECONDS = 15.0
@@ -88,6 +90,12 @@ def data(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
         yield directory
 
 
+def readiness_of(hub: Embedded) -> tuple[int, str]:
+    """The status of `/readyz`, and what it says of the recorder."""
+    answer = httpx.get(f"{hub.url.removesuffix('/mcp')}/readyz", timeout=10, trust_env=False)
+    return answer.status_code, answer.json()["parts"]["recorder"]
+
+
 @pytest.mark.parametrize("full", [way for _, way in WAYS], ids=[name for name, _ in WAYS])
 def test_a_full_disk_has_calls_refused_until_there_is_space_again(
     data: Path, full: Callable[[Embedded], Iterator[None]]
@@ -97,9 +105,11 @@ def test_a_full_disk_has_calls_refused_until_there_is_space_again(
             load.goes_on()
             with full(hub):
                 began = time.monotonic()
+                eventually(lambda: readiness_of(hub) == (503, "unavailable"), REFUSED_SECONDS)
                 time.sleep(FULL_SECONDS)
                 ended = time.monotonic()
             load.goes_on()
+            assert eventually(lambda: readiness_of(hub) == (200, "ok"), REFUSED_SECONDS)
         check(hub, load, settled_within=SETTLED_SECONDS)
         assert hub.process.poll() is None
     meanwhile = [one for one in load.asked if one.began > began + 1 and 0 < one.ended < ended]

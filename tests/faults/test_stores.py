@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.faults.hub import LOST_SECONDS, Hub
+from tests.faults.hub import PROCESS_TIMEOUT, Hub
 from tests.faults.ledger import check
 from tests.faults.load import Asked, Load, loading
 from tests.services.stack import eventually
@@ -18,7 +18,7 @@ REFUSED_SECONDS = 3.0
 HANGS_SECONDS = 8.0
 AWAY_SECONDS = 10.0
 FROZEN_SECONDS = 18.0
-SETTLED_SECONDS = 2 * LOST_SECONDS + 8.0
+SETTLED_SECONDS = 2 * PROCESS_TIMEOUT + 8.0
 ANSWERED_SECONDS = FROZEN_SECONDS + SETTLED_SECONDS
 
 

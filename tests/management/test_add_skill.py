@@ -6,7 +6,8 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from tools_app.models import Resource, Tenant
+from tools_app.catalog.validation import resources
+from tools_app.models import Resource, Tenant, versioned
 
 HEAD = "---\nname: refunds\ndescription: Pay back.\n---\n\n# Refunds\n"
 
@@ -61,10 +62,10 @@ def test_the_second_run_changes_nothing_and_a_later_one_what_changed(
 @pytest.mark.parametrize(
     ("head", "problem"),
     [
-        ("# Refunds", "begins with frontmatter"),
-        ("---\nname: other\ndescription: x\n---\n", "they must be the same"),
-        ("---\nname: refunds\n---\n", "needs a name and a description"),
-        ("---\nname: [\n---\n", "no YAML"),
+        ("# Refunds", "start with frontmatter"),
+        ("---\nname: other\ndescription: x\n---\n", "They must be the same"),
+        ("---\nname: refunds\n---\n", "must have a name and a description"),
+        ("---\nname: [\n---\n", "not valid YAML"),
     ],
 )
 def test_a_directory_that_is_no_skill_is_refused_and_leaves_nothing(
@@ -81,5 +82,23 @@ def test_without_a_manifest_or_a_tenant_it_says_what_is_missing(
 ) -> None:
     with pytest.raises(CommandError, match=r"has no SKILL\.md"):
         call_command("add_skill", str(tmp_path), "--tenant", "acme")
-    with pytest.raises(CommandError, match="no tenant 'nobody'"):
+    with pytest.raises(CommandError, match="Unknown tenant: 'nobody'"):
         call_command("add_skill", str(directory), "--tenant", "nobody")
+
+
+def test_a_file_that_no_resource_can_hold_and_more_files_than_a_tenant_has_room_for_are_refused(
+    tenant: Tenant, directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versioned, "MAX_ROWS", 2)
+    (directory / "more.txt").write_text("More.")
+    with pytest.raises(CommandError, match="A tenant has at most 2 resources"):
+        add(directory, capsys)
+    (directory / "more.txt").unlink()
+    add(directory, capsys)
+    # What takes the place of a file that is gone finds room.
+    (directory / "img" / "logo one.png").rename(directory / "logo.png")
+    assert add(directory, capsys).endswith("2 files, 1 new or changed, 1 removed.\n")
+
+    monkeypatch.setattr(resources, "MAX_BYTES", 3)
+    with pytest.raises(CommandError, match=r"logo\.png: file: The file is larger than"):
+        add(directory, capsys)

@@ -7,7 +7,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from tools_app.auth import keys
+from tools_app.access import keys
 from tools_app.models import ApiKey
 
 
@@ -36,10 +36,10 @@ def test_a_key_can_expire(tenant):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--tenant", "nobody", "--name", "x"], "There is no tenant 'nobody'."),
+        (["--tenant", "nobody", "--name", "x"], "Unknown tenant: 'nobody'."),
         (["--tenant", "acme", "--name", "x", "--expires-in-days", "0"], "from 1 to"),
         (["--tenant", "acme", "--name", "x", "--expires-in-days", "9999999"], "from 1 to"),
-        (["--tenant", "acme", "--name", " "], "--name is empty"),
+        (["--tenant", "acme", "--name", " "], "--name must not be empty"),
     ],
 )
 def test_a_mistake_is_named_and_issues_nothing(tenant, arguments, message):

@@ -1,15 +1,22 @@
 """`manage.py metrics`: the numbers of a host without a web process."""
 
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from django.core.management import call_command
+
+from tools_app.telemetry.registry import MetricRegistry
 from tools_app.telemetry.snapshots import Publisher
-from tools_app.telemetry.tallies import Tallies
 
 
-def test_it_prints_what_the_processes_of_this_host_counted(manage, environment, tmp_path):
-    tallies = Tallies()
-    tallies.add("mcphub_denials_total", 3, ("401",))
-    Publisher(tmp_path / "data" / "metrics", tallies).publish()
+def test_it_prints_what_the_processes_of_this_host_counted(settings: Any, tmp_path: Path) -> None:
+    settings.MCPHUB_DATA_DIR = tmp_path
+    metrics_registry = MetricRegistry()
+    metrics_registry.add("mcphub_denials_total", 3, ("401",))
+    Publisher(tmp_path / "metrics", metrics_registry).publish()
+    out = StringIO()
 
-    done = manage("metrics")
+    call_command("metrics", stdout=out)
 
-    assert done.returncode == 0, done.stderr
-    assert 'mcphub_denials_total{status="401"} 3.0\n' in done.stdout
+    assert 'mcphub_denials_total{status="401"} 3.0\n' in out.getvalue()

@@ -34,7 +34,7 @@ def test_it_prunes_and_tells_how_far_it_is() -> None:
         "rival: 1 calls pruned, up to <moment>",
     ]
     assert Call.objects.count() == 1
-    assert prune() == ["There is nothing to prune."]
+    assert prune() == ["Nothing to prune."]
 
 
 def test_one_tenant_is_pruned_alone() -> None:
@@ -43,24 +43,24 @@ def test_one_tenant_is_pruned_alone() -> None:
 
 
 def test_a_dry_run_counts_by_tenant_and_prunes_nothing() -> None:
-    assert prune("--dry-run") == ["acme: 3 calls from before <moment>", "rival: 1 calls from before <moment>"]
-    assert prune("--dry-run", "--tenant", "acme") == ["acme: 3 calls from before <moment>"]
+    assert prune("--dry-run") == ["acme: 3 calls older than <moment>", "rival: 1 calls older than <moment>"]
+    assert prune("--dry-run", "--tenant", "acme") == ["acme: 3 calls older than <moment>"]
     assert Call.objects.count() == 5
 
 
 def test_a_dry_run_says_when_there_is_nothing() -> None:
     Tenant.objects.update(keep_days=0)
-    assert prune("--dry-run") == ["There is nothing to prune."]
+    assert prune("--dry-run") == ["Nothing to prune."]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--tenant", "nobody"], "There is no tenant 'nobody'."),
-        (["--batch", "0"], "--batch: write a number from 1 to 10000."),
-        (["--batch", "10001"], "--batch: write a number from 1 to 10000."),
-        (["--pause", "-1"], "--pause: write seconds from 0 to 60."),
-        (["--pause", "nan"], "--pause: write seconds from 0 to 60."),
+        (["--tenant", "nobody"], "Unknown tenant: 'nobody'."),
+        (["--batch", "0"], "--batch must be a number from 1 to 10000."),
+        (["--batch", "10001"], "--batch must be a number from 1 to 10000."),
+        (["--pause", "-1"], "--pause must be a number of seconds from 0 to 60."),
+        (["--pause", "nan"], "--pause must be a number of seconds from 0 to 60."),
     ],
 )
 def test_a_mistake_is_named_and_prunes_nothing(arguments: list[str], message: str) -> None:

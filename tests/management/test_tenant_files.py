@@ -47,9 +47,9 @@ def test_what_one_command_writes_the_other_takes(tenant: Tenant, offer: Any, tmp
 def test_a_dry_run_tells_everything_and_changes_nothing(tenant: Tenant, offer: Any, file: str) -> None:
     offer("echo")
     said = run("import_tenant", "acme", file, dry_run=True)
-    for line in ("~ settings acme", '+   "name": "Filed"', "+ tool look", "Set the secret TOKEN", "1 to create"):
+    for line in ("~ settings acme", '+   "name": "Filed"', "+ tool look", "The secret TOKEN is missing", "1 to create"):
         assert line in said
-    assert "1 that the file does not name are kept" in said
+    assert "1 rows are not in the file and are kept" in said
     assert not Tool.objects.filter(name="look").exists()
 
 
@@ -71,13 +71,13 @@ def test_pruning_deletes_what_the_file_does_not_name(tenant: Tenant, offer: Any,
 
 def test_without_anybody_to_ask_nothing_is_done(tenant: Tenant, file: str, monkeypatch: Any) -> None:
     monkeypatch.setattr("sys.stdin", StringIO("y\n"))
-    with pytest.raises(CommandError, match="with --yes"):
+    with pytest.raises(CommandError, match="Use --yes"):
         run("import_tenant", "acme", file)
     assert not Tool.objects.exists()
 
 
 def test_a_tenant_that_is_not_there_is_made_only_when_asked_for(file: str) -> None:
-    with pytest.raises(CommandError, match="With --create it is made"):
+    with pytest.raises(CommandError, match="Use --create to create it"):
         run("import_tenant", "new", file, yes=True)
     run("import_tenant", "new", file, create=True, dry_run=True)
     assert not Tenant.objects.exists()
@@ -89,7 +89,11 @@ def test_a_tenant_that_is_not_there_is_made_only_when_asked_for(file: str) -> No
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("mcphub: 2", "begins with"), ("mcphub: 1\ntools: {a: {}}", "tools.a: it must have one of"), (b"\xff", "UTF-8")],
+    [
+        ("mcphub: 2", "must start with"),
+        ("mcphub: 1\ntools: {a: {}}", "tools.a: must have exactly one of"),
+        (b"\xff", "UTF-8"),
+    ],
 )
 def test_a_file_that_is_wrong_is_told(tenant: Tenant, tmp_path: Path, text: Any, says: str) -> None:
     path = tmp_path / "wrong.yaml"
@@ -101,7 +105,7 @@ def test_a_file_that_is_wrong_is_told(tenant: Tenant, tmp_path: Path, text: Any,
 def test_what_is_missing_is_told(tenant: Tenant, tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="No such file"):
         run("import_tenant", "acme", str(tmp_path / "nowhere.yaml"))
-    with pytest.raises(CommandError, match="There is no tenant 'nobody'"):
+    with pytest.raises(CommandError, match="Unknown tenant: 'nobody'"):
         run("export_tenant", "nobody")
     with pytest.raises(CommandError, match="nowhere"):
         run("export_tenant", "acme", output=tmp_path / "nowhere" / "a.yaml")

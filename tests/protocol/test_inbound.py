@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tools_app.protocol import inbound
+from tools_app.protocol import inbound, jsonrpc
 from tools_app.protocol.errors import RpcError
 from tools_app.protocol.inbound import CAPABILITIES_META, VERSION_META, Handshake, Modern
 from tools_app.protocol.jsonrpc import Notification, Request
@@ -15,7 +15,11 @@ HEADERS = {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name
 
 def request(method: str = "tools/call", **params: Any) -> Request:
     meta = {VERSION_META: MODERN, CAPABILITIES_META: {}}
-    return Request(1, method, {"name": "echo", "_meta": meta, **params})
+    made = jsonrpc.message(
+        {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"name": "echo", "_meta": meta, **params}}
+    )
+    assert isinstance(made, Request)
+    return made
 
 
 def test_a_request_that_says_all_is_modern() -> None:
@@ -68,5 +72,5 @@ def test_a_header_value_is_decoded(value: str | None, plain: str | None) -> None
     ("token", "good"), [("a", True), ("", True), (0, True), (True, False), (1.5, False), (None, False), ([], False)]
 )
 def test_a_progress_token_is_a_text_or_a_whole_number(token: object, good: bool) -> None:
-    found = inbound.progress_token(Request(1, "tools/call", {"_meta": {"progressToken": token}}))
+    found = inbound.progress_token(request(_meta={"progressToken": token}))
     assert found == (token if good else None)

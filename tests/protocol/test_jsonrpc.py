@@ -16,6 +16,14 @@ def test_the_deepest_value_that_is_allowed_is_read(depth: int) -> None:
         jsonrpc.decode(body, depth - 1)
 
 
+def test_brackets_in_strings_are_neither_objects_nor_lists() -> None:
+    text = '[{\\"' * jsonrpc.MAX_CONTAINERS
+    body = orjson.dumps([text, "}", "\\"])
+    assert jsonrpc.decode(body, 2) == [text, "}", "\\"]
+    with pytest.raises(RpcError, match="objects and lists"):
+        jsonrpc.decode(b"[%b0]" % (b'"\\"",[],' * jsonrpc.MAX_CONTAINERS), 2)
+
+
 def test_many_brackets_side_by_side_are_not_deep() -> None:
     assert jsonrpc.decode(b"[[],[],[],[]]", 2) == [[], [], [], []]
 

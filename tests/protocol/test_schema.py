@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools_app.protocol.schema import MOST_PROBLEMS, BadSchema, CompiledSchema
+from tools_app.protocol.schema import MAX_PROBLEMS, BadSchema, CompiledSchema
 
 SCHEMA = {
     "type": "object",
@@ -39,7 +39,7 @@ def test_what_came_is_shown_but_not_at_any_length() -> None:
 
 def test_the_number_of_problems_is_bounded() -> None:
     schema = CompiledSchema({"items": {"type": "integer"}})
-    assert len(schema.problems(["x"] * 100)) == MOST_PROBLEMS
+    assert len(schema.problems(["x"] * 100)) == MAX_PROBLEMS
 
 
 @pytest.mark.shows("json-schema.references", "json-schema.unresolved", "json-schema.valid")

@@ -14,7 +14,7 @@ from tools_app.toolkit import tool
 
 LEVELS = 40
 # Whoever followed every way through such a schema would be busy for hours.
-MOST_SECONDS = 30.0
+MAX_SECONDS = 30.0
 
 
 def fanning_out(levels: int, named: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
@@ -75,12 +75,12 @@ REFUSED = {
 @pytest.mark.shows("json-schema.bounds")
 @pytest.mark.parametrize(("schema", "why"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_schema_of_too_much_work_is_refused_at_once(registries: None, schema: dict[str, Any], why: str) -> None:
-    began = time.monotonic()
+    began = time.thread_time()
     with pytest.raises(BadSchema, match=why):
         CompiledSchema(schema)
     with pytest.raises(ImproperlyConfigured, match=why):
         tool(input_schema=schema)(give)
-    assert time.monotonic() - began < MOST_SECONDS
+    assert time.thread_time() - began < MAX_SECONDS
 
 
 @pytest.mark.shows("json-schema.bounds")

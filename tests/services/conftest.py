@@ -1,6 +1,7 @@
 """A hub at scale for the tests of this directory: Daphne and uvicorn side by side, and a Celery worker."""
 
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,13 +18,13 @@ from tests.services.stack import Running, Stack
 DATABASE_URL = "postgres://postgres@127.0.0.1:5432/postgres"
 REDIS_URL = "redis://127.0.0.1:6379/0"
 FOREIGN = ("MCPHUB_", "DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
-LOST_SECONDS = 2.0
-CANCEL_SECONDS = 1.0
+PROCESS_TIMEOUT = 2.0
+CANCEL_TIMEOUT = 1.0
 # Both side by side, unless the run is about one of them.
 SERVERS = (os.environ["MCPHUB_TEST_SERVER"],) * 2 if "MCPHUB_TEST_SERVER" in os.environ else ("daphne", "uvicorn")
 SEED = """
 from tools_app.models import Tenant
-from tools_app.execution import authoring
+from tools_app.catalog import authoring
 tenant = Tenant.objects.create(slug="demo", name="Demo")
 names = "ask ask_as_task ask_in_worker calculator count echo echo_ip search_docs stubborn test_throw"
 authoring.add_code_tools(tenant, names.split())
@@ -58,56 +59,72 @@ class Hub:
         self.worker = self.stack.worker()
 
 
-@pytest.fixture(scope="module")
-def database_url() -> Iterator[str]:
-    """A database of the module's own."""
-    with new_database() as url:
-        yield url
-
-
 @contextmanager
-def new_database() -> Iterator[str]:
-    """The address of an empty database, which is dropped in the end."""
+def new_database(template: str = "template1") -> Iterator[str]:
+    """The address of a database, empty or a copy, which is dropped in the end."""
     base = os.environ.get("MCPHUB_TEST_DATABASE_URL") or os.environ.get("DATABASE_URL") or DATABASE_URL
     name = f"mcphub_test_{uuid.uuid4().hex}"
     with psycopg.connect(base, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        create = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+        connection.execute(create.format(sql.Identifier(name), sql.Identifier(template)))
         yield urlunsplit(urlsplit(base)._replace(path=f"/{name}"))
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
-@pytest.fixture(scope="module")
-def stack(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A migrated hub with the tenant `demo` and its tools, and no process yet."""
-    unique = f"test-{uuid.uuid4().hex}"
-    home = tmp_path_factory.mktemp("services")
+def redis_url() -> str:
+    """The address of Redis, with a database for each process of the tests: what Celery asks reaches every worker."""
+    base = os.environ.get("MCPHUB_TEST_REDIS_URL") or os.environ.get("REDIS_URL") or REDIS_URL
+    process = os.environ.get("PYTEST_XDIST_WORKER")
+    return urlunsplit(urlsplit(base)._replace(path=f"/{int(process[2:]) + 1}")) if process else base
+
+
+@pytest.fixture(scope="session")
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A migrated hub with the tenant `demo` and its tools, which no process serves: each module has a copy."""
+    home = tmp_path_factory.mktemp("seeded")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-    settings = {
-        "DATABASE_URL": database_url,
-        "REDIS_URL": os.environ.get("MCPHUB_TEST_REDIS_URL") or os.environ.get("REDIS_URL") or REDIS_URL,
-        "DJANGO_SETTINGS_MODULE": "mcphub.settings",
-        "MCPHUB_REDIS_PREFIX": unique,
-        "MCPHUB_QUEUE": unique,
-        "MCPHUB_DATA_DIR": str(home / "data"),
-        "MCPHUB_SECRET_KEY": unique * 2,
-        "MCPHUB_LOST_SECONDS": str(LOST_SECONDS),
-        "MCPHUB_CANCEL_SECONDS": str(CANCEL_SECONDS),
-        "MCPHUB_APPS": "tests.services.stubborn",
-    }
-    stack = Stack(database_url, clean | settings, home)
-    stack.manage("migrate", "--verbosity", "0")
-    stack.shell(SEED)
-    stack.key = stack.manage("issue_key", "--tenant", "demo", "--name", "test")
-    try:
+    with new_database() as url:
+        settings = {
+            "DATABASE_URL": url,
+            "REDIS_URL": redis_url(),
+            "DJANGO_SETTINGS_MODULE": "mcphub.settings",
+            "MCPHUB_PREFIX": "seeded",
+            "MCPHUB_DATA_DIR": str(home / "data"),
+            "MCPHUB_SECRET_KEY": uuid.uuid4().hex * 2,
+            "MCPHUB_PROCESS_TIMEOUT": str(PROCESS_TIMEOUT),
+            "MCPHUB_CANCEL_TIMEOUT": str(CANCEL_TIMEOUT),
+            "MCPHUB_APPS": "tests.services.stubborn",
+        }
+        stack = Stack(url, clean | settings, home)
+        stack.manage("migrate", "--verbosity", "0")
+        stack.shell(SEED)
+        stack.key = stack.manage("issue_key", "--tenant", "demo", "--name", "test")
         yield stack
-    finally:
-        stack.end()
+
+
+@pytest.fixture(scope="module")
+def stack(seeded: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A hub with the tenant `demo` and its tools, and no process yet."""
+    home = tmp_path_factory.mktemp("services")
+    shutil.copytree(seeded.logs / "data", home / "data")
+    with new_database(seeded.database_url.rpartition("/")[2]) as url:
+        own = {
+            "DATABASE_URL": url,
+            "MCPHUB_PREFIX": f"test-{uuid.uuid4().hex}",
+            "MCPHUB_DATA_DIR": str(home / "data"),
+        }
+        stack = Stack(url, seeded.environment | own, home, seeded.key)
+        try:
+            yield stack
+        finally:
+            stack.end()
 
 
 @pytest.fixture(scope="module")
 def running(stack: Stack) -> Hub:
     """The processes, shared by the tests of a module: each test leaves all of them running."""
-    return Hub(stack, [stack.web(server) for server in SERVERS], stack.worker())
+    worker = stack.worker()
+    return Hub(stack, stack.webs(*SERVERS), worker)
 
 
 @pytest.fixture

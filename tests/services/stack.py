@@ -97,16 +97,19 @@ class Stack:
 
     def web(self, server: str, port: int | None = None, processes: int = 0) -> Running:
         """A web process that answers, on `port` or on a free one; with `processes`, a supervisor of so many."""
-        port = port or free_port()
-        command = [part.format(port=port) for part in WEB_COMMANDS[server]]
-        command += ["--processes", str(processes)] if processes else []
-        web = self._start(command, f"http://127.0.0.1:{port}")
+        web = self._start_web(server, port, processes)
         eventually(lambda: _is_ready(web) and (not processes or BANNER_END in web.said()))
         return web
 
-    def worker(self) -> Running:
+    def webs(self, *servers: str) -> list[Running]:
+        """Web processes that answer, started at the same time."""
+        webs = [self._start_web(server) for server in servers]
+        eventually(lambda: all(map(_is_ready, webs)))
+        return webs
+
+    def worker(self, *options: str) -> Running:
         """A Celery worker. It is known to work when a call is answered."""
-        return self._start([*WORKER_COMMAND, "--hostname", f"worker{len(self.started)}@%h"])
+        return self._start([*WORKER_COMMAND, "--hostname", f"worker{len(self.started)}@%h", *options])
 
     def manage(self, *arguments: str) -> str:
         """Run a management command in a process of its own; what it printed."""
@@ -141,6 +144,12 @@ class Stack:
         for running in self.started:
             running.kill()
             sys.stdout.write(f"--- {' '.join(running.command)}\n{running.said()}\n")
+
+    def _start_web(self, server: str, port: int | None = None, processes: int = 0) -> Running:
+        port = port or free_port()
+        command = [part.format(port=port) for part in WEB_COMMANDS[server]]
+        command += ["--processes", str(processes)] if processes else []
+        return self._start(command, f"http://127.0.0.1:{port}")
 
     def _start(self, command: list[str], url: str = "") -> Running:
         self.started.append(Running(command, self.environment, self.logs / f"{len(self.started)}.log", url))

@@ -109,8 +109,8 @@ def port_of(web: Running) -> int:
 def front(request: pytest.FixtureRequest, stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     """Two web processes, a worker and nginx, shared by the tests of a module: each leaves all of them running."""
     stack.environment["MCPHUB_TRUSTED_PROXIES"] = "1"
-    webs = [stack.web(request.param) for _ in range(2)]
     worker = stack.worker()
+    webs = stack.webs(request.param, request.param)
     lines = "".join(f"server 127.0.0.1:{port_of(web)} max_fails=0;\n" for web in webs)
     nginx = Nginx(tmp_path_factory.mktemp("front") / "nginx", lines)
     yield Front(stack, request.param, webs, nginx)

@@ -15,7 +15,7 @@ from tests.services.stack import ROOT, Running, Stack, eventually
 
 pytestmark = pytest.mark.timeout(150)
 
-NOTHING = "Nothing is wrong."
+NOTHING = "No problems found."
 WAIT_SECONDS = 60.0
 
 
@@ -49,10 +49,13 @@ def last_position(stack: Stack, writer: str) -> int:
 
 
 def last_words(stack: Stack, writer: str) -> list[int]:
-    """The positions that the last checkpoint of a process names, if it said that nothing follows."""
-    query = "SELECT statement FROM tools_app_checkpoint WHERE writer = %s ORDER BY sequence DESC LIMIT 1"
+    """The positions that the checkpoints of a process name, if the last of them says that nothing follows.
+
+    That one names none where housekeeping signed them a moment before.
+    """
+    query = "SELECT statement FROM tools_app_checkpoint WHERE writer = %s ORDER BY sequence"
     found = [orjson.loads(row[0]) for row in stack.rows(query, writer)]
-    return [head[1] for text in found if text["last"] for head in text["heads"]]
+    return [head[1] for text in found for head in text["heads"]] if found and found[-1]["last"] else []
 
 
 @contextmanager
@@ -92,6 +95,21 @@ def test_a_process_that_is_stopped_signs_its_last_record(hub: Hub, caller: Calle
     assert hub.webs[0].terminate() == 0
     assert last_position(hub.stack, writer) in last_words(hub.stack, writer)
     hub.restart_web(0)
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_worker_that_is_stopped_signs_its_last_record(hub: Hub, caller: Caller, pool: str) -> None:
+    hub.worker.terminate()
+    hub.worker = hub.stack.worker("--pool", pool)
+    caller.counting(hub.urls[0], 2, 200).finished()
+    ((writer,),) = hub.stack.rows(
+        "SELECT writer::text FROM tools_app_call WHERE tool_name = 'count' ORDER BY id DESC LIMIT 1"
+    )
+    hub.worker.terminate()
+    assert last_position(hub.stack, writer) in last_words(hub.stack, writer)
+    assert not hub.stack.rows("SELECT id FROM tools_app_process WHERE id = %s", writer)
+    hub.restart_worker()
+    assert is_clean(hub.stack)
 
 
 def test_a_change_by_sql_is_named(hub: Hub, caller: Caller) -> None:

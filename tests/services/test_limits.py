@@ -1,6 +1,7 @@
 """Limits over Redis: shared by all processes, lost by those that die, and counted alone while Redis is away."""
 
 import asyncio
+import gc
 import logging
 import signal
 import time
@@ -13,14 +14,18 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.auth.limit_stores import *  # noqa: F403 - the tests of every store
-from tests.auth.limit_stores import Stores, places, rate
+from tests.access.limit_stores import *  # noqa: F403 - the tests of every store
+from tests.access.limit_stores import LEASE, Stores, places, rate
+from tests.clock import Clock
 from tests.faults.servers import OwnRedis
 from tests.services.caller import Caller
 from tests.services.conftest import REDIS_URL, Hub
 from tests.services.stack import eventually as eventually_true
-from tools_app.auth import limits_redis
-from tools_app.auth.limits_redis import PATIENCE_SECONDS, RedisStore
+from tools_app.access.limits import limits
+from tools_app.access.limits import redis as limits_redis
+from tools_app.access.limits.memory import MemoryStore
+from tools_app.access.limits.redis import PATIENCE_SECONDS, RedisStore
+from tools_app.core import circuit_breaker
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -74,7 +79,7 @@ def test_two_stores_count_the_same(store: RedisStore, stores: Stores) -> None:
     ]
     assert stores.held(store, "a", places("place", 1)) is None
     assert stores.held(other, "b", places("place", 1)) == 0
-    other.let_go(["place"], "a")
+    other.release(["place"], "a")
     assert stores.held(other, "b", places("place", 1)) is None
 
 
@@ -96,6 +101,143 @@ def test_a_clock_of_redis_that_was_set_back_locks_nobody_out(stores: Stores, own
     assert stores.held(mine, "alive", places("one", 1)) is None
 
 
+def kept(server: OwnRedis, name: str) -> list[list[float]]:
+    """The hits of a rate, oldest first: when the first and the last of a few were counted, and how many they are."""
+    hits: list[list[float]] = limits_redis.msgspec.msgpack.decode(server.client.get(name) or b"\x90")
+    return hits
+
+
+def keep(server: OwnRedis, name: str, *hits: tuple[float, float, int]) -> None:
+    """Hits as `kept` reads them, so many seconds ago."""
+    now = time.time() * 1000
+    packed = [[int(now - first * 1000), int(now - last * 1000), count] for first, last, count in hits]
+    server.client.set(name, limits_redis.msgspec.msgpack.encode(packed))
+
+
+def test_several_wait_until_there_is_room_for_all_of_them(stores: Stores, own_redis: OwnRedis) -> None:
+    mine = stores(RedisStore(own_redis.url, "wait"))
+    keep(own_redis, "wait:limits:five", (30, 30, 2), (20, 20, 2), (10, 10, 1))
+    for count, seconds in ((1, 30), (2, 30), (3, 40), (4, 40), (5, 50), (6, 60)):
+        which, wait = stores.taken(mine, rate("five", 5, 60), count=count)
+        assert which == 0
+        # The machine may be busy.
+        assert seconds - 9 < wait <= seconds, count
+
+
+def test_hits_that_come_close_together_are_kept_as_one_until_the_first_is_a_while_ago(
+    stores: Stores, own_redis: OwnRedis
+) -> None:
+    mine = stores(RedisStore(own_redis.url, "close"))
+    keep(own_redis, "close:limits:hourly", (100, 100, 1))
+    (first,) = kept(own_redis, "close:limits:hourly")
+    assert stores.taken(mine, rate("hourly", 9, 3600), count=2) is None
+    (together,) = kept(own_redis, "close:limits:hourly")
+    assert (together[0], together[2]) == (first[0], 3)
+    assert 90_000 < together[1] - first[1] < 130_000
+    # A twentieth of an hour.
+    keep(own_redis, "close:limits:hourly", (181, 100, 3))
+    assert stores.taken(mine, rate("hourly", 9, 3600)) is None
+    assert [count for *_, count in kept(own_redis, "close:limits:hourly")] == [3, 1]
+
+
+def test_threads_and_event_loops_hold_the_same_places(store: RedisStore, stores: Stores) -> None:
+    wide, one = places("wide", 9), places("one", 1)
+
+    async def leave() -> None:
+        store.release_soon(["wide", "one"], "a")
+
+    assert store.hold_here([wide, one], "a", LEASE) is None
+    assert stores.held(store, "b", one) == 0
+    assert store.hold_here([wide, one], "b", LEASE) == 1
+    stores.runner.run(leave())
+    assert stores.held(store, "b", wide, one) is None
+    assert store.hold_here([wide, one], "a", LEASE) == 1
+
+
+def test_who_gives_up_waiting_keeps_no_answer_from_the_others(store: RedisStore, stores: Stores) -> None:
+    async def scenario() -> Any:
+        given_up, other = (asyncio.create_task(store.take([rate("one", 1, 60)], 1)) for _ in range(2))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        async with asyncio.timeout(10):
+            return await other
+
+    assert stores.runner.run(scenario()) is not None
+
+
+@pytest.fixture
+def away(stores: Stores) -> Iterator[RedisStore]:
+    """A store whose Redis is not there."""
+    own: RedisStore = stores(RedisStore("redis://127.0.0.1:1/0", "away"))
+    yield own
+    own.circuit.close()
+
+
+def test_while_redis_is_away_a_place_is_renewed_and_let_go_where_it_is_held(away: RedisStore, stores: Stores) -> None:
+    clock = Clock()
+    away._own = MemoryStore(clock)
+    wide, one = places("wide", 9), places("one", 1)
+
+    async def leave() -> None:
+        away.release_soon(["one"], "a")
+
+    assert away.hold_here([wide, one], "a", 10.0) is None
+    assert away.hold_here([wide, one], "b", 10.0) == 1
+    clock.now += 9
+    away.renew("one", ["a"], 10.0, again=True)
+    clock.now += 9
+    assert stores.held(away, "b", one) == 0
+    stores.runner.run(leave())
+    assert stores.held(away, "b", one) is None
+    # What was held before is Redis's to know.
+    away.renew("another", ["a"], 10.0, again=True)
+    assert away.hold_here([places("another", 1)], "b", 10.0) is None
+
+
+@pytest.mark.parametrize("request_of", ["take", "hold", "hold_here", "release", "renew"])
+def test_whoever_finds_redis_away_spares_the_others_the_wait(
+    away: RedisStore, stores: Stores, caplog: pytest.LogCaptureFixture, request_of: str
+) -> None:
+    requests: dict[str, Callable[[], object]] = {
+        "take": lambda: stores.taken(away, rate("one", 1)),
+        "hold": lambda: stores.held(away, "a", places("one", 1)),
+        "hold_here": lambda: away.hold_here([places("one", 1)], "a", LEASE),
+        "release": lambda: away.release(["one"], "a"),
+        "renew": lambda: away.renew("one", ["a"], LEASE, again=True),
+    }
+    requests[request_of]()
+    assert away.circuit.is_open
+    assert "limits are counted by each process alone" in caplog.text
+
+
+def test_redis_is_asked_whether_it_is_back(
+    away: RedisStore, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(circuit_breaker, "PROBE_SECONDS", 0.01)
+    caplog.set_level(logging.DEBUG)
+    away.release(["one"], "a")
+    eventually_true(lambda: "Redis is still unavailable" in caplog.text)
+    assert away.circuit.is_open
+
+
+def test_a_place_that_is_let_go_while_redis_is_away_is_no_error_that_nobody_handled(
+    away: RedisStore, stores: Stores
+) -> None:
+    unhandled: list[Any] = []
+
+    async def leave() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: unhandled.append(context))
+        away.release_soon(["one"], "a")
+        sending = away._post()._sending
+        assert sending is not None
+        async with asyncio.timeout(10):
+            await sending
+        gc.collect()
+
+    stores.runner.run(leave())
+    assert not unhandled
+
+
 @pytest.mark.parametrize("way", ["killed", "frozen"])
 def test_while_redis_is_away_each_process_counts_alone_and_nobody_waits_for_long(
     stores: Stores, own_redis: OwnRedis, caplog: pytest.LogCaptureFixture, way: str
@@ -114,17 +256,17 @@ def test_while_redis_is_away_each_process_counts_alone_and_nobody_waits_for_long
     assert [stores.taken(mine, narrow) is None for _ in range(3)] == [True, True, False]
     assert stores.held(mine, "during", one) is None
     assert stores.held(mine, "too many", one) == 0
-    mine.let_go(["one"], "during")
+    mine.release(["one"], "during")
     assert stores.held(mine, "after", one) is None
     mine.renew("one", ["after"], 30.0, again=True)
     assert time.monotonic() - began < 2 * BOUND_SECONDS
-    assert [record.message for record in caplog.records if "away" in record.message] != []
+    assert [record.message for record in caplog.records if "Redis is unavailable" in record.message] != []
     if way == "killed":
         own_redis.start()
     else:
         own_redis._process.send_signal(signal.SIGCONT)
-    eventually_true(lambda: stores.taken(mine, rate("back", 10**6, 60)) is None and not mine._is_away)
-    assert "Redis is back" in caplog.text
+    eventually_true(lambda: stores.taken(mine, rate("back", 10**6, 60)) is None and not mine.circuit.is_open)
+    assert "Redis is available again" in caplog.text
 
 
 # --- The hub --------------------------------------------------------------------------------------------------
@@ -203,7 +345,7 @@ def test_a_hub_whose_redis_dies_goes_on_and_limits_by_process(hub: Hub, own_redi
     finally:
         hub.stack.environment = shared
     hub.stack.shell(
-        "from tools_app.auth import keys; from tools_app.models import Tenant, ApiKey;"
+        "from tools_app.access import keys; from tools_app.models import Tenant, ApiKey;"
         "keys.issue(Tenant.objects.get(slug='demo'), 'narrow', key='n' * 40);"
         "ApiKey.objects.filter(name='narrow').update(calls_per_day=3)"
     )
@@ -216,3 +358,30 @@ def test_a_hub_whose_redis_dies_goes_on_and_limits_by_process(hub: Hub, own_redi
     assert [echoed(caller, url) for _ in range(4)] == [200, 200, 200, 429]
     assert time.monotonic() - began < 4 * BOUND_SECONDS
     web.terminate()
+
+
+def test_it_is_counted_in_redis_where_there_is_one_and_in_memory_where_not(settings: Any) -> None:
+    settings.REDIS_URL = ""
+    limits.forget_all()
+    assert isinstance(limits._store(), MemoryStore)
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    limits.forget_all()
+    assert isinstance(limits._store(), RedisStore)
+    limits.forget_all()
+
+
+def test_a_loop_that_ends_leaves_no_connection_to_redis(own_redis: OwnRedis, settings: Any) -> None:
+    settings.REDIS_URL = own_redis.url
+    limits.forget_all()
+
+    async def scenario() -> None:
+        before = len(own_redis.client.client_list())
+        assert await limits.take([rate("one", 1)]) is None
+        assert len(own_redis.client.client_list()) == before + 1
+        await limits.close()
+        eventually_true(lambda: len(own_redis.client.client_list()) == before)
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        limits.forget_all()

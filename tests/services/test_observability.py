@@ -68,7 +68,8 @@ def running(stack: Stack, collector: Collector) -> Hub:
         "MCPHUB_LOG_FORMAT": "json",
         "MCPHUB_LOG_LEVEL": "DEBUG",
     }
-    return Hub(stack, [stack.web(server) for server in SERVERS], stack.worker())
+    worker = stack.worker()
+    return Hub(stack, stack.webs(*SERVERS), worker)
 
 
 def test_client_web_and_worker_are_one_trace_and_the_record_names_it(
@@ -154,7 +155,7 @@ def examined(stack: Stack, *arguments: str) -> dict[str, tuple[str, str]]:
     code = "from django.core.management import call_command\ntry:\n    call_command('doctor', '--json', *%r)\n"
     printed = stack.shell(code % (arguments,) + "except SystemExit:\n    pass\n")
     report = json.loads(printed[printed.index("{\n") :])
-    return {finding["about"]: (finding["status"], finding["says"]) for finding in report["findings"]}
+    return {finding["about"]: (finding["status"], finding["message"]) for finding in report["findings"]}
 
 
 def test_the_doctor_finds_a_hub_at_scale_well(hub: Hub) -> None:
@@ -168,14 +169,14 @@ def test_the_doctor_finds_a_hub_at_scale_well(hub: Hub) -> None:
     well |= {"connections", "partitions", "endpoint", "session", "stream", "progress", "transactions"}
     assert {about: found[about] for about in well if found[about][0] != "ok"} == {}
     # How soon depends on what else the machine does.
-    assert found["channel layer"][1].startswith("a doorbell is heard after")
+    assert found["channel layer"][1].startswith("a notification arrives after")
 
 
 def test_the_doctor_names_a_server_that_lets_callers_forge_their_address(hub: Hub) -> None:
     # It believes X-Forwarded-For from this machine unless told otherwise.
     url = f"{hub.stack.web('uvicorn by hand').url}/mcp"
-    code = "from tools_app.management.doctor.endpoint import Endpoint\n"
-    code += f"print([f.mend for f in Endpoint({url!r}, {hub.stack.key!r}).checks() if f.status == 'problem'])"
+    code = "from tools_app.doctor.endpoint import Endpoint\n"
+    code += f"print([f.fix for f in Endpoint({url!r}, {hub.stack.key!r}).checks() if f.status == 'problem'])"
 
     assert "--no-proxy-headers" in hub.stack.shell(code)
 
@@ -185,8 +186,8 @@ def test_the_doctor_names_a_database_that_forgets(hub: Hub) -> None:
     with psycopg.connect(hub.stack.database_url, autocommit=True) as connection:
         connection.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off')
         try:
-            code = "from tools_app.management.doctor.database import postgresql\n"
-            code += "print([f.says for f in postgresql() if f.status == 'problem'])"
+            code = "from tools_app.doctor.database import postgresql\n"
+            code += "print([f.message for f in postgresql() if f.status == 'problem'])"
             assert "synchronous_commit is off" in hub.stack.shell(code)
         finally:
             connection.execute(f'ALTER DATABASE "{name}" RESET synchronous_commit')
@@ -195,8 +196,8 @@ def test_the_doctor_names_a_database_that_forgets(hub: Hub) -> None:
 def test_the_doctor_names_transactions_that_are_left_open(hub: Hub) -> None:
     with psycopg.connect(hub.stack.database_url) as connection:
         connection.execute("SELECT 1")
-        code = "from tools_app.management.doctor import database\ndatabase.IDLE_SECONDS = 0\n"
-        code += "print([(str(f.status), f.says) for f in database.postgresql() if f.about == 'transactions'])"
+        code = "from tools_app.doctor import database\ndatabase.IDLE_SECONDS = 0\n"
+        code += "print([(str(f.status), f.message) for f in database.postgresql() if f.about == 'transactions'])"
         assert "('warning', '1 idle" in hub.stack.shell(code)
 
 
@@ -213,6 +214,6 @@ def test_the_doctor_names_months_without_partitions(hub: Hub) -> None:
 def test_the_doctor_names_missing_workers(hub: Hub) -> None:
     hub.worker.terminate()
     try:
-        assert examined(hub.stack)["workers"] == ("problem", "none answers")
+        assert examined(hub.stack)["workers"] == ("problem", "no worker responds")
     finally:
         hub.restart_worker()

@@ -22,10 +22,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.documented.blocks import block
 from tests.services.conftest import SERVERS, Hub
 from tests.services.stack import ROOT, WAIT_SECONDS, Stack, eventually
-from tools_app.auth import call_snippets, snippets
-from tools_app.auth.call_snippets import Asked
+from tools_app.access.snippets import calls, clients
+from tools_app.access.snippets.calls import Asked
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -36,7 +37,7 @@ CHUNK_BYTES = 65536
 FIXTURE = "tests.conformance.fixture"
 OFFERED = ["count", "echo", "test_elicitation", "test_sampling"]
 SEED = f"""
-from tools_app.execution import authoring
+from tools_app.catalog import authoring
 from tools_app.models import Tenant
 tenant = Tenant.objects.get(slug="demo")
 tenant.allow_query_key = True
@@ -114,7 +115,8 @@ def running(stack: Stack) -> Hub:
     """Two web processes and a worker, with the fixture's tools, resources and prompts beside the demo tools."""
     stack.environment["MCPHUB_APPS"] += f",{FIXTURE}"
     stack.shell(SEED)
-    return Hub(stack, [stack.web(server) for server in SERVERS], stack.worker())
+    worker = stack.worker()
+    return Hub(stack, stack.webs(*SERVERS), worker)
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +152,7 @@ def run(hub: Hub) -> Run:
         done = subprocess.run(
             command,
             cwd=ROOT,
-            env={**hub.stack.environment, "MCPHUB_KEY": hub.stack.key, **variables},
+            env={**hub.stack.environment, "MCPHUB_API_KEY": hub.stack.key, **variables},
             capture_output=True,
             text=True,
             timeout=PLAY_SECONDS,
@@ -230,7 +232,7 @@ def test_the_inspector(
     credentials = ["--header", f"Authorization: Bearer {hub.stack.key}"]
     if how == "stdio":
         own = {name: value for name, value in hub.stack.environment.items() if name.startswith(OF_THE_HUB)}
-        own["MCPHUB_KEY"] = hub.stack.key
+        own["MCPHUB_API_KEY"] = hub.stack.key
         credentials = [word for name, value in own.items() for word in ("-e", f"{name}={value}")]
 
     assert set(OFFERED) <= {tool["name"] for tool in inspect("--method", "tools/list")["tools"]}
@@ -248,14 +250,30 @@ def test_the_inspector(
 def test_what_the_admin_shows_as_typescript(hub: Hub, node: Path, version: str) -> None:
     asked = Asked("tools/call", {"name": "echo", "arguments": {"message": 'it\'s "ü" $HOME'}}, version)
     program = node / "snippet.mjs"
-    program.write_text(call_snippets.typescript(hub.urls[0], hub.stack.key, asked))
+    program.write_text(calls.typescript(hub.urls[0], hub.stack.key, asked))
     assert json.loads(said_by([_node(node), str(program)]))["content"][0]["text"] == 'hello it\'s "ü" $HOME'
-    program.write_text(call_snippets.typescript(hub.urls[0], hub.stack.key, Asked(version=version)))
+    program.write_text(calls.typescript(hub.urls[0], hub.stack.key, Asked(version=version)))
     assert set(OFFERED) <= set(said_by([_node(node), str(program)]).split())
 
 
+def test_the_documented_program_in_typescript(hub: Hub, node: Path) -> None:
+    program = node / "documented.mjs"
+    program.write_text(block("docs/connecting.md", "import { Client").at(hub.webs[0].url, hub.stack.key))
+    assert SEEN["echo"] in said_by([_node(node), str(program)])
+
+
+def test_the_documented_command_of_the_inspector(hub: Hub, node: Path) -> None:
+    (words,) = block("docs/connecting.md", "npx -y @modelcontextprotocol/inspector").commands()
+    inspector = str(node / "node_modules" / ".bin" / "mcp-inspector")
+    given = [
+        word.replace("http://127.0.0.1:8000", hub.webs[0].url).replace("YOUR_API_KEY", hub.stack.key) for word in words
+    ]
+    listed = json.loads(said_by([_node(node), inspector, *given[3:]], HOME=str(node)))
+    assert set(OFFERED) <= {tool["name"] for tool in listed["tools"]}
+
+
 def test_what_the_admin_shows_for_the_inspector(hub: Hub, node: Path) -> None:
-    words = shlex.split(snippets.inspector(hub.urls[0], hub.stack.key))
+    words = shlex.split(clients.inspector(hub.urls[0], hub.stack.key))
     assert words[:3] == ["npx", "-y", "@modelcontextprotocol/inspector"]
     inspector = str(node / "node_modules" / ".bin" / "mcp-inspector")
     listed = json.loads(said_by([_node(node), inspector, *words[3:]], HOME=str(node)))

@@ -29,7 +29,7 @@ CallEvent.objects.get_or_create(call_id=id, sequence=1, defaults=dict(kind="log"
 """
 TOKEN = """
 from django.contrib.auth.models import User
-from tools_app.auth import tokens
+from tools_app.access import tokens
 from tools_app.models import Membership, Tenant
 person = User.objects.create(username="{name}", {words})
 Membership.objects.create(user=person, tenant=Tenant.objects.get(slug="demo"), role="operator")
@@ -40,7 +40,7 @@ print(tokens.issue(person, "schemathesis")[1])
 @pytest.mark.timeout(LIMIT_SECONDS + 60)
 @pytest.mark.parametrize("name", PEOPLE)
 def test_schemathesis_finds_nothing(stack: Stack, name: str) -> None:
-    stack.environment["MCPHUB_API_PER_MINUTE"] = "0"
+    stack.environment["MCPHUB_API_REQUESTS_PER_MINUTE"] = "0"
     web = stack.web("uvicorn")
     stack.shell(CALL)
     token = stack.shell(TOKEN.format(name=name, words=PEOPLE[name]))

@@ -85,7 +85,7 @@ def test_a_process_that_dies_is_replaced_and_the_other_answers_meanwhile(supervi
     assert caller.call(f"{supervisor.url}/mcp", "echo", {"message": "x"}).status_code == 200
     eventually(lambda: both_answer(supervisor) and dying not in children(supervisor))
     assert children(supervisor) & before == before - {dying}
-    assert "A web process ended by itself (-9)." in supervisor.said()
+    assert "A web process exited unexpectedly (-9)." in supervisor.said()
 
 
 def test_a_rolling_restart_fails_no_call(supervisor: Running, stack: Stack) -> None:
@@ -106,7 +106,7 @@ def test_processes_that_cannot_be_replaced_stay(supervisor: Running, app: Path) 
     (app / "broken").touch()
     try:
         supervisor.signal(signal.SIGHUP)
-        eventually(lambda: "The new web process did not start; the old ones stay." in supervisor.said())
+        eventually(lambda: "The new web process did not start. The old ones keep running." in supervisor.said())
     finally:
         (app / "broken").unlink()
     assert children(supervisor) == before
@@ -167,4 +167,4 @@ def test_it_ends_when_its_first_processes_do_not_start(stack: Stack, app: Path) 
     finally:
         (app / "broken").unlink()
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.splitlines()[-1] == "CommandError: A web process did not start; what it said is above."
+    assert done.stderr.splitlines()[-1] == "CommandError: A web process did not start. See its output above."

@@ -68,14 +68,14 @@ def test_a_change_reaches_the_streams_of_every_process(hub: Hub) -> None:
     for stream in streams:
         assert stream.opened.wait(10)
     hub.stack.shell(
-        "from tools_app.execution import authoring; from tools_app.models import Tool;"
+        "from tools_app.catalog import authoring; from tools_app.models import Tool;"
         "authoring.set_enabled(Tool.objects.get(name='echo_ip'), False)"
     )
     for stream in streams:
         eventually(lambda stream=stream: stream.seen)
         assert stream.seen[0][1]["method"] == "notifications/tools/list_changed"
     hub.stack.shell(
-        "from tools_app.execution import authoring; from tools_app.models import Tool;"
+        "from tools_app.catalog import authoring; from tools_app.models import Tool;"
         "authoring.set_enabled(Tool.objects.get(name='echo_ip'), True)"
     )
     for listener, other, stream in zip(callers, reversed(hub.urls), streams, strict=True):
@@ -86,7 +86,7 @@ def test_a_change_reaches_the_streams_of_every_process(hub: Hub) -> None:
 def test_a_key_revoked_while_a_stream_is_open_loses_it_in_every_process(hub: Hub) -> None:
     key = "k" * 40
     hub.stack.shell(
-        "from tools_app.auth import keys; from tools_app.models import Tenant;"
+        "from tools_app.access import keys; from tools_app.models import Tenant;"
         f"keys.issue(Tenant.objects.get(slug='demo'), 'short-lived', key='{key}')"
     )
     caller = Caller(key).open(hub.urls[0])
@@ -98,6 +98,33 @@ def test_a_key_revoked_while_a_stream_is_open_loses_it_in_every_process(hub: Hub
     for url in hub.urls:
         eventually(lambda url=url: caller.call(url, "echo", {"message": "x"}).status_code == 401, 2)
     assert time.monotonic() - revoked < 3
+
+
+def test_networks_that_are_allowed_no_more_are_out_of_reach_in_every_process(hub: Hub) -> None:
+    """Changed beside the hub, so that no process is notified: the web processes and the worker look themselves."""
+    hub.stack.shell(
+        "from tools_app.catalog import authoring; from tools_app.models import Tenant, Tool\n"
+        "tenant = Tenant.objects.get(slug='demo')\n"
+        "tenant.allowed_networks = ['127.0.0.0/8']; tenant.save()\n"
+        f"config = {{'method': 'GET', 'base_url': '{hub.webs[0].url}', 'path': 'healthz'}}\n"
+        "for name, background in (('near', False), ('near_in_worker', True)):\n"
+        "    authoring.save_tool(Tool(tenant=tenant, name=name, kind='http', config=config, background=background))"
+    )
+    caller = Caller(hub.stack.key).open(hub.urls[0])
+    ways = [(url, name) for url in hub.urls for name in ("near", "near_in_worker")]
+
+    def fails(way: tuple[str, str]) -> bool:
+        answer = caller.call(*way, {})
+        text = answer.text.removeprefix("event").rpartition("data: ")[2] or answer.text
+        return bool(json.loads(text.strip())["result"]["isError"])
+
+    for way in ways:
+        eventually(lambda way=way: not fails(way))
+    hub.stack.execute("UPDATE tools_app_tenant SET allowed_networks = '[]' WHERE slug = 'demo'")
+    changed = time.monotonic()
+    for way in ways:
+        eventually(lambda way=way: fails(way), 3)
+    assert time.monotonic() - changed < 4
 
 
 def test_every_process_is_ready(hub: Hub) -> None:

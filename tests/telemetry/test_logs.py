@@ -7,9 +7,9 @@ import sys
 import pytest
 import structlog
 
-from tools_app.audit.redaction import is_secret
+from tools_app.audit.recorder.redaction import is_secret
 from tools_app.telemetry import scrubbing
-from tools_app.telemetry.about import about
+from tools_app.telemetry.log_context import about
 from tools_app.telemetry.logs import formatter
 
 
@@ -18,7 +18,7 @@ def a_call(monkeypatch):
     """A call that runs."""
     monkeypatch.setattr(scrubbing, "_known", scrubbing._Known())
     scrubbing.hide_arguments(is_secret)
-    token = about.set(("tools/call", '"7"', "acme", None, "0192-call", "0af7", {"password": "hunter22"}))
+    token = about.set(("tools/call", '"7"', "acme", None, "0192-call", "0af7", [{"password": "hunter22"}]))
     yield
     about.reset(token)
 
@@ -75,6 +75,40 @@ def test_what_a_client_sent_cannot_pretend_to_be_a_line_of_its_own():
     line = formatter("TEXT").format(record("Tool %s", "x\n2026-01-01 ERROR root: forged"))
 
     assert len(line.splitlines()) == 1
+
+
+FORGED = "x\r\n2026-01-01T00:00:00Z ERROR root: forged\x1b[2J\x9b2J\u2028\u202e\x85\x0b"
+
+
+def test_what_an_exception_says_cannot_pretend_to_be_a_line_of_its_own():
+    try:
+        raise ValueError(FORGED) from RuntimeError(FORGED)
+    except ValueError:
+        lines = formatter("TEXT").format(record("Failed", exc_info=sys.exc_info())).split("\n")
+
+    assert lines[0].endswith("tools_app.x: Failed")
+    assert all(line.startswith("  | ") for line in lines[1:])
+    assert any("forged" in line for line in lines)
+
+
+@pytest.mark.parametrize("style", ["TEXT", "JSON"])
+def test_nothing_that_is_logged_gives_orders_to_a_terminal(style):
+    try:
+        raise ValueError(FORGED)
+    except ValueError:
+        line = formatter(style).format(record(f"At /{FORGED}", exc_info=sys.exc_info(), path=FORGED))
+
+    assert "forged" in line
+    assert [letter for letter in line.replace("\n", "") if not letter.isprintable()] == []
+    if style == "JSON":
+        assert json.loads(line)["path"] == FORGED
+
+
+def test_a_record_without_an_exception_is_one_line_whatever_its_fields_and_its_logger_are_called():
+    made = record("Hello", shelf=FORGED)
+    made.name = FORGED
+
+    assert len(formatter("TEXT").format(made).splitlines()) == 1
 
 
 def test_apps_may_log_by_structlog_too(a_call, caplog):

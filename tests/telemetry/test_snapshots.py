@@ -7,9 +7,8 @@ import pytest
 
 from tools_app.telemetry import snapshots
 from tools_app.telemetry.exposition import exposed
-from tools_app.telemetry.metrics import METRICS
+from tools_app.telemetry.registry import METRICS, MetricRegistry
 from tools_app.telemetry.snapshots import Publisher, gathered
-from tools_app.telemetry.tallies import Tallies
 
 CALLS = "mcphub_calls_total"
 OK = ("tools/call", "ok", "2026-07-28", "inline")
@@ -21,13 +20,13 @@ def process(tmp_path):
     """Makes processes that share a directory: `process(calls=3, running=1)`."""
 
     def make(calls, running=0):
-        tallies = Tallies()
-        tallies.add(CALLS, calls, OK)
-        tallies.observe("mcphub_recorder_commit_seconds", [0.002] * calls)
-        tallies.gauge("mcphub_running_calls", lambda: running)
-        publisher = Publisher(tmp_path, tallies)
+        metrics_registry = MetricRegistry()
+        metrics_registry.add(CALLS, calls, OK)
+        metrics_registry.observe("mcphub_recorder_commit_seconds", [0.002] * calls)
+        metrics_registry.gauge("mcphub_running_calls", lambda: running)
+        publisher = Publisher(tmp_path, metrics_registry)
         publisher.publish()
-        return tallies, publisher
+        return metrics_registry, publisher
 
     return make
 
@@ -74,19 +73,19 @@ def test_what_a_dead_process_counted_is_kept_without_its_file(process, tmp_path)
 
 
 def test_a_process_that_was_taken_for_dead_counts_nothing_twice(process, tmp_path):
-    tallies, publisher = process(3)
+    metrics_registry, publisher = process(3)
     grow_old(publisher, snapshots.DEAD_SECONDS + 1)
     lines(tmp_path)
     publisher.publish()
-    tallies.add(CALLS, 2, OK)
+    metrics_registry.add(CALLS, 2, OK)
     publisher.publish()
 
     assert f"{CALLS}{TOLD_OK} 5.0" in lines(tmp_path)
 
 
 def test_a_process_that_ends_leaves_its_counts_at_once(process, tmp_path):
-    tallies, publisher = process(3)
-    tallies.add(CALLS, 1, OK)
+    metrics_registry, publisher = process(3)
+    metrics_registry.add(CALLS, 1, OK)
     publisher.withdraw()
 
     assert f"{CALLS}{TOLD_OK} 4.0" in lines(tmp_path)
@@ -101,16 +100,16 @@ def test_a_file_that_is_not_whole_is_passed_over(process, tmp_path):
 
 
 def test_an_id_is_told_as_its_name():
-    tallies = Tallies()
-    tallies.add("mcphub_tenant_calls_total", 2, ("0192", "ok"))
+    metrics_registry = MetricRegistry()
+    metrics_registry.add("mcphub_tenant_calls_total", 2, ("0192", "ok"))
 
-    told = exposed([tallies.snapshot()], {"tenant": {"0192": "acme"}}).decode()
+    told = exposed([metrics_registry.snapshot()], {"tenant": {"0192": "acme"}}).decode()
 
     assert 'mcphub_tenant_calls_total{outcome="ok",tenant="acme"} 2.0' in told
 
 
 def test_every_metric_has_a_name_that_prometheus_takes():
-    told = exposed([Tallies().snapshot()]).decode()
+    told = exposed([MetricRegistry().snapshot()]).decode()
 
     assert all(name.startswith("mcphub_") for name in METRICS)
     assert f"# TYPE {CALLS} counter" not in told, "a metric with labels and no values is left out"

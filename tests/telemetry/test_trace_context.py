@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools_app.telemetry import trace_context
+from tools_app.telemetry import tracing
 
 IDS = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = f"00-{IDS}-00f067aa0ba902b7-01"
@@ -28,30 +28,30 @@ OTHER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     ids=str,
 )
 def test_what_is_no_traceparent_names_no_trace(said):
-    assert trace_context.trace_id({"_meta": {"traceparent": said}}, {}) == ""
-    assert trace_context.carrier({"_meta": {"traceparent": said}}, {}) == {}
+    assert tracing.trace_id({"_meta": {"traceparent": said}}, {}) == ""
+    assert tracing.carrier_of({"_meta": {"traceparent": said}}, {}) == {}
 
 
 def test_the_trace_comes_from_meta_or_from_the_header():
-    assert trace_context.trace_id({"_meta": {"traceparent": TRACEPARENT}}, {}) == IDS
-    assert trace_context.trace_id({}, {"traceparent": TRACEPARENT}) == IDS
+    assert tracing.trace_id({"_meta": {"traceparent": TRACEPARENT}}, {}) == IDS
+    assert tracing.trace_id({}, {"traceparent": TRACEPARENT}) == IDS
 
 
 def test_meta_wins_over_the_header_unless_it_is_not_valid():
-    assert trace_context.trace_id({"_meta": {"traceparent": TRACEPARENT}}, {"traceparent": OTHER}) == IDS
-    assert trace_context.trace_id({"_meta": {"traceparent": "x"}}, {"traceparent": TRACEPARENT}) == IDS
+    assert tracing.trace_id({"_meta": {"traceparent": TRACEPARENT}}, {"traceparent": OTHER}) == IDS
+    assert tracing.trace_id({"_meta": {"traceparent": "x"}}, {"traceparent": TRACEPARENT}) == IDS
 
 
 @pytest.mark.parametrize("meta", [None, [], "text", 5], ids=str)
 def test_a_meta_that_is_no_object_says_nothing(meta):
-    assert trace_context.trace_id({"_meta": meta}, {}) == ""
-    assert trace_context.carrier({"_meta": meta}, {"traceparent": TRACEPARENT}) == {"traceparent": TRACEPARENT}
+    assert tracing.trace_id({"_meta": meta}, {}) == ""
+    assert tracing.carrier_of({"_meta": meta}, {"traceparent": TRACEPARENT}) == {"traceparent": TRACEPARENT}
 
 
 def test_a_carrier_takes_all_from_one_place_and_nothing_endless():
     meta = {"traceparent": TRACEPARENT, "tracestate": "a=b", "baggage": "x" * 9000, "progressToken": 1}
 
-    assert trace_context.carrier({"_meta": meta}, {"baggage": "user=eve"}) == {
+    assert tracing.carrier_of({"_meta": meta}, {"baggage": "user=eve"}) == {
         "traceparent": TRACEPARENT,
         "tracestate": "a=b",
     }

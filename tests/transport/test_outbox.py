@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tools_app.transport import outbox
-from tools_app.transport.outbox import Outbox
+from tools_app.transport import responses
+from tools_app.transport.responses import Outbox
 
 
 def kept(fill: Callable[[Outbox], None]) -> list[bytes]:
@@ -20,12 +20,12 @@ def kept(fill: Callable[[Outbox], None]) -> list[bytes]:
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize(("most_messages", "most_bytes", "left"), [(2, 100, [b"two", b"three"]), (100, 7, [b"three"])])
+@pytest.mark.parametrize(("max_messages", "max_bytes", "left"), [(2, 100, [b"two", b"three"]), (100, 7, [b"three"])])
 def test_the_oldest_goes_first(
-    monkeypatch: pytest.MonkeyPatch, most_messages: int, most_bytes: int, left: list[bytes]
+    monkeypatch: pytest.MonkeyPatch, max_messages: int, max_bytes: int, left: list[bytes]
 ) -> None:
-    monkeypatch.setattr(outbox, "MOST_MESSAGES", most_messages)
-    monkeypatch.setattr(outbox, "MOST_BYTES", most_bytes)
+    monkeypatch.setattr(responses, "MAX_MESSAGES", max_messages)
+    monkeypatch.setattr(responses, "MAX_BYTES", max_bytes)
 
     def fill(filled: Outbox) -> None:
         for message in (b"one", b"two", b"three"):
@@ -35,7 +35,7 @@ def test_the_oldest_goes_first(
 
 
 def test_a_message_that_is_larger_than_all_that_may_wait_is_kept_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "MOST_BYTES", 4)
+    monkeypatch.setattr(responses, "MAX_BYTES", 4)
 
     def fill(filled: Outbox) -> None:
         filled.put(b"one")
@@ -45,7 +45,7 @@ def test_a_message_that_is_larger_than_all_that_may_wait_is_kept_alone(monkeypat
 
 
 def test_what_is_taken_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "MOST_BYTES", 6)
+    monkeypatch.setattr(responses, "MAX_BYTES", 6)
 
     def fill(filled: Outbox) -> None:
         filled.put(b"gone")
@@ -57,7 +57,7 @@ def test_what_is_taken_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_who_waits_for_room_waits_until_something_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "MOST_BYTES", 4)
+    monkeypatch.setattr(responses, "MAX_BYTES", 4)
 
     async def run() -> bool:
         filled = Outbox(asyncio.get_running_loop())

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-WAIT_SECONDS = 8.0
+WAIT_SECONDS = 30.0
 # Nothing here is encrypted, and reading the machine's certificates for each client takes longer than most tests.
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 MODERN = "2026-07-28"

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.wire.client import ALL_VERSIONS, HANDSHAKES, Peer, RawClient
-from tools_app.audit import denials
-from tools_app.management.embedded import EmbeddedHub
+from tools_app.audit.recorder import denials
+from tools_app.server.embedded import EmbeddedHub
 
 
 @pytest.fixture(autouse=True)
-def fresh_denials(monkeypatch: pytest.MonkeyPatch) -> None:
+def fresh_denials() -> None:
     """Begin a new minute for the records of denials, which a process bounds."""
-    monkeypatch.setattr(denials, "_window", denials._Window())
+    denials._window.stop()
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import orjson
 import pytest
 
 from tests.wire.client import META, MODERN, Peer, RawClient, error_of
-from tools_app.audit import denials, recorder
-from tools_app.audit.recorder import RecorderGone
-from tools_app.auth import keys
+from tools_app.access import keys
+from tools_app.audit.recorder import denials, recorder
+from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.models import ApiKey, Call, CallPayload, RunningCall, Session, Tenant
 
 
@@ -71,7 +71,7 @@ def test_a_modern_call_is_recorded_with_what_its_metadata_says(client: RawClient
 
 
 def test_secrets_are_hidden_and_long_payloads_are_cut(client: RawClient, settings: Any) -> None:
-    settings.MCPHUB_PAYLOAD_BYTES = 200
+    settings.MCPHUB_MAX_PAYLOAD_BYTES = 200
     session = client.handshake()
     session.call("echo", {"message": "x", "password": "hunter2", "nested": {"api_key": "hunter2"}})
     payload = CallPayload.objects.get()
@@ -114,7 +114,7 @@ def test_what_is_turned_away_is_recorded(
 def test_a_flood_of_bad_keys_is_counted_and_does_not_fill_the_disk(
     client: RawClient, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(denials, "MOST_ROWS", 5)
+    monkeypatch.setattr(denials, "MAX_ROWS", 5)
     for _ in range(12):
         assert client.modern("ping", headers={"Authorization": f"Bearer {keys.new_key()}"}).status_code == 401
     denials.flush(at_once=True)
@@ -126,7 +126,7 @@ class FullRecorder:
     """What the recorder is when nothing can be recorded."""
 
     def submit(self, entry: object, loop: object = None) -> None:
-        raise RecorderGone("the recorder's queue is full")
+        raise RecorderUnavailable("the recorder's queue is full")
 
     recording = submit
 
@@ -142,6 +142,7 @@ def test_what_cannot_be_recorded_is_refused(client: RawClient, monkeypatch: pyte
     assert response.headers["retry-after"] == "1"
     assert response.json()["id"] == 2
     assert error_of(response)["code"] == -32603
+    assert error_of(response)["message"].startswith("The database ")
     assert "hello" not in response.text
     assert not Call.objects.exists()
     assert not RunningCall.objects.exists()

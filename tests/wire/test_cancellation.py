@@ -1,7 +1,6 @@
 """How a running call is cancelled, and how it is not (cancellation)."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.wire.client import HANDSHAKES, Peer, RawClient, call_params, text_of
-from tools_app.execution import local
+from tools_app.calls import run
 from tools_app.models import Call, CallInput, RunningCall
 from tools_app.toolkit import ToolContext, tool
 
@@ -74,10 +73,8 @@ def test_a_call_can_follow_one_that_was_cancelled_under_the_same_id(client: RawC
     session = client.handshake()
     with session.stream("tools/call", LONG, id=1) as stream:
         stream.next()
-        began = time.monotonic()
         session.notify("notifications/cancelled", {"requestId": 1})
         stream.ends()
-    assert time.monotonic() - began < 2.0
     assert text_of(session.call("count", {"n": 1}, id=1)) == "1"
 
 
@@ -118,7 +115,7 @@ def test_the_reason_is_recorded_whichever_process_hears_it(
     client: RawClient, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any], name: str, elsewhere: bool
 ) -> None:
     if elsewhere:
-        monkeypatch.setattr(local, "stop_request", lambda *_: False)
+        monkeypatch.setattr(run, "stop_request", lambda *_: False)
     cancelled(client.handshake(), name, "the user \x00 left")
     call = eventually(Call.objects.first)
     assert (call.outcome, call.cause) == ("cancelled", "cancelled by its client: the user \ufffd left")
@@ -130,11 +127,11 @@ def test_the_reason_is_recorded_whichever_process_hears_it(
 @pytest.mark.parametrize(
     ("reason", "cause"),
     [
-        ("", ""),
-        (None, ""),
-        (5, ""),
-        (["a"], ""),
-        ("x" * 1000, "cancelled by its client: " + "x" * 475),
+        ("", "cancelled by its client"),
+        (None, "cancelled by its client"),
+        (5, "cancelled by its client"),
+        (["a"], "cancelled by its client"),
+        ("x" * 1000, "cancelled by its client: " + "x" * 500),
     ],
 )
 def test_a_reason_is_a_text_and_not_too_much_of_it_is_kept(

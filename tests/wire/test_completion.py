@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from tests.wire.client import Peer, RawClient, error_of, message_of
-from tools_app.execution import authoring
+from tools_app.catalog import authoring
 from tools_app.methods import completion
 from tools_app.models import Call, Prompt, PromptKind, Tenant
 from tools_app.toolkit import completer, prompt, resource
@@ -205,7 +205,7 @@ def test_what_is_disabled_or_another_tenants_looks_like_what_never_was(
 def test_who_asks_too_often_is_told_when_to_come_back(
     peer: Peer, offered: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(completion, "MOST_PER_MINUTE", 2)
+    monkeypatch.setattr(completion, "MAX_PER_MINUTE", 2)
     assert [complete(peer, PROMPT, "season").status_code for _ in range(3)] == [200, 200, 429]
     response = complete(peer, PROMPT, "season")
     assert 0 < int(response.headers["retry-after"]) <= 60
@@ -219,7 +219,7 @@ def test_one_tenants_asking_is_not_anothers(
     other_key: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(completion, "MOST_PER_MINUTE", 1)
+    monkeypatch.setattr(completion, "MAX_PER_MINUTE", 1)
     other = make_client(other_key).peer(peer.version)
     assert [complete(peer, PROMPT, "season").status_code for _ in range(2)] == [200, 429]
     assert error_of(complete(other, PROMPT, "season"))["code"] == -32602

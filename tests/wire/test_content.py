@@ -10,13 +10,13 @@ import orjson
 import pytest
 
 from tests.wire.client import MODERN, Peer, RawClient, message_of
-from tools_app.execution import authoring
+from tools_app.catalog import authoring
 from tools_app.models import Call, Tenant, Tool, ToolKind
 from tools_app.toolkit import ToolResult, audio, embedded, image, link, text, tool
 
 EVERY_BYTE = bytes(range(256))
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-BROKEN = "The tool 'give' gave a result that it does not declare."
+BROKEN = "The tool 'give' returned a result that does not match its output schema."
 
 Offer = Callable[..., list[Tool]]
 

@@ -33,7 +33,7 @@ def test_a_function_cannot_answer_with_a_code_that_means_something_else(
     offer("give")
     result = message_of(client.peer(MODERN).call("give"))["result"]
     assert (result["isError"], result["content"][0]["text"]) == (True, "An error occurred invoking 'give'.")
-    assert f"{code} is not an error code to choose" in Call.objects.get().cause
+    assert f"{code} is a reserved error code" in Call.objects.get().cause
 
 
 @pytest.mark.parametrize("code", [1, 0, 4711, -1, -31999, -32769, -32600, -32602, -32603, -32700])

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.wire.client import Peer, RawClient, call_params
-from tools_app.audit import evidence
+from tools_app.audit.checkpoints import signer
 from tools_app.audit.verification.report import Problem
 from tools_app.audit.verification.verify import Scope, verify
-from tools_app.execution import housekeeping
 from tools_app.models import Call, CallEvent
+from tools_app.runtime import housekeeping
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def test_calls_events_failures_and_denials_verify(
     with peer.stream("tools/call", call_params("count", {"n": 3}, {"progressToken": 1}), id=7) as stream:
         list(stream)
     eventually(lambda: Call.objects.filter(outcome="denied").exists())
-    evidence.notary.sign()
+    signer.sign()
 
     report = verify(Scope())
     assert (report.findings, report.records, report.unsigned) == ([], Call.objects.count(), 0)
@@ -40,4 +40,4 @@ def test_calls_events_failures_and_denials_verify(
 
 
 def test_every_process_signs_each_minute() -> None:
-    assert (60.0, evidence.notary.sign) in housekeeping.chores()
+    assert (60.0, signer.sign) in housekeeping.chores()

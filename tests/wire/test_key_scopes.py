@@ -13,8 +13,8 @@ from tests.wire.channels import OPENERS, TRANSPORTS, socket
 from tests.wire.client import MODERN, SESSION, Peer, RawClient, error_of, message_of, rpc
 from tests.wire.task_tools import EXTENSION, Gate, register
 from tests.wire.test_public_tenants import add_resource, hearing, offered
-from tools_app.auth import keys
-from tools_app.execution import authoring
+from tools_app.access import keys
+from tools_app.catalog import authoring
 from tools_app.models import ApiKey, Call, Prompt, PromptKind, Tenant
 from tools_app.toolkit import resource_updated
 

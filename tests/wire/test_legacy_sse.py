@@ -1,8 +1,9 @@
 """HTTP+SSE, the transport of 2024-11-05: what is its own beside what `test_channels.py` shows of it."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
@@ -10,11 +11,11 @@ from django.db import OperationalError
 
 from tests.wire.channels import SseTalk, sse
 from tests.wire.client import MODERN, SESSION, RawClient, error_of, rpc
-from tools_app.auth import keys, relay
-from tools_app.auth.keys import digest_of
-from tools_app.events import publish
+from tools_app.access import keys
+from tools_app.access.keys import digest_of
+from tools_app.core.notifications import publish
 from tools_app.models import ApiKey, Session, SessionMessage, Tenant
-from tools_app.transport import legacy_sse, state
+from tools_app.transport import legacy_sse, sse_mailbox, state
 
 MakeClient = Callable[..., RawClient]
 PING = b'{"jsonrpc":"2.0","id":"p","method":"ping"}'
@@ -82,7 +83,7 @@ def test_the_stream_is_for_clients_that_take_one(client: RawClient) -> None:
 
 
 def test_a_stream_that_has_nothing_to_say_is_kept_alive(client: RawClient, settings: Any) -> None:
-    settings.MCPHUB_KEEPALIVE_SECONDS = 0.05
+    settings.MCPHUB_KEEPALIVE_INTERVAL = 0.05
     with client.http.stream("GET", "/sse", headers=client.headers()) as response:
         said = [line for line, _ in zip(response.iter_lines(), range(10), strict=False) if line]
         assert [line for line in said if line.startswith(":")] == [": keep-alive"] * 4
@@ -91,7 +92,7 @@ def test_a_stream_that_has_nothing_to_say_is_kept_alive(client: RawClient, setti
 # --- What a POST gets wrong -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("address", [UNKNOWN, "/message", "/message?sessionId=", "/message?sessionId=%00"])
+@pytest.mark.parametrize("address", [UNKNOWN, "/message", "/message?sessionId=", "/message?sessionId=%01"])
 def test_a_post_without_a_stream_is_not_found(client: RawClient, address: str) -> None:
     response = client.http.post(address, content=PING, headers=client.headers())
     assert (response.status_code, error_of(response)["message"]) == (404, "Session not found.")
@@ -226,9 +227,9 @@ def test_a_key_that_was_revoked_posts_no_more(session: SseTalk, eventually: Call
 @pytest.mark.parametrize("rung", [True, False], ids=["doorbell", "no-doorbell"])
 def test_what_another_process_took_is_answered_on_the_stream(session: SseTalk, rung: bool) -> None:
     id = session_of(session).pk
-    relay.put(id, PING)
+    sse_mailbox.put(id, PING)
     if rung:
-        publish.ring(relay.topic(id))
+        publish.notify(sse_mailbox.topic(id))
     assert session.answer("p")["result"] == {}
     assert not SessionMessage.objects.exists()
 
@@ -244,29 +245,71 @@ def test_a_post_to_another_process_reaches_the_stream(session: SseTalk, monkeypa
 def test_what_another_process_took_before_comes_before(session: SseTalk) -> None:
     id = session_of(session).pk
     for number in range(250):
-        relay.put(id, b'{"jsonrpc":"1.0","id":%d,"method":"ping"}' % number)
+        sse_mailbox.put(id, b'{"jsonrpc":"1.0","id":%d,"method":"ping"}' % number)
     session.request("ping", id="last")
     session.answer("last")
     assert [message["id"] for message in session.heard] == list(range(250))
 
 
+def test_idle_streams_look_for_their_messages_together(
+    client: RawClient, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
+) -> None:
+    polls: list[Sequence[UUID]] = []
+    taken: list[UUID] = []
+    waiting, take = sse_mailbox.waiting, sse_mailbox.take
+
+    def noted(ids: Sequence[UUID]) -> set[UUID]:
+        polls.append(ids)
+        return waiting(ids)
+
+    def took(session_id: UUID) -> list[bytes]:
+        taken.append(session_id)
+        return take(session_id)
+
+    with sse(client) as one, sse(client) as two, sse(client) as three:
+        two.speak("2024-11-05")
+        streams = {session_of(stream).pk for stream in (one, two, three)}
+        monkeypatch.setattr(sse_mailbox, "take", took)
+        monkeypatch.setattr(sse_mailbox, "waiting", noted)
+        eventually(lambda: len(polls) > 1)
+        # Each stream has looked once when it was opened.
+        taken.clear()
+        eventually(lambda: len(polls) > 3)
+        assert all(set(ids) == streams for ids in polls)
+        assert not taken
+        sse_mailbox.put(session_of(two).pk, PING)
+        assert two.answer("p")["result"] == {}
+        assert set(taken) == {session_of(two).pk}
+
+
+def test_the_streams_for_which_messages_wait_are_found_however_many_there_are(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sse_mailbox, "MAX_POLLED", 2)
+    ids = [uuid4() for _ in range(5)]
+    assert sse_mailbox.waiting(ids) == set()
+    for id in (ids[0], ids[0], ids[4], uuid4()):
+        sse_mailbox.put(id, PING)
+    assert sse_mailbox.waiting(ids) == {ids[0], ids[4]}
+
+
 def test_messages_on_their_way_are_sealed(session: SseTalk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay, "take", lambda session_id: [])
-    relay.put(session_of(session).pk, PING)
+    monkeypatch.setattr(sse_mailbox, "take", lambda session_id: [])
+    sse_mailbox.put(session_of(session).pk, PING)
     assert b"ping" not in bytes(SessionMessage.objects.get().sealed)
 
 
 def test_a_stream_outlives_a_store_that_is_away(session: SseTalk, monkeypatch: pytest.MonkeyPatch) -> None:
     failures = iter([OperationalError("away"), OperationalError("still away")])
-    take = relay.take
+    take = sse_mailbox.take
 
     def sometimes(session_id: Any) -> list[bytes]:
         if problem := next(failures, None):
             raise problem
         return take(session_id)
 
-    monkeypatch.setattr(relay, "take", sometimes)
-    relay.put(session_of(session).pk, PING)
+    monkeypatch.setattr(sse_mailbox, "take", sometimes)
+    sse_mailbox.put(session_of(session).pk, PING)
     assert session.answer("p")["result"] == {}
 
 
@@ -274,6 +317,6 @@ def test_what_nobody_took_is_dropped_with_the_stream(
     client: RawClient, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
 ) -> None:
     with sse(client) as stream:
-        monkeypatch.setattr(relay, "take", lambda session_id: [])
-        relay.put(session_of(stream).pk, PING)
+        monkeypatch.setattr(sse_mailbox, "take", lambda session_id: [])
+        sse_mailbox.put(session_of(stream).pk, PING)
     eventually(lambda: not SessionMessage.objects.exists())

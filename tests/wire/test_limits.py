@@ -15,17 +15,17 @@ from tests.conftest import forget_everything
 from tests.wire import channels
 from tests.wire.channels import SocketTalk, Talk
 from tests.wire.client import ALL_VERSIONS, MODERN, Peer, RawClient, error_of, message_of, rpc, text_of
-from tools_app.auth import keys, sessions
-from tools_app.execution import authoring
+from tools_app.access import keys, sessions
+from tools_app.catalog import authoring
 from tools_app.models import ApiKey, Call, RunningCall, Session, Tenant, Tool
 from tools_app.toolkit import ToolContext, ToolError, prompt, resource, tool
 
 LIMITED = {"tool": Tool, "key": ApiKey, "tenant": Tenant}
 WINDOWS = {"second": 1, "minute": 60, "day": 86_400}
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 30.0
 
 
-def limit(scope: str, **limits: int) -> None:
+def limit(scope: str, **limits: int | None) -> None:
     LIMITED[scope].objects.update(**limits)
     Tenant.objects.update(catalog_version=1000)
     forget_everything()
@@ -57,7 +57,7 @@ def test_a_call_over_the_limit_is_told_which_and_when_to_retry(
     assert 0 < retry_after <= WINDOWS[window]
     assert error["code"] == -32004
     seconds = "1 second" if retry_after == 1 else f"{retry_after} seconds"
-    assert error["message"] == f"Over the limit of 2 calls per {window} for this {scope}. Try again in {seconds}."
+    assert error["message"] == f"Rate limit exceeded: 2 calls per {window} for this {scope}. Try again in {seconds}."
     assert error["data"] == {
         "scope": scope,
         "what": "calls",
@@ -77,11 +77,10 @@ def test_requests_of_every_kind_count_and_are_refused_in_the_same_way(
     limit(scope, **{f"requests_per_{window}": 0})
     for response in (peer.request("ping"), peer.notify("notifications/cancelled"), peer.delete()):
         assert response.status_code == 429
-        assert 0 < int(response.headers["retry-after"]) <= WINDOWS[window]
         error = response.json()["error"]
-        assert error["code"] == -32004
-        assert error["message"].startswith(f"Over the limit of 0 requests per {window} for this {scope}. Try again in")
-        assert (error["data"]["scope"], error["data"]["what"]) == (scope, "requests")
+        assert error["message"] == never(f"requests per {window}", scope)
+        assert error["data"] == {"scope": scope, "what": "requests", "limit": 0, "windowSeconds": WINDOWS[window]}
+        assert_never(response)
     with peer.listening() as stream:
         assert stream.response.status_code == 429
 
@@ -106,11 +105,55 @@ def test_each_message_of_a_batch_counts(client: RawClient) -> None:
     assert peer.request("ping").status_code == 429
 
 
-def test_a_limit_of_none_lets_no_call_through_but_all_else(peer: Peer, offer: Callable[..., object]) -> None:
+@pytest.mark.parametrize("scope", LIMITED)
+def test_a_limit_of_zero_lets_no_call_through_but_all_else_and_says_that_waiting_does_not_help(
+    peer: Peer, offer: Callable[..., object], scope: str
+) -> None:
     offer("echo")
-    limit("key", calls_per_minute=0)
-    assert peer.call("echo", {"message": "x"}).status_code == 429
+    limit(scope, calls_per_minute=0)
+    refused = peer.call("echo", {"message": "x"})
+    assert_never(refused)
+    assert error_of(refused)["message"] == never("calls per minute", scope)
     assert peer.request("tools/list").status_code == 200
+
+
+@pytest.mark.parametrize("scope", ["tool", "tenant"])
+def test_nobody_waits_for_a_place_where_there_is_none(
+    client: RawClient, offer: Callable[..., object], settings: Any, scope: str
+) -> None:
+    settings.MCPHUB_CONCURRENCY_WAIT = 1000.0
+    offer("echo")
+    limit(scope, calls_in_flight=0)
+    refused = client.peer(MODERN).call("echo", {"message": "x"})
+    assert_never(refused)
+    assert error_of(refused)["message"] == never("calls at once", scope)
+
+
+def test_a_limit_of_zero_streams_or_sessions_says_so(client: RawClient, settings: Any) -> None:
+    peer = client.handshake()
+    limit("tenant", open_streams=0, most_sessions=0)
+    with peer.listening() as stream:
+        stream.response.read()
+        assert_never(stream.response)
+        assert stream.response.json()["error"]["message"] == never("streams at once", "tenant")
+    refused = client.initialize()
+    assert_never(refused)
+    assert error_of(refused)["message"] == never("open sessions", "tenant")
+    limit("tenant", most_sessions=None)
+    settings.MCPHUB_MAX_SESSIONS = 0
+    assert "An operator of the hub can change MCPHUB_MAX_SESSIONS." in error_of(client.initialize())["message"]
+
+
+def never(limited: str, scope: str) -> str:
+    admin = "An admin of the tenant can change the limit."
+    return f"The limit of {limited} for this {scope} is 0: none are allowed. {admin}"
+
+
+def assert_never(response: Any) -> None:
+    error = response.json()["error"]
+    assert (response.status_code, error["code"], error["data"]["limit"]) == (429, -32004, 0)
+    assert "retry-after" not in response.headers
+    assert "retryAfterSeconds" not in error["data"]
 
 
 def test_what_one_limit_refuses_counts_against_no_other(client: RawClient, offer: Callable[..., object]) -> None:
@@ -141,7 +184,7 @@ def test_a_request_over_the_limit_is_recorded_as_denied(
     client.modern("tools/list")
     (call,) = denials(eventually)
     assert (call.http_status, call.tenant, call.api_key) == (429, tenant, ApiKey.objects.get())
-    assert call.cause.startswith("Over the limit of 0 requests per day for this key.")
+    assert call.cause == never("requests per day", "key")
 
 
 def test_anybody_at_a_public_tenant_takes_from_the_tenants_limits(
@@ -275,7 +318,7 @@ def test_a_call_that_finds_no_place_for_a_while_is_refused(
     scope: str,
     tool_name: str,
 ) -> None:
-    settings.MCPHUB_TURN_SECONDS = 0.2
+    settings.MCPHUB_CONCURRENCY_WAIT = 0.2
     limit(scope, calls_in_flight=2)
     running = [calling(pool, client, name, tool_name) for name in "ab"]
     eventually(lambda: len(waits) == 2)
@@ -284,7 +327,7 @@ def test_a_call_that_finds_no_place_for_a_while_is_refused(
     assert refused.headers["retry-after"] == "1"
     error = error_of(refused)
     assert error["code"] == -32004
-    assert error["message"] == f"Over the limit of 2 calls at once for this {scope}."
+    assert error["message"] == f"Limit exceeded: 2 calls at once for this {scope}."
     assert error["data"] == {"scope": scope, "what": "calls", "limit": 2, "retryAfterSeconds": 1}
     (call,) = denials(eventually)
     assert (call.http_status, call.tool_name) == (429, tool_name)
@@ -303,7 +346,7 @@ def test_a_call_that_finds_no_place_waits_for_its_turn(
     settings: Any,
     eventually: Callable[..., Any],
 ) -> None:
-    settings.MCPHUB_TURN_SECONDS = WAIT_SECONDS
+    settings.MCPHUB_CONCURRENCY_WAIT = WAIT_SECONDS
     limit("tenant", calls_in_flight=1)
     first = calling(pool, client, "first")
     eventually(lambda: waits == ["first"])
@@ -315,7 +358,7 @@ def test_a_call_that_finds_no_place_waits_for_its_turn(
 def test_a_call_that_was_cancelled_gives_its_place_back(
     client: RawClient, waits: list[str], pool: ThreadPoolExecutor, settings: Any, eventually: Callable[..., Any]
 ) -> None:
-    settings.MCPHUB_TURN_SECONDS = 0.05
+    settings.MCPHUB_CONCURRENCY_WAIT = 0.05
     peer = client.handshake()
     limit("tool", calls_in_flight=1)
     running = pool.submit(peer.call, "waits", {"name": "a"}, id=7)
@@ -330,15 +373,21 @@ def test_a_call_that_was_cancelled_gives_its_place_back(
 
 
 def test_what_has_no_limit_goes_past_those_who_wait(
-    client: RawClient, waits: list[str], pool: ThreadPoolExecutor, settings: Any, eventually: Callable[..., Any]
+    client: RawClient,
+    waits: list[str],
+    gate: threading.Event,
+    pool: ThreadPoolExecutor,
+    settings: Any,
+    eventually: Callable[..., Any],
 ) -> None:
-    settings.MCPHUB_TURN_SECONDS = WAIT_SECONDS
+    settings.MCPHUB_CONCURRENCY_WAIT = WAIT_SECONDS
     Tool.objects.filter(name="waits").update(calls_in_flight=1)
     limit("tenant", is_active=True)
     calling(pool, client, "a")
     eventually(lambda: waits == ["a"])
     calling(pool, client, "b")
     assert client.modern("tools/call", {"name": "quick"}).status_code == 200
+    gate.set()
 
 
 # --- Streams and sessions -------------------------------------------------------------------------------------
@@ -362,7 +411,7 @@ def test_a_stream_over_the_limit_is_refused_until_another_one_is_closed(
             assert second.response.status_code == 429
             assert second.response.headers["retry-after"] == "1"
             error = json.loads(second.response.read())["error"]
-            assert error["message"] == f"Over the limit of 1 stream at once for this {scope}."
+            assert error["message"] == f"Limit exceeded: 1 stream at once for this {scope}."
             assert error["data"] == {"scope": scope, "what": "streams", "limit": 1, "retryAfterSeconds": 1}
     (call,) = denials(eventually)
     assert call.http_status == 429
@@ -433,14 +482,14 @@ def test_a_session_over_the_limit_is_told_how_sessions_end(
 
 
 def test_a_hub_has_a_limit_of_sessions_for_those_who_have_none(client: RawClient, settings: Any) -> None:
-    settings.MCPHUB_MOST_SESSIONS = 1
+    settings.MCPHUB_MAX_SESSIONS = 1
     assert [client.initialize().status_code for _ in range(2)] == [200, 429]
 
 
 def test_sessions_that_nobody_uses_any_more_do_not_count(client: RawClient, settings: Any) -> None:
-    settings.MCPHUB_MOST_SESSIONS = 1
+    settings.MCPHUB_MAX_SESSIONS = 1
     client.handshake()
-    settings.MCPHUB_SESSION_IDLE_SECONDS = 1e-6
+    settings.MCPHUB_SESSION_IDLE_TIMEOUT = 1e-6
     assert client.initialize().status_code == 200
 
 
@@ -451,29 +500,28 @@ def nested(depth: int) -> bytes:
     return b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": ' + b"[" * depth + b"]" * depth + b"}"
 
 
-def test_json_that_is_too_deep_is_refused_over_every_transport(client: RawClient, settings: Any) -> None:
-    settings.MCPHUB_MAX_JSON_DEPTH = 20
-    refused = client.post(nested(30))
+def test_json_that_is_too_deep_is_refused_over_every_transport(client: RawClient) -> None:
+    refused = client.post(nested(70))
     assert refused.status_code == 400
-    assert "nested deeper than 20 levels" in error_of(refused)["message"]
+    assert "nested deeper than 64 levels" in error_of(refused)["message"]
     with channels.socket(client) as socket:
-        socket.write(nested(30))
-        assert "nested deeper than 20 levels" in socket.next()["error"]["message"]
+        socket.write(nested(70))
+        assert "nested deeper than 64 levels" in socket.next()["error"]["message"]
     with channels.sse(client) as talk:
-        refused = talk.post(nested(30))
+        refused = talk.post(nested(70))
         assert refused.status_code == 400
-        assert "nested deeper than 20 levels" in error_of(refused)["message"]
+        assert "nested deeper than 64 levels" in error_of(refused)["message"]
 
 
 def test_arguments_that_are_too_large_are_refused_before_anything_runs(
     peer: Peer, offer: Callable[..., object], settings: Any
 ) -> None:
-    settings.MCPHUB_ARGUMENT_BYTES = 100
+    settings.MCPHUB_MAX_ARGUMENT_BYTES = 100
     offer("echo")
     assert peer.call("echo", {"message": "x" * 80}).status_code == 200
     error = error_of(peer.call("echo", {"message": "x" * 100}))
     assert error["code"] == -32602
-    assert error["message"] == "The arguments are larger than the 100 bytes that this hub takes."
+    assert error["message"] == "The arguments are larger than the limit of 100 bytes (MCPHUB_MAX_ARGUMENT_BYTES)."
     assert error["data"] == {"what": "argument bytes", "limit": 100, "received": 114}
     rejected = Call.objects.get(outcome="rejected")
     assert (rejected.rpc_error, rejected.arguments_size, rejected.is_error) == (-32602, 114, None)
@@ -482,7 +530,7 @@ def test_arguments_that_are_too_large_are_refused_before_anything_runs(
 def test_arguments_of_a_prompt_are_measured_too(
     peer: Peer, registries: None, offer_prompts: Callable[..., object], settings: Any
 ) -> None:
-    settings.MCPHUB_ARGUMENT_BYTES = 50
+    settings.MCPHUB_MAX_ARGUMENT_BYTES = 50
 
     @prompt
     def greet(who: str) -> str:
@@ -520,12 +568,12 @@ def large(registries: None, offer: Callable[..., object]) -> None:
 @pytest.mark.parametrize("name", ["here", "in_thread", "in_worker", "fails"])
 @pytest.mark.usefixtures("large")
 def test_a_result_that_is_too_large_is_an_error_that_says_so(peer: Peer, settings: Any, name: str) -> None:
-    settings.MCPHUB_RESULT_BYTES = 300
+    settings.MCPHUB_MAX_RESULT_BYTES = 300
     small = message_of(peer.call(name, {"size": 10}))["result"]
     assert small["content"][0]["text"] == "x" * 10
     result = message_of(peer.call(name, {"size": 500}))["result"]
     assert result["isError"] is True
-    assert result["content"][0]["text"] == f"The result of '{name}' is larger than the 300 bytes that this hub sends."
+    assert result["content"][0]["text"] == f"The result of '{name}' is larger than 300 bytes (MCPHUB_MAX_RESULT_BYTES)."
     call = Call.objects.latest("finished_at")
     assert (call.outcome, call.is_error) == ("tool_error", True)
     assert call.cause.endswith(" bytes")
@@ -539,9 +587,9 @@ def test_a_resource_that_is_too_large_is_refused(
         return "x" * 500
 
     offer_resources("docs://large")
-    settings.MCPHUB_RESULT_BYTES = 300
+    settings.MCPHUB_MAX_RESULT_BYTES = 300
     error = error_of(peer.request("resources/read", {"uri": "docs://large"}))
-    assert error["message"] == "The result of 'docs://large' is larger than the 300 bytes that this hub sends."
+    assert error["message"] == "The result of 'docs://large' is larger than 300 bytes (MCPHUB_MAX_RESULT_BYTES)."
 
 
 # --- One tenant and another -----------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.wire.client import MODERN, Peer, RawClient, Stream, error_of, message_of
-from tools_app.auth import keys
-from tools_app.execution import authoring
+from tools_app.access import keys
+from tools_app.catalog import authoring
+from tools_app.methods import paging
 from tools_app.models import Prompt, PromptKind, Resource, ResourceKind, Tenant, Tool
 from tools_app.toolkit import tool
 
@@ -86,23 +87,25 @@ def is_refused(peer: Peer, method: str, cursor: object) -> bool:
 @pytest.mark.shows("caching.pages")
 @pytest.mark.parametrize("method", METHODS)
 def test_the_pages_of_a_list_hold_each_entry_once(
-    peer: Peer, full: dict[str, list[str]], settings: Any, method: str
+    peer: Peer, full: dict[str, list[str]], method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.MCPHUB_PAGE_SIZE = 2
+    monkeypatch.setattr(paging, "PAGE_SIZE", 2)
     shown = list(pages(peer, method))
     assert [entries(method, one) for one in shown] == [full[method][:2], full[method][2:4], full[method][4:]]
     hints = {(one.get("cacheScope"), one.get("ttlMs")) for one in shown}
     assert hints == ({("private", 60_000)} if peer.is_modern else {(None, None)})
 
 
-def test_a_list_of_one_page_has_no_cursor(peer: Peer, full: dict[str, list[str]], settings: Any) -> None:
-    settings.MCPHUB_PAGE_SIZE = 5
+def test_a_list_of_one_page_has_no_cursor(
+    peer: Peer, full: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paging, "PAGE_SIZE", 5)
     for method in METHODS:
         assert "nextCursor" not in page(peer, method)
 
 
-def test_a_cursor_is_of_one_list_only(peer: Peer, full: dict[str, list[str]], settings: Any) -> None:
-    settings.MCPHUB_PAGE_SIZE = 1
+def test_a_cursor_is_of_one_list_only(peer: Peer, full: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paging, "PAGE_SIZE", 1)
     cursors = {method: page(peer, method)["nextCursor"] for method in METHODS}
     for method, cursor in cursors.items():
         assert [other for other in METHODS if not is_refused(peer, other, cursor)] == [method]
@@ -110,9 +113,9 @@ def test_a_cursor_is_of_one_list_only(peer: Peer, full: dict[str, list[str]], se
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_cursor_that_was_changed_anywhere_is_refused(
-    client: RawClient, full: dict[str, list[str]], settings: Any, method: str
+    client: RawClient, full: dict[str, list[str]], method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.MCPHUB_PAGE_SIZE = 1
+    monkeypatch.setattr(paging, "PAGE_SIZE", 1)
     peer = client.handshake()
     cursor = page(peer, method)["nextCursor"]
     swapped = [cursor[:at] + ("A" if cursor[at] != "A" else "B") + cursor[at + 1 :] for at in range(0, len(cursor), 7)]
@@ -124,11 +127,11 @@ def test_a_cursor_that_was_changed_anywhere_is_refused(
 def test_a_page_goes_on_where_the_last_one_ended_whatever_changed_meanwhile(
     client: RawClient,
     full: dict[str, list[str]],
-    settings: Any,
     eventually: Callable[..., object],
     method: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    settings.MCPHUB_PAGE_SIZE = 2
+    monkeypatch.setattr(paging, "PAGE_SIZE", 2)
     peer = client.handshake()
     cursor = page(peer, method)["nextCursor"]
     authoring.delete(row_of(method, full[method][1]))

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from tests.wire.client import META, MODERN, Peer, RawClient, call_params, error_of, message_of
-from tools_app.execution import authoring
+from tools_app.catalog import authoring
 from tools_app.models import Call, CallEvent, Tenant, Tool, ToolKind
 from tools_app.protocol.versions import LOG_LEVELS
 from tools_app.toolkit import ToolContext, prompt, resource, tool
@@ -271,7 +271,7 @@ def test_a_flood_at_one_level_drowns_no_other(
 def test_a_message_that_is_too_long_is_cut_and_says_so(
     client: RawClient, says: Callable[..., None], settings: Any, background: bool
 ) -> None:
-    settings.MCPHUB_PAYLOAD_BYTES = 1000
+    settings.MCPHUB_MAX_PAYLOAD_BYTES = 1000
     says("x" * 5000, background=background)
     (message,) = heard(client.handshake(), "debug", "say")
     assert (message["level"], message["data"]["truncated"], message["data"]["size"]) == ("info", True, 5002)

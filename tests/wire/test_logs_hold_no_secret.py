@@ -9,8 +9,8 @@ import pytest
 from django.db import OperationalError
 
 from tests.wire.client import RawClient, call_params, message_of
-from tools_app.audit import recorder
-from tools_app.execution import authoring, catalog
+from tools_app.audit.recorder import recorder
+from tools_app.catalog import authoring, compiled
 from tools_app.models import Call, Tenant, Tool
 from tools_app.telemetry.logs import formatter
 from tools_app.toolkit import tool
@@ -75,7 +75,45 @@ def test_failing_tools_log_no_argument_that_has_a_secret_name(client: RawClient,
     assert all(message_of(answer)["result"]["isError"] for answer in answers)
     assert [secret for secret in (ARGUMENT, DEEP) if secret in log.text] == []
     assert len(log.lines("Trying [redacted]")) == 2
-    assert "ValueError: [redacted] and [redacted] were refused" in log.lines("Tool leak raised")[0]["exception"]
+    raised = log.lines("Tool leak raised ValueError: [redacted] and [redacted] were refused")[0]
+    assert "ValueError: [redacted] and [redacted] were refused" in raised["exception"]
+
+
+def test_a_failing_tool_is_one_line_and_its_traceback_is_in_the_record(
+    client: RawClient, failing: None, log: Log
+) -> None:
+    logging.getLogger().setLevel(logging.WARNING)
+    client.modern("tools/call", call_params("leak", {"password": ARGUMENT, "nested": {"api_token": DEEP}}))
+
+    assert "exception" not in log.lines("Tool leak raised ValueError: [redacted]")[0]
+    assert "Traceback" not in log.text
+    assert "Traceback" in Call.objects.get(tool_name="leak").cause
+
+
+@pytest.mark.parametrize("path", ["/favicon.png", "/nothing", "/api/v1/calls/"])
+def test_what_any_browser_or_scanner_asks_for_is_not_logged(client: RawClient, log: Log, path: str) -> None:
+    logging.getLogger().setLevel(logging.WARNING)
+
+    assert client.http.get(path).status_code in {401, 404}
+    assert log.text == ""
+
+
+def test_a_foreign_host_name_is_one_line(client: RawClient, log: Log) -> None:
+    logging.getLogger().setLevel(logging.WARNING)
+
+    assert client.http.get("/admin/", headers={"Host": "evil.example"}).status_code == 400
+    assert "exception" not in log.lines("Invalid HTTP_HOST header: 'evil.example'.")[0]
+
+
+def test_no_record_keeps_in_its_cause_what_it_hides_in_its_arguments(client: RawClient, failing: None) -> None:
+    arguments = {"password": ARGUMENT, "nested": {"api_token": DEEP}}
+    client.modern("tools/call", call_params("leak", arguments))
+    client.modern("tools/call", call_params("leak_in_worker", {"password": ARGUMENT}))
+
+    causes = list(Call.objects.order_by("id").values_list("cause", flat=True))
+    assert [secret for secret in (ARGUMENT, DEEP) if secret in "".join(causes)] == []
+    assert "ValueError: [redacted] and [redacted] were refused" in causes[0]
+    assert "ValueError: [redacted] was refused" in causes[1]
 
 
 def test_lines_name_the_call_that_they_are_about_in_the_hub_its_threads_and_its_workers(
@@ -149,7 +187,7 @@ def test_a_secret_of_an_http_tool_is_not_logged(client: RawClient, tenant: Tenan
         "headers": {"X-Thing": "{secret:TOKEN}"},
     }
     Tool.objects.create(tenant=tenant, name="fetch", kind="http", config=config)
-    catalog.forget_all()
+    compiled.forget_all()
     answer = client.modern("tools/call", call_params("fetch"))
 
     assert message_of(answer)["result"]["isError"] is True

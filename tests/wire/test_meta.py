@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.wire.client import META, MODERN, Peer, RawClient, call_params, message_of
-from tools_app.execution import authoring
+from tools_app.catalog import authoring
 from tools_app.models import Call, Tenant
 from tools_app.toolkit import ToolContext, tool
 

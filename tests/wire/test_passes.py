@@ -7,9 +7,9 @@ import pytest
 from django.contrib.auth.models import User
 
 from tests.wire.client import RawClient
-from tools_app.auth import keys, passes
-from tools_app.management.embedded import EmbeddedHub
+from tools_app.access import impersonation, keys
 from tools_app.models import ApiKey, Call, Membership, Role, Session, Tenant
+from tools_app.server.embedded import EmbeddedHub
 
 MakeClient = Callable[..., RawClient]
 
@@ -29,7 +29,7 @@ def admin(tenant: Tenant) -> User:
 @pytest.fixture
 def client(hub: EmbeddedHub, make_client: MakeClient, row: ApiKey, admin: User) -> RawClient:
     """A client that carries a pass."""
-    return make_client(passes.issue(row, admin))
+    return make_client(impersonation.issue(row, admin))
 
 
 def revoke_key(row: ApiKey, person: User) -> None:

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from tests.wire.client import Peer, RawClient, error_of, message_of
-from tools_app.execution import authoring
+from tools_app.catalog import authoring
 from tools_app.models import ApiKey, Call, Prompt, PromptKind, Tenant
 from tools_app.toolkit import (
     PromptResult,
@@ -282,3 +282,20 @@ def test_an_argument_stays_a_text_whatever_it_says(peer: Peer, written: Prompt) 
     for value in ("{unit}", "{{unit}}", "{city}", "{secret:TOKEN}", "%(unit)s", "${unit}", "\\1", "{0.__class__}"):
         question, _ = texts_of(peer, "weather/now", city=value, unit="hot")
         assert question == f'What is {value} like, in hot? {{"json": {{other}}}} {value}'
+
+
+def test_an_argument_that_stands_in_many_places_cannot_fill_the_memory(peer: Peer, tenant: Tenant) -> None:
+    text = "{who}" * 2000
+    authoring.save_prompt(
+        Prompt(
+            tenant=tenant,
+            name="echoes",
+            kind=PromptKind.TEMPLATE,
+            arguments=[{"name": "who"}],
+            messages=[{"role": "user", "text": text}] * 50,
+        )
+    )
+    asked = {"name": "echoes", "arguments": {"who": "x" * 500_000}}
+    assert "The prompt is larger than" in error_of(peer.request("prompts/get", asked))["message"]
+    asked["arguments"] = {"who": "x"}
+    assert len(message_of(peer.request("prompts/get", asked))["result"]["messages"]) == 50

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.wire.client import HANDSHAKES, Peer, RawClient, Stream, call_params, error_of, message_of, text_of
-from tools_app.auth import keys
-from tools_app.execution import context as contexts
-from tools_app.execution import inputs
+from tools_app.access import keys
+from tools_app.calls import inputs
 from tools_app.models import ApiKey, Call, CallEvent, CallInput, RunningCall, Session, Tenant
+from tools_app.tool_api import context as contexts
 from tools_app.toolkit import Elicit, ElicitUrl, ListRoots, Refused, Sample, ToolContext, prompt, resource, tool, user
 
 NEWEST = HANDSHAKES[-1]
@@ -308,8 +308,8 @@ def test_a_client_that_answers_with_an_error_fails_the_call_in_its_words(
         (one_model, {"content": REPLY["content"]}, "role"),
         (the_roots, {}, "roots"),
         (the_roots, {"roots": [{"name": "no address"}]}, "uri"),
-        (the_roots, ["file:///srv"], "no answer"),
-        (the_roots, "file:///srv", "no answer"),
+        (the_roots, ["file:///srv"], "did not answer"),
+        (the_roots, "file:///srv", "did not answer"),
     ],
 )
 def test_an_answer_that_does_not_fit_the_question_fails_the_call_and_says_why(
@@ -443,10 +443,10 @@ def test_a_question_without_an_answer_is_withdrawn_and_an_answer_that_comes_late
         try:
             return (await context.elicit("Who?", NAME)).action
         except Refused as problem:
-            settings.MCPHUB_ASK_SECONDS = 600.0
+            settings.MCPHUB_ELICITATION_TIMEOUT = 600.0
             return [str(problem), await context.list_roots()]
 
-    settings.MCPHUB_ASK_SECONDS = 0.1
+    settings.MCPHUB_ELICITATION_TIMEOUT = 0.1
     offer_asking(form_then_roots, way)
     with asked(asker) as (stream, form):
         withdrawn = stream.next()
@@ -548,7 +548,7 @@ def test_a_client_is_not_asked_for_what_it_did_not_declare(
     offer_asking(asking)
     response = client.handshake(version, capabilities).call("ask")
     assert message_of(response)["result"]["isError"] is True
-    assert text_of(response) == f"This needs a client that supports {missing}."
+    assert text_of(response) == f"This tool requires a client that supports {missing}."
     assert not CallEvent.objects.exists()
 
 
@@ -571,7 +571,7 @@ def test_a_client_that_takes_one_json_body_hears_no_question_and_is_asked_none(
     offer_asking(one_form, way)
     response = asker.call("ask", headers={"Accept": "application/json"})
     assert response.headers["content-type"] == "application/json"
-    assert text_of(response) == "This needs a client that supports elicitation."
+    assert text_of(response) == "This tool requires a client that supports elicitation."
     assert not CallEvent.objects.exists()
 
 
@@ -600,7 +600,7 @@ def test_what_nobody_should_be_asked_is_not_sent(
 @pytest.mark.shows("elicitation.form-sensitive")
 @pytest.mark.parametrize("name", ["password", "apiKey", "access_token", "client-secret", "db_password_old", "PIN"])
 def test_a_form_has_no_field_for_a_secret(name: str) -> None:
-    with pytest.raises(ValueError, match="never asks for a secret"):
+    with pytest.raises(ValueError, match="cannot ask for secrets"):
         Elicit("Please", {"type": "object", "properties": {"name": {"type": "string"}, name: {"type": "string"}}})
 
 
@@ -616,11 +616,11 @@ def test_a_form_has_no_field_for_a_secret(name: str) -> None:
 def test_the_author_of_a_form_with_an_address_is_warned(
     caplog: pytest.LogCaptureFixture, message: str, field: dict[str, Any]
 ) -> None:
-    with caplog.at_level(logging.WARNING, "tools_app.execution.questions"):
+    with caplog.at_level(logging.WARNING, "tools_app.tool_api.elicitation"):
         Elicit("Your name?", NAME)
         assert not caplog.records
         Elicit(message, {"type": "object", "properties": {"name": field}})
-    assert "a page is the safer way" in caplog.text
+    assert "Use a URL elicitation instead" in caplog.text
 
 
 @pytest.mark.shows("elicitation.https", "elicitation.url-sensitive")
@@ -629,11 +629,11 @@ def test_the_author_of_a_form_with_an_address_is_warned(
     [
         ("http://example.org/", "https"),
         ("ftp://example.org/", "https"),
-        ("javascript:alert(1)", "address"),
-        ("example.org", "address"),
-        ("https://", "address"),
-        ("https://example.org/a b", "address"),
-        ("https://example.org/\n", "address"),
+        ("javascript:alert(1)", "http or https URL"),
+        ("example.org", "http or https URL"),
+        ("https://", "http or https URL"),
+        ("https://example.org/a b", "http or https URL"),
+        ("https://example.org/\n", "http or https URL"),
         ("https://example.org:port/", "[Pp]ort"),
         ("https://[::1", "IPv6"),
         ("https://ada:pw@example.org/", "secret"),
@@ -664,8 +664,8 @@ def test_in_debug_mode_any_page_will_do(settings: Any) -> None:
 @pytest.mark.parametrize(
     ("messages", "problem"),
     [
-        ([USE, {"role": "user", "content": [RESULT, {"type": "text", "text": "and?"}]}], "nothing else"),
-        ([USE, {"role": "user", "content": [PICTURE, RESULT]}], "nothing else"),
+        ([USE, {"role": "user", "content": [RESULT, {"type": "text", "text": "and?"}]}], "only tool results"),
+        ([USE, {"role": "user", "content": [PICTURE, RESULT]}], "only tool results"),
         ([USE], "followed"),
         ([USE, user("never mind")], "followed"),
         ([USE, {"role": "user", "content": [{**RESULT, "toolUseId": "u2"}]}], "followed"),
@@ -708,12 +708,12 @@ def test_the_context_of_other_servers_is_left_alone_unless_the_client_declares_i
 def test_a_call_that_asks_again_and_again_is_stopped(
     offer_asking: Callable[..., None], asker: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contexts, "MOST_QUESTIONS", 2)
+    monkeypatch.setattr(contexts, "MAX_QUESTIONS", 2)
     offer_asking(three_in_a_row)
     with asked(asker) as (stream, question):
         asker.respond(question["id"], ROOTS)
         asker.respond(stream.next()["id"], ROOTS)
-        assert failure(stream) == "A call asks at most 2 questions."
+        assert failure(stream) == "A call can ask at most 2 questions."
 
 
 # --- What is kept --------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from tests.wire.client import Peer, RawClient, error_of, message_of
-from tools_app.execution import authoring
+from tools_app.catalog import authoring
 from tools_app.models import ApiKey, Call, Resource, ResourceKind, Tenant
 from tools_app.toolkit import ProtocolError, ResourceNotFound, ResourceResult, ToolError, contents, resource
 
@@ -316,7 +316,7 @@ def written(tenant: Tenant, kind: ResourceKind, uri: str = "docs://own", **field
         (ResourceKind.TEXT, {"text": "Zürich\n"}, {"mimeType": "text/plain", "text": "Zürich\n"}),
         (ResourceKind.TEXT, {"text": "<p>", "mime_type": "text/html"}, {"mimeType": "text/html", "text": "<p>"}),
         (ResourceKind.FILE, {"blob": b"\x89", "mime_type": "image/png"}, {"mimeType": "image/png", "blob": "iQ=="}),
-        (ResourceKind.FILE, {"blob": b""}, {"blob": ""}),
+        (ResourceKind.FILE, {"blob": b""}, {"mimeType": "application/octet-stream", "blob": ""}),
     ],
 )
 def test_a_text_and_a_file_are_read_as_they_were_stored(

@@ -10,9 +10,9 @@ import orjson
 import pytest
 
 from tests.wire.client import META, MODERN, Peer, RawClient, call_params, error_of, message_of, modern_request, text_of
-from tools_app.auth import keys
-from tools_app.execution import authoring
-from tools_app.methods import rounds
+from tools_app.access import keys
+from tools_app.catalog import authoring
+from tools_app.methods import multi_round
 from tools_app.models import Call, CallAnswer, CallEvent, CallInput, RunningCall, Tenant
 from tools_app.toolkit import Elicit, ListRoots, Sample, ToolContext, prompt, resource, tool, user
 
@@ -114,6 +114,21 @@ def said(result: Mapping[str, Any]) -> str:
     return result["content"][0]["text"]
 
 
+@pytest.mark.parametrize("version", [MODERN, "2025-11-25"])
+def test_a_form_with_a_pattern_that_has_no_bound_is_not_asked_for(
+    client: RawClient, registries: None, offer: Offer, version: str
+) -> None:
+    @tool
+    async def ask(context: ToolContext) -> str:
+        form = {"type": "object", "properties": {"name": {"type": "string", "pattern": "(?=.*x)z"}}}
+        return (await context.elicit("Who?", form)).action
+
+    offer("ask")
+    result = message_of(client.peer(version, ALL).call("ask"))["result"]
+    assert (result["isError"], result["content"][0]["text"]) == (True, "An error occurred invoking 'ask'.")
+    assert "properties.name.pattern: '(?=.*x)z' uses look-around" in Call.objects.get(tool_name="ask").cause
+
+
 # --- Rounds --------------------------------------------------------------------------------------------------------
 
 
@@ -173,6 +188,29 @@ def test_what_is_missing_or_does_not_fit_is_asked_again(
     assert set(second["inputRequests"]) == open_ones
     last = second_round(asker, "both", second, {name: {"who": ADA, "old": OLD}[name] for name in open_ones})
     assert said(last) == "{'name': 'Ada'} {'age': 36}"
+
+
+def test_what_does_not_fit_is_told_in_the_question_and_after_three_times_in_an_error(asker: Peer) -> None:
+    asked = first_round(asker, "both")
+    assert asked["inputRequests"]["old"]["params"]["message"] == "How old?"
+    for _ in range(2):
+        asked = second_round(asker, "both", asked, {"who": ADA, "old": {"action": "accept", "content": {"age": "x"}}})
+        assert list(asked["inputRequests"]) == ["old"]
+        message = asked["inputRequests"]["old"]["params"]["message"]
+        assert message == 'How old?\n\nThe last answer was invalid: age: "x" is not of type "integer".'
+    result = second_round(asker, "both", asked, {"old": {"action": "accept", "content": {}}})
+    assert (result["resultType"], result["isError"]) == ("complete", True)
+    text = "No answer to 'old' could be used, of 3. The last one: age: 'age' is required"
+    assert result["content"][0]["text"] == text
+    assert Call.objects.order_by("started_at").last().outcome == "tool_error"
+
+
+def test_answers_that_are_missing_are_asked_for_as_often_as_they_are(asker: Peer) -> None:
+    asked = first_round(asker, "both")
+    for _ in range(5):
+        asked = second_round(asker, "both", asked, {})
+        assert asked["inputRequests"]["who"]["params"]["message"] == "Who?"
+    assert said(second_round(asker, "both", asked, {"who": ADA, "old": OLD})) == "{'name': 'Ada'} {'age': 36}"
 
 
 def test_answers_are_taken_without_a_state_too(asker: Peer) -> None:
@@ -289,11 +327,11 @@ def test_a_state_that_was_changed_is_refused(asker: Peer, tampered: Callable[[st
 @pytest.mark.shows("mrtr.replay")
 def test_a_state_is_good_for_a_while_only(asker: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     began = 2_000_000_000.0
-    monkeypatch.setattr(rounds, "time", SimpleNamespace(time=lambda: began))
+    monkeypatch.setattr(multi_round, "time", SimpleNamespace(time=lambda: began))
     asked = first_round(asker, "greet")
-    monkeypatch.setattr(rounds, "time", SimpleNamespace(time=lambda: began + rounds.STATE_SECONDS - 1))
+    monkeypatch.setattr(multi_round, "time", SimpleNamespace(time=lambda: began + multi_round.STATE_SECONDS - 1))
     assert said(second_round(asker, "greet", asked, {"who": ADA})) == "hello Ada"
-    monkeypatch.setattr(rounds, "time", SimpleNamespace(time=lambda: began + rounds.STATE_SECONDS + 1))
+    monkeypatch.setattr(multi_round, "time", SimpleNamespace(time=lambda: began + multi_round.STATE_SECONDS + 1))
     error = refused(asker, answering(asked, {"who": ADA}, **call_params("greet")))
     assert "expired" in error["message"]
 

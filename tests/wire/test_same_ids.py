@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.wire.client import ALL_VERSIONS, HANDSHAKES, MODERN, WAIT_SECONDS, Peer, RawClient, call_params, message_of
-from tools_app.execution import authoring, inputs
+from tools_app.calls import inputs
+from tools_app.catalog import authoring
 from tools_app.models import Call, CallInput, RunningCall, Tenant
 from tools_app.toolkit import ToolContext, tool
 

@@ -7,8 +7,8 @@ import pytest
 from django.utils import timezone
 
 from tests.wire.client import SESSION, Peer, RawClient, error_of, rpc
-from tools_app.auth import keys
-from tools_app.auth.keys import digest_of
+from tools_app.access import keys
+from tools_app.access.keys import digest_of
 from tools_app.models import ApiKey, Session
 from tools_app.transport import state
 

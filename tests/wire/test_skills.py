@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.wire.client import RawClient, error_of, message_of
-from tools_app.execution import authoring
+from tools_app.catalog import authoring
+from tools_app.methods import paging
 from tools_app.models import Resource, ResourceKind, Tenant
 from tools_app.toolkit import resource
 
@@ -73,13 +74,14 @@ def test_a_file_that_is_made_when_it_is_read_makes_its_skill_dynamic(
     assert [skill["resources"] for skill in listed(client)["skills"]] == ["dynamic"]
 
 
-def test_a_change_of_a_file_changes_its_digest(client: RawClient, put: Callable[..., Resource]) -> None:
+def test_a_change_of_a_file_changes_its_digest(
+    client: RawClient, put: Callable[..., Resource], eventually: Callable[..., object]
+) -> None:
     row = put("skill://a/SKILL.md", HEAD.format(name="a"))
     before = listed(client)["skills"][0]["resources"]
     row.text += "More."
     authoring.save_resource(row)
-    client.modern("skills/list")
-    assert listed(client)["skills"][0]["resources"] != before
+    eventually(lambda: listed(client)["skills"][0]["resources"] != before)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +104,8 @@ def test_a_manifest_that_describes_no_skill_is_only_a_resource(
     assert read["contents"][0]["text"] == text
 
 
-def test_skills_come_in_pages(client: RawClient, put: Callable[..., Resource], settings: Any) -> None:
-    settings.MCPHUB_PAGE_SIZE = 2
+def test_skills_come_in_pages(client: RawClient, put: Callable[..., Resource], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paging, "PAGE_SIZE", 2)
     for name in ("a", "b", "c"):
         put(f"skill://{name}/SKILL.md", HEAD.format(name=name))
     first = listed(client)

@@ -5,11 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.wire.client import Peer, call_params
+from tests.wire.client import WAIT_SECONDS, Peer, call_params
 from tools_app.models import Call
 from tools_app.toolkit import ToolContext, tool
 
 SECONDS = 0.3
+# A timer counts from the beginning of its event loop's iteration, so it can end a little early.
+EARLIEST = 0.9 * SECONDS
 
 
 @pytest.mark.shows("lifecycle.most-time")
@@ -33,4 +35,4 @@ def test_a_tool_that_reports_progress_for_ever_ends_at_its_limit(
     assert f"did not finish within {SECONDS:g} seconds" in last["result"]["content"][0]["text"]
     call = Call.objects.get()
     assert call.outcome == "timeout"
-    assert SECONDS <= call.duration_us / 1_000_000 < SECONDS + 2
+    assert EARLIEST <= call.duration_us / 1_000_000 < WAIT_SECONDS

@@ -2,13 +2,27 @@
 
 import json
 from collections.abc import Callable
+from contextlib import closing
+from http.client import HTTPConnection
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from tests.wire.client import BOTH, Peer, RawClient, call_params, error_of, message_of, text_of
-from tools_app.execution import authoring
+from tests.wire.client import (
+    BOTH,
+    WAIT_SECONDS,
+    Peer,
+    RawClient,
+    call_params,
+    error_of,
+    message_of,
+    modern_request,
+    text_of,
+)
+from tools_app.catalog import authoring
 from tools_app.models import Tenant
+from tools_app.transport import delivery
 
 JSON, STREAM = "application/json", "text/event-stream"
 
@@ -190,10 +204,58 @@ def test_a_content_type_may_have_parameters(peer: Peer) -> None:
     assert response.status_code == 200
 
 
-def test_a_silent_call_becomes_a_stream_after_a_while(peer: Peer, settings: Any) -> None:
-    settings.MCPHUB_STREAM_AFTER_SECONDS = 0.1
-    settings.MCPHUB_KEEPALIVE_SECONDS = 0.1
+def test_a_silent_call_becomes_a_stream_after_a_while(
+    peer: Peer, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "STREAM_AFTER_SECONDS", 0.1)
+    settings.MCPHUB_KEEPALIVE_INTERVAL = 0.1
     response = peer.call("count", {"n": 8})
     assert response.headers["content-type"] == STREAM
     assert response.text.count(": keep-alive\n\n") >= 3
     assert text_of(response) == "8"
+
+
+def posted(client: RawClient, tool: str, arguments: dict[str, Any], accept: list[str], meta: Any = None) -> Any:
+    """The answer to a call with exactly these `Accept` headers: libraries add one of their own."""
+    body, fields = modern_request("tools/call", call_params(tool, arguments, meta))
+    connection = HTTPConnection(urlsplit(client.url).netloc, timeout=WAIT_SECONDS)
+    content = json.dumps(body)
+    connection.putrequest("POST", "/mcp")
+    for name, value in {**client.headers(fields), "Content-Length": str(len(content))}.items():
+        if name != "Accept":
+            connection.putheader(name, value)
+    for value in accept:
+        connection.putheader("Accept", value)
+    connection.endheaders(content.encode())
+    with closing(connection):
+        answer = connection.getresponse()
+        return answer.status, answer.headers["content-type"], answer.read().decode()
+
+
+@pytest.mark.parametrize("accept", [[], ["*/*"], ["application/json, text/plain, */*"], ["application/json"]])
+def test_a_client_that_names_no_stream_gets_json_however_long_it_takes_and_whatever_is_said(
+    client: RawClient, accept: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "STREAM_AFTER_SECONDS", 0.01)
+    for meta in (None, {"progressToken": 1}):
+        status, kind, body = posted(client, "count", {"n": 2}, accept, meta)
+        assert (status, kind) == (200, JSON)
+        assert json.loads(body)["result"]["content"][0]["text"] == "2"
+
+
+@pytest.mark.parametrize("accept", [["application/json", STREAM], [f"{STREAM};q=0.5, application/json"]])
+def test_a_client_that_names_both_gets_what_fits(client: RawClient, accept: list[str]) -> None:
+    assert posted(client, "echo", {"message": "x"}, accept)[1] == JSON
+    assert posted(client, "count", {"n": 1}, accept, {"progressToken": 1})[1] == STREAM
+
+
+@pytest.mark.parametrize("accept", [[STREAM], ["text/*"], [f"application/json;q=0.5, {STREAM}"]])
+def test_a_client_that_names_or_prefers_streams_gets_one(client: RawClient, accept: list[str]) -> None:
+    status, kind, body = posted(client, "echo", {"message": "x"}, accept)
+    assert (status, kind) == (200, STREAM)
+    assert '"result"' in body
+
+
+@pytest.mark.parametrize("accept", [["nonsense"], ["text/html"], ["*/*;q=0"], [";;;"]])
+def test_a_client_that_takes_neither_is_refused(client: RawClient, accept: list[str]) -> None:
+    assert posted(client, "echo", {"message": "x"}, accept)[0] == 406

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.wire.client import Peer, RawClient, error_of, message_of
-from tools_app.execution import authoring
-from tools_app.models import Tenant
+from tests.wire.client import MODERN, Peer, RawClient, error_of, message_of, text_of
+from tools_app.catalog import authoring, compiled
+from tools_app.methods import paging
+from tools_app.models import Tenant, Tool
 
 DEMO = ["calculator", "count", "echo", "echo_ip", "search_docs", "test_throw"]
 
@@ -40,9 +41,26 @@ def test_tools_of_another_tenant_and_disabled_ones_are_not_shown(
     assert names(listed(peer)) == ["count"]
 
 
+def test_a_stored_tool_whose_pattern_is_refused_by_now_is_left_out_and_takes_no_other_with_it(
+    client: RawClient, offer: Callable[..., object], tenant: Tenant, caplog: pytest.LogCaptureFixture
+) -> None:
+    offer("echo")
+    schema = {"type": "object", "properties": {"x": {"type": "string", "pattern": "(?=.*x)z"}}}
+    authoring.save_tool(
+        Tool(tenant=tenant, name="find", kind="http", input_schema=schema, config={"base_url": "https://a.example"})
+    )
+    peer = client.peer(MODERN)
+    assert names(listed(peer)) == ["echo"]
+    assert error_of(peer.call("find", {"x": "x" * 60_000}))["code"] == -32602
+    assert text_of(peer.call("echo", {"message": "hello"})) == "hello hello"
+    (record,) = [record for record in caplog.records if record.name == compiled.__name__]
+    assert record.levelname == "WARNING"
+    assert "properties.x.pattern" in record.getMessage()
+
+
 @pytest.mark.shows("pagination.stable-cursors")
-def test_pages_hold_each_tool_once(peer: Peer, offer: Callable[..., object], settings: Any) -> None:
-    settings.MCPHUB_PAGE_SIZE = 4
+def test_pages_hold_each_tool_once(peer: Peer, offer: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paging, "PAGE_SIZE", 4)
     offer(*DEMO)
     first = listed(peer)
     second = listed(peer, first["nextCursor"])
@@ -51,9 +69,9 @@ def test_pages_hold_each_tool_once(peer: Peer, offer: Callable[..., object], set
 
 
 def test_a_last_page_that_is_full_has_no_successor(
-    client: RawClient, offer: Callable[..., object], settings: Any
+    client: RawClient, offer: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.MCPHUB_PAGE_SIZE = 3
+    monkeypatch.setattr(paging, "PAGE_SIZE", 3)
     offer(*DEMO)
     peer = client.handshake()
     assert "nextCursor" not in listed(peer, listed(peer)["nextCursor"])
@@ -61,9 +79,9 @@ def test_a_last_page_that_is_full_has_no_successor(
 
 @pytest.mark.shows("pagination.stable-cursors")
 def test_a_page_goes_on_after_a_tool_that_is_gone(
-    client: RawClient, offer: Callable[..., Any], settings: Any, eventually: Callable[..., Any]
+    client: RawClient, offer: Callable[..., Any], eventually: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.MCPHUB_PAGE_SIZE = 2
+    monkeypatch.setattr(paging, "PAGE_SIZE", 2)
     tools = offer(*DEMO)
     peer = client.handshake()
     cursor = listed(peer)["nextCursor"]
@@ -82,8 +100,10 @@ def test_a_cursor_that_the_hub_did_not_give_is_refused(client: RawClient, cursor
     assert (in_session.status_code, error_of(in_session)) == (200, refusal)
 
 
-def test_a_cursor_that_was_changed_is_refused(peer: Peer, offer: Callable[..., object], settings: Any) -> None:
-    settings.MCPHUB_PAGE_SIZE = 1
+def test_a_cursor_that_was_changed_is_refused(
+    peer: Peer, offer: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paging, "PAGE_SIZE", 1)
     offer(*DEMO)
     cursor = listed(peer)["nextCursor"]
     tampered = ("A" if cursor[0] != "A" else "B") + cursor[1:]

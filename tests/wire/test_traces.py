@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.wire.client import Peer, RawClient, call_params, message_of
-from tools_app.execution import catalog
+from tools_app.catalog import compiled
 from tools_app.models import Call, Tenant, Tool
 from tools_app.telemetry import tracing
 from tools_app.telemetry.spans import OtelSpans
@@ -204,7 +204,7 @@ def test_a_service_that_a_tool_calls_goes_on_with_the_trace_and_learns_nothing_e
     tenant.save()
     config = {"base_url": f"http://127.0.0.1:{service.server_port}", "path": "weather"}
     Tool.objects.create(tenant=tenant, name="weather", kind="http", config=config)
-    catalog.forget_all()
+    compiled.forget_all()
     meta = {"traceparent": TRACEPARENT, "tracestate": "vendor=secret", "baggage": "user=eve"}
     answer = client.modern("tools/call", call_params("weather", {}, meta))
 

@@ -10,11 +10,11 @@ from websockets.sync.client import connect
 
 from tests.wire.channels import SocketTalk, socket
 from tests.wire.client import MODERN, RawClient, connected
-from tools_app.auth import keys
+from tools_app.access import keys
 from tools_app.models import ApiKey, Call, Tenant
 from tools_app.toolkit import tool
 from tools_app.transport import state
-from tools_app.transport.incoming import Incoming
+from tools_app.transport.request import AsgiRequest
 
 MakeClient = Callable[..., RawClient]
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "transports.md"
@@ -104,7 +104,7 @@ def test_a_refusal_is_recorded(client: RawClient, other_tenant: Tenant, eventual
 
 @pytest.mark.parametrize(("scheme", "seen"), [("ws", "http"), ("wss", "https"), ("http", "http")])
 def test_a_page_of_the_hubs_own_origin_is_known_by_it(scheme: str, seen: str) -> None:
-    incoming = Incoming({"scheme": scheme, "headers": []}, never)
+    incoming = AsgiRequest({"scheme": scheme, "headers": []}, never)
     assert incoming.scheme == seen
 
 
@@ -204,7 +204,7 @@ def test_the_close_code_says_that_the_hub_stops(
 
 
 @pytest.mark.shows("custom-transport.documented")
-@pytest.mark.parametrize("part", ["Connect", "Framing", "Cancellation", "Revisions", "The end"])
+@pytest.mark.parametrize("part", ["Connect", "Framing", "Cancellation", "Revisions", "Closing"])
 def test_it_is_documented(part: str) -> None:
     section = DOCUMENT.read_text(encoding="utf-8").partition("\n## WebSocket\n")[2].partition("\n## ")[0]
     assert f"\n### {part}\n" in section

@@ -1,33 +1,23 @@
-"""The web admin: one module per aggregate, each registering its pages on `site.site`."""
+"""The web admin: each module registers the pages of one aggregate on `site.site`."""
 
-from tools_app.admin import (
-    calls,
-    catalog,
-    changes,
-    invitations,
-    keys,
-    people,
-    prompts,
-    resources,
-    running_calls,
-    secrets,
-    sessions,
-    tenants,
-    tokens,
-)
+from tools_app.admin.audit import changes
+from tools_app.admin.calls import calls, running, sessions
+from tools_app.admin.catalog import prompts, resources, secrets, tools
+from tools_app.admin.keys import api_tokens, keys
+from tools_app.admin.people import invitations, tenants, users
 
 __all__ = [
+    "api_tokens",
     "calls",
-    "catalog",
     "changes",
     "invitations",
     "keys",
-    "people",
     "prompts",
     "resources",
-    "running_calls",
+    "running",
     "secrets",
     "sessions",
     "tenants",
-    "tokens",
+    "tools",
+    "users",
 ]

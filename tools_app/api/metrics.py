@@ -1,6 +1,6 @@
-"""`/metrics`: the numbers of this host's processes, and a few of the whole hub, for Prometheus.
+"""`/metrics`: the metrics of this host's processes, and a few of the whole hub, for Prometheus.
 
-For whoever carries MCPHUB_METRICS_TOKEN, and for superusers. To everybody else it does not exist if no token is set.
+For bearers of MCPHUB_METRICS_TOKEN and for superusers. All others get 404 if no token is set.
 """
 
 import hmac
@@ -9,18 +9,20 @@ from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
 
-from tools_app.execution import hub_numbers, measures
+from tools_app.runtime import hub_stats, metrics_publisher
 from tools_app.telemetry.exposition import CONTENT_TYPE, exposed
 
 
 @require_GET
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The text that Prometheus reads. 401 without the token that is set, 404 if none is."""
+    """Return the metrics in Prometheus's text format. 401 without the token that is set, 404 if none is."""
     if not (_carries_token(request) or _is_superuser(request)):
         if not settings.MCPHUB_METRICS_TOKEN:
             raise Http404
-        return HttpResponse("A token is needed.\n", status=401, headers={"WWW-Authenticate": 'Bearer realm="metrics"'})
-    text = exposed([*measures.gathered(), hub_numbers.snapshot()], {"tenant": hub_numbers.tenant_names()})
+        return HttpResponse(
+            "A valid token is required.\n", status=401, headers={"WWW-Authenticate": 'Bearer realm="metrics"'}
+        )
+    text = exposed([*metrics_publisher.gathered(), hub_stats.snapshot()], {"tenant": hub_stats.tenant_names()})
     return HttpResponse(text, content_type=CONTENT_TYPE, headers={"Cache-Control": "no-store"})
 
 

@@ -1,8 +1,8 @@
-"""The audit log on PostgreSQL: calls, payloads and events in a partition for each month, and one for all the rest.
+"""Monthly partitions of the audit log on PostgreSQL, with a default partition.
 
-The months go by the time in a call's id, so that a call is in one month with all that belongs to it. Those to come
-are made ahead. A row without a month goes to the default partition: no insert ever fails for want of one. Other
-databases have plain tables, and nothing here does anything there.
+Calls, payloads and events are partitioned by the time in the call's id, so a call and its rows are in the same month.
+Future partitions are created ahead of time. Rows without a monthly partition go to the default partition, so no insert
+fails for want of one. On other databases the tables are plain and this module does nothing.
 """
 
 import logging
@@ -23,29 +23,29 @@ from tools_app.models.ids import least_id, made_at
 log = logging.getLogger(__name__)
 
 MONTHS_AHEAD: Final = 2
-# Of all processes, one at a time prunes, or makes or drops partitions.
-LOCK: Final = 0x6D6370687562
-# How long calls, and readers of one month, may have to stand behind a lock that is waited for.
+# Advisory lock: one process at a time prunes, or creates or drops partitions.
+LOCK: Final = 0x6D63_7068_7063
+# How long calls, and readers of a single month, may be blocked by a pending lock.
 CALLS_WAIT: Final = "200ms"
 READERS_WAIT: Final = "5s"
-# How long the default partition may be looked through for rows of a month that is attached.
+# How long the default partition may be scanned for rows of a month that is attached.
 LOOK: Final = "2s"
 
 
 class Parted(NamedTuple):
-    """A table in partitions, and the column that parts it."""
+    """A partitioned table and its partition key."""
 
     name: str
     key: str
 
     @property
     def default(self) -> str:
-        """Its partition for rows without a month."""
+        """The partition for rows without a month."""
         return f"{self.name}_default"
 
 
 CALLS: Final = Parted(Call._meta.db_table, "id")
-# In the order in which the recorder writes to them: locked in another one, the two could wait for each other.
+# In the recorder's write order: locks in another order could deadlock.
 TABLES: Final = (
     Parted(CallEvent._meta.db_table, "call_id"),
     CALLS,
@@ -61,27 +61,27 @@ class Month(NamedTuple):
 
     @classmethod
     def of(cls, moment: datetime) -> "Month":
-        """The month in which `moment` is."""
+        """Return the month that contains `moment`."""
         utc = moment.astimezone(UTC)
         return cls(utc.year, utc.month)
 
     @property
     def begin(self) -> datetime:
-        """Its first moment."""
+        """The start of the month."""
         return datetime(self.year, self.number, 1, tzinfo=UTC)
 
     @property
     def end(self) -> datetime:
-        """The first moment after it."""
+        """The start of the next month."""
         return self.after(1).begin
 
     def after(self, months: int) -> "Month":
-        """The month that comes so many months later."""
+        """Return the month that is `months` later."""
         years, number = divmod(self.number - 1 + months, 12)
         return Month(self.year + years, number + 1)
 
     def of_table(self, table: Parted) -> str:
-        """The name of its partition."""
+        """Return the name of the partition of `table`."""
         return f"{table.name}_{self.year:04d}_{self.number:02d}"
 
     def __str__(self) -> str:
@@ -89,19 +89,19 @@ class Month(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The calls of a month's partition, by their ids: from `first` up to, and without, `end`."""
+    """The ids of the calls in a month's partition: `first` inclusive, `end` exclusive."""
 
     first: UUID
     end: UUID
 
 
 def in_use() -> bool:
-    """Whether this database has partitions."""
+    """Return whether this database has partitions."""
     return connection.vendor == "postgresql"
 
 
 def months() -> dict[Month, Span]:
-    """The months that have partitions, oldest first; none on a database without them."""
+    """Return the months that have partitions, oldest first; empty on a database without partitions."""
     if not in_use():
         return {}
     with connection.cursor() as cursor:
@@ -109,7 +109,7 @@ def months() -> dict[Month, Span]:
 
 
 def attached(cursor: CursorWrapper) -> dict[Month, Span]:
-    """The same, for a cursor on PostgreSQL."""
+    """Return the months that have partitions, for a cursor on PostgreSQL."""
     cursor.execute(
         "SELECT relname, pg_get_expr(relpartbound, oid) FROM pg_class JOIN pg_inherits ON oid = inhrelid "
         "WHERE inhparent = %s::regclass ORDER BY relname",
@@ -126,9 +126,9 @@ def attached(cursor: CursorWrapper) -> dict[Month, Span]:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """A transaction in which nobody else prunes, makes or drops partitions. Readers of rows wait READERS_WAIT at most.
+    """Open a transaction in which no other process prunes, creates or drops partitions.
 
-    On SQLite that is any transaction that writes.
+    Readers of rows wait at most READERS_WAIT. On SQLite, any transaction that writes is exclusive.
     """
     with transaction.atomic():
         if in_use():
@@ -139,9 +139,9 @@ def alone() -> Iterator[None]:
 
 
 def make_ahead() -> list[Month]:
-    """Make the partitions of this month and of MONTHS_AHEAD more, where they are missing; which were made.
+    """Create the missing partitions of this month and MONTHS_AHEAD more, and return the months created.
 
-    What cannot be made now is logged, and made another day: until then the default partition takes its rows.
+    A failure is logged and retried another day; until then the default partition takes the rows.
     """
     if not in_use():
         return []
@@ -151,7 +151,7 @@ def make_ahead() -> list[Month]:
 
 
 def make_since(moment: datetime) -> list[Month]:
-    """Make the partitions of the months from `moment` up to this one, where they are missing; which were made."""
+    """Create the missing partitions from the month of `moment` to this one, and return the months created."""
     if not in_use():
         return []
     month, this, there = Month.of(moment), Month.of(timezone.now()), months()
@@ -173,10 +173,10 @@ def _made(month: Month) -> bool:
 
 
 def _make(cursor: CursorWrapper, month: Month) -> bool:
-    """Make the partitions of a month, in this transaction. False if the default partition has the rest of it already.
+    """Create the partitions of a month in this transaction. Return False if the default partition covers its rest.
 
-    A month of which the default partition holds rows begins on the day after the last of them: they stay where they
-    are, and nobody has to wait while they are moved.
+    If the default partition holds rows of the month, the new partition starts on the day after the newest of them: they
+    stay where they are, and nothing waits while rows are moved.
     """
     begin = _free_from(cursor, month)
     if begin >= month.end:
@@ -189,7 +189,7 @@ def _make(cursor: CursorWrapper, month: Month) -> bool:
 
 
 def _free_from(cursor: CursorWrapper, month: Month) -> datetime:
-    """From when on the default partition holds nothing of a month, and will get nothing while that is made."""
+    """Return from when on the default partition has no rows of a month, and gets none during the creation."""
     newest = [found for table in TABLES if (found := _newest_in_default(cursor, table, month))]
     if not newest:
         return month.begin
@@ -206,9 +206,9 @@ def _newest_in_default(cursor: CursorWrapper, table: Parted, month: Month) -> UU
 
 
 def attach(cursor: CursorWrapper, table: Parted, month: Month, begin: datetime) -> None:
-    """Make the partition of a month and let it take rows from `begin` on.
+    """Create a month's partition and attach it for rows from `begin` on.
 
-    It is attached, not made in place: that would lock the whole table.
+    It is attached rather than created in place, which would lock the whole table.
     """
     name = month.of_table(table)
     cursor.execute(
@@ -222,10 +222,10 @@ def attach(cursor: CursorWrapper, table: Parted, month: Month, begin: datetime) 
 
 
 def drop(month: Month, may_go: Callable[[Span], bool]) -> bool:
-    """Drop the partitions of a month if `may_go` says so, in one transaction with what that writes.
+    """Drop the partitions of a month if `may_go` returns True, in one transaction with what `may_go` writes.
 
-    `may_go` is asked when nobody can write to the month any more. Raises OperationalError if somebody reads for so
-    long that calls would have to wait; nothing has happened then.
+    `may_go` is called when the month can no longer be written to. Raises OperationalError, without effect, if readers
+    hold their locks so long that calls would have to wait.
     """
     with alone(), connection.cursor() as cursor:
         span = attached(cursor).get(month)

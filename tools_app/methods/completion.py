@@ -5,50 +5,56 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from tools_app.auth import limits
-from tools_app.auth.allowance import MINUTE, Rate
-from tools_app.execution import catalog
-from tools_app.execution.catalog import Catalog
-from tools_app.execution.offers.completion import MOST_VALUES, Completer, suggestions
-from tools_app.methods.exchange import Exchange
-from tools_app.methods.invoking import text_in, texts
-from tools_app.methods.registry import BOTH_ERAS, method
-from tools_app.methods.results import rendered
+from tools_app.access.limits import limits
+from tools_app.access.limits.quotas import MINUTE, Rate
+from tools_app.catalog import compiled
+from tools_app.catalog.compiled import Catalog
+from tools_app.catalog.kinds.completion import MAX_VALUES, Completer, suggestions
+from tools_app.core.config import config
+from tools_app.methods.context import BOTH_ERAS, RequestContext, method, rendered
+from tools_app.methods.invocation import text_in, texts
 from tools_app.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, OVER_LIMIT, RpcError
+from tools_app.protocol.jsonrpc import MAX_COMPLETED_LENGTH, check_text
 
 log = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 5.0
-# People type: what asks more often than this is no person.
-MOST_PER_MINUTE = 600
+# Far above the rate at which a person types.
+MAX_PER_MINUTE = 600
 
 
 @method("completion/complete", *BOTH_ERAS)
-async def complete(exchange: Exchange) -> bytes:
-    """At most a hundred suggestions, the best first (completion, §Requesting Completions). Raises RpcError."""
-    params = exchange.params
+async def complete(context: RequestContext) -> bytes:
+    """Return at most 100 suggestions, best match first (completion, §Requesting Completions). Raises RpcError."""
+    params = context.params
     argument = _object(params, "argument")
     name, typed = text_in(argument, "name"), text_in(argument, "value")
+    check_text(name, "argument.name", MAX_COMPLETED_LENGTH)
+    check_text(typed, "argument.value", MAX_COMPLETED_LENGTH)
     given = texts(_object(params, "context", {}), "arguments")
-    completer = _completer(await catalog.ring.get(exchange.principal.tenant_id), exchange, _object(params, "ref"), name)
-    await _limit(exchange)
+    if sum(len(one) + len(text) for one, text in given.items()) > config.MCPHUB_MAX_ARGUMENT_BYTES:
+        message = f"params.context.arguments has more than {config.MCPHUB_MAX_ARGUMENT_BYTES} characters."
+        raise RpcError(INVALID_PARAMS, message, {"field": "context"}, status=400)
+    catalog = await compiled.cache.get(context.principal.tenant_id)
+    completer = _completer(catalog, context, _object(params, "ref"), name)
+    await _limit(context)
     values = await _suggested(completer, typed, given) if completer else []
-    shown = values[:MOST_VALUES]
+    shown = values[:MAX_VALUES]
     completion = {"values": shown, "total": len(values), "hasMore": len(values) > len(shown)}
-    return rendered({"completion": completion}, exchange.era)
+    return rendered({"completion": completion}, context.era)
 
 
-async def _limit(exchange: Exchange) -> None:
-    """Raise RpcError for a caller that asks too often (completion, §Security)."""
-    who = exchange.principal.limited_as
-    over = await limits.take([Rate("caller", "completions", MOST_PER_MINUTE, MINUTE, f"completion:{who}")])
+async def _limit(context: RequestContext) -> None:
+    """Raise RpcError if the caller exceeds the rate limit (completion, §Security)."""
+    who = context.principal.limited_as
+    over = await limits.take([Rate("caller", "completions", MAX_PER_MINUTE, MINUTE, f"completion:{who}")])
     if over is not None:
-        message = f"At most {MOST_PER_MINUTE} completions a minute."
+        message = f"At most {MAX_PER_MINUTE} completions a minute."
         raise RpcError(OVER_LIMIT, message, {"retryAfterSeconds": over.retry_after}, retry_after=over.retry_after)
 
 
 async def _suggested(completer: Completer, typed: str, given: Mapping[str, str]) -> list[str]:
-    """What a completer suggests. Raises RpcError for one that fails (completion, §Error Handling)."""
+    """Return a completer's suggestions. Raises RpcError if the completer fails (completion, §Error Handling)."""
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
             return await suggestions(completer, typed, given)
@@ -58,19 +64,19 @@ async def _suggested(completer: Completer, typed: str, given: Mapping[str, str])
 
 
 def _completer(
-    found: Catalog | None, exchange: Exchange, reference: Mapping[str, Any], argument: str
+    found: Catalog | None, context: RequestContext, reference: Mapping[str, Any], argument: str
 ) -> Completer | None:
-    """Who suggests values for an argument, if anybody does. Raises RpcError for what is not there."""
+    """Return the completer of an argument, or None. Raises RpcError for an unknown reference."""
     kind = reference.get("type")
     if kind == "ref/prompt":
-        name = text_in(reference, "name")
-        prompt = found.prompts.get(name) if found and exchange.principal.may_use(name) else None
+        name = _reference(reference, "name")
+        prompt = found.prompts.get(name) if found and context.principal.may_use(name) else None
         names = {one.name for one in prompt.definition.arguments} if prompt else set()
         completers: Mapping[str, Completer] = prompt.completers if prompt else {}
     elif kind == "ref/resource":
-        name = text_in(reference, "uri")
+        name = _reference(reference, "uri")
         resource = found.templates.get(name) or found.resources.get(name) if found else None
-        resource = resource if resource and exchange.principal.may_use(resource.name) else None
+        resource = resource if resource and context.principal.may_use(resource.name) else None
         names = set(resource.template.variables) if resource else set()
         completers = resource.completers if resource else {}
     else:
@@ -80,6 +86,12 @@ def _completer(
             INVALID_PARAMS, f"'{name}' with an argument '{argument}' is not there.", {"ref": dict(reference)}
         )
     return completers.get(argument)
+
+
+def _reference(reference: Mapping[str, Any], field: str) -> str:
+    name = text_in(reference, field)
+    check_text(name, f"ref.{field}", MAX_COMPLETED_LENGTH)
+    return name
 
 
 def _object(params: Mapping[str, Any], field: str, default: Any = None) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""What a call says before its result, as messages to its client: the same for those who listen and who come back."""
+"""Encoding of a call's events as messages to its client, live or after a resumed stream."""
 
 from time import monotonic
 from typing import Any
@@ -6,22 +6,22 @@ from uuid import UUID
 
 import msgspec
 
-from tools_app.events.store import Event
-from tools_app.execution.inputs import request_id
-from tools_app.execution.invocation import HEARD_UNDER
-from tools_app.execution.results import without
+from tools_app.calls.events import Event
+from tools_app.calls.inputs import request_id
+from tools_app.calls.invocation import PROGRESS_KEY
 from tools_app.protocol.jsonrpc import notification_message, request_message
 from tools_app.protocol.versions import has_annotations, is_heard
+from tools_app.tool_api.results import without
 
 PAUSE = "pause"
-MOST_DIGITS = 9
-MOST_LOGS_A_SECOND = 100
+MAX_DIGITS = 9
+MAX_LOGS_A_SECOND = 100
 
 
-class Hearing(msgspec.Struct, frozen=True):
-    """A call's client, of this revision, that wants log messages from `log_level` on; None for none.
+class NotificationEncoder(msgspec.Struct, frozen=True):
+    """Encodes the events of a call for a client's revision; log messages are sent from `log_level` on, None for none.
 
-    `meta` goes with every message.
+    `meta` is added to every message.
     """
 
     call_id: UUID
@@ -30,11 +30,11 @@ class Hearing(msgspec.Struct, frozen=True):
     meta: dict[str, Any] = {}
 
     def event_id(self, sequence: int) -> str:
-        """Where a stream is taken up again after an event."""
+        """Return the event id from which a stream resumes after an event."""
         return f"{self.call_id}/{sequence}"
 
     def message_of(self, event: Event) -> bytes | None:
-        """An event as a message; None if this client is not to hear it."""
+        """Return an event as a message; None if it is not sent to this client."""
         if event.kind == "progress":
             return self._progress(event.data)
         if event.kind == "log":
@@ -48,16 +48,16 @@ class Hearing(msgspec.Struct, frozen=True):
         return None
 
     def _progress(self, data: dict[str, Any]) -> bytes | None:
-        """A progress notification (progress, §Progress Flow), for clients that gave a token; messages came later."""
-        if HEARD_UNDER not in data:
+        """Return a progress notification (progress, §Progress Flow) if the client gave a token."""
+        if PROGRESS_KEY not in data:
             return None
-        known = without(data, HEARD_UNDER) if has_annotations(self.version) else without(data, HEARD_UNDER, "message")
+        known = without(data, PROGRESS_KEY) if has_annotations(self.version) else without(data, PROGRESS_KEY, "message")
         return notification_message(
-            "notifications/progress", self._with_meta({"progressToken": data[HEARD_UNDER], **known})
+            "notifications/progress", self._with_meta({"progressToken": data[PROGRESS_KEY], **known})
         )
 
     def _log(self, data: dict[str, Any]) -> bytes | None:
-        """A log message (logging, §Log Message Notifications)."""
+        """Return a log message (logging, §Log Message Notifications)."""
         if self.log_level is None or not is_heard(data["level"], self.log_level):
             return None
         return notification_message("notifications/message", self._with_meta(data))
@@ -66,30 +66,29 @@ class Hearing(msgspec.Struct, frozen=True):
         return {**params, "_meta": self.meta} if self.meta else params
 
 
-class Flood:
-    """What log messages a client gets of one call: of each level, so that none drowns another, so many in a second."""
+class LogRateLimiter(msgspec.Struct):
+    """Limits the log messages of one call to a client per second, with a separate limit for each level."""
 
-    def __init__(self) -> None:
-        self._second = 0.0
-        self._sent: dict[str, int] = {}
+    second: float = 0.0
+    sent: dict[str, int] = {}
 
-    def swallows(self, event: Event) -> bool:
-        """Whether an event is one too many. It is in the call's record all the same."""
+    def exceeded(self, event: Event) -> bool:
+        """Whether an event exceeds the limit. It is recorded in the call's audit log in any case."""
         if event.kind != "log":
             return False
         now = monotonic()
-        if now - self._second >= 1.0:
-            self._second = now
-            self._sent.clear()
+        if now - self.second >= 1.0:
+            self.second = now
+            self.sent.clear()
         level = event.data["level"]
-        sent = self._sent[level] = self._sent.get(level, 0) + 1
-        return sent > MOST_LOGS_A_SECOND
+        sent = self.sent[level] = self.sent.get(level, 0) + 1
+        return sent > MAX_LOGS_A_SECOND
 
 
 def parsed_event_id(value: str) -> tuple[UUID, int] | None:
-    """The call and the sequence of an event's id; None if it is no such id."""
+    """Return the call id and the sequence number of an event id; None if it is invalid."""
     call, _, sequence = value.partition("/")
-    if not (sequence.isascii() and sequence.isdigit() and len(sequence) <= MOST_DIGITS):
+    if not (sequence.isascii() and sequence.isdigit() and len(sequence) <= MAX_DIGITS):
         return None
     try:
         return UUID(call), int(sequence)

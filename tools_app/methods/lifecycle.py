@@ -1,22 +1,25 @@
-"""How a client opens: `initialize` and `ping` in the handshake era, `server/discover` in the modern one."""
+"""Connection setup in both eras: `initialize`, `ping` and `server/discover`.
+
+`logging/setLevel`, which changes a session's agreement later in the handshake era, is part of it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tools_app.auth import sessions
-from tools_app.auth.keys import digest_of
-from tools_app.auth.principal import Principal
-from tools_app.auth.sessions import Agreement, SessionFacts
-from tools_app.execution.results import without
-from tools_app.methods import permitting
-from tools_app.methods.exchange import Exchange
-from tools_app.methods.registry import method
-from tools_app.methods.results import EMPTY, SERVER, cacheable, rendered
-from tools_app.methods.skills import SETTINGS, SKILLS
+from tools_app.access import sessions
+from tools_app.access.keys import digest_of
+from tools_app.access.principal import Principal
+from tools_app.access.sessions import Agreement, SessionFacts
+from tools_app.methods import permissions
+from tools_app.methods.context import EMPTY, SERVER, RequestContext, cacheable, method, rendered
+from tools_app.methods.invocation import text_in
+from tools_app.methods.resources import SETTINGS, SKILLS
 from tools_app.methods.tasks import EXPERIMENTAL, TASKS
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
+from tools_app.protocol.jsonrpc import MAX_VERSION_LENGTH, capabilities_problem, check_text, client_info
 from tools_app.protocol.versions import (
+    LOG_LEVELS,
     MODERN_VERSIONS,
     Era,
     has_annotations,
@@ -24,6 +27,7 @@ from tools_app.protocol.versions import (
     has_tasks,
     negotiated,
 )
+from tools_app.tool_api.results import without
 
 CHANGING: Final = {"listChanged": True}
 MODERN_CAPABILITIES: Final[Mapping[str, Any]] = {
@@ -38,42 +42,47 @@ MODERN_CAPABILITIES: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What `initialize` agrees on (2025-11-25, lifecycle, §Initialization)."""
+    """The outcome of `initialize` (2025-11-25, lifecycle, §Initialization)."""
 
     version: str
     client: Mapping[str, Any]
     capabilities: Mapping[str, Any]
 
     def welcome(self, principal: Principal) -> bytes:
-        """The result of `initialize`. Who cannot be told from others gets no list of tasks (2025-11-25, tasks)."""
+        """Return the result of `initialize`. Unidentified callers get no `tasks/list` (2025-11-25, tasks)."""
         declared = capabilities_in(self.version)
         if principal.key_id is None and "tasks" in declared:
             declared["tasks"] = without(declared["tasks"], "list")
         result = {
             "protocolVersion": self.version,
-            "capabilities": permitting.declared(declared, principal, Era.HANDSHAKE),
+            "capabilities": permissions.declared(declared, principal, Era.HANDSHAKE),
             "serverInfo": _server(self.version),
         }
         return rendered(result, Era.HANDSHAKE)
 
     def offer(self, principal: Principal) -> Agreement:
-        """The same for the session's row."""
+        """Return the same agreement for the session's row."""
         client = {**self.client, "name": principal.named(str(self.client.get("name", "")))}
         return Agreement(self.version, client, self.capabilities)
 
 
 def opening(params: Mapping[str, Any]) -> Opening:
-    """What a client's `initialize` asks for. Raises RpcError for bad parameters."""
+    """Parse the parameters of `initialize`. Raises RpcError for bad parameters."""
     requested = params.get("protocolVersion")
     if not isinstance(requested, str):
         raise RpcError(INVALID_PARAMS, "params.protocolVersion must be a string.", status=400)
-    return Opening(negotiated(requested), _object(params, "clientInfo"), _object(params, "capabilities"))
+    check_text(requested, "protocolVersion", MAX_VERSION_LENGTH)
+    capabilities = _object(params, "capabilities")
+    problem = capabilities_problem(capabilities, "capabilities")
+    if problem is not None:
+        raise problem
+    return Opening(negotiated(requested), client_info(_object(params, "clientInfo")), capabilities)
 
 
 async def agreed(
     opening: Opening, principal: Principal, remote_address: str, waiting: SessionFacts | None
 ) -> SessionFacts:
-    """The session that an `initialize` opens on a channel: the one that was `waiting` for it, or a new one."""
+    """Return the session that `initialize` opens: the one that was `waiting` for it, or a new one."""
     if waiting is None:
         wire_id = await sessions.start(principal, opening.offer(principal), remote_address)
         digest = digest_of(wire_id)
@@ -86,7 +95,7 @@ async def agreed(
 
 
 def capabilities_in(version: str) -> dict[str, Any]:
-    """What the hub declares in a handshake revision (lifecycle, §Capability Negotiation)."""
+    """Return the hub's capabilities in a handshake revision (lifecycle, §Capability Negotiation)."""
     unknown = ["extensions"] if has_annotations(version) else ["extensions", "completions"]
     declared = without(MODERN_CAPABILITIES, *unknown)
     return declared | ({"tasks": EXPERIMENTAL} if has_tasks(version) else {})
@@ -104,13 +113,24 @@ def _server(version: str) -> dict[str, str]:
 
 
 @method("ping", Era.HANDSHAKE)
-async def ping(_exchange: Exchange) -> bytes:
-    """Answer that the hub is there (2025-11-25, ping)."""
+async def ping(_request_context: RequestContext) -> bytes:
+    """Respond with an empty result (2025-11-25, ping)."""
     return EMPTY
 
 
 @method("server/discover", Era.MODERN)
-async def discover(exchange: Exchange) -> bytes:
-    """Say what the hub speaks and offers (2026-07-28, discovery)."""
-    declared = permitting.declared(MODERN_CAPABILITIES, exchange.principal, Era.MODERN)
-    return cacheable({"supportedVersions": list(MODERN_VERSIONS), "capabilities": declared}, exchange.era)
+async def discover(context: RequestContext) -> bytes:
+    """Return the supported revisions and the capabilities of the hub (2026-07-28, discovery)."""
+    declared = permissions.declared(MODERN_CAPABILITIES, context.principal, Era.MODERN)
+    return cacheable({"supportedVersions": list(MODERN_VERSIONS), "capabilities": declared}, context.era)
+
+
+@method("logging/setLevel", Era.HANDSHAKE)
+async def set_level(context: RequestContext) -> bytes:
+    """Store the session's log level (2025-11-25, logging, §Setting Log Level). Raises RpcError."""
+    level = text_in(context.params, "level")
+    if level not in LOG_LEVELS:
+        raise RpcError(INVALID_PARAMS, f"params.level must be one of {', '.join(LOG_LEVELS)}.", {"field": "level"})
+    assert context.session is not None
+    await sessions.set_log_level(context.session, level)
+    return EMPTY

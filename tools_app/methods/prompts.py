@@ -4,39 +4,37 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from tools_app.execution import catalog
-from tools_app.execution.catalog import CompiledPrompt
-from tools_app.execution.context import ToolContext
-from tools_app.execution.results import PromptResult
-from tools_app.methods import pages
-from tools_app.methods.exchange import Exchange
-from tools_app.methods.invoking import text_in, texts
-from tools_app.methods.reading import Reading, answered, refused
-from tools_app.methods.registry import BOTH_ERAS, method
+from tools_app.catalog import compiled
+from tools_app.catalog.compiled import CompiledPrompt
+from tools_app.methods import paging
+from tools_app.methods.context import BOTH_ERAS, RequestContext, method
+from tools_app.methods.invocation import Reading, answered_reading, refused_reading, text_in, texts
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 from tools_app.protocol.versions import has_icons, has_structured_content
+from tools_app.tool_api.context import ToolContext
+from tools_app.tool_api.results import PromptResult
 
 
 @method("prompts/list", *BOTH_ERAS)
-async def list_prompts(exchange: Exchange) -> bytes:
-    """The tenant's prompts by name (prompts, §Listing Prompts). Raises RpcError for a bad cursor."""
-    return await pages.page(PROMPTS, exchange)
+async def list_prompts(context: RequestContext) -> bytes:
+    """List the tenant's prompts by name (prompts, §Listing Prompts). Raises RpcError for a bad cursor."""
+    return await paging.page(PROMPTS, context)
 
 
 @method("prompts/get", *BOTH_ERAS)
-async def get(exchange: Exchange) -> bytes:
-    """The messages of a prompt (prompts, §Getting a Prompt). Raises RpcError."""
-    name, arguments = text_in(exchange.params, "name"), texts(exchange.params, "arguments")
-    found = await catalog.ring.get(exchange.principal.tenant_id)
+async def get(context: RequestContext) -> bytes:
+    """Return the messages of a prompt (prompts, §Getting a Prompt). Raises RpcError."""
+    name, arguments = text_in(context.params, "name"), texts(context.params, "arguments")
+    found = await compiled.cache.get(context.principal.tenant_id)
     prompt = found.prompts.get(name) if found else None
-    if prompt is None or not exchange.principal.may_use(name):
+    if prompt is None or not context.principal.may_use(name):
         unknown = RpcError(INVALID_PARAMS, f"Unknown prompt: '{name}'", {"prompt": name})
-        raise await refused(exchange, name, arguments, unknown)
+        raise await refused_reading(context, name, arguments, unknown)
     problem = _problem(prompt, arguments)
     if problem is not None:
-        raise await refused(exchange, name, arguments, problem)
+        raise await refused_reading(context, name, arguments, problem)
     reading = Reading("prompts/get", name, partial(_run, prompt), prompt.timeout_seconds)
-    return await answered(exchange, reading, arguments)
+    return await answered_reading(context, reading, arguments)
 
 
 async def _run(prompt: CompiledPrompt, arguments: dict[str, Any], context: ToolContext) -> PromptResult:
@@ -44,7 +42,7 @@ async def _run(prompt: CompiledPrompt, arguments: dict[str, Any], context: ToolC
 
 
 def _problem(prompt: CompiledPrompt, arguments: Mapping[str, str]) -> RpcError | None:
-    """What is wrong with the arguments (prompts, §Error Handling)."""
+    """Return what is wrong with the arguments (prompts, §Error Handling)."""
     known = {argument.name: argument for argument in prompt.definition.arguments}
     missing = [name for name, argument in known.items() if argument.required and name not in arguments]
     unknown = [name for name in arguments if name not in known]
@@ -58,7 +56,7 @@ def _problem(prompt: CompiledPrompt, arguments: Mapping[str, str]) -> RpcError |
 
 
 def described(prompt: CompiledPrompt, version: str) -> dict[str, Any]:
-    """A prompt as the revision knows it (prompts, §Prompt)."""
+    """Return a prompt in the form of a revision (prompts, §Prompt)."""
     definition = prompt.definition
     body: dict[str, Any] = {"name": definition.name}
     if definition.title and has_structured_content(version):
@@ -73,4 +71,4 @@ def described(prompt: CompiledPrompt, version: str) -> dict[str, Any]:
     return body
 
 
-PROMPTS = pages.Listing("prompts/list", "prompts", described, lambda found: found.prompts)
+PROMPTS = paging.Listing("prompts/list", "prompts", described, lambda found: found.prompts)

@@ -1,45 +1,48 @@
-"""`resources/list`, `resources/templates/list` and `resources/read`."""
+"""Resources, their templates, and skills: directories of instructions among a tenant's resources.
+
+`resources/list`, `resources/templates/list` and `resources/read`; and the extension io.modelcontextprotocol/skills.
+"""
 
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
-from tools_app.execution import catalog
-from tools_app.execution.catalog import CompiledResource
-from tools_app.execution.context import ToolContext
-from tools_app.execution.results import ResourceResult
-from tools_app.methods import pages
-from tools_app.methods.exchange import Exchange
-from tools_app.methods.invoking import text_in
-from tools_app.methods.reading import Reading, answered, refused
-from tools_app.methods.registry import BOTH_ERAS, method
-from tools_app.protocol.errors import resource_not_found
+from tools_app.catalog import compiled, skills
+from tools_app.catalog.compiled import Catalog, CompiledResource
+from tools_app.catalog.skills import DYNAMIC, Skill
+from tools_app.core.database import run_in_db_thread
+from tools_app.methods import paging
+from tools_app.methods.context import BOTH_ERAS, RequestContext, cacheable, method
+from tools_app.methods.invocation import Reading, answered_reading, refused_reading, text_in
+from tools_app.protocol.errors import INVALID_PARAMS, RpcError, resource_not_found
 from tools_app.protocol.versions import Era, has_icons, has_structured_content
+from tools_app.tool_api.context import ToolContext
+from tools_app.tool_api.results import ResourceResult
 
 
 @method("resources/list", *BOTH_ERAS)
-async def list_resources(exchange: Exchange) -> bytes:
-    """The tenant's resources by URI (resources, §Listing Resources). Raises RpcError for a bad cursor."""
-    return await pages.page(RESOURCES, exchange)
+async def list_resources(context: RequestContext) -> bytes:
+    """List the tenant's resources by URI (resources, §Listing Resources). Raises RpcError for a bad cursor."""
+    return await paging.page(RESOURCES, context)
 
 
 @method("resources/templates/list", *BOTH_ERAS)
-async def list_templates(exchange: Exchange) -> bytes:
-    """The tenant's templates (resources, §Resource Templates). Raises RpcError for a bad cursor."""
-    return await pages.page(TEMPLATES, exchange)
+async def list_templates(context: RequestContext) -> bytes:
+    """List the tenant's resource templates (resources, §Resource Templates). Raises RpcError for a bad cursor."""
+    return await paging.page(TEMPLATES, context)
 
 
 @method("resources/read", *BOTH_ERAS)
-async def read(exchange: Exchange) -> bytes:
-    """What a resource holds (resources, §Reading Resources). Raises RpcError."""
-    uri = text_in(exchange.params, "uri")
-    found = await catalog.ring.get(exchange.principal.tenant_id)
+async def read(context: RequestContext) -> bytes:
+    """Return the contents of a resource (resources, §Reading Resources). Raises RpcError."""
+    uri = text_in(context.params, "uri")
+    found = await compiled.cache.get(context.principal.tenant_id)
     named = found.find_resource(uri) if found else None
-    if named is None or not exchange.principal.may_use(named[0].name):
-        missing = resource_not_found(uri, modern=exchange.era is Era.MODERN)
-        raise await refused(exchange, uri, {}, missing)
+    if named is None or not context.principal.may_use(named[0].name):
+        missing = resource_not_found(uri, modern=context.era is Era.MODERN)
+        raise await refused_reading(context, uri, {}, missing)
     resource, variables = named
     reading = Reading("resources/read", uri, partial(_run, resource, uri), resource.timeout_seconds)
-    return await answered(exchange, reading, variables)
+    return await answered_reading(context, reading, variables)
 
 
 async def _run(resource: CompiledResource, uri: str, variables: dict[str, Any], context: ToolContext) -> ResourceResult:
@@ -47,7 +50,7 @@ async def _run(resource: CompiledResource, uri: str, variables: dict[str, Any], 
 
 
 def described(resource: CompiledResource, version: str) -> dict[str, Any]:
-    """A resource or a template as the revision knows it (resources, §Data Types)."""
+    """Return a resource or a template in the form of a revision (resources, §Data Types)."""
     definition = resource.definition
     key = "uriTemplate" if resource.template.variables else "uri"
     body: dict[str, Any] = {key: definition.uri, "name": definition.name}
@@ -64,5 +67,63 @@ def described(resource: CompiledResource, version: str) -> dict[str, Any]:
     return body
 
 
-RESOURCES = pages.Listing("resources/list", "resources", described, lambda found: found.resources)
-TEMPLATES = pages.Listing("resources/templates/list", "resourceTemplates", described, lambda found: found.templates)
+RESOURCES = paging.Listing("resources/list", "resources", described, lambda found: found.resources)
+TEMPLATES = paging.Listing("resources/templates/list", "resourceTemplates", described, lambda found: found.templates)
+
+
+SKILLS: Final = "io.modelcontextprotocol/skills"
+SETTINGS: Final = {"directoryRead": True}
+DIRECTORY: Final = "inode/directory"
+
+
+@method("skills/list", Era.MODERN)
+async def list_skills(context: RequestContext) -> bytes:
+    """List the tenant's skills, page by page (§Listing Skills). Raises RpcError for a bad cursor."""
+    found = await compiled.cache.get(context.principal.tenant_id)
+    served = await run_in_db_thread(skills.skills_of, found) if found else {}
+    return paging.page_of(paging.Listing("skills/list", "skills", described_skill), served, context)
+
+
+@method("skills/get", Era.MODERN)
+async def get_skill(context: RequestContext) -> bytes:
+    """Return a skill by the URI of its SKILL.md (§Getting a Skill). Raises RpcError."""
+    uri = text_in(context.params, "uri")
+    found = await _catalog(context)
+    skill = (await run_in_db_thread(skills.skills_of, found)).get(uri) if context.principal.may_use(uri) else None
+    if skill is None:
+        raise RpcError(INVALID_PARAMS, f"There is no skill at {uri}.", {"uri": uri})
+    return cacheable({"skill": described_skill(skill, context.version)}, context.era)
+
+
+@method("resources/directory/read", Era.MODERN)
+async def read_directory(context: RequestContext) -> bytes:
+    """List the direct children of a skill's directory (§Reading Directories). Raises RpcError."""
+    uri = text_in(context.params, "uri")
+    found = await _catalog(context)
+    below = [child for child in await run_in_db_thread(skills.children, found, uri) if context.principal.may_use(child)]
+    if not below:
+        raise RpcError(INVALID_PARAMS, f"{uri} is no directory of a skill.", {"uri": uri})
+    children = {child: found.resources.get(child) for child in below}
+    entries = {
+        child: described(resource, context.version) if resource else _directory(child)
+        for child, resource in children.items()
+    }
+    listing = paging.Listing(f"resources/directory/read {uri}", "resources", lambda entry, _version: entry)
+    return paging.page_of(listing, entries, context)
+
+
+def described_skill(skill: Skill, _version: str) -> dict[str, Any]:
+    """Return the entry of a skill (§Skill Entries)."""
+    files = skill.files and [{"uri": file.uri, "digest": file.digest, "size": file.size} for file in skill.files]
+    return {"uri": skill.uri, "frontmatter": skill.frontmatter, "resources": files or DYNAMIC}
+
+
+def _directory(uri: str) -> dict[str, Any]:
+    return {"uri": uri, "name": uri.rpartition("/")[2], "mimeType": DIRECTORY}
+
+
+async def _catalog(context: RequestContext) -> Catalog:
+    found = await compiled.cache.get(context.principal.tenant_id)
+    if found is None:
+        raise RpcError(INVALID_PARAMS, "This tenant offers nothing.")
+    return found

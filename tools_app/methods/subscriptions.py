@@ -1,31 +1,28 @@
-"""Streams that tell of changes: the GET stream of the handshake era, `subscriptions/listen` of the modern one."""
+"""Change notifications: the GET stream of the handshake era and `subscriptions/listen` of the modern era."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID
 
-import msgspec
 import orjson
 from django.db import Error
 
-from tools_app.auth import sessions
-from tools_app.auth.principal import Principal
-from tools_app.auth.sessions import SessionFacts
-from tools_app.events.switchboard import POLL_SECONDS, Switchboard
-from tools_app.execution import catalog
-from tools_app.execution.authoring import resource_topic
-from tools_app.execution.catalog import Catalog
-from tools_app.execution.invocation import call_topic
+from tools_app.access import sessions
+from tools_app.access.principal import Principal
+from tools_app.access.sessions import SessionFacts
+from tools_app.calls.invocation import call_topic
+from tools_app.catalog import compiled
+from tools_app.catalog.compiled import Catalog
+from tools_app.core.notifications.listener import POLL_SECONDS, TopicListener
 from tools_app.methods import tasks
-from tools_app.methods.exchange import Exchange
-from tools_app.methods.registry import method
-from tools_app.methods.results import EMPTY, SERVER
+from tools_app.methods.catalog_watch import Change, watch_of
+from tools_app.methods.context import EMPTY, SERVER, RequestContext, method
 from tools_app.models.ids import new_id
-from tools_app.protocol.errors import INVALID_PARAMS, OVER_LIMIT, RpcError
+from tools_app.protocol.errors import INVALID_PARAMS, OVER_LIMIT, RpcError, resource_not_found
 from tools_app.protocol.inbound import SERVER_META, SUBSCRIPTION_META
-from tools_app.protocol.jsonrpc import notification_message, result_message
+from tools_app.protocol.jsonrpc import MAX_URI_LENGTH, RequestId, check_text, notification_message, result_message
 from tools_app.protocol.sse import Frame
 from tools_app.protocol.versions import Era
 
@@ -33,7 +30,7 @@ LISTEN = "subscriptions/listen"
 READ = "resources/read"
 UPDATED = "notifications/resources/updated"
 SILENCE = Frame(b"")
-# The lists that may change: their names in a filter of `subscriptions/listen`, and what tells of a change.
+# The lists that may change: their names in a filter of `subscriptions/listen`, and their notifications.
 LISTS: Final = {
     "tools": ("toolsListChanged", "notifications/tools/list_changed"),
     "prompts": ("promptsListChanged", "notifications/prompts/list_changed"),
@@ -42,162 +39,193 @@ LISTS: Final = {
 RESOURCES: Final = "resourceSubscriptions"
 TASK_IDS: Final = "taskIds"
 
-Subscribed = Callable[[], Awaitable[frozenset[str]]]
 
+class ChangeStream:
+    """A stream of one client that tells of changes.
 
-class Change(msgspec.Struct, frozen=True):
-    """What is new since the last look: names of lists, and URIs of resources."""
-
-    lists: frozenset[str] = frozenset()
-    uris: tuple[str, ...] = ()
-
-
-async def changes(
-    principal: Principal, switchboard: Switchboard, subscribed: Subscribed, *more_topics: str
-) -> AsyncGenerator[Change, None]:
-    """What changes in a tenant's catalog and in the resources that somebody `subscribed` to and may read.
-
-    A change that says nothing comes at each slow poll, and when one of `more_topics` is rung.
-
-    Once the first value, which says nothing, is there, no change of the catalog is missed.
+    `open` returns the first messages. From then on, `wake` is called when `take` has messages to return.
     """
-    tenant_id = principal.tenant_id
-    with switchboard.watching(f"catalog:{tenant_id}", resource_topic(tenant_id), *more_topics) as watch:
-        before = await _catalog(tenant_id)
-        yield Change()
+
+    def __init__(self, principal: Principal, listener: TopicListener) -> None:
+        self._principal = principal
+        self._listener = listener
+        self._change: Change | None = None
+        self._wake: Callable[[], None] = _nothing
+
+    async def open(self, wake: Callable[[], None]) -> list[Frame]:
+        """Start to follow the changes: none from now on is missed. Call `close` afterwards, even if this fails."""
+        self._wake = wake
+        await watch_of(self._listener).follow(self._principal.tenant_id, self._tell, self._listener)
+        return []
+
+    async def take(self) -> list[Frame]:
+        """Return the messages since the last call."""
+        change, self._change = self._change, None
+        return await self._messages(change) if change is not None else []
+
+    async def close(self) -> None:
+        """Stop following."""
+        watch_of(self._listener).leave(self._principal.tenant_id, self._tell)
+
+    def _tell(self, change: Change) -> None:
+        self._change = self._change.followed_by(change) if self._change is not None else change
+        self._wake()
+
+    async def _messages(self, change: Change) -> list[Frame]:
+        raise NotImplementedError
+
+    def _lists(self, change: Change) -> list[str]:
+        """Return the changed lists that the caller may request."""
+        return sorted(name for name in change.lists if self._principal.may_ask(f"{name}/list"))
+
+    def _uris(self, change: Change, subscribed: Collection[str]) -> list[str]:
+        """Return the changed resources among the `subscribed` that the caller may read."""
+        changed = sorted(change.uris.intersection(subscribed))
+        return [uri for uri in changed if _may_hear(uri, change.catalog, self._principal)]
+
+
+def _nothing() -> None:
+    """Do nothing: the stream is not open."""
+
+
+async def messages(stream: ChangeStream) -> AsyncGenerator[Frame, None]:
+    """Yield the messages of a stream as they come, after an empty one when it is open."""
+    woken = asyncio.Event()
+    try:
+        for frame in [SILENCE, *await stream.open(woken.set)]:
+            yield frame
         while True:
-            await watch.wait(POLL_SECONDS)
-            rung = watch.heard()
-            now = await _catalog(tenant_id, before)
-            uris = sorted(await _subscribed(subscribed))
-            new = (uri for uri in uris if _is_new(uri, before, now, rung) and _may_hear(uri, now, principal))
-            yield Change(_told_lists(before, now, principal), tuple(new))
-            before = now
-
-
-async def _catalog(tenant_id: UUID, before: Catalog | None = None) -> Catalog | None:
-    """The catalog now; as it was `before` while the store is away, which a stream outlives."""
-    try:
-        return await catalog.ring.get(tenant_id)
-    except Error:
-        return before
-
-
-async def _subscribed(subscribed: Subscribed) -> frozenset[str]:
-    try:
-        return await subscribed()
-    except Error:
-        return frozenset()
-
-
-def _told_lists(before: Catalog | None, now: Catalog | None, principal: Principal) -> frozenset[str]:
-    """The lists that changed, as far as the caller may ask for them."""
-    return frozenset(name for name in _changed_lists(before, now) if principal.may_ask(f"{name}/list"))
-
-
-def _changed_lists(before: Catalog | None, now: Catalog | None) -> frozenset[str]:
-    if before is now:
-        return frozenset()
-    old, new = (found.digests if found else {} for found in (before, now))
-    return frozenset(name for name in LISTS if old.get(name) != new.get(name))
-
-
-def _is_new(uri: str, before: Catalog | None, now: Catalog | None, rung: set[str]) -> bool:
-    """Whether a resource changed: by its row, or by its own word where a template stands for it.
-
-    One that appeared did too: what its subscriber read of it may be older than its last change.
-    """
-    if uri in rung:
-        return True
-    if before is now or before is None or now is None:
-        return False
-    old, new = before.resources.get(uri), now.resources.get(uri)
-    return new is not None and (old is None or old.changed_at != new.changed_at)
+            await woken.wait()
+            woken.clear()
+            for frame in await stream.take():
+                yield frame
+    finally:
+        await asyncio.shield(stream.close())
 
 
 def _may_hear(uri: str, now: Catalog | None, principal: Principal) -> bool:
-    """Whether the caller could read what `uri` names: of all else nobody hears, not even that it is there."""
+    """Whether the caller may read `uri`. No notification reveals that any other resource exists."""
     named = now.find_resource(uri) if now else None
     return named is not None and principal.may_use(named[0].name) and principal.may_ask(READ)
 
 
-async def session_stream(principal: Principal, session: SessionFacts, switchboard: Switchboard) -> AsyncIterator[Frame]:
-    """Messages of a handshake-era GET stream; empty ones are chances to see that the stream should end.
+class SessionStream(ChangeStream):
+    """The stream of a handshake-era session.
 
-    Of several streams of a session only the newest tells of changes: a message goes out once (2025-11-25, transports,
-    §Multiple Connections).
+    Only the newest stream of a session sends changes, because a message is sent once (2025-11-25, transports, §Multiple
+    Connections).
     """
 
-    async def subscribed() -> frozenset[str]:
-        known = await sessions.ring.get(session.digest)
+    def __init__(self, principal: Principal, session: SessionFacts, listener: TopicListener) -> None:
+        super().__init__(principal, listener)
+        self._session = session
+        self._id = new_id()
+
+    async def open(self, wake: Callable[[], None]) -> list[Frame]:
+        """Start to follow the changes. Raises the database's error."""
+        first = await super().open(wake)
+        # Changes from here on are sent on this stream, so none is lost between the previous stream and this one.
+        await sessions.listen_by(self._session, self._id)
+        return first
+
+    async def close(self) -> None:
+        """Stop following, and let another stream of the session send its changes."""
+        await super().close()
+        await sessions.stop_listening(self._session, self._id)
+
+    async def _messages(self, change: Change) -> list[Frame]:
+        lists, uris = self._lists(change), self._uris(change, await self._subscribed() if change.uris else ())
+        if not (lists or uris) or not await self._is_listener():
+            return []
+        told = [Frame(notification_message(LISTS[name][1])) for name in lists]
+        return told + [Frame(notification_message(UPDATED, {"uri": uri})) for uri in uris]
+
+    async def _subscribed(self) -> frozenset[str]:
+        try:
+            # Any process may have changed it.
+            known = await sessions.cache.fresh(self._session.digest)
+        except Error:
+            return frozenset()
         return known.subscriptions if known else frozenset()
 
-    me = new_id()
-    async with aclosing(changes(principal, switchboard, subscribed)) as news:
-        await anext(news)
-        # From here on, whatever changes is news to this stream: none is lost between it and the one before.
-        await sessions.listen_by(session, me)
+    async def _is_listener(self) -> bool:
+        """Whether this stream is the one that sends changes; it takes over if the previous one has ended."""
         try:
-            yield SILENCE
-            async for change in news:
-                if (change.lists or change.uris) and await _is_listener(session, me):
-                    for name in sorted(change.lists):
-                        yield Frame(notification_message(LISTS[name][1]))
-                    for uri in change.uris:
-                        yield Frame(notification_message(UPDATED, {"uri": uri}))
-                yield SILENCE
-        finally:
-            await asyncio.shield(sessions.stop_listening(session, me))
+            return await sessions.is_listener(self._session, self._id)
+        except Error:
+            return True
 
 
-async def _is_listener(session: SessionFacts, me: UUID) -> bool:
-    """Whether this stream is the one to tell; it becomes so if the one before it is gone."""
-    try:
-        return await sessions.is_listener(session, me)
-    except Error:
-        return True
+class ListenStream(ChangeStream):
+    """A `subscriptions/listen` stream: the acknowledgement, then the requested notifications."""
+
+    def __init__(self, context: RequestContext) -> None:
+        super().__init__(context.principal, context.listener)
+        self._context: RequestContext | None = context
+        self._meta = {SUBSCRIPTION_META: context.request.id}
+        self._agreed: dict[str, Any] = {}
+        self._tasks: dict[UUID, Any] = {}
+        self._watching: asyncio.Task[None] | None = None
+
+    async def open(self, wake: Callable[[], None]) -> list[Frame]:
+        """Start to follow the changes and return the acknowledgement.
+
+        Raises RpcError: -32602 for an invalid filter (subscriptions, §Notification Filter), -32021 if it names tasks
+        and the client does not support them.
+        """
+        context, self._context = self._context, None
+        assert context is not None, "opened once"
+        self._agreed = await self._agree(context)
+        await super().open(wake)
+        if self._tasks:
+            self._watching = asyncio.create_task(self._watch_tasks())
+        told = {"_meta": self._meta, "notifications": self._agreed}
+        return [Frame(notification_message("notifications/subscriptions/acknowledged", told))]
+
+    async def _agree(self, context: RequestContext) -> dict[str, Any]:
+        agreed = _permitted(_filter(context.params), context.principal)
+        if RESOURCES in agreed:
+            # The acknowledgement contains what is accepted: unknown URIs are left out (subscriptions, §Acknowledgment).
+            now = await compiled.cache.get(context.principal.tenant_id)
+            agreed[RESOURCES] = [uri for uri in agreed[RESOURCES] if _may_hear(uri, now, context.principal)]
+        if TASK_IDS in context.params["notifications"] and context.principal.may_ask("tasks/get"):
+            self._tasks = dict.fromkeys(await tasks.agreed(context, context.params["notifications"][TASK_IDS]))
+            agreed[TASK_IDS] = [tasks.wire_id(id) for id in self._tasks]
+        return agreed
+
+    async def take(self) -> list[Frame]:
+        """Return the messages since the last call."""
+        told = await super().take()
+        # A task that cannot be read now is read again at the next poll.
+        with suppress(Error):
+            async for task in tasks.news(self._principal, self._tasks):
+                told.append(Frame(notification_message("notifications/tasks", {**task, "_meta": self._meta})))
+        return told
+
+    async def close(self) -> None:
+        """Stop following."""
+        await super().close()
+        if self._watching is not None:
+            self._watching.cancel()
+
+    async def _messages(self, change: Change) -> list[Frame]:
+        names = [name for name in self._lists(change) if LISTS[name][0] in self._agreed]
+        told = [Frame(notification_message(LISTS[name][1], {"_meta": self._meta})) for name in names]
+        uris = self._uris(change, self._agreed.get(RESOURCES, ()))
+        return told + [Frame(notification_message(UPDATED, {"_meta": self._meta, "uri": uri})) for uri in uris]
+
+    async def _watch_tasks(self) -> None:
+        """Wake the stream on each notification of a task, and at each slow poll, until all tasks have ended."""
+        with self._listener.subscribe(*map(call_topic, self._tasks)) as subscription:
+            while self._tasks:
+                await subscription.wait(POLL_SECONDS)
+                self._wake()
 
 
-async def listen(exchange: Exchange) -> AsyncIterator[Frame]:
-    """Messages of a `subscriptions/listen` stream: the acknowledgement first, then what was asked for.
-
-    Raises RpcError before the first message: -32602 if the filter is no filter (subscriptions, §Notification Filter),
-    -32021 if it names tasks and the client does not know them.
-    """
-    agreed = _permitted(_filter(exchange.params), exchange.principal)
-    uris = frozenset(agreed.get(RESOURCES, ()))
-    watched: dict[UUID, Any] = {}
-    if TASK_IDS in exchange.params["notifications"] and exchange.principal.may_ask("tasks/get"):
-        watched = dict.fromkeys(await tasks.agreed(exchange, exchange.params["notifications"][TASK_IDS]))
-        agreed[TASK_IDS] = [tasks.wire_id(id) for id in watched]
-    meta = {SUBSCRIPTION_META: exchange.request.id}
-
-    async def subscribed() -> frozenset[str]:
-        return uris
-
-    principal = exchange.principal
-    topics = map(call_topic, watched)
-    async with aclosing(changes(principal, exchange.switchboard, subscribed, *topics)) as news:
-        await anext(news)
-        yield Frame(
-            notification_message("notifications/subscriptions/acknowledged", {"_meta": meta, "notifications": agreed})
-        )
-        async for change in news:
-            for name in sorted(change.lists):
-                wanted, notification = LISTS[name]
-                if wanted in agreed:
-                    yield Frame(notification_message(notification, {"_meta": meta}))
-            for uri in change.uris:
-                yield Frame(notification_message(UPDATED, {"_meta": meta, "uri": uri}))
-            async for task in tasks.news(principal, watched):
-                yield Frame(notification_message("notifications/tasks", {**task, "_meta": meta}))
-            yield SILENCE
-
-
-def farewell(exchange: Exchange) -> tuple[bytes, bytes]:
-    """The messages by which the hub ends a subscription on its own (cancellation; subscriptions, §Graceful Closure)."""
-    id = exchange.request.id
-    said = {"requestId": id, "reason": "The hub is stopping.", "_meta": {SUBSCRIPTION_META: id}}
+def farewell(id: RequestId, *, stopping: bool) -> tuple[bytes, bytes]:
+    """Return the messages by which the hub ends a subscription (cancellation; subscriptions, §Graceful Closure)."""
+    reason = "The hub is stopping." if stopping else "The API key or its scopes changed. Subscribe again."
+    said = {"requestId": id, "reason": reason, "_meta": {SUBSCRIPTION_META: id}}
     meta = {SUBSCRIPTION_META: id, SERVER_META: SERVER}
     return (
         notification_message("notifications/cancelled", said),
@@ -206,7 +234,7 @@ def farewell(exchange: Exchange) -> tuple[bytes, bytes]:
 
 
 def _filter(params: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a client's wishes the hub agrees to. Raises RpcError."""
+    """Return the part of a client's filter that the hub accepts. Raises RpcError."""
     wanted = params.get("notifications")
     if not isinstance(wanted, dict):
         raise _bad("notifications", "must be an object")
@@ -219,13 +247,15 @@ def _filter(params: Mapping[str, Any]) -> dict[str, Any]:
     uris = wanted.get(RESOURCES, [])
     if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
         raise _bad(f"notifications.{RESOURCES}", "must be a list of URIs")
-    if len(uris) > sessions.MOST_SUBSCRIPTIONS:
-        raise _bad(f"notifications.{RESOURCES}", f"has at most {sessions.MOST_SUBSCRIPTIONS} entries")
+    if len(uris) > sessions.MAX_SUBSCRIPTIONS:
+        raise _bad(f"notifications.{RESOURCES}", f"has at most {sessions.MAX_SUBSCRIPTIONS} entries")
+    for uri in uris:
+        check_text(uri, f"notifications.{RESOURCES}", MAX_URI_LENGTH)
     return agreed | ({RESOURCES: uris} if uris else {})
 
 
 def _permitted(agreed: dict[str, Any], principal: Principal) -> dict[str, Any]:
-    """The same without what the caller's key does not let it ask for."""
+    """Return the part of the filter that the caller's key permits."""
     if principal.methods is None:
         return agreed
     asking = {wish: f"{name}/list" for name, (wish, _) in LISTS.items()} | {RESOURCES: READ}
@@ -237,19 +267,26 @@ def _bad(field: str, problem: str) -> RpcError:
 
 
 @method("resources/subscribe", Era.HANDSHAKE)
-async def subscribe(exchange: Exchange) -> bytes:
-    """Tell this session when a resource changes (2025-11-25, resources, §Subscriptions)."""
-    assert exchange.session is not None
-    if not await sessions.subscribe(exchange.session, _uri(exchange.params)):
-        raise RpcError(OVER_LIMIT, f"A session has at most {sessions.MOST_SUBSCRIPTIONS} subscriptions.", status=200)
+async def subscribe(context: RequestContext) -> bytes:
+    """Subscribe the session to changes of a resource (2025-11-25, resources, §Subscriptions).
+
+    Raises RpcError -32002 for a URI that the caller may not read or that does not exist (§Error Handling).
+    """
+    assert context.session is not None
+    uri = _uri(context.params)
+    if not _may_hear(uri, await compiled.cache.get(context.principal.tenant_id), context.principal):
+        raise resource_not_found(uri, modern=False)
+    if not await sessions.subscribe(context.session, uri):
+        bounds = f"{sessions.MAX_SUBSCRIPTIONS} subscriptions, of {sessions.MAX_SUBSCRIBED_LENGTH} characters together"
+        raise RpcError(OVER_LIMIT, f"A session has at most {bounds}.", status=200)
     return EMPTY
 
 
 @method("resources/unsubscribe", Era.HANDSHAKE)
-async def unsubscribe(exchange: Exchange) -> bytes:
-    """Undo `resources/subscribe`; what was not subscribed to is no error."""
-    assert exchange.session is not None
-    await sessions.unsubscribe(exchange.session, _uri(exchange.params))
+async def unsubscribe(context: RequestContext) -> bytes:
+    """Undo `resources/subscribe`; a URI without a subscription is ignored."""
+    assert context.session is not None
+    await sessions.unsubscribe(context.session, _uri(context.params))
     return EMPTY
 
 
@@ -257,4 +294,5 @@ def _uri(params: Mapping[str, Any]) -> str:
     uri = params.get("uri")
     if not isinstance(uri, str):
         raise RpcError(INVALID_PARAMS, "params.uri must be a string.", {"field": "uri"})
+    check_text(uri, "uri", MAX_URI_LENGTH)
     return uri

@@ -1,7 +1,7 @@
-"""Tasks: calls whose results their clients come back for.
+"""Tasks: calls whose results are retrieved later.
 
-The modern era has them as the extension io.modelcontextprotocol/tasks: the hub decides which call becomes one. In
-2025-11-25 they are experimental, and the client decides. The row of the call is the task in either.
+In the modern era they are the extension io.modelcontextprotocol/tasks, and the hub decides which calls become tasks. In
+2025-11-25 they are experimental, and the client decides. In both, the row of the call is the task.
 """
 
 import logging
@@ -13,24 +13,24 @@ import msgspec
 import orjson
 from django.core import signing
 
-from tools_app.auth import limits
-from tools_app.auth.allowance import MINUTE, Rate
-from tools_app.auth.principal import Principal
-from tools_app.events.store import Event
-from tools_app.execution import background, inputs, taskstate, turnstile
-from tools_app.execution.background import PutAside
-from tools_app.execution.invocation import call_topic
-from tools_app.execution.run import Ran
-from tools_app.execution.tasking import TaskWish, task_capabilities
-from tools_app.execution.taskstate import CANCELLED, ENDED, FAILED, INPUT_REQUIRED, WORKING, TaskState
-from tools_app.methods import rounds
-from tools_app.methods.events import Hearing
-from tools_app.methods.exchange import Exchange
-from tools_app.methods.invoking import fitting, text_in
-from tools_app.methods.registry import method
-from tools_app.methods.results import complete, rendered
-from tools_app.models.bridge import in_store
-from tools_app.models.config import config
+from tools_app.access.limits import limits
+from tools_app.access.limits.quotas import MINUTE, Rate
+from tools_app.access.principal import Principal
+from tools_app.calls import inputs
+from tools_app.calls.background import delivery, task_state
+from tools_app.calls.background.delivery import AwaitingInput
+from tools_app.calls.background.start_task import task_capabilities
+from tools_app.calls.background.task_state import CANCELLED, ENDED, FAILED, INPUT_REQUIRED, WORKING, TaskState
+from tools_app.calls.events import Event
+from tools_app.calls.invocation import call_topic
+from tools_app.calls.run import CallOutcome
+from tools_app.calls.stop_reasons import TASK_CANCELLED
+from tools_app.core import fair_scheduler
+from tools_app.core.database import run_in_db_thread
+from tools_app.methods import multi_round
+from tools_app.methods.context import RequestContext, complete, method, rendered
+from tools_app.methods.events import NotificationEncoder
+from tools_app.methods.invocation import downgrade_for_version, text_in
 from tools_app.protocol.errors import CAPABILITY_MISSING, INVALID_PARAMS, METHOD_NOT_FOUND, OVER_LIMIT, RpcError
 from tools_app.protocol.versions import Era, has_tasks
 
@@ -41,115 +41,90 @@ RELATED: Final = "io.modelcontextprotocol/related-task"
 EXPERIMENTAL: Final[Mapping[str, Any]] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
 POLL_MS: Final = 500
 PAGE: Final = 50
-MOST_WATCHED: Final = 100
-# What asks more often than this does not wait between its looks.
-MOST_PER_MINUTE: Final = 6000
-LONGEST_WISH_MS: Final = 10**15
-
-
-def wish_of(exchange: Exchange) -> TaskWish:
-    """What a client says of tasks in a `tools/call`. Raises RpcError for a `task` that is none."""
-    # Nobody gets a task that he could not come back for.
-    may_return = exchange.principal.may_ask("tasks/get")
-    if exchange.era is Era.MODERN:
-        return TaskWish.OFFERED if may_return and declares_tasks(exchange.capabilities) else TaskWish.UNKNOWN
-    if not has_tasks(exchange.version) or not (may_return and exchange.principal.may_ask("tasks/result")):
-        return TaskWish.UNHEARD_OF
-    return TaskWish.ASKED if exchange.params.get("task") is not None else TaskWish.UNASKED
-
-
-def lifetime_of(exchange: Exchange) -> float:
-    """For how many seconds a task is kept: as the client wishes, but not above MCPHUB_TASK_SECONDS. Raises RpcError."""
-    task = exchange.params.get("task") if has_tasks(exchange.version) else None
-    if task is None:
-        return float(config.MCPHUB_TASK_SECONDS)
-    ttl = task.get("ttl") if isinstance(task, dict) else False
-    if ttl is None:
-        return float(config.MCPHUB_TASK_SECONDS)
-    if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not 0 < ttl < LONGEST_WISH_MS:
-        message = "params.task must be an object, and its ttl a number of milliseconds."
-        raise RpcError(INVALID_PARAMS, message, {"field": "task"})
-    return min(ttl / 1000, float(config.MCPHUB_TASK_SECONDS))
+MAX_WATCHED: Final = 100
+# A client that exceeds this does not wait between polls.
+MAX_PER_MINUTE: Final = 6000
 
 
 def declares_tasks(capabilities: Mapping[str, Any]) -> bool:
-    """Whether a client of the modern era knows tasks."""
+    """Whether a modern-era client supports tasks."""
     extensions = capabilities.get("extensions")
     return isinstance(extensions, dict) and isinstance(extensions.get(TASKS), dict)
 
 
-async def created(exchange: Exchange, call_id: UUID) -> bytes:
-    """The result that says that a call became a task (SEP-2663, §Task Creation; 2025-11-25, tasks, §Creating Tasks)."""
-    state = await taskstate.look(call_id, exchange.principal)
+async def created(context: RequestContext, call_id: UUID) -> bytes:
+    """Return the result of a call that became a task (SEP-2663, §Task Creation; 2025-11-25, tasks, §Creating Tasks)."""
+    state = await task_state.find(call_id, context.principal)
     assert state is not None, "a task is durable before its client hears of it"
-    if exchange.era is Era.MODERN:
+    if context.era is Era.MODERN:
         return orjson.dumps({"resultType": "task", **_task(state)})
-    # It may have ended meanwhile, but this tells how it began (2025-11-25, tasks, §Task Status Lifecycle).
+    # The task may have ended already, but this result gives its initial status (2025-11-25, tasks, §Task Status
+    # Lifecycle).
     begun = msgspec.structs.replace(
-        state, status=WORKING, message=taskstate.IN_PROGRESS, updated_at=state.created_at, requests={}, ran=None
+        state, status=WORKING, message=task_state.IN_PROGRESS, updated_at=state.created_at, requests={}, outcome=None
     )
     return orjson.dumps({"task": _experimental(begun)})
 
 
-# --- The extension --------------------------------------------------------------------------------------------
+# --- The extension of the modern era --------------------------------------------------------------------------
 
 
 @method("tasks/get", Era.MODERN)
-async def get(exchange: Exchange) -> bytes:
-    """Where a task stands, with its result once it has one (SEP-2663, §Task Polling). Raises RpcError."""
-    state = await _named(exchange)
-    if state.ran is not None:
-        _note_reading(exchange, state)
-    return rendered(detailed(state), exchange.era)
+async def get(context: RequestContext) -> bytes:
+    """Return a task's status, and its result if it has one (SEP-2663, §Task Polling). Raises RpcError."""
+    state = await _named(context)
+    if state.outcome is not None:
+        _note_reading(context, state)
+    return rendered(detailed(state), context.era)
 
 
 @method("tasks/update", Era.MODERN)
-async def update(exchange: Exchange) -> bytes:
-    """Take answers to what a task asks (SEP-2663, §Task Update Requests). Raises RpcError."""
-    state = await _named(exchange)
-    if rounds.RESPONSES not in exchange.params:
-        raise RpcError(INVALID_PARAMS, f"params.{rounds.RESPONSES} is missing.", {"field": rounds.RESPONSES})
-    await taskstate.update(state.id, exchange.principal, rounds.answers_in(exchange.params))
-    return rendered({}, exchange.era)
+async def update(context: RequestContext) -> bytes:
+    """Accept answers to a task's input requests (SEP-2663, §Task Update Requests). Raises RpcError."""
+    state = await _named(context)
+    if multi_round.RESPONSES not in context.params:
+        raise RpcError(INVALID_PARAMS, f"params.{multi_round.RESPONSES} is missing.", {"field": multi_round.RESPONSES})
+    await task_state.update(state.id, context.principal, multi_round.answers_in(context.params))
+    return rendered({}, context.era)
 
 
 @method("tasks/cancel", Era.MODERN)
-async def cancel(exchange: Exchange) -> bytes:
-    """Ask a task to stop; one that has ended stays as it is (SEP-2663, §Task Cancellation). Raises RpcError."""
-    state = await _named(exchange)
+async def cancel(context: RequestContext) -> bytes:
+    """Request cancellation; a task that has ended is not changed (SEP-2663, §Task Cancellation). Raises RpcError."""
+    state = await _named(context)
     if state.status not in ENDED:
-        await background.request_cancel([state.id])
-    return rendered({}, exchange.era)
+        await delivery.request_cancel([state.id], TASK_CANCELLED)
+    return rendered({}, context.era)
 
 
 def detailed(state: TaskState) -> dict[str, Any]:
-    """A task with what its status brings along (SEP-2663, §Task Status)."""
+    """Return a task with the fields of its status (SEP-2663, §Task Status)."""
     body = _task(state)
     if state.status == INPUT_REQUIRED:
         body["inputRequests"] = state.requests
-    elif state.ran is not None and state.status == FAILED:
-        body["error"] = _error(state.ran)
-    elif state.ran is not None and state.status in ENDED and state.ran.refusal is None:
-        body["result"] = orjson.Fragment(state.ran.wire)
+    elif state.outcome is not None and state.status == FAILED:
+        body["error"] = _error(state.outcome)
+    elif state.outcome is not None and state.status in ENDED and state.outcome.refusal is None:
+        body["result"] = orjson.Fragment(state.outcome.wire)
     if state.status == "cancelled":
         body.pop("result", None)
     return body
 
 
-async def agreed(exchange: Exchange, ids: Any) -> list[UUID]:
-    """The tasks of a client's wish list that it may hear of (SEP-2663, §Task Status Notifications). Raises RpcError."""
+async def agreed(context: RequestContext, ids: Any) -> list[UUID]:
+    """Return the permitted tasks of a filter (SEP-2663, §Task Status Notifications). Raises RpcError."""
     if not isinstance(ids, list) or not all(isinstance(id, str) for id in ids):
         raise RpcError(INVALID_PARAMS, "params.notifications.taskIds must be a list of task ids.", status=400)
-    if len(ids) > MOST_WATCHED:
-        raise RpcError(INVALID_PARAMS, f"params.notifications.taskIds has at most {MOST_WATCHED} entries.", status=400)
-    _check_revision(exchange)
-    await _limit(exchange)
+    if len(ids) > MAX_WATCHED:
+        raise RpcError(INVALID_PARAMS, f"params.notifications.taskIds has at most {MAX_WATCHED} entries.", status=400)
+    _check_revision(context)
+    await _limit(context)
     named = [id for id in map(parsed_id, ids) if id is not None]
-    return [id for id in named if await _own(exchange.principal, id) is not None]
+    return [id for id in named if await _own(context.principal, id) is not None]
 
 
 async def news(principal: Principal, known: dict[UUID, Any]) -> AsyncIterator[dict[str, Any]]:
-    """Those of the `known` tasks that are not as they were, in detail; what is seen is noted, what ended is dropped."""
+    """Yield the `known` tasks that changed, in detail. Updates `known` and drops tasks that ended."""
     for id, before in list(known.items()):
         state = await _own(principal, id)
         seen = (state.status, sorted(state.requests)) if state else None
@@ -162,15 +137,16 @@ async def news(principal: Principal, known: dict[UUID, Any]) -> AsyncIterator[di
 
 
 def wire_id(call_id: UUID) -> str:
-    """What clients call a task: with a signature, because the id of a call is for the most part the time it was made.
+    """Return the task id for clients: signed, because the id of a call mostly consists of its start time.
 
-    Where callers cannot be told apart, whoever knows the id has the task (SEP-2663, §Security Implications).
+    Where callers cannot be identified, knowledge of the id grants access to the task (SEP-2663, §Security
+    Implications).
     """
     return _signer().sign(str(call_id))
 
 
 def parsed_id(value: str) -> UUID | None:
-    """The id of a task's call, if a text is what the hub calls one."""
+    """Return the call id of a task id; None if it is invalid."""
     try:
         return UUID(_signer().unsign(value))
     except (signing.BadSignature, ValueError):
@@ -193,31 +169,31 @@ def _task(state: TaskState) -> dict[str, Any]:
     }
 
 
-def _error(ran: Ran) -> dict[str, Any]:
+def _error(ran: CallOutcome) -> dict[str, Any]:
     assert ran.refusal is not None
     refusal = ran.refusal
     return {"code": refusal.code, "message": refusal.message} | ({"data": refusal.data} if refusal.data else {})
 
 
-# --- The experiment of 2025-11-25 -----------------------------------------------------------------------------
+# --- The experimental tasks of 2025-11-25 ---------------------------------------------------------------------
 
 
 @method("tasks/get", Era.HANDSHAKE)
-async def get_experimental(exchange: Exchange) -> bytes:
-    """Where a task stands (2025-11-25, tasks, §Getting Tasks). Raises RpcError."""
-    return orjson.dumps(_experimental(await _named(exchange)))
+async def get_experimental(context: RequestContext) -> bytes:
+    """Return the status of a task (2025-11-25, tasks, §Getting Tasks). Raises RpcError."""
+    return orjson.dumps(_experimental(await _named(context)))
 
 
 @method("tasks/list", Era.HANDSHAKE)
-async def list_experimental(exchange: Exchange) -> bytes:
-    """The tasks of this key, the newest first (2025-11-25, tasks, §Listing Tasks). Raises RpcError."""
-    _check_revision(exchange)
-    if exchange.principal.key_id is None:
-        raise _no_such_method(exchange)
-    await _limit(exchange)
-    states = await taskstate.listed(exchange.principal, _opened_cursor(exchange), PAGE + 1)
+async def list_experimental(context: RequestContext) -> bytes:
+    """List the tasks of this key, newest first (2025-11-25, tasks, §Listing Tasks). Raises RpcError."""
+    _check_revision(context)
+    if context.principal.key_id is None:
+        raise _no_such_method(context)
+    await _limit(context)
+    states = await task_state.listed(context.principal, _opened_cursor(context), PAGE + 1)
     shown = states[:PAGE]
-    own = [state for state in shown if exchange.principal.may_use(state.name)]
+    own = [state for state in shown if context.principal.may_use(state.name)]
     body: dict[str, Any] = {"tasks": [_experimental(state) for state in own]}
     if len(states) > PAGE:
         body["nextCursor"] = signing.dumps(str(shown[-1].id), salt="tasks/list")
@@ -225,73 +201,73 @@ async def list_experimental(exchange: Exchange) -> bytes:
 
 
 @method("tasks/cancel", Era.HANDSHAKE)
-async def cancel_experimental(exchange: Exchange) -> bytes:
-    """Cancel a task and say that it is (2025-11-25, tasks, §Task Cancellation). Raises RpcError for an ended one."""
-    state = await _named(exchange)
+async def cancel_experimental(context: RequestContext) -> bytes:
+    """Cancel a task and wait until it stops (2025-11-25, tasks, §Task Cancellation). Raises RpcError if it ended."""
+    state = await _named(context)
     if state.status not in ENDED:
-        await background.request_cancel([state.id])
-        state = await _stopped(exchange, state)
+        await delivery.request_cancel([state.id], TASK_CANCELLED)
+        state = await _stopped(context, state)
         if state.status == CANCELLED:
             return orjson.dumps(_experimental(state))
     message = f"The task has ended already: it is {_experimental(state)['status']}."
     raise RpcError(INVALID_PARAMS, message, {"taskId": wire_id(state.id)})
 
 
-async def _stopped(exchange: Exchange, state: TaskState) -> TaskState:
-    """A task that was asked to stop, once it did; it may also have come to an end of its own."""
-    with exchange.switchboard.watching(call_topic(state.id)) as watch:
+async def _stopped(context: RequestContext, state: TaskState) -> TaskState:
+    """Wait until a task that was asked to stop has ended, cancelled or not."""
+    with context.listener.subscribe(call_topic(state.id)) as subscription:
         while state.status not in ENDED:
-            await watch.wait()
-            state = await _found(exchange)
+            await subscription.wait()
+            state = await _found(context)
     return state
 
 
 @method("tasks/result", Era.HANDSHAKE)
-async def result(exchange: Exchange) -> bytes:
-    """Wait for a task's end and give what its request would have got (2025-11-25, tasks, §Result Retrieval).
+async def result(context: RequestContext) -> bytes:
+    """Wait for a task to end and return the result of its request (2025-11-25, tasks, §Result Retrieval).
 
-    What the task says and asks meanwhile goes out on this request's stream. Raises RpcError.
+    Events and questions of the task are sent on this request's stream meanwhile. Raises RpcError.
     """
-    state = await _named(exchange)
-    if state.ran is None:
-        state = await _ended(exchange, state)
-    assert state.ran is not None
-    _note_reading(exchange, state)
-    if state.ran.refusal is not None:
-        raise state.ran.refusal
-    body = orjson.loads(complete(fitting(state.ran, exchange.version), exchange.era))
+    state = await _named(context)
+    if state.outcome is None:
+        state = await _ended(context, state)
+    assert state.outcome is not None
+    _note_reading(context, state)
+    if state.outcome.refusal is not None:
+        raise state.outcome.refusal
+    body = orjson.loads(complete(downgrade_for_version(state.outcome, context.version), context.era))
     return orjson.dumps({**body, "_meta": _related(state)})
 
 
-async def _ended(exchange: Exchange, state: TaskState) -> TaskState:
-    assert exchange.session is not None
-    hearing = Hearing(state.id, exchange.version, exchange.session.log_level, _related(state))
+async def _ended(context: RequestContext, state: TaskState) -> TaskState:
+    assert context.session is not None
+    hearing = NotificationEncoder(state.id, context.version, context.session.log_level, _related(state))
     heard = 0
-    turnstile.step_aside()
-    with exchange.switchboard.watching(call_topic(state.id)) as watch:
-        while state.ran is None:
-            async for news in background.followed(state.id, state.name, heard, watch):
+    fair_scheduler.release_slot()
+    with context.listener.subscribe(call_topic(state.id)) as subscription:
+        while state.outcome is None:
+            async for news in delivery.follow(state.id, state.name, heard, subscription):
                 if isinstance(news, Event):
                     heard = news.sequence
                     message = hearing.message_of(news)
                     if message is not None and await _is_news(state, news):
-                        exchange.sender.put(message)
-                elif isinstance(news, PutAside):
-                    # A task of the modern era: its client answers there.
-                    await watch.wait()
-            state = await _found(exchange)
+                        context.sender.put(message)
+                elif isinstance(news, AwaitingInput):
+                    # A task of the modern era: its client answers through `tasks/update`.
+                    await subscription.wait()
+            state = await _found(context)
     return state
 
 
 async def _is_news(state: TaskState, event: Event) -> bool:
-    """Whether an event still says something to who comes for the result: not a question that was answered already."""
-    return event.kind != "request" or event.data["name"] in await in_store(inputs.unanswered, state.id)
+    """Whether an event is still relevant to the stream: not a question that was answered already."""
+    return event.kind != "request" or event.data["name"] in await run_in_db_thread(inputs.unanswered, state.id)
 
 
 def _experimental(state: TaskState) -> dict[str, Any]:
-    """A task as 2025-11-25 has it: one whose tool failed is a failed one."""
+    """Return a task in the form of 2025-11-25, where a tool error is a failed task."""
     body = _task(state)
-    failed = state.ran is not None and state.ran.result.is_error and state.status == "completed"
+    failed = state.outcome is not None and state.outcome.result.is_error and state.status == "completed"
     return {
         **{name: body[name] for name in ("taskId", "statusMessage", "createdAt", "lastUpdatedAt")},
         "status": FAILED if failed else state.status,
@@ -304,74 +280,74 @@ def _related(state: TaskState) -> dict[str, Any]:
     return {RELATED: {"taskId": wire_id(state.id)}}
 
 
-def _opened_cursor(exchange: Exchange) -> UUID | None:
-    cursor = exchange.params.get("cursor")
+def _opened_cursor(context: RequestContext) -> UUID | None:
+    cursor = context.params.get("cursor")
     try:
         return None if cursor is None else UUID(signing.loads(str(cursor), salt="tasks/list"))
     except (signing.BadSignature, ValueError):
         raise RpcError(INVALID_PARAMS, "params.cursor is not one that this hub gave.") from None
 
 
-# --- What both share ------------------------------------------------------------------------------------------
+# --- Both kinds -----------------------------------------------------------------------------------------------
 
 
-async def _named(exchange: Exchange) -> TaskState:
-    """The task that a request names. Raises RpcError if there is none for this caller, or the client knows no tasks."""
-    if not await _is_of_earlier_kind(exchange):
-        _check_revision(exchange)
-    await _limit(exchange)
-    return await _found(exchange)
+async def _named(context: RequestContext) -> TaskState:
+    """Return the task of a request. Raises RpcError for an unknown task, or a client that does not support tasks."""
+    if not await _is_of_earlier_kind(context):
+        _check_revision(context)
+    await _limit(context)
+    return await _found(context)
 
 
-async def _found(exchange: Exchange) -> TaskState:
-    name = text_in(exchange.params, "taskId")
+async def _found(context: RequestContext) -> TaskState:
+    name = text_in(context.params, "taskId")
     id = parsed_id(name)
-    state = await _own(exchange.principal, id) if id else None
+    state = await _own(context.principal, id) if id else None
     if state is None:
         raise RpcError(INVALID_PARAMS, "There is no such task, or it has expired.", {"taskId": name})
     return state
 
 
 async def _own(principal: Principal, id: UUID) -> TaskState | None:
-    """A task of this principal, as long as its key opens the tool."""
-    state = await taskstate.look(id, principal)
+    """Return a task of this principal, if its key still permits the tool."""
+    state = await task_state.find(id, principal)
     return state if state is not None and principal.may_use(state.name) else None
 
 
-def _check_revision(exchange: Exchange) -> None:
-    if exchange.era is Era.MODERN and not declares_tasks(exchange.capabilities):
+def _check_revision(context: RequestContext) -> None:
+    if context.era is Era.MODERN and not declares_tasks(context.capabilities):
         data = {"requiredCapabilities": task_capabilities()}
         raise RpcError(CAPABILITY_MISSING, "This needs a client that declares the tasks extension.", data)
-    if exchange.era is Era.HANDSHAKE and not has_tasks(exchange.version):
-        raise _no_such_method(exchange)
+    if context.era is Era.HANDSHAKE and not has_tasks(context.version):
+        raise _no_such_method(context)
 
 
-async def _is_of_earlier_kind(exchange: Exchange) -> bool:
-    """Whether a modern client that knows only the earlier tasks means one (SEP-2663, §Backward Compatibility)."""
-    if exchange.era is not Era.MODERN or declares_tasks(exchange.capabilities):
+async def _is_of_earlier_kind(context: RequestContext) -> bool:
+    """Whether a modern client that supports only experimental tasks names one (SEP-2663, §Backward Compatibility)."""
+    if context.era is not Era.MODERN or declares_tasks(context.capabilities):
         return False
-    if exchange.request.method == "tasks/update" or not isinstance(exchange.capabilities.get("tasks"), dict):
+    if context.request.method == "tasks/update" or not isinstance(context.capabilities.get("tasks"), dict):
         return False
-    id = parsed_id(text_in(exchange.params, "taskId"))
-    state = await taskstate.look(id, exchange.principal) if id else None
+    id = parsed_id(text_in(context.params, "taskId"))
+    state = await task_state.find(id, context.principal) if id else None
     return state is not None and has_tasks(state.version)
 
 
-def _no_such_method(exchange: Exchange) -> RpcError:
-    name = exchange.request.method
+def _no_such_method(context: RequestContext) -> RpcError:
+    name = context.request.method
     return RpcError(METHOD_NOT_FOUND, f"Method not found: '{name}'", {"method": name})
 
 
-async def _limit(exchange: Exchange) -> None:
-    """Raise RpcError for a caller that asks too often (2025-11-25, tasks, §Task Isolation and Access Control)."""
-    who = exchange.principal.limited_as
-    over = await limits.take([Rate("caller", "requests about tasks", MOST_PER_MINUTE, MINUTE, f"tasks:{who}")])
+async def _limit(context: RequestContext) -> None:
+    """Raise RpcError above the rate limit of a caller (2025-11-25, tasks, §Task Isolation and Access Control)."""
+    who = context.principal.limited_as
+    over = await limits.take([Rate("caller", "requests about tasks", MAX_PER_MINUTE, MINUTE, f"tasks:{who}")])
     if over is not None:
-        message = f"At most {MOST_PER_MINUTE} requests about tasks a minute."
+        message = f"At most {MAX_PER_MINUTE} requests about tasks a minute."
         raise RpcError(OVER_LIMIT, message, {"retryAfterSeconds": over.retry_after}, retry_after=over.retry_after)
 
 
-def _note_reading(exchange: Exchange, state: TaskState) -> None:
-    """Log who took a result away; who asked for it, and how it came about, is in the audit log."""
-    who = exchange.principal
+def _note_reading(context: RequestContext, state: TaskState) -> None:
+    """Log which key read a result; the audit log has the caller and the events of the call."""
+    who = context.principal
     log.info("The result of task %s was read by key %s of tenant %s", state.id, who.key_id, who.tenant_slug)

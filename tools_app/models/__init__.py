@@ -1,5 +1,6 @@
-"""The tables, gathered where Django looks for them."""
+"""The models of all modules, imported for Django."""
 
+from tools_app.models.audit import Action, CallFigures, ChainKind, ChainStart, Change, Checkpoint, Via
 from tools_app.models.calls import (
     Call,
     CallAnswer,
@@ -22,9 +23,6 @@ from tools_app.models.catalog import (
     ToolKind,
     ToolRevision,
 )
-from tools_app.models.changes import Action, Change, Via
-from tools_app.models.evidence import ChainKind, ChainStart, Checkpoint
-from tools_app.models.figures import CallFigures
 from tools_app.models.people import Export, ExportFormat, ExportState, Invitation, PersonalToken, SavedFilter
 from tools_app.models.sessions import Session, SessionMessage
 from tools_app.models.tenants import ApiKey, Membership, Role, Tenant

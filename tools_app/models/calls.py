@@ -1,8 +1,8 @@
-"""The audit log (insert-only) and the calls that are running now (small, changing).
+"""The audit log (insert-only) and the running calls (a small table that changes).
 
-A call lives in exactly one of two tables: `RunningCall` from its intent until it is settled, `Call` for ever
-after. Settling deletes the one row and inserts the other in one transaction, so whoever deletes the row is the
-one who says how the call ended.
+A call is in exactly one of two tables: in `RunningCall` from its intent until it is settled, then in `Call` forever.
+Settling deletes the one row and inserts the other in one transaction, so the process that deletes the row decides
+how the call ended.
 """
 
 from typing import NamedTuple
@@ -10,15 +10,15 @@ from typing import NamedTuple
 from django.db import models
 from django.utils import timezone
 
+from tools_app.core.packing import texts
 from tools_app.models.catalog import Tool
 from tools_app.models.ids import new_id
-from tools_app.models.packing import texts
 from tools_app.models.sessions import Session
 from tools_app.models.tenants import ApiKey, Tenant
 
 
 class Outcome(models.TextChoices):
-    """How a call ended."""
+    """How a call ended. NOT_STARTED: the hub gave up and nothing ran. LOST: it may have run in part."""
 
     OK = "ok", "OK"
     TOOL_ERROR = "tool_error", "Tool error"
@@ -26,13 +26,14 @@ class Outcome(models.TextChoices):
     DENIED = "denied", "Denied"
     CANCELLED = "cancelled", "Cancelled"
     TIMEOUT = "timeout", "Timed out"
+    NOT_STARTED = "not_started", "Not started"
     LOST = "lost", "Lost"
     INTERRUPTED = "interrupted", "Interrupted"
     INPUT_REQUIRED = "input_required", "Input required"
 
 
 class CallStatus(models.TextChoices):
-    """Where a call that has not ended stands."""
+    """The status of a running call."""
 
     QUEUED = "queued", "Queued"
     RUNNING = "running", "Running"
@@ -40,7 +41,7 @@ class CallStatus(models.TextChoices):
 
 
 class CallFacts(models.Model):
-    """What is known of a call from its first moment on."""
+    """The facts of a call that are known from its start."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey(
@@ -71,7 +72,7 @@ class CallFacts(models.Model):
 
 
 class RunningCall(CallFacts):
-    """The intent of a call: durable before a tool that changes anything starts, gone when the call is settled."""
+    """The intent of a call: durable before a tool that changes anything starts, deleted when the call is settled."""
 
     status = models.CharField(max_length=10, choices=CallStatus)
     background = models.BooleanField()
@@ -91,19 +92,24 @@ class RunningCall(CallFacts):
     def __str__(self) -> str:
         return f"{self.tool_name} {self.status}"
 
-    def said(self) -> int:
-        """The sequence of its last event so far; 0 without any."""
+    def last_event_sequence(self) -> int:
+        """Return the sequence of its last event so far; 0 without any."""
         last: int | None = CallEvent.objects.filter(call_id=self.pk).aggregate(last=models.Max("sequence"))["last"]
         return last or 0
 
     @property
-    def is_put_aside(self) -> bool:
-        """Whether it is a task that no process runs, because it waits for its client."""
+    def is_promised(self) -> bool:
+        """Whether it is a task that its client knows of, or may know of: such a task outlives its process."""
+        return self.task_seconds is not None and self.changed_at > self.started_at
+
+    @property
+    def is_awaiting_input(self) -> bool:
+        """Whether it is a task that no process runs, because it waits for input from its client."""
         return self.status == CallStatus.WAITING and bool(self.asked)
 
 
 class Call(CallFacts):
-    """One settled call or denial. HTTP status, JSON-RPC error and tool outcome are kept apart."""
+    """A settled call or denial. HTTP status, JSON-RPC error and tool outcome are separate columns."""
 
     finished_at = models.DateTimeField()
     duration_us = models.PositiveBigIntegerField()
@@ -130,14 +136,17 @@ class Call(CallFacts):
     recorded_us = models.PositiveBigIntegerField(
         null=True, help_text="From its end until its record was written, without the commit."
     )
+    hash_version = models.PositiveSmallIntegerField(
+        null=True, help_text="Which columns its hash covers; empty: those of records from before migration 0008."
+    )
 
     class Meta:
         ordering = ["-started_at"]
         indexes = [
-            # Ascending, so that a new call goes to the end of its tenant's part: there no page is split in its middle.
+            # Ascending, so that a new call goes to the end of its tenant's part, which splits no page in the middle.
             models.Index(fields=["tenant", "started_at"], name="call_by_tenant"),
             models.Index(fields=["tenant", "tool_name", "started_at"], name="call_by_tool"),
-            # Most calls go well, and are found as quickly without it.
+            # Most calls succeed; they are found as quickly without this index.
             models.Index(
                 fields=["tenant", "outcome", "started_at"],
                 name="call_by_outcome",
@@ -150,7 +159,7 @@ class Call(CallFacts):
 
 
 class Texts(NamedTuple):
-    """What the audit log keeps of a call's arguments and result, each as JSON text; empty for nothing."""
+    """What the audit log stores of a call's arguments and result, each as JSON text; empty if there is none."""
 
     arguments: str
     result: str
@@ -172,12 +181,12 @@ class CallPayload(models.Model):
         return str(self.pk)
 
     def texts(self) -> Texts:
-        """Arguments and result, however they are stored. Raises packing.NotPacked if they cannot be read back."""
+        """Return arguments and result, uncompressed. Raises packing.NotPacked if they cannot be decoded."""
         return Texts(*texts(self.arguments, self.result, self.packed))
 
 
 class CallEvent(models.Model):
-    """What a call said before its result: `sequence` counts from 1 within the call, `data` is JSON text."""
+    """An event that a call sent before its result: `sequence` counts from 1 within the call, `data` is JSON text."""
 
     pk = models.CompositePrimaryKey("call_id", "sequence")
     call = models.ForeignKey(
@@ -196,7 +205,7 @@ class CallEvent(models.Model):
 
 
 class CallAnswer(models.Model):
-    """The whole answer of a call, sealed, until whoever waits for it has had time to take it."""
+    """The whole response of a call, encrypted, kept until the waiting process has had time to read it."""
 
     call_id = models.UUIDField(primary_key=True)
     sealed = models.BinaryField()
@@ -208,7 +217,7 @@ class CallAnswer(models.Model):
 
 
 class CallInput(models.Model):
-    """A client's answer to what a running call asked for, sealed, until the call has taken it."""
+    """A client's response to an input request of a running call, encrypted, kept until the call has read it."""
 
     id = models.BigAutoField(primary_key=True)
     call_id = models.UUIDField()
@@ -224,7 +233,7 @@ class CallInput(models.Model):
 
 
 class Process(models.Model):
-    """A running process of the hub. `beats` grows while it lives; when it stands still, its calls are lost."""
+    """A running process of the hub. `beats` grows while it lives; when it stops growing, its calls are lost."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     kind = models.CharField(max_length=10)

@@ -1,4 +1,4 @@
-"""What a tenant offers: tools with their immutable revisions, resources, prompts, and the secrets they use."""
+"""A tenant's catalog: tools with their immutable revisions, resources, prompts, and the secrets they use."""
 
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
@@ -6,8 +6,8 @@ from django.db import models
 from django.utils import timezone
 
 from tools_app.models.ids import new_id
-from tools_app.models.recorded import Recorded
 from tools_app.models.tenants import RateLimited, Tenant
+from tools_app.models.versioned import Versioned
 
 TOOL_NAME = RegexValidator(
     r"^[A-Za-z0-9_.-]{1,128}\Z", "Use letters, digits, underscore, hyphen and dot, at most 128 characters."
@@ -29,19 +29,18 @@ class ToolKind(models.TextChoices):
 
 
 class TaskSupport(models.TextChoices):
-    """Whether a call may be answered with a task, which its client polls (extension io.modelcontextprotocol/tasks)."""
+    """Whether a call may return a task, which its client polls (extension io.modelcontextprotocol/tasks)."""
 
     NEVER = "never", "Never"
     OPTIONAL = "optional", "When it takes long"
     REQUIRED = "required", "Always"
 
 
-class Tool(RateLimited):
+class Tool(Versioned, RateLimited):
     """A tool as its tenant offers it now (tools, §Data Types of the specification).
 
-    `config` is what its kind needs: `{"function": "<registered name>"}` for a Python function, whose
-    schemas, title and annotations come from the code, and the fields of `execution.kinds.http.HttpConfig`
-    for an HTTP request.
+    `config` depends on the kind: `{"function": "<registered name>"}` for a Python function, whose schemas, title and
+    annotations come from the code, and the fields of `catalog.kinds.http.HttpConfig` for an HTTP request.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -82,7 +81,7 @@ class Tool(RateLimited):
 
 
 class ToolRevision(models.Model):
-    """One version of a tool's definition. Never changed after it was written."""
+    """One version of a tool's definition. Immutable."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tool = models.ForeignKey(Tool, on_delete=models.CASCADE, related_name="revisions")
@@ -101,7 +100,7 @@ class ToolRevision(models.Model):
 
 
 class ResourceKind(models.TextChoices):
-    """Where a resource's contents come from."""
+    """The source of a resource's contents."""
 
     PYTHON = "python", "Python function"
     TEXT = "text", "Text"
@@ -109,11 +108,11 @@ class ResourceKind(models.TextChoices):
     HTTP = "http", "HTTP request"
 
 
-class Resource(Recorded):
-    """Something that clients may read (resources, §Resource), or a template for many (§Resource Templates).
+class Resource(Versioned):
+    """A resource that clients can read (resources, §Resource), or a resource template (§Resource Templates).
 
-    A `uri` with a `{name}` in it is a template. `config` is what its kind needs: `{"function": "<registered name>"}`
-    for Python, the fields of `execution.kinds.http_config.HttpConfig` for HTTP.
+    A `uri` with a `{name}` in it is a template. `config` depends on the kind: `{"function": "<registered name>"}` for
+    Python, the fields of `catalog.kinds.http_config.HttpConfig` for HTTP.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -143,23 +142,23 @@ class Resource(Recorded):
 
     @property
     def is_template(self) -> bool:
-        """Whether its URI stands for many."""
+        """Whether its URI is a template."""
         return "{" in self.uri
 
 
 class PromptKind(models.TextChoices):
-    """Where a prompt's messages come from."""
+    """The source of a prompt's messages."""
 
     PYTHON = "python", "Python function"
     TEMPLATE = "template", "Messages with placeholders"
 
 
-class Prompt(Recorded):
+class Prompt(Versioned):
     """A prompt that clients offer to their users (prompts, §Prompt).
 
     `arguments` is a list of `{"name", "description", "required", "values"}`, where `values` are suggestions for
-    completion; `messages` a list of `{"role", "text"}` whose text may hold `{name}` for an argument. Both come from
-    the code for Python, whose `config` is `{"function": "<registered name>"}`.
+    completion; `messages` is a list of `{"role", "text"}` whose text may contain `{name}` for an argument. For Python,
+    both come from the code, and `config` is `{"function": "<registered name>"}`.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -184,8 +183,8 @@ class Prompt(Recorded):
         return self.name
 
 
-class Secret(Recorded):
-    """A named value that HTTP tools put into their requests. Written by admins, read by no page."""
+class Secret(Versioned):
+    """A named value that HTTP tools insert into their requests. Written by admins, shown on no page."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="secrets")

@@ -1,4 +1,4 @@
-"""What belongs to people rather than to tenants: invitations, tokens for scripts, saved filters, exports."""
+"""Rows that belong to people: invitations, personal tokens, saved searches, exports."""
 
 from datetime import datetime, timedelta
 
@@ -18,11 +18,13 @@ def _in_some_days() -> datetime:
 
 
 class Invitation(Recorded):
-    """A link that makes whoever opens it a member. Only a digest of what stands in the link is kept."""
+    """A link that makes the person who opens it a member. Only a digest of its token is stored."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="invitations")
-    email = models.EmailField("e-mail", help_text="Who is invited. Another person's account cannot take it.")
+    email = models.EmailField(
+        "e-mail", help_text="Who is invited. An account with another e-mail takes it only when its owner confirms that."
+    )
     role = models.CharField(max_length=10, choices=Role)
     digest = models.CharField(max_length=64, unique=True, editable=False)
     invited_by = models.ForeignKey(
@@ -44,7 +46,7 @@ class Invitation(Recorded):
 
 
 class PersonalToken(Recorded):
-    """A credential of a person for the REST API. Only a digest is kept: the token itself is shown once."""
+    """A person's credential for the REST API. Only a digest is stored: the token itself is shown once."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="tokens")
@@ -65,7 +67,7 @@ class PersonalToken(Recorded):
 
 
 class SavedFilter(models.Model):
-    """A search of the audit log that a person wants to have again."""
+    """A saved search of the audit log."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_filters")
@@ -82,14 +84,14 @@ class SavedFilter(models.Model):
 
 
 class ExportFormat(models.TextChoices):
-    """What an export is written in."""
+    """The file format of an export."""
 
     JSONL = "jsonl", "JSON lines"
     CSV = "csv", "CSV"
 
 
 class ExportState(models.TextChoices):
-    """How far an export is."""
+    """The progress of an export."""
 
     READY = "ready", "Ready to download"
     RUNNING = "running", "Running"
@@ -98,7 +100,7 @@ class ExportState(models.TextChoices):
 
 
 class Export(models.Model):
-    """One download of a filtered part of the audit log, and how far it is."""
+    """One download of a filtered part of the audit log, and its progress."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="exports")

@@ -1,4 +1,4 @@
-"""The base of rows whose changes are recorded (see `audit.change_signals`)."""
+"""The base class of models whose changes are recorded (see `audit.changes.signals`)."""
 
 from typing import Any
 
@@ -6,13 +6,13 @@ from django.db import models, transaction
 
 
 class Recorded(models.Model):
-    """A row whose saves are transactions, so that a change and its record are there together or not at all."""
+    """A row that is saved in a transaction with the record of its change."""
 
     class Meta:
         abstract = True
 
     def save(self, *args: Any, **options: Any) -> None:
-        """Save, and have that undone if it cannot be recorded."""
-        # Within another transaction, that one is undone.
+        """Save the row; roll back if the change cannot be recorded."""
+        # An outer transaction is rolled back as a whole.
         with transaction.atomic(savepoint=False):
             super().save(*args, **options)

@@ -1,4 +1,4 @@
-"""Handshake-era sessions (2025-11-25, transports, §Session Management), as rows that any process serves."""
+"""Handshake-era sessions (2025-11-25, transports, §Session Management), stored as rows that any process can serve."""
 
 from django.db import models
 from django.utils import timezone
@@ -8,12 +8,12 @@ from tools_app.models.tenants import ApiKey, Tenant
 
 
 class Session(models.Model):
-    """What `initialize` agreed on, bound to the key that made it. Only a digest of the wire id is kept."""
+    """The result of `initialize`, bound to the key that created it. Only a digest of the session id is stored."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     digest = models.CharField(max_length=64, unique=True, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="sessions")
-    # Empty: anybody's, in a tenant that is open to everybody.
+    # Empty: a session of an anonymous client, in a public tenant.
     api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.CASCADE, related_name="sessions")
     protocol_version = models.CharField(max_length=10)
     client_name = models.CharField(max_length=200, blank=True)
@@ -33,6 +33,10 @@ class Session(models.Model):
         indexes = [
             models.Index(fields=["tenant", "-created_at"], name="session_by_tenant"),
             models.Index(fields=["last_seen_at"], condition=models.Q(ended_at=None), name="session_by_idleness"),
+            # Covers the count of open sessions. SQLite also reads the rows if a column of the condition is missing.
+            models.Index(
+                fields=["tenant", "last_seen_at", "ended_at"], condition=models.Q(ended_at=None), name="session_open"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -40,7 +44,7 @@ class Session(models.Model):
 
 
 class SessionMessage(models.Model):
-    """A message of a session's client on its way to the process that holds the session's stream (HTTP+SSE), sealed."""
+    """An encrypted message from a session's client to the process that holds the session's stream (HTTP+SSE)."""
 
     id = models.BigAutoField(primary_key=True)
     session_id = models.UUIDField(db_index=True)

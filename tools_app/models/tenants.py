@@ -1,4 +1,4 @@
-"""Who uses the hub: tenants, the people in them, and the keys their clients carry."""
+"""Tenants, their members and their API keys."""
 
 from django.conf import settings
 from django.core.validators import RegexValidator
@@ -9,13 +9,14 @@ from tools_app.models.ids import new_id
 from tools_app.models.recorded import Recorded
 from tools_app.models.validators import validate_key_names, validate_networks, validate_patterns
 
+MAX_SLUG_LENGTH = 63
 TENANT_SLUG = RegexValidator(
     r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z", "Use lower-case letters, digits and inner hyphens."
 )
 
 
 class RateLimited(Recorded):
-    """How many calls a time are let through; empty is no limit, zero lets nothing through."""
+    """Limits on the rate of calls; empty is no limit, zero allows none."""
 
     calls_per_second = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no limit.")
     calls_per_minute = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no limit.")
@@ -28,7 +29,7 @@ class RateLimited(Recorded):
 
 
 class CallerLimited(RateLimited):
-    """The same for who calls: requests of every kind, calls among them, have limits of their own."""
+    """Limits of a caller: the rates of calls, and those of all requests, calls included."""
 
     requests_per_second = models.PositiveIntegerField(
         null=True, blank=True, help_text="Requests of every kind, lists and pings too. Empty: no limit."
@@ -43,11 +44,11 @@ class CallerLimited(RateLimited):
 
 
 class Tenant(CallerLimited):
-    """One customer of the hub. Everything below it is invisible to every other tenant."""
+    """One customer of the hub. Its rows are invisible to every other tenant."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     slug = models.CharField(
-        max_length=63,
+        max_length=MAX_SLUG_LENGTH,
         unique=True,
         validators=[TENANT_SLUG],
         help_text="Part of the tenant's address: /t/SLUG/mcp.",
@@ -108,9 +109,9 @@ class Tenant(CallerLimited):
 
 
 class Role(models.TextChoices):
-    """What a member may do: an admin changes its tenant, an auditor reads all of it, an operator what calls were made.
+    """A member's role: an admin changes the tenant, an auditor reads all of it, an operator sees which calls were made.
 
-    An operator sees of a call who, when, how long and how it ended; never its arguments, events and result.
+    Of a call, an operator sees who, when, how long and how it ended; never its arguments, events and result.
     """
 
     ADMIN = "admin", "Admin"
@@ -136,7 +137,7 @@ class Membership(Recorded):
 
 
 class ApiKey(CallerLimited):
-    """A credential of one tenant. Only a digest is kept: the key itself is shown once, at creation."""
+    """A credential of one tenant. Only a digest is stored: the key itself is shown once, at creation."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="api_keys")

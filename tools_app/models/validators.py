@@ -1,4 +1,4 @@
-"""Checks on values that an admin types, with messages that say what to write instead."""
+"""Validators of values that an admin enters, with messages that say what to enter instead."""
 
 import ipaddress
 import re
@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 from django.core.exceptions import ValidationError
 
-MOST_ENTRIES = 200
+from tools_app.core.sanitize import is_storable
+
+MAX_ENTRIES = 200
+MAX_ENTRY_LENGTH = 500
 PATTERN = re.compile(r"^[A-Za-z0-9_.:/*{}+-]{1,500}\Z")
 
 
@@ -27,15 +30,20 @@ def validate_key_names(value: object) -> None:
 
 
 def validate_patterns(value: object) -> None:
-    """Raise ValidationError unless `value` is a list of patterns: names or URIs in which `*` stands for anything."""
+    """Raise ValidationError unless `value` is a list of patterns: names or URIs in which `*` matches anything."""
     for position, entry in enumerate(_strings(value)):
         if not PATTERN.match(entry):
-            raise ValidationError(f"Entry {position + 1}: use the characters of a name or a URI, and * for anything.")
+            raise ValidationError(f"Entry {position + 1}: use only characters of a name or URI, and * as the wildcard.")
 
 
 def _strings(value: object) -> Sequence[str]:
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
-        raise ValidationError("Write a JSON list of strings.")
-    if len(value) > MOST_ENTRIES:
-        raise ValidationError(f"At most {MOST_ENTRIES} entries.")
+        raise ValidationError("Must be a JSON list of strings.")
+    if len(value) > MAX_ENTRIES:
+        raise ValidationError(f"At most {MAX_ENTRIES} entries.")
+    for position, entry in enumerate(value):
+        if len(entry) > MAX_ENTRY_LENGTH:
+            raise ValidationError(f"Entry {position + 1}: at most {MAX_ENTRY_LENGTH} characters.")
+        if not is_storable(entry):
+            raise ValidationError(f"Entry {position + 1} contains a character that cannot be stored.")
     return value

@@ -1,11 +1,12 @@
-"""Whether a JSON Schema is fit to describe a tool, explained for the person who writes it.
+"""Validation of tool schemas, with explanations for their authors.
 
-Calls are checked by the compiled validator; this module is slower and says where a schema is wrong and why. It never
-fetches anything: a schema may refer to itself only (tools, §Security Considerations: no remote `$ref`).
+Calls are checked by the compiled validator; this module is slower and reports where a schema is wrong and why. It never
+fetches anything: a schema may refer only to itself (tools, §Security Considerations: no remote `$ref`).
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 import jsonschema_rs
@@ -15,27 +16,32 @@ from jsonschema import (
     Draft7Validator,
     Draft201909Validator,
     Draft202012Validator,
+    FormatChecker,
     ValidationError,
 )
 
 from tools_app.protocol import schema_bounds
-from tools_app.protocol.schema_keywords import DATA, REFERENCES, SCHEMA_MAPS
-
-Path = tuple[str | int, ...]
+from tools_app.protocol.schema_bounds import LINEAR, pattern_problems
+from tools_app.protocol.schema_keywords import REFERENCES, Path, subschemas
 
 ROOT = "the schema"
 DEFAULT_DIALECT = "https://json-schema.org/draft/2020-12/schema"
-LONGEST_MESSAGE = 300
+MAX_MESSAGE = 300
+# Explaining a schema of this size takes up to 0.1 s.
+MAX_PATTERN_FAULTS = 10
+# `jsonschema` finds and explains every error, and takes 0.5 ms for each part of a schema.
+MAX_EXPLAINED_PARTS = 500
+# Regular expressions are checked by `pattern_problems`: Python's engine never runs one of a schema.
+FORMATS = FormatChecker(sorted(FormatChecker.checkers.keys() - {"regex"}))
 
 
 class Dialect(Protocol):
-    """What is used of a validator class of `jsonschema`."""
+    """The part of a `jsonschema` validator class that is used here."""
 
     META_SCHEMA: dict[str, Any]
-    FORMAT_CHECKER: Any
 
     def __call__(self, schema: Any, *, format_checker: Any) -> Any:
-        """A validator of values against `schema`."""
+        """Return a validator of values against `schema`."""
 
 
 DIALECTS: dict[str, Dialect] = {
@@ -46,7 +52,7 @@ DIALECTS: dict[str, Dialect] = {
 
 @dataclass(frozen=True)
 class SchemaProblem:
-    """One fault of a schema: the path of the offending value from the root, and what is wrong with it."""
+    """One error of a schema: the path of the invalid value from the root, and what is wrong with it."""
 
     path: Path
     message: str
@@ -56,29 +62,34 @@ class SchemaProblem:
 
 
 def dotted(path: Path) -> str:
-    """A path as people write it, such as `properties.a.type`."""
+    """Return a path in dotted form, such as `properties.a.type`."""
     return ".".join(str(part) for part in path) or ROOT
 
 
 def check_input_schema(schema: Any) -> list[SchemaProblem]:
-    """The faults of a tool's `inputSchema`, which must describe an object (tools, §Tool). Empty if there are none."""
+    """Return the errors of a tool's `inputSchema`, which must describe an object (tools, §Tool)."""
     if not isinstance(schema, dict) or schema.get("type") != "object":
         return [SchemaProblem((), 'arguments are an object, so write "type": "object" here.')]
     return check_schema(schema)
 
 
 def check_schema(schema: Any) -> list[SchemaProblem]:
-    """The faults of a JSON Schema under the dialect that its `$schema` names, 2020-12 if it names none."""
+    """Return the errors of a JSON Schema under the dialect of its `$schema`, 2020-12 by default."""
     if not isinstance(schema, dict):
         return [SchemaProblem((), "a schema is a JSON object.")]
     dialect = _dialect(schema)
     if dialect is None:
         return [SchemaProblem(("$schema",), f"this dialect is unknown here. Known are {', '.join(DIALECTS)}.")]
-    return _too_much(schema) or _broken_rules(schema, dialect) or _foreign_references(schema) or _uncompilable(schema)
+    return (
+        _too_much(schema)
+        or [*_unsupported_patterns(schema), *_broken_rules(schema, dialect)]
+        or _foreign_references(schema)
+        or _uncompilable(schema)
+    )
 
 
 def _too_much(schema: dict[str, Any]) -> list[SchemaProblem]:
-    """What makes a schema too much work, which is looked for before anything else walks through it."""
+    """Return what makes a schema too expensive. Checked before anything else traverses the schema."""
     try:
         schema_bounds.check(schema)
     except schema_bounds.TooMuch as problem:
@@ -92,46 +103,53 @@ def _dialect(schema: dict[str, Any]) -> Dialect | None:
 
 
 def _broken_rules(schema: dict[str, Any], dialect: Dialect) -> list[SchemaProblem]:
-    errors = dialect(dialect.META_SCHEMA, format_checker=dialect.FORMAT_CHECKER).iter_errors(schema)
+    """Return violations of the dialect. The fast validator detects them, and for a large schema also explains them."""
+    try:
+        jsonschema_rs.meta.validate(schema)
+    except jsonschema_rs.ValidationError as problem:
+        if sum(1 for _ in subschemas(schema)) > MAX_EXPLAINED_PARTS:
+            return [SchemaProblem(tuple(problem.instance_path), f"{_cut(problem.message)}.")]
+    else:
+        return []
+    errors = dialect(dialect.META_SCHEMA, format_checker=FORMATS).iter_errors(schema)
     return [SchemaProblem(tuple(error.absolute_path), _message(error)) for error in errors]
 
 
 def _message(error: ValidationError) -> str:
-    # Of alternatives the first is the one people mean: for `type` it lists the names that exist.
+    # Of several alternatives the first is the most likely: for `type` it lists the valid names.
     told = error.context[0] if error.context else error
-    message = told.message if len(told.message) <= LONGEST_MESSAGE else f"{told.message[:LONGEST_MESSAGE]}…"
-    return message.replace("is not a 'regex'", "is not a valid regular expression") + "."
+    return f"{_cut(told.message)}."
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}…"
 
 
 def _foreign_references(schema: dict[str, Any]) -> list[SchemaProblem]:
     return [
         SchemaProblem(path, f"{target!r} is outside of this schema: only references that start with # are followed.")
-        for path, target in _references(schema, ())
+        for path, target in _references(schema)
         if not target.startswith("#")
     ]
 
 
-def _references(schema: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    if isinstance(schema, list):
-        for position, entry in enumerate(schema):
-            yield from _references(entry, (*path, position))
-    if not isinstance(schema, dict):
-        return
-    for keyword, value in schema.items():
-        here = (*path, keyword)
-        if keyword in REFERENCES and isinstance(value, str):
-            yield here, value
-        elif keyword in SCHEMA_MAPS and isinstance(value, dict):
-            for name, inner in value.items():
-                yield from _references(inner, (*here, name))
-        elif keyword not in DATA:
-            yield from _references(value, here)
+def _references(schema: dict[str, Any]) -> Iterator[tuple[Path, str]]:
+    for path, part in subschemas(schema):
+        for keyword in sorted(REFERENCES & part.keys()):
+            if isinstance(part[keyword], str):
+                yield (*path, keyword), part[keyword]
+
+
+def _unsupported_patterns(schema: dict[str, Any]) -> list[SchemaProblem]:
+    return [
+        SchemaProblem(path, f"{problem}.") for path, problem in islice(pattern_problems(schema), MAX_PATTERN_FAULTS)
+    ]
 
 
 def _uncompilable(schema: dict[str, Any]) -> list[SchemaProblem]:
-    """What the compiled validator refuses beyond the dialect's own rules, such as a reference that leads nowhere."""
+    """Return what the compiled validator refuses beyond the dialect's rules, such as an unresolved reference."""
     try:
-        jsonschema_rs.validator_for(schema, retriever=_retrieve_nothing)
+        jsonschema_rs.validator_for(schema, retriever=_retrieve_nothing, pattern_options=LINEAR)
     except ValueError as problem:
         return [SchemaProblem((), f"{str(problem).splitlines()[0]}.")]
     return []

@@ -1,4 +1,4 @@
-"""JSON-RPC errors of the hub, and the one table that gives each its HTTP status."""
+"""The JSON-RPC errors of the hub and their HTTP statuses."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -15,7 +15,7 @@ HEADER_MISMATCH: Final = -32020
 CAPABILITY_MISSING: Final = -32021
 UNSUPPORTED_VERSION: Final = -32022
 
-# What JSON-RPC keeps to itself and to the protocols that are built on it, and what it defines there.
+# The range that JSON-RPC reserves, and the codes defined in it.
 RESERVED: Final = range(-32768, -31999)
 JSON_RPC: Final = frozenset({PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR})
 
@@ -33,7 +33,7 @@ _MODERN: Final[Mapping[int, int]] = {METHOD_NOT_FOUND: 404, INVALID_PARAMS: 400}
 
 
 class RpcError(Exception):
-    """A refusal that becomes a JSON-RPC error on the wire."""
+    """A refusal that is sent as a JSON-RPC error."""
 
     def __init__(
         self, code: int, message: str, data: Any = None, *, status: int | None = None, retry_after: int | None = None
@@ -46,19 +46,31 @@ class RpcError(Exception):
         self.retry_after = retry_after
 
     def http_status(self, *, modern: bool) -> int:
-        """The HTTP status of a response that carries only this error."""
+        """The HTTP status of a response that contains only this error."""
         if self.status is not None:
             return self.status
         table = {**_ALWAYS, **_MODERN} if modern else _ALWAYS
         return table.get(self.code, 200)
 
 
+DATABASE_AWAY: Final = "The database is unavailable, so calls cannot be recorded. Nothing ran. Try again in a moment."
+
+
 def store_gone() -> RpcError:
-    """The call was refused because it could not have been recorded."""
-    return RpcError(INTERNAL_ERROR, "The hub cannot record calls right now. Nothing ran.", retry_after=1)
+    """Return the refusal of a call that could not be recorded."""
+    return RpcError(INTERNAL_ERROR, DATABASE_AWAY, retry_after=1)
+
+
+def limit_of_zero(scope: str, limited: str, data: dict[str, Any], changed_by: str = "") -> RpcError:
+    """Return the refusal for a limit of zero, which has no time to retry.
+
+    `limited` is what the limit counts, such as "calls per minute".
+    """
+    who = changed_by or "An admin of the tenant can change the limit."
+    return RpcError(OVER_LIMIT, f"The limit of {limited} for this {scope} is 0: none are allowed. {who}", data)
 
 
 def resource_not_found(uri: str, *, modern: bool) -> RpcError:
-    """The error for a URI that names nothing; its code changed with 2026-07-28 (resources, §Error Handling)."""
+    """Return the error for an unknown URI; its code changed with 2026-07-28 (resources, §Error Handling)."""
     code = INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
     return RpcError(code, "Resource not found", {"uri": uri})

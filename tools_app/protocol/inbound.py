@@ -1,16 +1,17 @@
-"""Which era a POST belongs to and whether its headers fit its body: pure functions over headers and messages.
+"""Classification of inbound messages: era, accepted response types, and consistency of headers and body.
 
-Header names are lower-case, values are as they came.
+Pure functions over headers and messages. Header names are lower case, values are unchanged.
 """
 
 import base64
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from tools_app.protocol.errors import HEADER_MISMATCH, INVALID_PARAMS, UNSUPPORTED_VERSION, RpcError
-from tools_app.protocol.jsonrpc import Message, Notification, Request
+from tools_app.protocol.jsonrpc import ID_TYPES, MAX_VERSION_LENGTH, Message, Request, capabilities_problem, client_info
 from tools_app.protocol.versions import HANDSHAKE_VERSIONS, LOG_LEVELS, MODERN_VERSIONS
 
 VERSION_HEADER: Final = "mcp-protocol-version"
@@ -23,11 +24,12 @@ META_PREFIX: Final = "io.modelcontextprotocol/"
 VERSION_META: Final = META_PREFIX + "protocolVersion"
 CLIENT_META: Final = META_PREFIX + "clientInfo"
 CAPABILITIES_META: Final = META_PREFIX + "clientCapabilities"
+CAPABILITIES_FIELD: Final = f"_meta['{CAPABILITIES_META}']"
 LOG_META: Final = META_PREFIX + "logLevel"
 SERVER_META: Final = META_PREFIX + "serverInfo"
 SUBSCRIPTION_META: Final = META_PREFIX + "subscriptionId"
 
-# Which parameter the Mcp-Name header repeats (2026-07-28, Streamable HTTP, §Standard Request Headers).
+# The parameter that the Mcp-Name header mirrors (2026-07-28, Streamable HTTP, §Standard Request Headers).
 NAMED_BY: Final[Mapping[str, str]] = {
     "tools/call": "name",
     "prompts/get": "name",
@@ -41,14 +43,14 @@ _ENCODED_START, _ENCODED_END = "=?base64?", "?="
 
 
 class Handshake(msgspec.Struct, frozen=True):
-    """A message of the handshake era; its revision is what its session agreed on."""
+    """A message of the handshake era; its revision was negotiated by its session."""
 
 
 class Modern(msgspec.Struct, frozen=True):
-    """A request of the modern era, its headers and metadata checked."""
+    """A request of the modern era with validated headers and metadata."""
 
     version: str
-    client: Mapping[str, Any]
+    client: Mapping[str, str]
     capabilities: Mapping[str, Any]
 
 
@@ -56,14 +58,14 @@ Route = Handshake | Modern
 
 
 def is_modern(headers: Mapping[str, str], message: Message) -> bool:
-    """Whether a message is to be judged by the modern revisions' rules (versioning, §Backward Compatibility)."""
+    """Whether the rules of the modern revisions apply to a message (versioning, §Backward Compatibility)."""
     if headers.get(VERSION_HEADER) in MODERN_VERSIONS:
         return True
-    return isinstance(message, Request) and VERSION_META in _meta(message.params)
+    return isinstance(message, Request) and VERSION_META in message.meta
 
 
 def classify(headers: Mapping[str, str], message: Message) -> Route | RpcError:
-    """The route of a message, or why it is refused.
+    """Return the route of a message, or why it is refused.
 
     Modern requests are checked in this order: required metadata, headers against body, supported version.
     """
@@ -76,34 +78,28 @@ def classify(headers: Mapping[str, str], message: Message) -> Route | RpcError:
 
 
 def classify_alone(request: Request) -> Route | RpcError:
-    """The same for a request that came without headers (stdio, §Request Metadata)."""
+    """Classify a request without headers (stdio, §Request Metadata)."""
     if not is_modern({}, request):
         return Handshake()
-    meta = _meta(request.params)
-    return _envelope_problem(meta) or _supported(meta)
+    return _modern_request(None, request)
 
 
-def _modern_request(headers: Mapping[str, str], request: Request) -> Route | RpcError:
-    meta = _meta(request.params)
-    problem = _envelope_problem(meta) or _header_problem(headers, request, meta[VERSION_META])
-    return problem or _supported(meta)
-
-
-def _supported(meta: Mapping[str, Any]) -> Route | RpcError:
+def _modern_request(headers: Mapping[str, str] | None, request: Request) -> Route | RpcError:
+    meta = request.meta
+    problem = _envelope_problem(meta)
+    if problem is None and headers is not None:
+        problem = _header_problem(headers, request, meta[VERSION_META])
+    if problem is not None:
+        return problem
     version = meta[VERSION_META]
     if version not in MODERN_VERSIONS:
         return unsupported(version, MODERN_VERSIONS)
-    return Modern(version, meta.get(CLIENT_META) or {}, meta[CAPABILITIES_META])
+    return Modern(version, client_info(meta.get(CLIENT_META) or {}), meta[CAPABILITIES_META])
 
 
 def _modern_other(headers: Mapping[str, str]) -> Route | RpcError:
     version = headers.get(VERSION_HEADER, "")
     return Modern(version, {}, {}) if version in MODERN_VERSIONS else unsupported(version, MODERN_VERSIONS)
-
-
-def _meta(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    meta = params.get("_meta")
-    return meta if isinstance(meta, dict) else {}
 
 
 def _envelope_problem(meta: Mapping[str, Any]) -> RpcError | None:
@@ -118,7 +114,11 @@ def _envelope_problem(meta: Mapping[str, Any]) -> RpcError | None:
     ):
         if key in meta and not isinstance(meta[key], kind):
             return RpcError(INVALID_PARAMS, f"params._meta['{key}'] must be {name}.", status=400)
-    return None
+    if len(meta[VERSION_META]) > MAX_VERSION_LENGTH:
+        message = f"params._meta['{VERSION_META}'] has more than {MAX_VERSION_LENGTH} characters."
+        return RpcError(INVALID_PARAMS, message, status=400)
+    capabilities = meta[CAPABILITIES_META]
+    return capabilities_problem(capabilities, CAPABILITIES_FIELD) if capabilities else None
 
 
 def _header_problem(headers: Mapping[str, str], request: Request, version: str) -> RpcError | None:
@@ -136,20 +136,20 @@ def _header_problem(headers: Mapping[str, str], request: Request, version: str) 
 
 
 def mismatch(header: str, found: str | None, expected: str) -> RpcError:
-    """The error for a header that disagrees with the body (Streamable HTTP, §Server Validation)."""
+    """Return the error for a header that does not match the body (Streamable HTTP, §Server Validation)."""
     if found is None:
         return RpcError(HEADER_MISMATCH, f"Header mismatch: {header} is missing, the body says '{expected}'")
     return RpcError(HEADER_MISMATCH, f"Header mismatch: {header} is '{found}', the body says '{expected}'")
 
 
 def unsupported(version: str, supported: Iterable[str]) -> RpcError:
-    """The error for a revision that the hub does not speak, with those of the client's era, or all, that it does."""
+    """Return the error for an unsupported revision, with the supported revisions of the client's era, or all."""
     data = {"supported": list(supported), "requested": version}
     return RpcError(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
 
 
 def decoded(value: str | None) -> str | None:
-    """A header value with its Base64 form undone; None if that form is broken (§Value Encoding)."""
+    """Decode a header value from its Base64 form; None if that form is invalid (§Value Encoding)."""
     if value is None or not (value.startswith(_ENCODED_START) and value.endswith(_ENCODED_END)):
         return value
     payload = value[len(_ENCODED_START) : -len(_ENCODED_END)]
@@ -160,19 +160,81 @@ def decoded(value: str | None) -> str | None:
 
 
 def log_level(request: Request) -> str | None:
-    """From which level on the client wants log messages of this request (2026-07-28, logging, §Per-Request Log Level).
+    """Return the request's minimum log level (2026-07-28, logging, §Per-Request Log Level).
 
-    Raises RpcError -32602 for a level that is none.
+    Raises RpcError -32602 for an unknown level.
     """
-    level = _meta(request.params).get(LOG_META)
+    level = request.meta.get(LOG_META)
     if level is not None and level not in LOG_LEVELS:
         message = f"params._meta['{LOG_META}'] must be one of {', '.join(LOG_LEVELS)}."
         raise RpcError(INVALID_PARAMS, message, {"field": LOG_META})
     return level
 
 
-def progress_token(message: Request | Notification) -> str | int | None:
-    """The token under which the client wants to hear of progress (progress, §Progress Flow)."""
-    token = _meta(message.params).get("progressToken")
-    is_token = isinstance(token, str) or (isinstance(token, int) and not isinstance(token, bool))
-    return token if is_token else None
+def progress_token(request: Request) -> str | int | None:
+    """Return the progress token of a request (progress, §Progress Flow)."""
+    token = request.meta.get("progressToken")
+    return token if type(token) in ID_TYPES else None
+
+
+# --- Accepted response types (RFC 9110, §12.5.1; 2026-07-28, Streamable HTTP) ---
+
+JSON: Final = "application/json"
+STREAM: Final = "text/event-stream"
+# A longer header is parsed each time, which bounds the cache of headers from unknown clients.
+MAX_CACHED: Final = 200
+
+
+class Accepted(NamedTuple):
+    """`json` and `stream`: the accepted types; `only_stream`: whether a stream may be sent where there is no choice.
+
+    A wildcard for all types, or no header, means JSON: such a client need not support event streams.
+    """
+
+    json: bool
+    stream: bool
+    only_stream: bool
+
+
+def accepted(header: str | None) -> Accepted:
+    """Parse an Accept header. A client that prefers streams by quality gets only streams."""
+    if not header:
+        return Accepted(json=True, stream=False, only_stream=True)
+    return _cached(header) if len(header) <= MAX_CACHED else _read(header)
+
+
+def _read(header: str) -> Accepted:
+    qualities: dict[str, float] = {}
+    for part in header.lower().split(","):
+        media_range, _, parameters = part.partition(";")
+        if media_range.strip():
+            qualities[media_range.strip()] = _quality(parameters)
+    json, stream = _of(JSON, qualities), _of(STREAM, qualities)
+    is_named = STREAM in qualities or "text/*" in qualities
+    return Accepted(
+        json=json > 0 and not (is_named and stream > json),
+        stream=stream > 0 and (is_named or not json),
+        only_stream=stream > 0,
+    )
+
+
+def _of(media_type: str, qualities: dict[str, float]) -> float:
+    """Return the quality of the most specific range that matches a type; 0 if none does."""
+    ranges = (media_type, f"{media_type.partition('/')[0]}/*", "*/*")
+    return next((qualities[one] for one in ranges if one in qualities), 0.0)
+
+
+def _quality(parameters: str) -> float:
+    """Return the weight of a range; 1 if it is absent or not a number from 0 to 1."""
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.strip().partition("=")
+        if name.strip() == "q":
+            try:
+                quality = float(value)
+            except ValueError:
+                return 1.0
+            return quality if 0 <= quality <= 1 else 1.0
+    return 1.0
+
+
+_cached = lru_cache(maxsize=256)(_read)

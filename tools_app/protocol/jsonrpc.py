@@ -1,35 +1,45 @@
-"""JSON-RPC 2.0 messages: from bytes to values, and from values to bytes.
+"""JSON-RPC 2.0 messages: parsing, serialization, and bounds on their fields.
 
-Everything here is pure. Input that is not a message becomes an `RpcError`, never another exception.
+All functions are pure. Invalid input becomes an `RpcError`, never another exception. The bounds count bytes in compact
+JSON, in UTF-8; the full list is in `docs/security.md`.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 import orjson
 
-from tools_app.protocol.errors import INVALID_REQUEST, PARSE_ERROR, RpcError
+from tools_app.protocol.errors import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, RpcError
+from tools_app.protocol.occurrences import LONG, occurrences
 
 RequestId = str | int
+# `isinstance(True, int)` is true, but a bool is not a valid id.
+ID_TYPES: Final = (str, int)
+# The maximum number of objects and lists in a message. Traversing a message takes time for each of them.
+MAX_CONTAINERS: Final = 100_000
+# Levels of nesting in a message.
+MAX_DEPTH: Final = 64
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A message that wants an answer."""
+    """A message that expects a response. `meta` is `_meta` of its parameters, if that is an object."""
 
     id: RequestId
     method: str
     params: dict[str, Any]
+    meta: dict[str, Any] = {}
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """A message that wants none."""
+    """A message that expects no response."""
 
     method: str
     params: dict[str, Any]
 
 
 class Response(msgspec.Struct, frozen=True):
-    """A client's answer to a request of the hub."""
+    """A client's response to a request of the hub."""
 
     id: RequestId
     result: Any
@@ -37,7 +47,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class Malformed(msgspec.Struct, frozen=True):
-    """An element that is no message; `id` is set if it could be read."""
+    """An invalid message; `id` is set if it could be read."""
 
     error: RpcError
     id: RequestId | None = None
@@ -46,39 +56,50 @@ class Malformed(msgspec.Struct, frozen=True):
 Message = Request | Notification | Response | Malformed
 
 
-def decode(body: bytes, max_depth: int) -> Any:
-    """The JSON value in `body`. Raises RpcError if it is not JSON (RFC 8259) or is nested deeper than `max_depth`."""
+def decode(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
+    """Parse the JSON value in `body`. Raises RpcError for invalid JSON (RFC 8259) or nesting beyond `max_depth`."""
+    if len(body) < LONG:
+        brackets = body.count(b"{") + body.count(b"[")
+    else:
+        brackets = occurrences(body, b"{") + occurrences(body, b"[")
+    # Counted before parsing, which takes as much time again for each of them; brackets in strings do not count.
+    if brackets > MAX_CONTAINERS and _containers(body) > MAX_CONTAINERS:
+        raise RpcError(PARSE_ERROR, f"Parse error: more than {MAX_CONTAINERS} objects and lists")
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as problem:
         raise RpcError(PARSE_ERROR, f"Parse error: {problem}") from None
-    # Counting brackets is a bound on the depth that costs almost nothing: most bodies end here.
-    if body.count(b"{") + body.count(b"[") > max_depth and _deeper_than(value, max_depth):
+    # Counting brackets is a cheap upper bound of the depth; most bodies need no further check.
+    if brackets > max_depth and _deeper_than(value, max_depth):
         raise RpcError(PARSE_ERROR, f"Parse error: nested deeper than {max_depth} levels")
     return value
 
 
 def _deeper_than(value: Any, limit: int) -> bool:
-    level = [value]
+    level = [value] if isinstance(value, dict | list) else []
     for _ in range(limit):
-        level = [child for node in level for child in _children(node)]
+        level = [child for node in level for child in _children(node) if isinstance(child, dict | list)]
         if not level:
             return False
-    return any(isinstance(node, dict | list) for node in level)
+    return bool(level)
+
+
+def _containers(body: bytes) -> int:
+    """Count the objects and lists of a JSON text: brackets outside of strings."""
+    outside = b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
+    return outside.count(b"{") + outside.count(b"[")
 
 
 def _children(node: Any) -> Any:
-    if isinstance(node, dict):
-        return node.values()
-    return node if isinstance(node, list) else ()
+    return node.values() if isinstance(node, dict) else node
 
 
 def message(value: Any) -> Message:
-    """The message that a decoded JSON object stands for (base protocol, §Messages)."""
+    """Convert a decoded JSON object into a message (base protocol, §Messages)."""
     if not isinstance(value, dict):
         return Malformed(RpcError(INVALID_REQUEST, "Invalid request: a message is a JSON object."))
     id = value.get("id")
-    if "id" in value and not _is_id(id):
+    if "id" in value and type(id) not in ID_TYPES:
         return Malformed(RpcError(INVALID_REQUEST, "Invalid request: 'id' must be a string or an integer."))
     if value.get("jsonrpc") != "2.0":
         return Malformed(RpcError(INVALID_REQUEST, "Invalid request: 'jsonrpc' must be \"2.0\"."), id)
@@ -86,12 +107,22 @@ def message(value: Any) -> Message:
 
 
 def _call(value: dict[str, Any], id: RequestId | None) -> Message:
+    """Return a request or a notification within the bounds. An id that is too long is not repeated in the error."""
     method, params = value["method"], value.get("params", {})
-    if not isinstance(method, str):
-        return Malformed(RpcError(INVALID_REQUEST, "Invalid request: 'method' must be a string."), id)
+    if isinstance(id, str) and not is_short(id, MAX_ID_BYTES):
+        return Malformed(RpcError(INVALID_REQUEST, f"Invalid request: 'id' has more than {MAX_ID_BYTES} bytes."))
+    if not isinstance(method, str) or len(method) > MAX_METHOD_LENGTH:
+        fault = f"'method' must be a string of at most {MAX_METHOD_LENGTH} characters"
+        return Malformed(RpcError(INVALID_REQUEST, f"Invalid request: {fault}."), id)
     if not isinstance(params, dict):
         return Malformed(RpcError(INVALID_REQUEST, "Invalid request: 'params' must be an object."), id)
-    return Notification(method, params) if id is None else Request(id, method, params)
+    meta = params.get("_meta")
+    if not isinstance(meta, dict):
+        meta = {}
+    problem = meta_problem(meta) if meta else None
+    if problem is not None:
+        return Malformed(problem, id)
+    return Notification(method, params) if id is None else Request(id, method, params, meta)
 
 
 def _response(value: dict[str, Any], id: RequestId | None) -> Message:
@@ -100,22 +131,18 @@ def _response(value: dict[str, Any], id: RequestId | None) -> Message:
     return Response(id, value.get("result"), value.get("error"))
 
 
-def _is_id(id: Any) -> bool:
-    return isinstance(id, str) or (isinstance(id, int) and not isinstance(id, bool))
-
-
 def id_json(id: RequestId | None) -> bytes:
-    """An id as it stands in a message."""
+    """Return an id as JSON."""
     return orjson.dumps(id)
 
 
 def result_message(id: RequestId, result: bytes) -> bytes:
-    """A response around `result`, which is JSON already: what was rendered once is not rendered again."""
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id_json(id), result)
+    """Return a response with `result`, which is serialized JSON and is not serialized again."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (orjson.dumps(id), result)
 
 
 def error_message(id: RequestId | None, error: RpcError) -> bytes:
-    """An error response; without an id where none could be read (2025-11-25, base protocol, §Error Responses)."""
+    """Return an error response; without an id if none could be read (2025-11-25, base protocol, §Error Responses)."""
     body: dict[str, Any] = {"code": error.code, "message": error.message}
     if error.data is not None:
         body["data"] = error.data
@@ -126,7 +153,7 @@ def error_message(id: RequestId | None, error: RpcError) -> bytes:
 
 
 def notification_message(method: str, params: dict[str, Any] | None = None) -> bytes:
-    """A notification to the client."""
+    """Return a notification to the client."""
     envelope: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
     if params:
         envelope["params"] = params
@@ -134,5 +161,114 @@ def notification_message(method: str, params: dict[str, Any] | None = None) -> b
 
 
 def request_message(id: RequestId, method: str, params: dict[str, Any]) -> bytes:
-    """A request to the client."""
+    """Return a request to the client."""
     return orjson.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+
+
+MAX_ID_BYTES: Final = 200
+MAX_METHOD_LENGTH: Final = 200
+# Messages of a batch (revision 2025-03-26).
+MAX_BATCH: Final = 50
+MAX_PROGRESS_TOKEN_BYTES: Final = 200
+MAX_META_BYTES: Final = 64 * 1024
+MAX_CAPABILITIES_BYTES: Final = 16 * 1024
+MAX_CAPABILITIES_DEPTH: Final = 16
+MAX_CAPABILITIES_KEYS: Final = 500
+MAX_VERSION_LENGTH: Final = 100
+MAX_URI_LENGTH: Final = 8192
+# The argument value to complete, and the name or URI that it belongs to.
+MAX_COMPLETED_LENGTH: Final = 8192
+# A client's answer to one question: a form, a model's message (may include images), the roots of its workspace.
+MAX_ANSWER_BYTES: Final = 1024 * 1024
+# All answers of one request (2026-07-28, multi round-trip requests).
+MAX_ANSWERS: Final = 100
+MAX_ANSWER_NAME_LENGTH: Final = 200
+# The client's name and version are truncated to this length.
+MAX_CLIENT_NAME_LENGTH: Final = 200
+MAX_CLIENT_VERSION_LENGTH: Final = 100
+
+# A character takes at most six bytes of JSON ("\u0000"), so most values need not be encoded to be measured.
+_BYTES_OF_CHARACTER: Final = 6
+
+
+def is_short(value: str, max_bytes: int) -> bool:
+    """Whether an id or a token has at most `most_bytes` bytes of JSON."""
+    if len(value) * _BYTES_OF_CHARACTER + 2 <= max_bytes:
+        return True
+    return len(value) < max_bytes and len(orjson.dumps(value)) <= max_bytes
+
+
+def meta_problem(meta: Mapping[str, Any]) -> RpcError | None:
+    """Return the error for a `_meta` or a progress token that is too large."""
+    token = meta.get("progressToken")
+    if isinstance(token, str) and not is_short(token, MAX_PROGRESS_TOKEN_BYTES):
+        return _too_large("_meta.progressToken", f"{MAX_PROGRESS_TOKEN_BYTES} bytes")
+    if len(orjson.dumps(meta)) > MAX_META_BYTES:
+        return _too_large("_meta", f"{MAX_META_BYTES} bytes")
+    return None
+
+
+def capabilities_problem(capabilities: Mapping[str, Any], field: str) -> RpcError | None:
+    """Return the error for capabilities with too many bytes, levels or keys. `field` is their location.
+
+    They are refused rather than truncated: the hub must not use more or fewer capabilities than the client declared.
+    """
+    if len(orjson.dumps(capabilities)) > MAX_CAPABILITIES_BYTES:
+        return _too_large(field, f"{MAX_CAPABILITIES_BYTES} bytes")
+    level: list[Any] = [capabilities]
+    keys = depth = 0
+    while level:
+        depth += 1
+        keys += sum(len(node) for node in level if isinstance(node, dict))
+        level = [child for node in level for child in _inner_containers(node)]
+    if depth > MAX_CAPABILITIES_DEPTH:
+        return _too_large(field, f"{MAX_CAPABILITIES_DEPTH} levels")
+    if keys > MAX_CAPABILITIES_KEYS:
+        return _too_large(field, f"{MAX_CAPABILITIES_KEYS} keys")
+    return None
+
+
+def check_answer(answer: Any, field: str) -> None:
+    """Raise RpcError -32602 for an answer that is too large. `field` is its location."""
+    if answer and len(orjson.dumps(answer)) > MAX_ANSWER_BYTES:
+        raise _too_large(field, f"{MAX_ANSWER_BYTES} bytes")
+
+
+def check_answers(answers: Mapping[str, Any], field: str) -> None:
+    """Raise RpcError -32602 for answers that are too large or too many, or whose names are too long."""
+    if len(answers) > MAX_ANSWERS:
+        raise _too_large(field, f"{MAX_ANSWERS} answers")
+    for name, answer in answers.items():
+        if len(name) > MAX_ANSWER_NAME_LENGTH:
+            raise _too_large(field, f"{MAX_ANSWER_NAME_LENGTH} characters in the name of an answer")
+        check_answer(answer, f"{field}.{name}")
+
+
+def client_info(said: Mapping[str, Any]) -> dict[str, str]:
+    """Return `clientInfo` with its name and version truncated. No behaviour depends on them.
+
+    NUL is removed, because PostgreSQL cannot store it.
+    """
+    bounds = {"name": MAX_CLIENT_NAME_LENGTH, "version": MAX_CLIENT_VERSION_LENGTH}
+    return {
+        field: said[field][:most].replace("\0", "\ufffd")
+        for field, most in bounds.items()
+        if isinstance(said.get(field), str)
+    }
+
+
+def check_text(value: str, field: str, longest: int) -> None:
+    """Raise RpcError -32602 for a text that is too long, or that contains NUL, which PostgreSQL cannot store."""
+    if len(value) > longest:
+        raise _too_large(field, f"{longest} characters")
+    if "\0" in value:
+        raise RpcError(INVALID_PARAMS, f"params.{field} holds the character U+0000.", {"field": field}, status=400)
+
+
+def _inner_containers(node: Any) -> list[Any]:
+    inner = node.values() if isinstance(node, dict) else node
+    return [child for child in inner if isinstance(child, dict | list)]
+
+
+def _too_large(field: str, bound: str) -> RpcError:
+    return RpcError(INVALID_PARAMS, f"params.{field} has more than {bound}.", {"field": field}, status=400)

@@ -1,4 +1,4 @@
-"""Parameters that clients repeat in headers (2026-07-28, Streamable HTTP, §Custom Headers from Tool Parameters)."""
+"""Parameters mirrored in headers (2026-07-28, Streamable HTTP, §Custom Headers from Tool Parameters)."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,20 +13,20 @@ PREFIX: Final = "mcp-param-"
 TYPES: Final = ("string", "integer", "boolean")
 LARGEST: Final = 2**53 - 1
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# What a header may hold without being encoded (§Value Encoding).
+# Characters that a header may contain without encoding (§Value Encoding).
 _SENDABLE = re.compile(r"[\t\x20-\x7e]*")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,32}(?:\.0+)?")
 
 
 class Mirrored(NamedTuple):
-    """One such parameter: the way to it through the arguments, and its header in lower case."""
+    """A mirrored parameter: its path in the arguments, and its header in lower case."""
 
     path: tuple[str, ...]
     header: str
 
 
 class BadMirror(ValueError):
-    """A schema that marks a parameter which cannot be repeated in a header. `path` leads to the mark in the schema."""
+    """A schema marks a parameter that cannot be mirrored in a header. `path` is the mark's path in the schema."""
 
     def __init__(self, path: tuple[str, ...], message: str) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class BadMirror(ValueError):
 
 
 def mirrored(schema: Mapping[str, Any]) -> tuple[Mirrored, ...]:
-    """The parameters that `schema` marks. Raises BadMirror for a mark that the specification forbids."""
+    """Return the parameters that `schema` marks. Raises BadMirror for a mark that the specification forbids."""
     found: list[Mirrored] = []
     allowed = set()
     for path, place, inner in _properties(schema, (), ()):
@@ -47,12 +47,13 @@ def mirrored(schema: Mapping[str, Any]) -> tuple[Mirrored, ...]:
     names = [one.header for one in found]
     for one in found:
         if names.count(one.header) > 1:
-            raise BadMirror(("properties", *one.path), f"{KEYWORD} names the same header twice, whatever the case.")
+            problem = f"{KEYWORD} names the same header twice. Header names are case-insensitive."
+            raise BadMirror(("properties", *one.path), problem)
     return tuple(found)
 
 
 def check(parameters: Sequence[Mirrored], headers: Mapping[str, str], arguments: Mapping[str, Any]) -> RpcError | None:
-    """What is wrong with the headers of a call; None if they repeat the arguments (§Server Behavior)."""
+    """Return what is wrong with the headers of a call; None if they match the arguments (§Server Behavior)."""
     for parameter in parameters:
         value, sent = _value(arguments, parameter.path), headers.get(parameter.header)
         name = f"Mcp-Param-{parameter.header.removeprefix(PREFIX).title()}"
@@ -87,7 +88,7 @@ def _properties(
 
 
 def _marks(node: Any, place: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Where the keyword stands. Under `properties` it is a parameter's name; in values it is data."""
+    """Yield the locations of the keyword. Under `properties` it is a parameter's name; in values it is data."""
     if isinstance(node, list):
         for position, inner in enumerate(node):
             yield from _marks(inner, (*place, str(position)))

@@ -1,64 +1,93 @@
-"""JSON Schemas compiled once and checked per call, with every failing field named."""
+"""Compiled JSON Schemas that validate values and report every failing field."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import jsonschema_rs
 import orjson
 
 from tools_app.protocol import schema_bounds
+from tools_app.protocol.occurrences import LONG, occurrences
+from tools_app.protocol.schema_bounds import KIB, LINEAR, References, compiled_bytes, pattern_problems, patterns
+from tools_app.protocol.schema_keywords import REFERENCES, subschemas
 
-MOST_PROBLEMS = 20
-LONGEST_RECEIVED = 200
+MAX_PROBLEMS = 20
+MAX_RECEIVED = 200
+MAX_MESSAGE = 300
+TOO_MUCH_WORK = "this takes too much work to check against the schema: send shorter texts or fewer entries"
+UNEXPLAINED = "this does not fit the schema, and is too much to say where: send less to learn which field fails"
 
 
 class BadSchema(ValueError):
-    """A schema that cannot be compiled, or that would make too much work."""
+    """A schema that cannot be compiled, or that is too expensive to check."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One field that fails: its path in dotted form ("" for the whole), why, and what came."""
+    """One failing field: its path in dotted form ("" for the root), the reason, and the value."""
 
     field: str
     message: str
     received: Any
 
     def as_json(self) -> dict[str, Any]:
-        """The problem as it goes over the wire."""
+        """Return the problem in its wire format."""
         return {"field": self.field, "message": self.message, "received": self.received}
 
 
 class CompiledSchema:
-    """A schema ready to check values, following the dialect that it names (2020-12 if it names none).
+    """A compiled schema in the dialect that it names, 2020-12 by default.
 
     References to other documents are never fetched: such a schema raises BadSchema here.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         try:
-            schema_bounds.check(schema)
-            self._validator = jsonschema_rs.validator_for(dict(schema), retriever=_refuse, validate_formats=True)
+            ways = schema_bounds.check(schema)
+            _check_patterns(schema)
+            self._work = SchemaWork(schema, ways)
+            self._validator = jsonschema_rs.validator_for(
+                dict(schema), retriever=_refuse, validate_formats=True, pattern_options=LINEAR
+            )
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as problem:
             raise BadSchema(str(problem)) from problem
 
     def accepts(self, value: Any) -> bool:
-        """Whether `value` fits: the quick answer."""
+        """Whether `value` is valid: the fast check. False for a value that is too expensive to check."""
+        try:
+            self._work.check(value)
+        except TooMuchWork:
+            return False
         return self._validator.is_valid(value)
 
     def problems(self, value: Any) -> list[FieldProblem]:
-        """Every field of `value` that fails, at most MOST_PROBLEMS."""
+        """Return the failing fields of `value`, at most MAX_PROBLEMS; only the root if it is too expensive to check."""
+        try:
+            self._work.check(value)
+        except TooMuchWork:
+            return [FieldProblem("", TOO_MUCH_WORK, None)]
+        if self._validator.is_valid(value):
+            return []
+        try:
+            self._work.check_explaining(value)
+        except TooMuchWork:
+            return [FieldProblem("", UNEXPLAINED, None)]
         found: list[FieldProblem] = []
         for error in self._validator.iter_errors(value):
             found.extend(_problems(error))
-            if len(found) >= MOST_PROBLEMS:
+            if len(found) >= MAX_PROBLEMS:
                 break
-        return found[:MOST_PROBLEMS]
+        return found[:MAX_PROBLEMS]
+
+
+def _check_patterns(schema: Mapping[str, Any]) -> None:
+    for path, problem in pattern_problems(schema):
+        raise BadSchema(f"{'.'.join(map(str, path)) or 'the schema'}: {problem}")
 
 
 def _problems(error: Any) -> list[FieldProblem]:
-    """The fields that one error is about: a missing or unexpected property is named itself, not its parent."""
+    """Return the fields of one error: a missing or unexpected property is named itself, not its parent."""
     path = [str(step) for step in error.instance_path]
     if error.kind.name == "required":
         name = error.kind.property
@@ -68,18 +97,205 @@ def _problems(error: Any) -> list[FieldProblem]:
             FieldProblem(".".join([*path, name]), f"'{name}' is not expected", _shortened(error.instance[name]))
             for name in error.kind.unexpected
         ]
-    return [FieldProblem(".".join(path), error.message, _shortened(error.instance))]
+    return [FieldProblem(".".join(path), _cut(error.message, MAX_MESSAGE), _shortened(error.instance))]
 
 
 def _shortened(value: Any) -> Any:
-    """A value small enough to send back: what is longer is cut and says so."""
+    """Return a value small enough to send back: a longer one is truncated and marked."""
     if value is None or isinstance(value, bool | int | float):
         return value
     as_text = value if isinstance(value, str) else orjson.dumps(value).decode()
-    if len(as_text) <= LONGEST_RECEIVED:
-        return value
-    return as_text[:LONGEST_RECEIVED] + "…"
+    return value if len(as_text) <= MAX_RECEIVED else _cut(as_text, MAX_RECEIVED)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[:most] + "…"
 
 
 def _refuse(uri: str) -> Any:
     raise ValueError(f"'{uri}' is outside of this schema; only local references are followed")
+
+
+# --- Cost estimate of checking a value against a schema ---
+#
+# The costs of the two multiply: a pattern meets each character of a text, a list of alternatives each entry of a list.
+# The hub checks values in the process that serves all tenants, so expensive checks are refused. A fast estimate passes
+# nearly all values; a value above it is traversed together with the schema, which is exact about the parts of a value
+# that a pattern never meets.
+
+# Nanoseconds of the validator on a slow machine: one part of a schema meets one part of a value, one KiB of a compiled
+# pattern meets one character (its automaton, when no cache helps), a number is divided by a fraction.
+MEETING_NS: Final = 100
+PATTERN_NS: Final = 100
+DIVISION_NS: Final = 20_000
+ALTERNATIVE_NS: Final = 800
+MAX_NS: Final = 500_000_000
+# Pairs of schema part and value part that meet while both are traversed, counted with repetition.
+MAX_MEETINGS: Final = 300_000
+# Characters that errors repeat: the value, and the alternatives that it does not match.
+MAX_EXPLAINED: Final = 10_000_000
+
+_SAME_VALUE_LISTS: Final = ("allOf", "anyOf", "oneOf")
+_SAME_VALUE: Final = ("not", "if", "then", "else")
+_EACH_MEMBER: Final = ("additionalProperties", "unevaluatedProperties")
+_EACH_ENTRY: Final = ("items", "additionalItems", "unevaluatedItems", "contains")
+
+
+class TooMuchWork(ValueError):
+    """A value that is too expensive to check."""
+
+
+class SchemaWork:
+    """The cost of a schema, for values of any kind."""
+
+    def __init__(self, schema: Mapping[str, Any], ways: int) -> None:
+        self._schema = schema
+        self._target = References(schema).target
+        self._applied: dict[int, list[_Part] | None] = {}
+        pattern_ns = sum(_pattern_ns(pattern) for _, pattern in patterns(schema))
+        parts = [_Part(part) for _, part in subschemas(schema)]
+        self._ns_each_byte = pattern_ns * ways
+        self._ns_each_part = ways * (MEETING_NS + max((part.extra_ns for part in parts), default=0))
+
+    def check(self, value: Any) -> None:
+        """Raise TooMuchWork for a value that is too expensive to check."""
+        try:
+            written = orjson.dumps(value, default=str)
+        except TypeError:
+            written = None
+        # An upper bound in nanoseconds, from the length of the value.
+        if written is not None:
+            if len(written) < LONG:
+                count = 1 + written.count(b",") + written.count(b"[") + written.count(b"{")
+            else:
+                count = 1 + sum(occurrences(written, byte) for byte in (b",", b"[", b"{"))
+            if count * self._ns_each_part + len(written) * self._ns_each_byte <= MAX_NS:
+                return
+        spent = 0
+        for met, applied in self._meetings(value):
+            length = len(met) if isinstance(met, str) else 0
+            spent += sum(MEETING_NS + part.extra_ns + length * part.ns_each_character for part in applied)
+            if isinstance(met, dict):
+                spent += sum(map(len, met)) * sum(part.ns_each_character_of_names for part in applied)
+            if spent > MAX_NS:
+                raise TooMuchWork
+
+    def check_explaining(self, value: Any) -> None:
+        """Raise TooMuchWork for a value whose errors are too expensive to explain.
+
+        The validator collects all errors before it returns the first, and visits parts of the value more than once.
+        """
+        sizes = _Sizes()
+        spent = 0
+        for met, applied in self._meetings(value):
+            spent += len(applied) * sizes.of(met) + sum(part.told for part in applied)
+            if spent > MAX_EXPLAINED:
+                raise TooMuchWork
+
+    def _meetings(self, value: Any) -> Iterator[tuple[Any, list["_Part"]]]:
+        """Yield each part of a value with the schema parts that apply to it, as often as they do."""
+        waiting: list[Iterator[tuple[Any, list[Any]]]] = [iter([(value, [self._schema])])]
+        seen = 0
+        while waiting:
+            met, schemas = next(waiting[-1], (None, None))
+            if schemas is None:
+                waiting.pop()
+                continue
+            try:
+                applied = [part for schema in schemas for part in self._on_same_value(schema)]
+            except RecursionError:
+                raise TooMuchWork from None
+            seen += 1 + len(applied)
+            if seen > MAX_MEETINGS:
+                raise TooMuchWork
+            if applied:
+                yield met, applied
+                waiting.append(_inside(met, applied))
+
+    def _on_same_value(self, schema: Any) -> "list[_Part]":
+        """Yield a part of the schema and all parts that it applies to the same value."""
+        if not isinstance(schema, dict):
+            return []
+        if id(schema) not in self._applied:
+            self._applied[id(schema)] = None
+            part = _Part(schema)
+            inner = [*part.same_value, *(self._target(reference) for reference in part.references)]
+            self._applied[id(schema)] = [part, *(found for one in inner for found in self._on_same_value(one))]
+        applied = self._applied[id(schema)]
+        if applied is None:
+            # It refers to itself without descending into the value: the cost is unknown.
+            raise TooMuchWork
+        return applied
+
+
+def _inside(value: Any, applied: Sequence["_Part"]) -> Iterator[tuple[Any, list[Any]]]:
+    """Yield the names, members and entries of a value, each with the schemas that apply to it."""
+    if isinstance(value, dict):
+        on_names = [schema for part in applied for schema in part.on_names]
+        on_members = [schema for part in applied for schema in part.on_members]
+        properties = [part.properties for part in applied if part.properties]
+        for name, inner in value.items():
+            yield name, on_names
+            yield inner, on_members + [own[name] for own in properties if name in own]
+    elif isinstance(value, list):
+        on_entries = [schema for part in applied for schema in part.on_entries]
+        positions = [part.positions for part in applied if part.positions]
+        for position, inner in enumerate(value):
+            yield inner, on_entries + [own[position] for own in positions if position < len(own)]
+
+
+class _Part:
+    """One object of a schema: the cost of its keywords, and the schemas that it applies to parts of the value."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        pattern, named = schema.get("pattern"), _mapping(schema, "patternProperties")
+        choices = schema["enum"] if isinstance(schema.get("enum"), list) else []
+        self.ns_each_character = _pattern_ns(pattern) if isinstance(pattern, str) else 0
+        self.ns_each_character_of_names = sum(map(_pattern_ns, named))
+        self.extra_ns = ALTERNATIVE_NS * sum(isinstance(choice, dict | list) for choice in choices)
+        if isinstance(schema.get("multipleOf"), float):
+            self.extra_ns += DIVISION_NS
+        self.told = len(choices)
+        self.references = [schema[name] for name in REFERENCES if isinstance(schema.get(name), str)]
+        self.same_value = [one for name in _SAME_VALUE_LISTS for one in _listed(schema, name)]
+        self.same_value += [schema[name] for name in _SAME_VALUE if name in schema]
+        self.same_value += _mapping(schema, "dependentSchemas").values()
+        self.same_value += _mapping(schema, "dependencies").values()
+        self.on_names = [schema["propertyNames"]] if "propertyNames" in schema else []
+        self.on_members = [*named.values(), *(schema[name] for name in _EACH_MEMBER if name in schema)]
+        self.properties = _mapping(schema, "properties")
+        self.on_entries = [schema[name] for name in _EACH_ENTRY if isinstance(schema.get(name), dict)]
+        self.positions = _listed(schema, "prefixItems") or _listed(schema, "items")
+
+
+class _Sizes:
+    """The number of characters in parts of one value, each part counted once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, int] = {}
+
+    def of(self, value: Any) -> int:
+        """Return the approximate length of a value as JSON."""
+        if isinstance(value, str):
+            return len(value) + 2
+        if not isinstance(value, dict | list):
+            return 8
+        if id(value) not in self._known:
+            inner = value.values() if isinstance(value, dict) else value
+            names = sum(map(len, value)) if isinstance(value, dict) else 0
+            self._known[id(value)] = 2 + names + sum(map(self.of, inner))
+        return self._known[id(value)]
+
+
+def _pattern_ns(pattern: str) -> int:
+    return PATTERN_NS * compiled_bytes(pattern) // KIB
+
+
+def _mapping(schema: dict[str, Any], keyword: str) -> dict[str, Any]:
+    value = schema.get(keyword)
+    return value if isinstance(value, dict) else {}
+
+
+def _listed(schema: dict[str, Any], keyword: str) -> list[Any]:
+    value = schema.get(keyword)
+    return value if isinstance(value, list) else []

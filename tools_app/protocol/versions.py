@@ -1,4 +1,4 @@
-"""The revisions of the protocol that the hub speaks, and what differs between them."""
+"""The supported revisions of the protocol and their differences."""
 
 from enum import Enum
 from typing import Final
@@ -14,64 +14,64 @@ LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", 
 
 
 class Era(Enum):
-    """How a client opens: with `initialize` and a session, or with metadata on each request."""
+    """How clients connect: with `initialize` and a session, or with metadata on each request."""
 
     HANDSHAKE = "handshake"
     MODERN = "modern"
 
 
 def negotiated(requested: str) -> str:
-    """The handshake revision to answer `initialize` with (2025-11-25, lifecycle, §Version Negotiation)."""
+    """Return the revision with which to answer `initialize` (2025-11-25, lifecycle, §Version Negotiation)."""
     return requested if requested in HANDSHAKE_VERSIONS else LATEST_HANDSHAKE
 
 
 def has_annotations(version: str) -> bool:
-    """Tool annotations and progress messages came with 2025-03-26."""
+    """Tool annotations and progress messages were added in 2025-03-26."""
     return version >= "2025-03-26"
 
 
 def has_structured_content(version: str) -> bool:
-    """Titles, output schemas and structured content came with 2025-06-18."""
+    """Titles, output schemas and structured content were added in 2025-06-18."""
     return version >= "2025-06-18"
 
 
 def reports_bad_arguments_in_result(version: str) -> bool:
-    """From 2025-11-25 on, arguments that fail the schema are a tool error that the model may mend."""
+    """From 2025-11-25 on, invalid arguments are a tool error, so that the model can correct them."""
     return version >= "2025-11-25"
 
 
 def has_audio(version: str) -> bool:
-    """Audio content came with 2025-03-26."""
+    """Audio content was added in 2025-03-26."""
     return version >= "2025-03-26"
 
 
 def has_icons(version: str) -> bool:
-    """Icons came with 2025-11-25."""
+    """Icons were added in 2025-11-25."""
     return version >= "2025-11-25"
 
 
 def has_tasks(version: str) -> bool:
-    """The experimental tasks are in 2025-11-25 only; after it they are an extension."""
+    """Experimental tasks exist in 2025-11-25 only; later they are an extension."""
     return version == "2025-11-25"
 
 
 def has_page_ids(version: str) -> bool:
-    """Pages that a person is sent to came with 2025-11-25; only that revision gives them ids."""
+    """URL elicitation was added in 2025-11-25; only that revision gives it an id."""
     return version == "2025-11-25"
 
 
 def has_sampling_tools(version: str) -> bool:
-    """From 2025-11-25 on, clients declare apart whether their model takes tools and the context of other servers."""
+    """From 2025-11-25 on, clients declare whether sampling supports tools and the context of other servers."""
     return version >= "2025-11-25"
 
 
 def has_polling(version: str) -> bool:
-    """Streams that begin with an id and may be left and taken up again came with 2025-11-25."""
+    """Streams that start with an event id and can be closed and resumed were added in 2025-11-25."""
     return version >= "2025-11-25"
 
 
 def is_heard(level: str, wanted: str) -> bool:
-    """Whether a message of `level` is at least as severe as `wanted`."""
+    """Whether `level` is at least as severe as `wanted`."""
     return LOG_LEVELS.index(level) >= LOG_LEVELS.index(wanted)
 
 

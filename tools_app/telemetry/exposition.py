@@ -1,4 +1,4 @@
-"""From numbers to the text that Prometheus reads."""
+"""Conversion of metric snapshots into the Prometheus text format."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,9 +11,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from tools_app.telemetry.metrics import METRICS, Kind, Metric
+from tools_app.telemetry.registry import METRICS, Kind, Metric, Snapshot
 from tools_app.telemetry.snapshots import added_up
-from tools_app.telemetry.tallies import Snapshot
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 Labelled = dict[tuple[str, ...], float]
@@ -31,7 +30,7 @@ class _Numbers(Collector):
         self._names = names
 
     def collect(self) -> Iterator[Family]:
-        """One family for each metric that has a value."""
+        """Yield one family for each metric that has a value."""
         whole = added_up(self._snapshots)
         counts, spreads = _by_name(whole["counts"]), _by_name(whole["spreads"])
         gauges = _by_name([row for snapshot in self._snapshots for row in snapshot["gauges"]])
@@ -63,7 +62,7 @@ class _Numbers(Collector):
         return family
 
     def _told(self, metric: Metric, labels: Iterable[str]) -> list[str]:
-        """Label values as people know them: an id by its name, where there is one."""
+        """Return label values for display: an id is replaced by its name, if known."""
         values = zip(metric.labels, labels, strict=False)
         return [self._names.get(label, {}).get(value, value) for label, value in values]
 
@@ -83,7 +82,7 @@ def _gathered(rows: Iterable[Any]) -> Mapping[tuple[str, ...], list[float]]:
 
 
 def exposed(snapshots: Iterable[Snapshot], names: Mapping[str, Mapping[str, str]] | None = None) -> bytes:
-    """What a scrape is answered with. `names` say what stands for a label's value: `{"tenant": {id: slug}}`."""
+    """Return the response to a scrape. `names` map label values to names: `{"tenant": {id: slug}}`."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Numbers(snapshots, names or {}))
     return generate_latest(registry)

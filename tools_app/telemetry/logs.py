@@ -1,11 +1,10 @@
-"""How log records are written: one line of text or one JSON object each, with what they are about, without secrets.
+"""Formatting of log records as one line of text or one JSON object, with their context and without secrets.
 
-Whatever is logged in this process passes here, by the hub, its tools or a library: `mcphub.settings` makes this the
-formatter of the only handler.
+All log records of a process pass through this module, those of the hub, its tools and libraries: `mcphub.settings`
+makes this the formatter of the only handler.
 """
 
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -13,17 +12,32 @@ import structlog
 from structlog.stdlib import ExtraAdder, ProcessorFormatter
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from tools_app.telemetry import about
+from tools_app.telemetry import log_context
 from tools_app.telemetry.scrubbing import HIDDEN, scrubbed
 
-# Where the parts of a line stand; what else there is follows as name=value.
+# Fields with a fixed position in a line; all others follow as name=value.
 PLACED = ("timestamp", "level", "logger", "event", "exception")
-# Django hands its request along, which says nothing that the message does not.
+# The prefix of each line of a traceback.
+CONTINUED = "  | "
+# Control characters of C0 and C1, line separators, and characters that change the direction of a text.
+_RAW_IN_JSON = (*range(0x7F, 0xA0), 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+_IN_TEXT = {code: repr(chr(code))[1:-1] for code in (*range(0x20), *_RAW_IN_JSON)}
+_IN_JSON = {code: f"\\u{code:04x}" for code in _RAW_IN_JSON}
+# Django adds its request, which repeats the message.
 LEFT_OUT = ("request",)
 
 
+class WithoutTraceback(logging.Filter):
+    """Removes tracebacks from loggers with complete messages that any unauthenticated client can trigger."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let the record pass, without its traceback."""
+        record.exc_info = None
+        return True
+
+
 def formatter(style: str) -> logging.Formatter:
-    """The formatter of a handler: `style` is "text" or "json", in either case."""
+    """Return the formatter of a handler: `style` is "text" or "json", in either case."""
     structlog.configure(
         processors=[*_shared(), ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
@@ -55,20 +69,20 @@ def _shared() -> list[Processor]:
 
 
 def _tell_what_it_is_about(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    for name, value in about.fields().items():
+    for name, value in log_context.fields().items():
         event.setdefault(name, value)
     return event
 
 
 def _scrub(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Every text without secrets; what is no text, number or switch becomes one."""
+    """Redact every string; a value that is not a string, number or boolean becomes one."""
     return {name: _scrubbed(name, value) for name, value in event.items() if name not in LEFT_OUT}
 
 
 def _scrubbed(name: str, value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
-    # Together with its name, which may say that it is secret.
+    # Redacted together with its name, which may mark it as secret.
     safe = scrubbed(str(value))
     return HIDDEN if HIDDEN in scrubbed(f"{name}=x") else safe
 
@@ -76,15 +90,16 @@ def _scrubbed(name: str, value: Any) -> Any:
 def _as_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
     names = {"timestamp": "time", "level": "level", "logger": "logger", "event": "message"}
     placed = {told: event.pop(name, "") for name, told in names.items()}
-    return orjson.dumps({**placed, **event}, default=str).decode()
+    return orjson.dumps({**placed, **event}, default=str).decode().translate(_IN_JSON)
 
 
 def _as_text(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
-    line = f"{event.get('timestamp')} {str(event.get('level')).upper()} {event.get('logger')}: {_one_line(event)}"
-    return "\n".join([line, str(event["exception"])]) if event.get("exception") else line
+    """Return a record as one line. A traceback follows on lines that start with CONTINUED, which no record does.
 
-
-def _one_line(event: Mapping[str, Any]) -> str:
-    """The message and the rest on one line: what a client sent cannot pretend to be a line of its own."""
+    Text of a client in a message, a field or an exception can neither start a line nor control a terminal.
+    """
     rest = [f"{name}={value}" for name, value in event.items() if name not in PLACED]
-    return " ".join([str(event.get("event", "")), *rest]).replace("\r", "\\r").replace("\n", "\\n")
+    said = " ".join([f"{event.get('logger')}:", str(event.get("event", "")), *rest])
+    line = f"{event.get('timestamp')} {str(event.get('level')).upper()} {said.translate(_IN_TEXT)}"
+    traceback = str(event.get("exception") or "").splitlines()
+    return "\n".join([line, *(f"{CONTINUED}{part.translate(_IN_TEXT)}" for part in traceback)])

@@ -1,46 +1,55 @@
-"""Keeping secrets out of texts that are written for people: log lines, tracebacks, findings.
+"""Redaction of secrets in texts for people: log lines, tracebacks, findings.
 
-Three nets, one behind the other: values that are known to be secret, those of the running call's arguments among
-them; texts that look like credentials; and whatever follows a name that says it is secret.
+Three methods are combined: known secret values, including those in the arguments of the running call; texts that look
+like credentials; and values after a name that marks them as secret.
 """
 
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import islice
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
-from tools_app.telemetry import about
+from tools_app.telemetry import log_context
+from tools_app.telemetry.secret_names import ValueFinder
 
 HIDDEN = "[redacted]"
-# Shorter ones are words or numbers: hiding them would hide half the log.
+# Shorter values are ordinary words or numbers: redacting them would redact half the log.
 SHORTEST = 6
-MOST_CHARACTERS = 65_536
+MAX_CHARACTERS = 65_536
 DEEPEST = 32
+# For the arguments of one call.
+MAX_VALUES = 100
+MAX_VALUE = 4096
 
+# Between the parts of a name: nothing, a space, or any hyphen-like character.
+_GAP = r"[\W_]{0,2}"
 _NAME = (
-    r"(?:passw(?:or)?d|pwd|passphrase|secret|credential|authorization|api[_-]?key|private[_-]?key|access[_-]?key"
-    r"|token(?![a-z])|cookie)[\w-]{0,40}"
+    rf"(?:pass{_GAP}(?:wor)?d|pwd|pass{_GAP}(?:phrase|code)|secret|credential|authorization|signature(?![a-z])"
+    rf"|(?:api|private|access|signing|encryption|master|ssh){_GAP}key|(?<![a-z])(?:jwt|t?otp|cvv|cvc|pin)(?![a-z])"
+    r"|bearer(?=[\\\"']{0,5}\s{0,5}[:=])|token(?![a-z])|cookie)[\w-]{0,40}"
 )
 _QUOTE = r"\\{0,4}[\"']"
 _VALUE = (
-    # However often a quotation mark inside is escaped, it is not the end.
+    # An escaped quotation mark, at any level of escaping, does not end the value.
     rf"(?!{re.escape(HIDDEN)})"
-    r"(?:b?\"(?:[^\"\\]|\\+.)*\"|b?'(?:[^'\\]|\\+.)*'"
+    # Possessive: quoted text can be matched in only one way, so matching takes linear time.
+    r"(?:b?\"(?:[^\"\\]++|\\++.)*+\"|b?'(?:[^'\\]++|\\++.)*+'"
     r"|(?P<quote>\\{1,4}[\"']).*?(?<!\\)(?P=quote)"
-    # A text that was cut off: there is no end.
+    # A truncated text: there is no closing quotation mark.
     r"|b?\\{0,4}[\"'].*"
     rf"|(?:{re.escape(HIDDEN)}|[^\s,;&}}\)\]\"'\\])+)"
 )
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
-    # The hub's own keys, and people's tokens: what the admin shows of one stays.
+    # The hub's API keys and users' tokens: the prefix that the admin shows is kept.
     (re.compile(r"\b(mcphubt?_[\w-]{5})[\w-]{20,}"), rf"\1{HIDDEN}"),
-    # The link of an invitation.
-    (re.compile(r"(/invitations/)[\w-]{20,}"), rf"\1{HIDDEN}"),
+    # An invitation link.
+    (re.compile(r"(/invitations/)[\w.-]{20,}"), rf"\1{HIDDEN}"),
     (re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1 {HIDDEN}"),
-    # scheme://user:password@host
-    (re.compile(r"(\w://[^/\s:@\"']{0,200}):[^\s/\"']{1,500}@"), rf"\1:{HIDDEN}@"),
-    # A header's whole value
+    # scheme://user:password@host, except for this literal example in messages and documentation
+    (re.compile(r"(\w://[^/\s:@\"']{0,200}):(?!password@host\b)[^\s/\"']{1,500}@"), rf"\1:{HIDDEN}@"),
+    # The whole value of a header
     (re.compile(r"\b((?:authorization|(?:set-)?cookie)\s*[:=]\s*)[^\r\n\"'\\]+", re.IGNORECASE), rf"\1{HIDDEN}"),
     # name=value, "name": "value", ("name", "value")
     (
@@ -50,11 +59,15 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 
 
+# Characters that are not seen: within a name, they would keep it from being found.
+_INVISIBLE = re.compile("[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]")
+
+
 class _Known:
-    """What this process was told to hide. Filled once, when it starts."""
+    """The values that this process redacts. Filled once, at startup."""
 
     def __init__(self) -> None:
-        self.values: set[str] = set()
+        self.values: set[str] = set()  # unencoded; texts may contain them in other encodings
         self.is_secret: Callable[[str], bool] = lambda _name: False
 
 
@@ -62,13 +75,12 @@ _known = _Known()
 
 
 def hide(*values: str) -> None:
-    """Never let these values through: the process's own secrets."""
-    for value in values:
-        _known.values.update(_spellings(value))
+    """Always redact these values: the process's own secrets."""
+    _known.values.update(value for value in values if len(value) >= SHORTEST)
 
 
 def hide_password_of(*urls: str) -> None:
-    """Never let the passwords in these addresses through; one text may hold several, as brokers' do."""
+    """Always redact the passwords in these URLs; one text may contain several, such as a list of brokers."""
     for url in ";".join(urls).split(";"):
         user_and_password = url.partition("://")[2].rpartition("@")[0]
         password = user_and_password.partition(":")[2]
@@ -76,28 +88,53 @@ def hide_password_of(*urls: str) -> None:
 
 
 def hide_arguments(is_secret: Callable[[str], bool]) -> None:
-    """Hide the values of a call's arguments whose names `is_secret` tells."""
+    """Redact the values of a call's arguments whose names satisfy `is_secret`."""
     _known.is_secret = is_secret
 
 
 def scrubbed(text: str) -> str:
-    """`text` without secrets, and not endlessly long."""
-    if len(text) > MOST_CHARACTERS:
-        text = f"{text[:MOST_CHARACTERS]} … ({len(text)} characters)"
-    for value in sorted(_known.values | _in_arguments(), key=len, reverse=True):
-        text = text.replace(value, HIDDEN)
+    """Return `text` without secrets, truncated to a maximum length."""
+    if len(text) > MAX_CHARACTERS:
+        text = f"{text[:MAX_CHARACTERS]} … ({len(text)} characters)"
+    if values := frozenset(_known.values | _in_arguments()):
+        text = _finder(values).text(text, HIDDEN)
+    hidden = _without_credentials(text)
+    visible = text if text.isascii() else _INVISIBLE.sub("", text)
+    if visible != text:
+        visible = _without_credentials(visible)
+        # Only if it matters: joined emoji and some scripts need these characters.
+        if visible.count(HIDDEN) > hidden.count(HIDDEN):
+            return visible
+    return hidden
+
+
+def _without_credentials(text: str) -> str:
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return text
 
 
 def _in_arguments() -> set[str]:
-    arguments = about.arguments()
-    return {spelling for value in _secrets_in(arguments) for spelling in _spellings(value)} if arguments else set()
+    arguments = log_context.arguments()
+    found = (value for value in _secrets_in(arguments) if SHORTEST <= len(value) <= MAX_VALUE) if arguments else ()
+    return set(islice(found, MAX_VALUES))
+
+
+def release_arguments() -> None:
+    """Keep only the secrets of the call's arguments in the log context, for code that logs after the call has ended.
+
+    A server's timer holds the context of its connection's last request for as long as the connection is idle.
+    """
+    log_context.replace_arguments({"password": list(_in_arguments())})
+
+
+@lru_cache(maxsize=16)
+def _finder(values: frozenset[str]) -> ValueFinder:
+    return ValueFinder(values)
 
 
 def _secrets_in(value: Any, depth: int = 0) -> Iterator[str]:
-    """The texts below secret names."""
+    """Yield the strings below secret names."""
     if depth > DEEPEST:
         return
     if isinstance(value, dict):
@@ -116,10 +153,3 @@ def _texts_in(value: Any, depth: int = 0) -> Iterator[str]:
             yield from _texts_in(item, depth + 1)
     elif value is not None and not isinstance(value, bool):
         yield str(value)
-
-
-def _spellings(value: str) -> Iterable[str]:
-    """A value as it stands in a text, in JSON, in a Python literal and in a URL."""
-    if len(value) < SHORTEST:
-        return ()
-    return {value, json.dumps(value)[1:-1], repr(value)[1:-1], quote(value), quote(value, safe="")}

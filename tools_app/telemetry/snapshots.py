@@ -1,7 +1,7 @@
-"""Where the processes of one host find each other's numbers: each writes its own to a file, whoever is asked reads all.
+"""Exchange of metrics between the processes of one host: each writes a file, and a scrape reads all files.
 
-So a scrape of any web process answers for all of the host, however many share its port, and for the Celery workers
-beside them. A file that is not renewed is a dead process's: its gauges are gone, and what it counted is kept.
+A scrape of any web process therefore covers the whole host: all processes that share its port, and the Celery workers.
+A file that is not refreshed belongs to a dead process: its gauges are dropped and its counters are kept.
 """
 
 import os
@@ -14,35 +14,35 @@ from uuid import uuid4
 
 import orjson
 
-from tools_app.telemetry.tallies import Snapshot, Tallies
+from tools_app.telemetry.registry import MetricRegistry, Snapshot
 
 EVERY_SECONDS = 5.0
 SILENT_SECONDS = 20.0
 DEAD_SECONDS = 300.0
-# What the dead have counted, added up.
+# The total counts of dead processes.
 BEQUEST = "gone.json"
 
 
 class Publisher:
-    """Writes one process's numbers to `directory`."""
+    """Writes the metrics of one process to `directory`."""
 
-    def __init__(self, directory: Path, tallies: Tallies) -> None:
+    def __init__(self, directory: Path, metrics_registry: MetricRegistry) -> None:
         self._directory = directory
-        self._tallies = tallies
+        self._tallies = metrics_registry
         self.path = directory / f"{os.getpid()}-{uuid4().hex}.json"
         self._published = False
 
     def publish(self) -> None:
-        """Write the numbers as they are now. Raises OSError."""
+        """Write the current metrics. Raises OSError."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._published and not self.path.exists():
-            # Taken for dead after a long standstill: what was counted so far stands with the dead now.
+            # This process was considered dead after a long pause: its counts were added to those of dead processes.
             self._tallies.clear()
         _write(self.path, self._tallies.snapshot())
         self._published = True
 
     def withdraw(self) -> None:
-        """Leave what was counted to those that stay."""
+        """Add the counts of this process, which ends, to those of dead processes."""
         if self._published and self.path.exists():
             _write(self.path, self._tallies.snapshot())
             _bequeath(self._directory, [self.path])
@@ -50,14 +50,14 @@ class Publisher:
 
 
 def gathered(directory: Path) -> list[Snapshot]:
-    """The numbers of every process that writes to `directory`, and what the dead have counted."""
+    """Return the metrics of every process that writes to `directory`, and the counts of dead processes."""
     _bequeath(directory, [path for path, age in _files(directory) if age > DEAD_SECONDS])
     snapshots = [_heard(path, silent=age > SILENT_SECONDS) for path, age in _files(directory)]
     return [*snapshots, _read(directory / BEQUEST)]
 
 
 def _files(directory: Path) -> list[tuple[Path, float]]:
-    """Each file and the seconds since it was written."""
+    """Return each file and the seconds since it was written."""
     now, found = time(), []
     for path in sorted(directory.glob("*-*.json")):
         try:
@@ -73,11 +73,11 @@ def _heard(path: Path, *, silent: bool) -> Snapshot:
 
 
 def _bequeath(directory: Path, paths: Iterable[Path]) -> None:
-    """Add what the dead have counted to the bequest, one writer at a time."""
+    """Add the counts of dead processes to the totals, one writer at a time."""
     for path in paths:
         taken = path.with_suffix(".taken")
         try:
-            # Who renames a file is the one who adds it up.
+            # The process that renames a file adds its counts.
             path.rename(taken)
         except FileNotFoundError:
             continue
@@ -86,7 +86,7 @@ def _bequeath(directory: Path, paths: Iterable[Path]) -> None:
 
 
 def added_up(snapshots: Iterable[Snapshot]) -> Snapshot:
-    """Counters and histograms of several processes in one; gauges are not for adding up here."""
+    """Sum the counters and histograms of several processes; gauges are not summed here."""
     counts: defaultdict[tuple[Any, ...], float] = defaultdict(float)
     spreads: dict[tuple[Any, ...], tuple[list[int], float]] = {}
     for snapshot in snapshots:
@@ -94,7 +94,7 @@ def added_up(snapshots: Iterable[Snapshot]) -> Snapshot:
             counts[name, tuple(labels)] += value
         for name, labels, buckets, total in snapshot["spreads"]:
             held, sum_ = spreads.get((name, tuple(labels)), ([0] * len(buckets), 0.0))
-            # Of another length: written by a version with other buckets.
+            # A different length comes from a version with other buckets.
             if len(held) == len(buckets):
                 both = [left + right for left, right in zip(held, buckets, strict=True)]
                 spreads[name, tuple(labels)] = both, sum_ + total
@@ -106,7 +106,7 @@ def added_up(snapshots: Iterable[Snapshot]) -> Snapshot:
 
 
 def _read(path: Path) -> Snapshot:
-    """A file's numbers; none if there is no such file any more, or none that is whole."""
+    """Return the metrics of a file; empty if it does not exist or is incomplete."""
     try:
         snapshot: Snapshot = orjson.loads(path.read_bytes())
     except (FileNotFoundError, orjson.JSONDecodeError):

@@ -1,6 +1,6 @@
-"""Spans by OpenTelemetry. Imported only where traces are on: the extra `otel` brings what this needs.
+"""OpenTelemetry spans. Imported only where tracing is on, because it requires the extra `otel`.
 
-No span says what was sent or answered, nor an exception's message: both may hold secrets.
+No span contains a request, a response, or the message of an exception: they may contain secrets.
 """
 
 import os
@@ -31,7 +31,7 @@ _everything = CompositePropagator([_ids, W3CBaggagePropagator()])
 
 
 class OpenSpan:
-    """A span that is not over yet."""
+    """A span that has not ended."""
 
     def __init__(self, span: trace.Span) -> None:
         self._span = span
@@ -41,7 +41,7 @@ class OpenSpan:
         self._span.set_attribute(name, _bounded(value))
 
     def fail(self, error_type: str) -> None:
-        """Say that it failed, and as what."""
+        """Set the status to error, with an error type."""
         self._span.set_attribute("error.type", error_type[:LONGEST])
         self._span.set_status(StatusCode.ERROR)
 
@@ -57,10 +57,10 @@ class OtelSpans:
     def span(
         self, kind: str, name: str, attributes: Attributes, carrier: Mapping[str, str] | None = None
     ) -> Iterator[OpenSpan]:
-        """A span around a block; an exception that passes through makes it a failed one."""
+        """Open a span around a block; an exception that leaves the block marks it as failed."""
         began = self._tracer.start_as_current_span(
             name[:LONGEST],
-            # A context of its own, even without a carrier's content: what this task did before is not its parent.
+            # A new context, even without a carrier: earlier spans of this task are not its parents.
             context=None if carrier is None else _everything.extract(carrier, Context()),
             kind=KINDS[kind],
             attributes={key: _bounded(value) for key, value in attributes.items()},
@@ -75,38 +75,38 @@ class OtelSpans:
                 opened.fail("cancelled")
                 raise
             except Exception as problem:
-                # Who knows the problem better has said so.
+                # The code that knows the error has set the status.
                 if running.is_recording() and "error.type" not in (getattr(running, "attributes", None) or {}):
                     opened.fail(type(problem).__qualname__)
                 raise
 
     def carrier(self) -> dict[str, str]:
-        """What continues the running span in another process of the hub."""
+        """Return the carrier that continues the running span in another process of the hub."""
         written: dict[str, str] = {}
         _everything.inject(written)
         return written
 
     def traceparent(self) -> str:
-        """What continues it in somebody else's service."""
+        """Return the header that continues the running span in an external service."""
         written: dict[str, str] = {}
         _ids.inject(written)
         return written.get("traceparent", "")
 
     def trace_id(self) -> str:
-        """The id of the running trace."""
+        """Return the id of the running trace."""
         running = trace.get_current_span().get_span_context()
         return trace.format_trace_id(running.trace_id) if running.is_valid else ""
 
     def flush(self, seconds: float) -> None:
-        """Send what waits."""
+        """Export the queued spans."""
         self._provider.force_flush(int(seconds * 1000))
 
 
 def from_environment(version: str) -> OtelSpans:
-    """Spans as OpenTelemetry's environment variables say; those of a provider that somebody else has set up."""
+    """Create spans from OpenTelemetry's environment variables, or use a provider that is already set up."""
     provider = trace.get_tracer_provider()
     if not isinstance(provider, TracerProvider):
-        # Names of its own are for the operator to give: OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES.
+        # The operator may set another name: OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES.
         own = {"service.name": os.environ.get("OTEL_SERVICE_NAME") or "mcphub", "service.version": version}
         provider = TracerProvider(resource=Resource.create(cast("dict[str, str | int]", own)))
         for exporter in exporters():
@@ -116,7 +116,7 @@ def from_environment(version: str) -> OtelSpans:
 
 
 def exporters() -> list[SpanExporter]:
-    """The exporters that OTEL_TRACES_EXPORTER names, `otlp` by default. Raises LookupError for one that is missing."""
+    """Return the exporters of OTEL_TRACES_EXPORTER, `otlp` by default. Raises LookupError for a missing one."""
     names = (os.environ.get("OTEL_TRACES_EXPORTER") or "otlp").split(",")
     return [_exporter(name.strip()) for name in names]
 

@@ -1,102 +1,59 @@
-"""A client at the other end of one channel that carries messages both ways: WebSocket, HTTP+SSE, standard streams.
+"""A client on a bidirectional connection: WebSocket, HTTP+SSE or stdio.
 
-There are no headers here: a request of the modern era says all in its `_meta`, and a handshake opens a session that
-ends with the channel.
+Messages have no headers: a request of the modern era has everything in its `_meta`, and a handshake opens a session
+that ends with the connection.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Iterable
 from contextlib import aclosing, suppress
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from django.db import Error
 
-from tools_app.auth import sessions
-from tools_app.auth.principal import Credential, Principal
-from tools_app.auth.sessions import SessionFacts
-from tools_app.execution import limiting
-from tools_app.execution.invocation import Client
-from tools_app.methods import heeding, lifecycle, subscriptions
-from tools_app.methods.exchange import Exchange
-from tools_app.models.config import config
+from tools_app.access import sessions
+from tools_app.access.principal import Credential, Principal
+from tools_app.access.sessions import SessionFacts
+from tools_app.calls import limits, run, stop_reasons
+from tools_app.calls.background import delivery
+from tools_app.calls.stop_reasons import StopReason
+from tools_app.methods import lifecycle, notifications, subscriptions
+from tools_app.methods.context import RequestContext, modern_context, session_context
 from tools_app.protocol import inbound, jsonrpc
-from tools_app.protocol.errors import INVALID_REQUEST, NOT_PERMITTED, OVER_LIMIT, RpcError
+from tools_app.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, NOT_PERMITTED, OVER_LIMIT, RpcError
 from tools_app.protocol.inbound import Modern
 from tools_app.protocol.jsonrpc import Malformed, Message, Notification, Request, Response
 from tools_app.protocol.sse import Frame
 from tools_app.protocol.versions import BATCHING_VERSIONS, Era
-from tools_app.transport.answering import answer, answer_batch, as_rpc_error, batchable
+from tools_app.transport.dispatch import answer, answer_batch, as_rpc_error, batchable
+from tools_app.transport.send_queue import ResponseSender, SendQueue, Write
 from tools_app.transport.state import WebState
 from tools_app.transport.streams import OpenStream
 
-MOST_IN_FLIGHT = 100
+MAX_IN_FLIGHT = 100
 FINISH_SECONDS = 2.0
 RETRY_SECONDS = 1.0
+# How long to wait for the record of a call that was stopped by its id, before its client is answered without it.
+STOP_SECONDS = 1.0
+CLOSING = RpcError(INTERNAL_ERROR, "The connection is closing. Nothing ran.", retry_after=1)
 
-Write = Callable[[bytes], Awaitable[None]]
 Authenticate = Callable[[], Awaitable[Principal | None]]
 
 
-class Channel:
-    """What is on its way to the client: messages go out in their order."""
-
-    def __init__(self) -> None:
-        self._messages: asyncio.Queue[tuple[Voice | None, bytes]] = asyncio.Queue()
-
-    def put(self, message: bytes, voice: "Voice | None" = None) -> None:
-        """Add a message; with a `voice`, it goes out unless that has fallen silent by then."""
-        self._messages.put_nowait((voice, message))
-
-    async def write_to(self, write: Write) -> None:
-        """Write messages as they come, until cancelled or `write` fails."""
-        while True:
-            voice, message = await self._messages.get()
-            if voice is None or not voice.silent:
-                await write(message)
-            self._messages.task_done()
-
-    async def flush(self) -> None:
-        """Wait until everything is written."""
-        await self._messages.join()
-
-
-class Voice:
-    """The sender of one request, to which nobody comes back. It can be silenced: what is not out yet stays unsaid."""
-
-    takes_messages = True
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self.silent = False
-
-    def put(self, message: bytes, id: str = "") -> None:  # noqa: ARG002 - a channel is not taken up again
-        """Send a message that belongs to the request."""
-        self._channel.put(message, self)
-
-    def pause(self) -> None:
-        """Nothing: a channel that ends is gone."""
-
-    def resumable(self, call_id: UUID) -> None:
-        """Nothing, for the same reason."""
-
-    def may_return(self) -> bool:
-        """Nobody does."""
-        return False
-
-
 class Running(NamedTuple):
-    """A request that is being answered."""
+    """A request or batch in progress, with its request ids."""
 
     task: "asyncio.Task[None]"
-    voice: Voice
+    response_sender: ResponseSender
     modern: bool
+    ids: tuple[jsonrpc.RequestId, ...]
 
 
 class Connection:
-    """One client, from its first message to its last. `credential` is what it came with, if anything.
+    """The connection of one client. `credential` is what it authenticated with, if anything.
 
-    `counted`: its messages were counted as requests before they came here.
+    `identity`: connections with the same one are authenticated alike. `counted`: its messages have already been counted
+    against the request limit.
     """
 
     def __init__(
@@ -107,53 +64,58 @@ class Connection:
         write: Write,
         credential: Credential | None = None,
         *,
+        identity: Hashable = None,
         counted: bool = False,
     ) -> None:
         self._authenticate = authenticate
         self._address = remote_address
         self._web = web
         self._write = write
-        self._channel = Channel()
+        self._channel = SendQueue()
         self._counted = counted
         self._session: SessionFacts | None = None
         self._in_flight: dict[jsonrpc.RequestId, Running] = {}
-        self._batches: set[asyncio.Task[None]] = set()
+        self._batches: set[Running] = set()
+        self._ending = False
         self._listening: set[asyncio.Task[Any]] = set()
         self._changes: asyncio.Task[None] | None = None
         self._told: Principal | None = None
-        self.stream = OpenStream(credential, None, self._still_allowed)
+        self.stream = OpenStream(credential, None, authenticate, self._permits_stream, identity)
+        self._is_ended = asyncio.Event()
+        self.stream.on_end(self._is_ended.set)
 
     async def serve(
         self, messages: AsyncIterator[bytes], session: SessionFacts | None = None, *, finish: bool = False
     ) -> None:
-        """Answer `messages` until they end or the connection is ended from outside. `session`: one that waits for it.
+        """Answer `messages` until they end or the connection is ended externally. `session` is an existing session.
 
-        What still runs when the client is gone is cancelled, for nobody could hear of it. `finish`: the end of the
-        messages is not the end of the client, so what was asked last may still be answered, if it is quick.
+        Requests that still run when the client disconnects are cancelled. `finish`: the client outlives the end of
+        the messages, so the last requests may still be answered if they are quick.
         """
         if session is not None:
             self._begin(session)
         self._web.streams.add(self.stream)
         writing = asyncio.create_task(self._channel.write_to(self._write))
         reading = asyncio.create_task(self._read(messages))
-        ending = asyncio.create_task(self.stream.ended.wait())
+        ending = asyncio.create_task(self._is_ended.wait())
         try:
             await asyncio.wait({writing, reading, ending}, return_when=asyncio.FIRST_COMPLETED)
             if (ending.done() or (finish and reading.done())) and not writing.done():
-                await self._finish(reading)
+                await self._finish()
         finally:
             await self._leave((writing, reading, ending))
             self._web.streams.remove(self.stream)
 
     async def _read(self, messages: AsyncIterator[bytes]) -> None:
         async for raw in messages:
+            await self._channel.room()
             await self.receive(raw)
 
     async def receive(self, raw: bytes) -> None:
-        """Take one message, or a batch of them. Nothing that a client says raises."""
+        """Process one message or batch. Client input never raises."""
         self._web.requests["channel"] += 1
         try:
-            value = jsonrpc.decode(raw, config.MCPHUB_MAX_JSON_DEPTH)
+            value = jsonrpc.decode(raw)
             if not self._counted and not await self._count(value):
                 return
             if isinstance(value, list):
@@ -165,12 +127,12 @@ class Connection:
         await self._message(jsonrpc.message(value))
 
     async def _count(self, value: Any) -> bool:
-        """Count a message, or each of a batch. What is too much is refused, or left alone if it wants no answer."""
+        """Count a message, or each of a batch. Above the limit, requests are rejected and other messages ignored."""
         principal = await self._authenticate()
         if principal is None or not principal.allowed.requests:
             return True
         values = value if isinstance(value, list) else [value]
-        refusal = await limiting.refusal_of(principal, self._address, max(1, len(values)))
+        refusal = await limits.refusal_of(principal, self._address, max(1, len(values)))
         if refusal is None:
             return True
         asked = [message.id for message in map(jsonrpc.message, values) if isinstance(message, Request)]
@@ -182,123 +144,112 @@ class Connection:
     async def _message(self, message: Message) -> None:
         if isinstance(message, Malformed):
             self._channel.put(jsonrpc.error_message(message.id, message.error))
+        elif isinstance(message, Request) and self._ending:
+            self._channel.put(jsonrpc.error_message(message.id, CLOSING))
         elif isinstance(message, Request) and self._is_opening(message):
-            # Awaited here: what the client says next may need the session already.
+            # Awaited here: the client's next message may need the session.
             await self._open(message)
         elif isinstance(message, Request):
             self._take(message)
         else:
-            await self._heed(message)
+            await self._handle_notification(message)
 
     def _take(self, request: Request) -> None:
-        """Begin to answer a request; its answer comes when it is there, others may come before it."""
+        """Start answering a request. Responses may be sent out of order."""
         if request.id in self._in_flight or self._is_full():
             self._channel.put(jsonrpc.error_message(request.id, _too_many()))
             return
-        voice = Voice(self._channel)
-        task = asyncio.create_task(self._answer(request, voice))
-        self._in_flight[request.id] = Running(task, voice, inbound.is_modern({}, request))
+        response_sender = ResponseSender(self._channel)
+        task = asyncio.create_task(self._answer(request, response_sender))
+        self._in_flight[request.id] = Running(task, response_sender, inbound.is_modern({}, request), (request.id,))
         task.add_done_callback(lambda _: self._in_flight.pop(request.id, None))
 
     def _is_full(self) -> bool:
-        return len(self._in_flight) + len(self._batches) >= MOST_IN_FLIGHT
+        return len(self._in_flight) + len(self._batches) >= MAX_IN_FLIGHT
 
-    async def _answer(self, request: Request, voice: Voice) -> None:
+    async def _answer(self, request: Request, response_sender: ResponseSender) -> None:
         try:
-            exchange = await self._exchange(request, voice)
-            if request.method == subscriptions.LISTEN and _may_listen(exchange):
-                await self._listen(exchange)
+            context = await self._request_context(request, response_sender)
+            if request.method == subscriptions.LISTEN and _may_listen(context):
+                await self._listen(context)
                 return
-            reply = await self._web.turnstile.through(exchange.principal.tenant_id, answer, exchange)
+            reply = await self._web.scheduler.run(context.principal.tenant_id, answer, context)
         except Exception as problem:  # noqa: BLE001 - nothing may leave a channel but JSON-RPC
-            voice.put(jsonrpc.error_message(request.id, as_rpc_error(problem)))
+            response_sender.put(jsonrpc.error_message(request.id, as_rpc_error(problem)))
             return
         if reply.message is not None:
-            voice.put(reply.message)
+            response_sender.put(reply.message)
 
     # --- Requests -------------------------------------------------------------------------------------------------
 
-    async def _exchange(self, request: Request, voice: Voice) -> Exchange:
-        """The request under the rules of its era. Raises RpcError."""
+    async def _request_context(self, request: Request, response_sender: ResponseSender) -> RequestContext:
+        """Return the request's context by the rules of its era. Raises RpcError."""
         principal, route = await self._who(), inbound.classify_alone(request)
         if isinstance(route, RpcError):
             raise route
         if isinstance(route, Modern):
-            name = principal.named(str(route.client.get("name", "")))
-            client = Client(name, str(route.client.get("version", "")), self._address)
-            return Exchange(
-                request=request,
-                principal=principal,
-                era=Era.MODERN,
-                version=route.version,
-                client=client,
-                capabilities=route.capabilities,
-                session=None,
-                switchboard=self._web.switchboard,
-                sender=voice,
+            return modern_context(
+                request, route, principal, address=self._address, listener=self._web.listener, sender=response_sender
             )
-        return self._session_exchange(request, voice, principal, await self._live_session(principal))
+        return self._session_context(request, response_sender, principal, await self._live_session(principal))
 
-    def _session_exchange(
-        self, request: Request, voice: Voice, principal: Principal, session: SessionFacts
-    ) -> Exchange:
-        return Exchange(
-            request=request,
-            principal=principal,
-            era=Era.HANDSHAKE,
-            version=session.version,
-            client=Client(principal.named(session.client_name), session.client_version, self._address),
-            capabilities=session.capabilities,
-            session=session,
-            switchboard=self._web.switchboard,
-            sender=voice,
+    def _session_context(
+        self, request: Request, response_sender: ResponseSender, principal: Principal, session: SessionFacts
+    ) -> RequestContext:
+        return session_context(
+            request, session, principal, address=self._address, listener=self._web.listener, sender=response_sender
         )
 
-    async def _listen(self, exchange: Exchange) -> None:
-        """Tell of changes until the client cancels, or the connection ends, which it is told."""
+    async def _listen(self, context: RequestContext) -> None:
+        """Send change notifications until the client cancels or the connection ends, of which it is notified."""
         task = asyncio.current_task()
         assert task is not None
-        self._told = self._told or exchange.principal
+        self._tell_as(self._told or context.principal)
         self._listening.add(task)
         try:
-            async with aclosing(subscriptions.listen(exchange)) as messages:  # type: ignore[type-var]
+            async with aclosing(subscriptions.messages(subscriptions.ListenStream(context))) as messages:
                 async for frame in messages:
                     if frame.message:
-                        exchange.sender.put(frame.message)
+                        context.sender.put(frame.message)
         except asyncio.CancelledError:
-            if self._web.draining:
-                for message in subscriptions.farewell(exchange):
-                    exchange.sender.put(message)
+            if self._ending:
+                for message in subscriptions.farewell(context.request.id, stopping=self._web.draining):
+                    context.sender.put(message)
             raise
         finally:
             self._listening.discard(task)
 
     async def _batch(self, values: list[Any]) -> None:
-        """One array of responses to one array of messages (2025-03-26, base protocol, §Batching). Raises RpcError."""
+        """Answer a batch with one array of responses (2025-03-26, base protocol, §Batching). Raises RpcError."""
         if self._session is None or self._session.version not in BATCHING_VERSIONS:
             raise RpcError(INVALID_REQUEST, "Invalid request: this revision has no batches.")
-        if not 0 < len(values) <= config.MCPHUB_MAX_BATCH:
-            raise RpcError(INVALID_REQUEST, f"Invalid request: a batch has 1 to {config.MCPHUB_MAX_BATCH} messages.")
+        if not 0 < len(values) <= jsonrpc.MAX_BATCH:
+            raise RpcError(INVALID_REQUEST, f"Invalid request: a batch has 1 to {jsonrpc.MAX_BATCH} messages.")
+        if self._ending:
+            raise CLOSING
         if self._is_full():
             raise _too_many()
         principal = await self._who()
         session = await self._live_session(principal)
-        voice = Voice(self._channel)
+        response_sender = ResponseSender(self._channel, many=True)
         messages = [batchable(jsonrpc.message(value)) for value in values]
         malformed = [jsonrpc.error_message(item.id, item.error) for item in messages if isinstance(item, Malformed)]
         requests = [item for item in messages if isinstance(item, Request)]
-        exchanges = [self._session_exchange(request, voice, principal, session) for request in requests]
+        exchanges = [self._session_context(request, response_sender, principal, session) for request in requests]
         for item in messages:
             if isinstance(item, Notification | Response):
-                await self._heed(item)
+                await self._handle_notification(item)
         if exchanges or malformed:
             task = asyncio.create_task(self._answer_batch(principal, exchanges, malformed))
-            self._batches.add(task)
-            task.add_done_callback(self._batches.discard)
+            running = Running(task, response_sender, modern=False, ids=tuple(request.id for request in requests))
+            self._batches.add(running)
+            task.add_done_callback(lambda _: self._batches.discard(running))
 
-    async def _answer_batch(self, principal: Principal, exchanges: list[Exchange], malformed: list[bytes]) -> None:
+    async def _answer_batch(
+        self, principal: Principal, exchanges: list[RequestContext], malformed: list[bytes]
+    ) -> None:
         try:
-            reply = await self._web.turnstile.through(principal.tenant_id, answer_batch, exchanges, malformed)
+            reply = await self._web.scheduler.run(principal.tenant_id, answer_batch, exchanges, malformed)
         except RpcError as refusal:
             self._channel.put(jsonrpc.error_message(None, refusal))
             return
@@ -312,7 +263,7 @@ class Connection:
         return request.method == "initialize" and not inbound.is_modern({}, request)
 
     async def _open(self, request: Request) -> None:
-        """Agree on a revision and begin the session (2025-11-25, lifecycle, §Initialization)."""
+        """Negotiate a revision and start the session (2025-11-25, lifecycle, §Initialization)."""
         try:
             principal, opening = await self._who(), lifecycle.opening(request.params)
             if self._session is not None and self._session.version:
@@ -322,31 +273,36 @@ class Connection:
             self._channel.put(jsonrpc.error_message(request.id, as_rpc_error(problem)))
             return
         self._begin(session)
-        changes = subscriptions.session_stream(principal, session, self._web.switchboard)
-        # Before the client hears that there is a session: from here on, no change is missed.
+        changes = self._change_messages(principal, session)
+        # Subscribed before the client learns of the session, so that it misses no change.
         with suppress(Error):
             await anext(changes)
         self._channel.put(jsonrpc.result_message(request.id, opening.welcome(principal)))
-        self._told = principal
+        self._tell_as(principal)
         self._changes = asyncio.create_task(self._tell_changes(principal, session, changes))
 
     def _begin(self, session: SessionFacts) -> None:
         self._session = session
-        self.stream.session_digest = session.digest
+        self.stream.session = session
 
-    async def _tell_changes(self, principal: Principal, session: SessionFacts, changes: AsyncIterator[Frame]) -> None:
-        """Tell of changes, and again of later ones when the store was away."""
+    async def _tell_changes(
+        self, principal: Principal, session: SessionFacts, changes: AsyncGenerator[Frame, None]
+    ) -> None:
+        """Send change notifications; resubscribe after the database was unavailable."""
         while True:
             with suppress(Error):
-                async with aclosing(changes):  # type: ignore[type-var]
+                async with aclosing(changes):
                     async for frame in changes:
                         if frame.message:
                             self._channel.put(frame.message)
             await asyncio.sleep(RETRY_SECONDS)
-            changes = subscriptions.session_stream(principal, session, self._web.switchboard)
+            changes = self._change_messages(principal, session)
+
+    def _change_messages(self, principal: Principal, session: SessionFacts) -> AsyncGenerator[Frame, None]:
+        return subscriptions.messages(subscriptions.SessionStream(principal, session, self._web.listener))
 
     async def _live_session(self, principal: Principal) -> SessionFacts:
-        """The session as it is now, for its log level may have changed. Raises RpcError if there is none yet."""
+        """Return the current session, whose log level may have changed. Raises RpcError if there is none."""
         if self._session is None or not self._session.version:
             raise RpcError(INVALID_REQUEST, "Call initialize first.")
         session = await sessions.alive(principal, self._session.digest)
@@ -355,87 +311,123 @@ class Connection:
         return session
 
     async def _who(self) -> Principal:
-        """The principal, whose key may have been revoked since. Raises RpcError."""
+        """Return the principal. Raises RpcError if its key is no longer valid."""
         principal = await self._authenticate()
         if principal is None:
             raise RpcError(NOT_PERMITTED, "A valid API key is needed.", status=401)
         return principal
 
-    async def _still_allowed(self) -> bool:
-        principal = await self._authenticate()
-        if principal is None:
-            return False
-        # Whoever is told of changes is told by the scopes of the beginning: with others, the client has to come anew.
-        if self._told is not None and not principal.has_scopes_of(self._told):
-            return False
-        return self._session is None or await sessions.alive(principal, self._session.digest) is not None
+    def _tell_as(self, principal: Principal) -> None:
+        """Send change notifications for the scopes of `principal` from now on."""
+        self._told = principal
+        self.stream.check_again()
 
-    # --- What wants no answer -------------------------------------------------------------------------------------
+    def _permits_stream(self, principal: Principal) -> bool:
+        # Change notifications depend on the scopes at the start: if they change, the client has to reconnect.
+        return self._told is None or principal.has_scopes_of(self._told)
 
-    async def _heed(self, message: Notification | Response) -> None:
-        """Do what a message asks; what it gets wrong is ignored (cancellation, §Error Handling)."""
+    # --- Notifications and responses ------------------------------------------------------------------------------
+
+    async def _handle_notification(self, message: Notification | Response) -> None:
+        """Handle a message that has no response; errors are ignored (cancellation, §Error Handling)."""
         try:
-            if isinstance(message, Notification) and message.method == heeding.CANCELLED:
+            if isinstance(message, Notification) and message.method == notifications.CANCELLED:
                 await self._cancel(message)
             elif isinstance(message, Notification) and self._session is not None:
-                await heeding.heed(message, self._session)
+                await notifications.handle(message, self._session)
             elif isinstance(message, Response) and self._session is not None:
-                await heeding.hand_on(message, self._session)
-        except Exception as problem:  # noqa: BLE001 - there is nobody to tell
+                await notifications.deliver_response(message, self._session)
+        except Exception as problem:  # noqa: BLE001 - no client waits for this
             as_rpc_error(problem)
 
     async def _cancel(self, notification: Notification) -> None:
-        """Stop a request of this connection. One that has not begun to run yet has no record to be stopped by."""
-        request_id = heeding.request_id_of(notification)
+        """Cancel a request of this connection. One that has not started has no record, so its task is cancelled."""
+        request_id = notifications.request_id_of(notification)
         running = self._in_flight.get(request_id) if request_id is not None else None
         if running is not None and running.modern:
-            running.voice.silent = True
-            running.task.cancel(heeding.reason_of(notification))
-        elif self._session is not None and not await heeding.cancel(notification, self._session) and running:
-            running.task.cancel(heeding.reason_of(notification))
+            running.response_sender.silent = True
+            running.task.cancel(notifications.reason_of(notification))
+        elif self._session is not None and not await notifications.cancel(notification, self._session) and running:
+            running.task.cancel(notifications.reason_of(notification))
 
-    # --- The end --------------------------------------------------------------------------------------------------
+    # --- Closing --------------------------------------------------------------------------------------------------
 
-    async def _finish(self, reading: "asyncio.Task[None]") -> None:
-        """Take nothing more, let what runs finish, and say farewell to those who listen."""
-        await ended([reading, *self._listening])
-        calls: asyncio.Future[Any] = asyncio.gather(*self._answering(), return_exceptions=True)
-        waits = [calls, asyncio.create_task(self._patience())]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        await ended(waits)
+    async def _finish(self) -> None:
+        """Accept no more requests, finish or stop those in progress, and end the subscriptions."""
+        self._ending = True
+        await ended(self._listening)
+        patience = asyncio.create_task(self._patience())
+        while self._running_requests() and not patience.done():
+            waits = {patience, *(running.task for running in self._running_requests())}
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        await ended([patience])
+        if self._running_requests():
+            await self._stop(await self._why_it_ends())
         with suppress(TimeoutError):
             async with asyncio.timeout(FINISH_SECONDS):
                 await self._channel.flush()
 
+    async def _stop(self, reason: StopReason) -> None:
+        """Stop the calls in progress in any process, and answer those that do not stop in time."""
+        calls = {call_id for running in self._running_requests() for call_id in running.response_sender.calls}
+        elsewhere = [call_id for call_id in calls if not run.stop_call(call_id, reason)]
+        if elsewhere:
+            with suppress(Error):
+                await delivery.request_cancel(elsewhere, reason)
+        if answering := [running.task for running in self._running_requests()]:
+            await asyncio.wait(answering, timeout=STOP_SECONDS)
+        for running in self._running_requests():
+            if running.response_sender.silent:
+                continue
+            running.response_sender.silent = True
+            refused = [jsonrpc.error_message(id, RpcError(INTERNAL_ERROR, reason.message)) for id in running.ids]
+            self._channel.put(b"[%b]" % b",".join(refused) if running in self._batches else refused[0])
+
+    async def _why_it_ends(self) -> StopReason:
+        """Return why the hub ends a connection with requests in progress."""
+        if self._web.draining:
+            return stop_reasons.SHUTDOWN
+        if not self.stream.is_ended:
+            return stop_reasons.INPUT_CLOSED
+        with suppress(Error):
+            principal = await self._authenticate()
+            if principal is None:
+                return stop_reasons.KEY_INVALID
+            if self._told is not None and not principal.has_scopes_of(self._told):
+                return stop_reasons.SCOPES_CHANGED
+        return stop_reasons.SESSION_ENDED
+
     async def _patience(self) -> None:
-        """How long what runs may still take: a hub that stops says itself when it is enough."""
+        """Wait as long as requests may still run: FINISH_SECONDS, or until a stopping hub gives up."""
         if self._web.draining:
             await self._web.given_up.wait()
         else:
             await asyncio.sleep(FINISH_SECONDS)
 
-    def _answering(self) -> "list[asyncio.Task[None]]":
-        return [*(running.task for running in self._in_flight.values()), *self._batches]
+    def _running_requests(self) -> list[Running]:
+        return [*self._in_flight.values(), *self._batches]
 
     async def _leave(self, tasks: "tuple[asyncio.Task[Any], ...]") -> None:
-        running = [*tasks, *self._answering()]
-        await ended([*running, self._changes] if self._changes else running)
+        running = [*tasks, *(running.task for running in self._running_requests())]
+        reason = stop_reasons.CONNECTION_CLOSED
+        await ended([*running, self._changes] if self._changes else running, reason)
         if self._session is not None:
             with suppress(Error):
                 await sessions.end(self._session, "closed")
 
 
-def _may_listen(exchange: Exchange) -> bool:
-    return exchange.era is Era.MODERN and exchange.principal.may_ask(subscriptions.LISTEN)
+def _may_listen(context: RequestContext) -> bool:
+    return context.era is Era.MODERN and context.principal.may_ask(subscriptions.LISTEN)
 
 
 def _too_many() -> RpcError:
-    return RpcError(OVER_LIMIT, f"At most {MOST_IN_FLIGHT} requests at a time, each with an id of its own.")
+    return RpcError(OVER_LIMIT, f"At most {MAX_IN_FLIGHT} requests at a time, each with an id of its own.")
 
 
-async def ended(tasks: "Iterable[asyncio.Future[Any]]") -> None:
-    """Cancel tasks and wait until they are gone."""
+async def ended(tasks: "Iterable[asyncio.Task[Any]]", reason: StopReason | None = None) -> None:
+    """Cancel tasks and wait for them at most FINISH_SECONDS: a tool may ignore its cancellation."""
     gone = list(tasks)
     for task in gone:
-        task.cancel()
-    await asyncio.gather(*gone, return_exceptions=True)
+        task.cancel(reason)
+    if gone:
+        await asyncio.wait(gone, timeout=FINISH_SECONDS)

@@ -1,39 +1,43 @@
-"""Writing an answer to its client: one JSON body if it ended before it said anything, else an event stream.
+"""Delivery of a response: one JSON body if no message precedes the response, else an event stream.
 
-A stream begins with the first message, or after some seconds of silence, so that proxies see life. A client that
-accepts only one of the two gets that one.
+A stream starts with the first message, or after STREAM_AFTER_SECONDS without one, so that proxies receive data.
+A client that accepts only one of the two forms gets that one.
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any
 
-from tools_app.models.config import config
+from tools_app.calls.stop_reasons import CLIENT_LEFT
+from tools_app.core import fair_scheduler
 from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
 from tools_app.protocol.sse import Frame
-from tools_app.transport.incoming import Incoming, Send
-from tools_app.transport.outbox import Outbox
-from tools_app.transport.responses import EventStream, Header, Reply, refusal, send_reply
+from tools_app.transport.request import AsgiRequest, Send
+from tools_app.transport.responses import EventStream, Header, Outbox, Reply, refusal, send_reply
 from tools_app.transport.state import WebState
-from tools_app.transport.streams import OpenStream
+from tools_app.transport.streams import KeepAliveTimer, OpenStream
 
 log = logging.getLogger(__name__)
+
+# After this time without an event, a response becomes a stream: proxies and clients expect data.
+STREAM_AFTER_SECONDS = 2.5
 
 _unattended: set[asyncio.Task[Reply]] = set()
 
 
 class Delivery:
-    """The answer of one POST on its way to its client.
+    """The delivery of one POST's response.
 
-    `cancel_when_gone`: a client that leaves gives up its request. `primed`: a stream begins with an event that says
-    where to come back to it. `many`: the answer is that of a batch.
+    `cancel_when_gone`: a disconnect cancels the request. `primed`: a stream starts with an event id to resume from.
+    `many`: the response is that of a batch.
     """
 
     def __init__(
         self,
-        incoming: Incoming,
+        http_request: AsgiRequest,
         send: Send,
         web: WebState,
         headers: Iterable[Header],
@@ -42,27 +46,33 @@ class Delivery:
         primed: bool = False,
         many: bool = False,
     ) -> None:
-        self._incoming = incoming
+        self._incoming = http_request
         self._send = send
         self._web = web
+        self._accepted = http_request.accepted
         self._headers = tuple(headers)
         self._cancel_when_gone = cancel_when_gone
         self._primed = primed
         self._gone = False
         self._stream: EventStream | None = None
-        self.outbox = Outbox(web.loop, takes_messages=incoming.accepts_stream, many=many)
+        self.outbox = Outbox(web.loop, takes_messages=self._accepted.stream, many=many)
 
     async def deliver(self, work: Coroutine[Any, Any, Reply]) -> None:
-        """Run `work` and write what it sends and returns. If the client leaves, its era says what becomes of it."""
-        answering = self._web.loop.create_task(self._awaking(work))
-        await self.outbox.wait_a_moment(self._web.moments)
-        if answering.done():
-            await self._finish(answering.result())
-            return
-        await self._attend(answering)
+        """Run `work` and write its messages and reply. After a disconnect, the era decides whether it continues."""
+        answering = self._web.loop.create_task(fair_scheduler.measured(self._awaking(work)))
+        try:
+            await self.outbox.wait_a_moment(self._web.timer)
+            if answering.done():
+                await self._finish(answering.result())
+            else:
+                await self._attend(answering)
+        finally:
+            # Last, because a stream may start with its final message.
+            if self._stream is not None:
+                self._web.keep_alive.forget(self.outbox.call)
 
     async def _awaking(self, work: Coroutine[Any, Any, Reply]) -> Reply:
-        """What `work` returns or raises, noticed in the same turn of the loop: a callback would come one later."""
+        """Run `work` and wake the outbox in the same loop iteration: a callback would run one iteration later."""
         try:
             return await work
         finally:
@@ -73,7 +83,7 @@ class Delivery:
         given_up = asyncio.create_task(self._web.given_up.wait())
         given_up.add_done_callback(self.outbox.wake)
         try:
-            while not (answering.done() or self._gone or self.outbox.paused or self._web.given_up.is_set()):
+            while not self._is_over(answering):
                 await self._write_messages()
                 await self._wait(answering)
         finally:
@@ -85,49 +95,62 @@ class Delivery:
         elif answering.done():
             await self._finish(answering.result())
         elif not self._gone:
-            await self._finish(_stopping())
+            await self._finish(Reply(self.outbox.answer) if self.outbox.settled else _stopping())
+
+    def _is_over(self, answering: asyncio.Task[Reply]) -> bool:
+        outbox = self.outbox
+        return answering.done() or self._gone or outbox.paused or outbox.settled or self._web.given_up.is_set()
 
     async def _wait(self, answering: asyncio.Task[Reply]) -> None:
-        """Wait for something to happen; after some silence, begin the stream or keep it alive."""
-        if answering.done() or self.outbox.has_messages:
+        """Wait for an event; without one, start the stream or keep it alive."""
+        if self._is_over(answering) or self.outbox.messages:
             return
-        begun = self._stream is not None
-        seconds = config.MCPHUB_KEEPALIVE_SECONDS if begun else config.MCPHUB_STREAM_AFTER_SECONDS
-        began = self._web.loop.time()
-        await self.outbox.wait(seconds)
-        silent = self._web.loop.time() - began >= seconds
-        if silent and self._incoming.accepts_stream:
-            await (await self._begun()).keep_alive()
+        if self._stream is not None:
+            await self.outbox.wait()
+            if self.outbox.was_called() and not self.outbox.messages:
+                await self._stream.keep_alive()
+        elif self._accepted.stream:
+            seconds, began = STREAM_AFTER_SECONDS, self._web.loop.time()
+            await self.outbox.wait(seconds)
+            if self._web.loop.time() - began >= seconds:
+                await self._event_stream()
+        else:
+            await self.outbox.wait()
 
     async def _write_messages(self) -> None:
         frames = self.outbox.take()
-        if frames and self._incoming.accepts_stream:
-            await (await self._begun()).write(frames)
+        if frames and self._accepted.stream:
+            await (await self._event_stream()).write(frames)
+            self._web.keep_alive.spoke(self.outbox.call)
 
     async def _pause(self) -> None:
-        """End the stream before the answer: its client comes back for the rest."""
+        """End the stream before the response: its client resumes it for the rest."""
         await self._write_messages()
-        await (await self._begun()).end()
+        await (await self._event_stream()).end()
 
     async def _finish(self, reply: Reply) -> None:
-        """Write what is left and the answer itself."""
-        await self._write_messages()
-        as_stream = self._stream is not None or not self._incoming.accepts_json
+        """Write the remaining messages and the reply."""
+        if self.outbox.messages:
+            await self._write_messages()
+        as_stream = self._stream is not None or not self._accepted.json
+        if reply.message is not None and len(reply.message) >= fair_scheduler.LARGE_BYTES:
+            fair_scheduler.charge_transfer(len(reply.message))
         if not as_stream and reply.message is not None:
             await send_reply(self._send, reply, self._headers)
             return
-        if not self._incoming.accepts_stream:
+        if not self._accepted.stream:
             await send_reply(self._send, Reply(None, 202), self._headers)
             return
-        stream = await self._begun()
+        stream = await self._event_stream()
         await stream.write([Frame(reply.message)] if reply.message is not None else [])
         await stream.end()
 
-    async def _begun(self) -> EventStream:
+    async def _event_stream(self) -> EventStream:
         if self._stream is None:
             self._stream = EventStream(self._send)
-            self.outbox.begun = True
+            self.outbox.has_stream = True
             await self._stream.begin(self._headers)
+            self._web.keep_alive.spoke(self.outbox.call)
             if self._primed and self.outbox.call_id is not None:
                 await self._stream.prime(f"{self.outbox.call_id}/0")
         return self._stream
@@ -138,11 +161,11 @@ class Delivery:
         self.outbox.wake()
 
     def _leave(self, answering: asyncio.Task[Reply]) -> None:
-        """Leave a call that still runs: cancelled in the modern era, running on in the handshake era."""
+        """Detach from a call in progress: cancel it in the modern era, let it run in the handshake era."""
         if answering.done():
             return
         if self._cancel_when_gone and not self.outbox.paused and not self._web.given_up.is_set():
-            answering.cancel()
+            answering.cancel(CLIENT_LEFT)
         _unattended.add(answering)
         answering.add_done_callback(_unattended.discard)
 
@@ -152,18 +175,17 @@ def _stopping() -> Reply:
 
 
 async def deliver_stream(
-    incoming: Incoming,
+    http_request: AsgiRequest,
     send: Send,
     web: WebState,
     open_stream: OpenStream,
     messages: AsyncIterator[Frame],
     *,
     headers: Iterable[Header] = (),
-    farewell: Iterable[bytes] = (),
 ) -> None:
-    """Write `messages` as they come until they end, the client leaves, or the stream is ended from outside.
+    """Write `messages` as they come until they end, the client disconnects, or the stream is ended externally.
 
-    Empty messages are skipped. Raises what the iterator raises before its first message: nothing is sent by then.
+    Empty messages are skipped. Raises what the iterator raises before its first message, when nothing has been sent.
     """
     outbox = Outbox(web.loop)
     async with aclosing(messages):  # type: ignore[type-var]
@@ -171,40 +193,46 @@ async def deliver_stream(
         stream = EventStream(send)
         await stream.begin(headers)
         web.streams.add(open_stream)
+        web.keep_alive.spoke(outbox.call)
+        # A stream usually ends with its connection.
+        fair_scheduler.charge_connection()
+        pumping = asyncio.create_task(fair_scheduler.measured(_pump(messages, outbox)))
+        watching = asyncio.create_task(fair_scheduler.measured(http_request.disconnected()))
+        ending = web.loop.create_future()
+        open_stream.on_end(partial(_resolve, ending))
         if web.draining:
-            open_stream.ended.set()
-        pumping = asyncio.create_task(_pump(messages, outbox))
-        watching = asyncio.create_task(incoming.disconnected())
-        ending = asyncio.create_task(open_stream.ended.wait())
+            open_stream.end()
         stops = (pumping, watching, ending)
         for stop in stops:
             stop.add_done_callback(outbox.wake)
         try:
             while not any(stop.done() for stop in stops):
-                await _forward(web.loop, outbox, stream, stops)
+                await _forward(web.keep_alive, outbox, stream, stops)
             if not watching.done():
                 await stream.write([frame for frame in outbox.take() if frame.message])
-                await stream.write(map(Frame, farewell) if web.draining else ())
                 await stream.end()
         finally:
             web.streams.remove(open_stream)
+            web.keep_alive.forget(outbox.call)
             await _cancelled(stops)
 
 
 async def _forward(
-    loop: asyncio.AbstractEventLoop, outbox: Outbox, stream: EventStream, stops: tuple[asyncio.Task[Any], ...]
+    timer: KeepAliveTimer, outbox: Outbox, stream: EventStream, stops: tuple[asyncio.Future[Any], ...]
 ) -> None:
-    await stream.write([frame for frame in outbox.take() if frame.message])
-    if outbox.has_messages or any(stop.done() for stop in stops):
+    frames = [frame for frame in outbox.take() if frame.message]
+    if frames:
+        await stream.write(frames)
+        timer.spoke(outbox.call)
+    if outbox.messages or any(stop.done() for stop in stops):
         return
-    began = loop.time()
-    await outbox.wait(config.MCPHUB_KEEPALIVE_SECONDS)
-    if loop.time() - began >= config.MCPHUB_KEEPALIVE_SECONDS:
+    await outbox.wait()
+    if outbox.was_called() and not outbox.messages:
         await stream.keep_alive()
 
 
 async def _pump(messages: AsyncIterator[Frame], outbox: Outbox) -> None:
-    """Hand messages on, no faster than they are written: what is replayed must not push out what came before it."""
+    """Forward messages no faster than they are written, so that a replay drops no earlier messages."""
     try:
         async for frame in messages:
             if frame.message:
@@ -215,7 +243,12 @@ async def _pump(messages: AsyncIterator[Frame], outbox: Outbox) -> None:
         raise
 
 
-async def _cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def _cancelled(tasks: Iterable[asyncio.Future[Any]]) -> None:
     for task in tasks:
         task.cancel()
     for task in tasks:

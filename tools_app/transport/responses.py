@@ -1,6 +1,9 @@
-"""Bytes on the wire: one JSON body, or an event stream."""
+"""HTTP responses: one JSON body or an event stream, and the queue of messages for a stream."""
 
+import asyncio
+from collections import deque
 from collections.abc import Iterable
+from uuid import UUID
 
 import msgspec
 
@@ -8,22 +11,25 @@ from tools_app.protocol import sse
 from tools_app.protocol.errors import RpcError
 from tools_app.protocol.jsonrpc import RequestId, error_message
 from tools_app.protocol.sse import Frame
-from tools_app.transport.incoming import Send
+from tools_app.transport.request import Send
 
 Header = tuple[bytes, bytes]
 
+# A client that reads too slowly loses its oldest progress first: newer progress supersedes it, and the database has it.
+MAX_MESSAGES = 1000
+MAX_BYTES = 1024 * 1024
 JSON: Header = (b"content-type", b"application/json")
 NO_STORE: Header = (b"cache-control", b"no-store")
 STREAM_HEADERS: tuple[Header, ...] = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store, no-transform"),
-    # nginx would gather the events otherwise (2026-07-28, Streamable HTTP, §Receiving Messages).
+    # Otherwise nginx would buffer the events (2026-07-28, Streamable HTTP, §Receiving Messages).
     (b"x-accel-buffering", b"no"),
 )
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What answers a request: a JSON-RPC message, or none; the status counts as long as no stream has begun."""
+    """The answer to a request: a JSON-RPC message or none. The status is used unless a stream has started."""
 
     message: bytes | None
     status: int = 200
@@ -31,40 +37,46 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 def refusal(error: RpcError, id: RequestId | None = None, *, modern: bool = False) -> Reply:
-    """The reply that carries an error."""
+    """Return the reply for an error."""
     headers: tuple[Header, ...] = ()
     if error.retry_after is not None:
         headers = ((b"retry-after", str(error.retry_after).encode()),)
     return Reply(error_message(id, error), error.http_status(modern=modern), headers)
 
 
-async def send_reply(send: Send, reply: Reply, more_headers: Iterable[Header] = ()) -> None:
-    """Send a reply as one body: JSON, or nothing at all."""
+def headers_of(reply: Reply, more_headers: Iterable[Header] = ()) -> list[Header]:
+    """Return the headers of a reply with one body: JSON or empty."""
     body = reply.message or b""
     kind = (JSON, NO_STORE) if body else (NO_STORE,)
     length = (b"content-length", str(len(body)).encode())
-    headers = [*kind, length, *reply.headers, *more_headers]
+    return [*kind, length, *reply.headers, *more_headers]
+
+
+async def send_reply(send: Send, reply: Reply, more_headers: Iterable[Header] = ()) -> None:
+    """Send a reply as one body to a request whose body was read."""
+    body = reply.message or b""
+    headers = headers_of(reply, more_headers)
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 class EventStream:
-    """An event stream that has begun."""
+    """The event stream (SSE) of one response."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
 
     async def begin(self, more_headers: Iterable[Header] = ()) -> None:
-        """Send the head, and a comment so that proxies and clients see life at once."""
+        """Send the head, and a comment so that proxies and clients receive data at once."""
         await self._send({"type": "http.response.start", "status": 200, "headers": [*STREAM_HEADERS, *more_headers]})
         await self.keep_alive()
 
     async def prime(self, id: str) -> None:
-        """Say where to come back to this stream (2025-11-25, transports, §Sending Messages to the Server)."""
+        """Send the event id to resume this stream from (2025-11-25, transports, §Sending Messages to the Server)."""
         await self.say(sse.priming(id))
 
     async def say(self, event: bytes) -> None:
-        """Send an event that is no message."""
+        """Send encoded events or a comment."""
         await self._send({"type": "http.response.body", "body": event, "more_body": True})
 
     async def write_one(self, message: bytes) -> None:
@@ -72,15 +84,152 @@ class EventStream:
         await self.say(sse.event(Frame(message)))
 
     async def write(self, frames: Iterable[Frame]) -> None:
-        """Send messages, in their order, as events."""
+        """Send messages in order, as events."""
         body = b"".join(map(sse.event, frames))
         if body:
             await self.say(body)
 
     async def keep_alive(self) -> None:
-        """Send a comment that clients skip."""
+        """Send a comment that clients ignore."""
         await self.say(sse.KEEPALIVE)
 
     async def end(self) -> None:
         """Close the stream."""
         await self._send({"type": "http.response.body", "body": b""})
+
+
+class SharedTimer:
+    """One timer that ends all waits of `seconds` each: most end earlier, and a timer for each is expensive.
+
+    Belongs to one event loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        self._loop = loop
+        self._seconds = seconds
+        self._waits: deque[tuple[float, asyncio.Future[None]]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def end(self, wait: asyncio.Future[None]) -> None:
+        """Resolve `wait` after `seconds`, unless it is done by then."""
+        self._waits.append((self._loop.time() + self._seconds, wait))
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._seconds, self._wake_due)
+
+    def _wake_due(self) -> None:
+        now = self._loop.time()
+        # Most waits are done already: set the timer for the first that is not.
+        while self._waits and (self._waits[0][0] <= now or self._waits[0][1].done()):
+            _, wait = self._waits.popleft()
+            if not wait.done():
+                wait.set_result(None)
+        self._timer = self._loop.call_at(self._waits[0][0], self._wake_due) if self._waits else None
+
+
+class Outbox:
+    """The sender of one request on one event loop.
+
+    `messages` wait to be written. `takes_messages`: the client accepts messages before its response. `call_id`: the
+    call under which a broken stream can be resumed (never with `many` calls). `has_stream`: the stream has started.
+    `paused`: the stream should end for now.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, takes_messages: bool = True, many: bool = False) -> None:
+        self._loop = loop
+        self.messages: deque[Frame] = deque()
+        self._bytes = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._full: asyncio.Future[None] | None = None
+        self.takes_messages = takes_messages
+        self._many = many
+        self.call_id: UUID | None = None
+        self.has_stream = False
+        self.paused = False
+        self.settled = False
+        self.answer: bytes | None = None
+        self._keep_alive = False
+
+    def put(self, message: bytes, id: str = "") -> None:
+        """Add a message for the client, without an event id on a stream of `many` calls, which cannot be resumed."""
+        while self.messages and self._is_full(len(message)):
+            self._bytes -= len(self.messages.popleft().message)
+        self.messages.append(Frame(message, "" if self._many else id))
+        self._bytes += len(message)
+        self.wake()
+
+    def pause(self) -> None:
+        """End the stream for now, if its client can resume it."""
+        self.paused = self.call_id is not None and self.takes_messages
+        self.wake()
+
+    def started(self, call_id: UUID) -> None:
+        """Do nothing: the request detects that its client disconnected."""
+
+    def settle(self, message: bytes | None) -> None:
+        """Answer now, unless the response is that of `many` calls."""
+        if not self._many:
+            self.settled, self.answer = True, message
+            self.wake()
+
+    def resumable(self, call_id: UUID) -> None:
+        """Let the client resume the stream of this call, unless the stream has `many` calls."""
+        self.call_id = None if self._many else call_id
+
+    def may_return(self) -> bool:
+        """Return whether the client was told how to resume."""
+        return self.has_stream and self.call_id is not None
+
+    def wake(self, *_: object) -> None:
+        """Let `wait` return, because something happened."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def take(self) -> list[Frame]:
+        """Remove and return the messages so far."""
+        messages = list(self.messages)
+        self.messages.clear()
+        self._bytes = 0
+        if self._full is not None:
+            self._full.set_result(None)
+            self._full = None
+        return messages
+
+    def _is_full(self, more: int) -> bool:
+        """Return whether there is no room for another message of `more` bytes."""
+        return len(self.messages) >= MAX_MESSAGES or self._bytes + more > MAX_BYTES
+
+    async def room(self, size: int) -> None:
+        """Wait until a message of `size` bytes fits without dropping another."""
+        while self.messages and self._is_full(size):
+            self._full = self._full or self._loop.create_future()
+            await asyncio.shield(self._full)
+
+    async def wait_a_moment(self, timer: SharedTimer) -> None:
+        """Wait as `wait` does, at most for the duration of the shared timer."""
+        self._waiter = self._loop.create_future()
+        timer.end(self._waiter)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def call(self) -> None:
+        """Ask the writer for a keep-alive, unless it has messages to write by then."""
+        self._keep_alive = True
+        self.wake()
+
+    def was_called(self) -> bool:
+        """Return whether a keep-alive was requested, and reset the request."""
+        was_called, self._keep_alive = self._keep_alive, False
+        return was_called
+
+    async def wait(self, seconds: float | None = None) -> None:
+        """Wait for the next `wake`, at most `seconds`. Check the state first: earlier wakes are not stored."""
+        self._waiter = self._loop.create_future()
+        timer = None if seconds is None else self._loop.call_later(seconds, self.wake)
+        try:
+            await self._waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._waiter = None

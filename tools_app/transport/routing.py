@@ -1,17 +1,20 @@
-"""Which ASGI requests are the protocol's, and which are Django's."""
+"""Routing of ASGI requests to MCP transports or to Django."""
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
+from tools_app.protocol.errors import INVALID_REQUEST, RpcError
 from tools_app.transport import state
 from tools_app.transport.legacy_sse import LegacyMessageConsumer, LegacySseConsumer
+from tools_app.transport.page_guard import refuse, serve_page
+from tools_app.transport.request import Application, Fault, RequestBody, fault_of, headers_in
+from tools_app.transport.responses import headers_of, refusal
+from tools_app.transport.stranger_queue import queued, queued_pages
 from tools_app.transport.streamable_http import StreamableHttpConsumer
 from tools_app.transport.websocket import WebSocketConsumer
 
-Application = Callable[[dict[str, Any], Any, Any], Awaitable[None]]
-
-# What stands at the end of a path, with or without a tenant before it.
+# The last segment of a path, with or without a tenant before it.
 HTTP_CONSUMERS: dict[str, Callable[[], Application]] = {
     "mcp": StreamableHttpConsumer,
     "sse": LegacySseConsumer,
@@ -22,29 +25,49 @@ MCP_PATH = re.compile(r"^/(?:t/(?P<slug>[^/]+)/)?(?P<name>mcp|sse|message|ws)/?\
 
 
 def mcp_application(pages: Application) -> Application:
-    """An ASGI application that sends the protocol's paths to their consumers and everything else to `pages`.
+    """Return an ASGI application that routes MCP paths to their consumers and everything else to `pages`.
 
-    The protocol's paths pay for no middleware that they do not use.
+    MCP paths skip Django's middleware.
     """
+    pages = queued_pages(pages)
 
     async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        fault = fault_of(scope) if scope["type"] in ("http", "websocket") else None
+        if fault is not None:
+            await queued(scope, _refuse(fault, scope, receive, send), send)
+            return
         match = MCP_PATH.match(scope.get("path", ""))
         consumers = SOCKET_CONSUMERS if scope["type"] == "websocket" else HTTP_CONSUMERS
         consumer = consumers.get(match["name"]) if match and scope["type"] in ("http", "websocket") else None
         if match is None or consumer is None:
             if scope["type"] == "http":
-                # Whoever serves pages keeps house, too: what admins change is signed within moments.
+                # A process that serves pages also runs housekeeping, which signs admins' changes promptly.
                 state.current()
+                await serve_page(pages, scope, receive, send)
+                return
             await (refuse_socket(send) if scope["type"] == "websocket" else pages(scope, receive, send))
             return
         own = {**scope, "url_route": {"slug": match["slug"]}}
-        # Servers write the address of this scope into their access logs, where a key in it does not belong.
+        # Servers write the URL of this scope to their access logs, which must not contain keys.
         scope["query_string"] = b""
         await consumer()(own, receive, send)
 
     return application
 
 
+async def _refuse(fault: Fault, scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """Answer a request with an invalid head."""
+    if scope["type"] == "websocket":
+        await refuse_socket(send)
+        return
+    body = RequestBody(headers_in(scope), receive)
+    if MCP_PATH.match(scope["path"]) is None:
+        await refuse(send, scope["path"], body, fault)
+        return
+    reply = refusal(RpcError(INVALID_REQUEST, fault.message, status=fault.status))
+    await body.answer(send, reply.status, headers_of(reply), reply.message or b"")
+
+
 async def refuse_socket(send: Any) -> None:
-    """There is nothing at this path for a WebSocket: the server answers 403."""
+    """Reject a WebSocket at an unknown path: the server answers 403."""
     await send({"type": "websocket.close", "code": 1008})

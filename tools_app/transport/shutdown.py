@@ -1,11 +1,14 @@
-"""How the transports end: calls finish or are recorded as interrupted, and streams close properly."""
+"""Graceful shutdown of the transports: calls finish or are recorded as interrupted, and streams are closed."""
 
 import asyncio
 from time import monotonic
 
-from tools_app.auth import limits
-from tools_app.execution import detached, local, process
+from tools_app.access.limits import limits
+from tools_app.calls import run
+from tools_app.calls.background import enqueue
+from tools_app.calls.stop_reasons import SHUTDOWN
 from tools_app.models import Outcome
+from tools_app.runtime import process
 from tools_app.transport import state
 
 TICK_SECONDS = 0.02
@@ -13,31 +16,31 @@ LAST_WORDS_SECONDS = 2.0
 
 
 async def drain(seconds: float) -> None:
-    """Take no more calls and wait at most `seconds` for those that run; then interrupt them.
+    """Accept no more calls, wait at most `seconds` for those in progress, then interrupt them.
 
-    Streams that only wait for changes end at once. When this returns, every interrupted call is recorded or on its
-    way to the recorder, and housekeeping and doorbells are stopped.
+    Streams that only wait for changes end at once. When this returns, every interrupted call is recorded or queued for
+    the recorder, and housekeeping and notifications are stopped.
     """
     web = state.known()
     if web is not None:
         web.draining = True
         web.streams.end_all()
         await _quiet(web, seconds)
-    for call in local.running():
-        call.stop(Outcome.INTERRUPTED)
+    for call in run.running_here():
+        call.stop(Outcome.INTERRUPTED, SHUTDOWN)
     if web is not None:
         await _quiet(web, LAST_WORDS_SECONDS)
         web.given_up.set()
         await _quiet(web, LAST_WORDS_SECONDS)
-        await web.switchboard.stop()
+        await web.listener.stop()
         await limits.close()
         state.discard()
     await asyncio.to_thread(process.stop)
 
 
 async def _quiet(web: state.WebState, seconds: float) -> None:
-    """Wait until no request is being answered and no call runs here."""
+    """Wait at most `seconds` until no request, stream or call is in progress in this process."""
     end = monotonic() + seconds
-    # Unrelated facts, looked at once in a lifetime: not worth an event.
-    while (web.busy or len(web.streams) or local.running() or detached.count()) and monotonic() < end:  # noqa: ASYNC110
+    # Unrelated conditions, polled once per process lifetime: not worth an event.
+    while (web.busy or len(web.streams) or run.running_here() or enqueue.count()) and monotonic() < end:  # noqa: ASYNC110
         await asyncio.sleep(TICK_SECONDS)

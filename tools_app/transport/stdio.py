@@ -1,4 +1,4 @@
-"""Standard streams: one JSON-RPC message a line, for clients that only start processes (stdio, §Sending Messages)."""
+"""The stdio transport: one JSON-RPC message per line, for clients that start a process (stdio, §Sending Messages)."""
 
 import asyncio
 import os
@@ -6,22 +6,23 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from queue import SimpleQueue
 
-from tools_app.models.config import config
+from tools_app.core.config import config
 from tools_app.protocol import jsonrpc
 from tools_app.protocol.errors import INVALID_REQUEST, RpcError
 from tools_app.transport import state
-from tools_app.transport.connection import Authenticate, Connection, Write
+from tools_app.transport.connection import Authenticate, Connection
+from tools_app.transport.send_queue import Write
 
 ADDRESS = "stdio"
 CHUNK_BYTES = 65536
-# So much is read ahead of what was taken.
-MOST_CHUNKS = 16
+# The maximum number of chunks that are read ahead.
+MAX_CHUNKS = 16
 
 
 async def serve(authenticate: Authenticate, source: int, sink: int) -> None:
-    """Answer the messages of the file `source` on `sink` until it ends. Nothing but messages is ever written there.
+    """Answer messages from `source` on `sink` until end of file. Only messages are written to `sink`.
 
-    Both are file descriptors, and each gets a thread that may hang for ever: no process has to wait for it.
+    Both are file descriptors. Each gets a daemon thread, which may block forever without delaying process exit.
     """
     writer = _Writer(sink)
     await Connection(authenticate, ADDRESS, state.current(), writer.write).serve(
@@ -30,7 +31,7 @@ async def serve(authenticate: Authenticate, source: int, sink: int) -> None:
 
 
 async def _messages(source: int, refuse: Write) -> AsyncIterator[bytes]:
-    """The lines of `source` without empty ones. One that is too long is refused."""
+    """Yield the non-empty lines of `source`. A line that is too long is rejected."""
     most = config.MCPHUB_MAX_BODY_BYTES
     lines = Lines(most)
     async for chunk in _Reader(source).chunks():
@@ -43,46 +44,46 @@ async def _messages(source: int, refuse: Write) -> AsyncIterator[bytes]:
 
 
 class Lines:
-    """Puts lines together from pieces. Of a line that is longer than `most` bytes nothing is kept."""
+    """Assembles lines from chunks. A line longer than `most` bytes is discarded."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._begun = bytearray()
+        self._line = bytearray()
         self._too_long = False
 
     def of(self, chunk: bytes) -> Iterator[bytes | None]:
-        """The lines that end in `chunk`, without empty ones; None stands for one that was too long.
+        """Yield the non-empty lines that end in `chunk`, with None for a line that was too long.
 
-        An empty chunk is the end, which ends the last line too.
+        An empty chunk means end of file, which also ends the last line.
         """
         *ends, rest = chunk.split(b"\n") if chunk else (b"", b"")
         for end in ends:
             self._add(end)
-            line, too_long = bytes(self._begun).strip(), self._too_long
-            self._begun, self._too_long = bytearray(), False
+            line, too_long = bytes(self._line).strip(), self._too_long
+            self._line, self._too_long = bytearray(), False
             if line or too_long:
                 yield None if too_long else line
         self._add(rest)
 
     def _add(self, piece: bytes) -> None:
-        if self._too_long or len(self._begun) + len(piece) > self._most:
-            self._begun, self._too_long = bytearray(), True
+        if self._too_long or len(self._line) + len(piece) > self._most:
+            self._line, self._too_long = bytearray(), True
         else:
-            self._begun += piece
+            self._line += piece
 
 
 class _Reader:
-    """A thread that reads ahead, a little."""
+    """A thread that reads up to MAX_CHUNKS ahead."""
 
     def __init__(self, source: int) -> None:
         self._source = source
         self._loop = asyncio.get_running_loop()
         self._chunks: asyncio.Queue[bytes] = asyncio.Queue()
-        self._room = threading.Semaphore(MOST_CHUNKS)
+        self._room = threading.Semaphore(MAX_CHUNKS)
         threading.Thread(target=self._read, name="stdin", daemon=True).start()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """What is read, piece by piece; the last one is empty."""
+        """Yield the chunks read; the last one is empty."""
         chunk = b"first"
         while chunk:
             chunk = await self._chunks.get()
@@ -100,11 +101,11 @@ class _Reader:
             try:
                 self._loop.call_soon_threadsafe(self._chunks.put_nowait, chunk)
             except RuntimeError:
-                return  # the loop is closed: nobody listens any more
+                return  # the loop is closed: there is no reader
 
 
 class _Writer:
-    """A thread that writes, one message after the other."""
+    """A thread that writes one message at a time."""
 
     def __init__(self, sink: int) -> None:
         self._sink = sink
@@ -113,7 +114,7 @@ class _Writer:
         threading.Thread(target=self._write, name="stdout", daemon=True).start()
 
     async def write(self, message: bytes) -> None:
-        """Write a message. Raises OSError when nobody reads it."""
+        """Write a message. Raises OSError if the reader is gone."""
         written = self._loop.create_future()
         self._lines.put((message + b"\n", written))
         await written
@@ -130,7 +131,7 @@ class _Writer:
             try:
                 self._loop.call_soon_threadsafe(_settle, written, problem)
             except RuntimeError:
-                return  # the loop is closed: nobody waits any more
+                return  # the loop is closed: there is no waiter
 
 
 def _settle(written: "asyncio.Future[None]", problem: OSError | None) -> None:

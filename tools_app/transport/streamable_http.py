@@ -1,83 +1,104 @@
-"""Streamable HTTP: one address for every revision (2025-03-26 to 2026-07-28, transports, §Streamable HTTP).
+"""Streamable HTTP: one endpoint for every revision (2025-03-26 to 2026-07-28, transports, §Streamable HTTP).
 
-A Channels consumer that skips what Channels does per message: no dispatch, no channel, no thread.
+A Channels consumer that skips Channels' work per message: no dispatch, no channel, no thread.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from channels.generic.http import AsyncHttpConsumer
 
-from tools_app.auth import sessions
-from tools_app.auth.sessions import SessionFacts
-from tools_app.execution import limiting
-from tools_app.execution.invocation import Client
-from tools_app.methods import heeding, lifecycle, resuming, subscriptions
-from tools_app.methods.exchange import Exchange
-from tools_app.models.config import config
+from tools_app.access import sessions
+from tools_app.access.principal import Principal
+from tools_app.access.sessions import SessionFacts
+from tools_app.calls import limits
+from tools_app.core import fair_scheduler
+from tools_app.core.config import config
+from tools_app.methods import lifecycle, notifications, resume, subscriptions
+from tools_app.methods.context import RequestContext, modern_context, session_context
 from tools_app.protocol import inbound, jsonrpc
 from tools_app.protocol.errors import INVALID_REQUEST, RpcError
 from tools_app.protocol.inbound import SESSION_HEADER, Modern
-from tools_app.protocol.jsonrpc import Malformed, Message, Notification, Request, Response
-from tools_app.protocol.versions import BATCHING_VERSIONS, MODERN_VERSIONS, Era, has_polling
+from tools_app.protocol.jsonrpc import Malformed, Message, Notification, Request, RequestId, Response
+from tools_app.protocol.versions import BATCHING_VERSIONS, MODERN_VERSIONS, has_polling
 from tools_app.transport import state
-from tools_app.transport.answering import answer, answer_batch, batchable
+from tools_app.transport.change_delivery import ChangeDelivery
 from tools_app.transport.delivery import Delivery, deliver_stream
-from tools_app.transport.incoming import Incoming, Receive, Scope, Send
+from tools_app.transport.dispatch import answer, answer_batch, batchable
+from tools_app.transport.handler import RequestHandler
+from tools_app.transport.request import AsgiRequest, Receive, Scope, Send
 from tools_app.transport.responses import Reply, refusal
 from tools_app.transport.streams import OpenStream
-from tools_app.transport.turn import Turn
 
 LAST_EVENT = "last-event-id"
 ACCEPTED = Reply(None, 202)
 
 
 class StreamableHttpConsumer(AsyncHttpConsumer):
-    """Answers the MCP endpoint."""
+    """Serves the MCP endpoint."""
 
     channel_layer_alias = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request from its first byte to its last."""
-        await StreamableHttpTurn(Incoming(scope, receive), send, state.current()).run()
+        """Serve one request."""
+        await StreamableHttpHandler(AsgiRequest(scope, receive), send, state.current()).run()
 
 
-class StreamableHttpTurn(Turn):
+class StreamableHttpHandler(RequestHandler):
     """One request to the endpoint."""
 
     verbs = ("POST", "GET", "DELETE")
     transport = "streamable_http"
+    _changes: ChangeDelivery | None = None
 
     async def answer(self) -> None:
         """Answer by verb."""
-        match self.incoming.http_method:
+        match self.http_request.http_method:
             case "POST":
                 await self._post()
             case "GET":
                 await self._get()
             case _:
                 await self._delete()
+        if self._changes is not None:
+            # Here, where nothing else of the request is held: the stream may be open for days.
+            async with limits.stream_for(self.principal):
+                await self._changes.deliver(self.http_request, self.cors)
 
-    # --- POST: one message, or several where the revision has batches ---------------------------------------------
+    # --- POST: one message, or a batch where the revision has batches ---------------------------------------------
 
     async def _post(self) -> None:
-        self.incoming.check_content_type()
-        if not (self.incoming.accepts_json or self.incoming.accepts_stream):
+        self.http_request.check_content_type()
+        accepted = self.http_request.accepted
+        if not (accepted.json or accepted.stream):
             raise RpcError(INVALID_REQUEST, "Accept application/json and text/event-stream.", status=406)
-        value = jsonrpc.decode(await self.incoming.body(), config.MCPHUB_MAX_JSON_DEPTH)
+        body = await self.http_request.unread.read(config.MCPHUB_MAX_BODY_BYTES)
+        is_large = len(body) >= fair_scheduler.LARGE_BYTES
+        if is_large:
+            fair_scheduler.charge_transfer(len(body))
+            await fair_scheduler.long_step(len(body))
+        value = jsonrpc.decode(body)
+        if is_large:
+            await fair_scheduler.long_step(len(body))
         if isinstance(value, list):
             await self._batch(value)
             return
         message = jsonrpc.message(value)
-        self.modern = inbound.is_modern(self.incoming.headers, message)
         if isinstance(message, Malformed):
+            self.modern = inbound.is_modern(self.http_request.headers, message)
             await self.send_reply(refusal(message.error, message.id, modern=self.modern))
             return
         self.request = message if isinstance(message, Request) else None
-        route = inbound.classify(self.incoming.headers, message)
+        route = inbound.classify(self.http_request.headers, message)
         if isinstance(route, RpcError):
+            self.modern = inbound.is_modern(self.http_request.headers, message)
             raise route
-        await (self._modern_message(route, message) if isinstance(route, Modern) else self._handshake_message(message))
+        if isinstance(route, Modern):
+            self.modern = True
+            await self._modern_message(route, message)
+        else:
+            await self._handshake_message(message)
 
     async def _modern_message(self, route: Modern, message: Message) -> None:
         if isinstance(message, Notification):
@@ -85,18 +106,22 @@ class StreamableHttpTurn(Turn):
             return
         if not isinstance(message, Request):
             raise RpcError(INVALID_REQUEST, "Responses are not sent to the hub in this revision.")
-        repeated = self.incoming.repeated_routing_header()
-        if repeated is not None:
-            raise inbound.mismatch(repeated, "repeated", "it once")
-        client = self._client(str(route.client.get("name", "")), str(route.client.get("version", "")))
-        delivery = self._delivery(cancel_when_gone=True)
-        exchange = self._exchange(
-            message, delivery, version=route.version, client=client, capabilities=route.capabilities, session=None
+        if self.http_request.has_repeated_headers:
+            self.http_request.check_routing_headers()
+        delivery = Delivery(self.http_request, self._send, self.web, self.cors, cancel_when_gone=True)
+        context = modern_context(
+            message,
+            route,
+            self.principal,
+            address=self.http_request.remote_address,
+            listener=self.web.listener,
+            sender=delivery.outbox,
+            headers=self.http_request.headers,
         )
         if message.method == subscriptions.LISTEN and self.principal.may_ask(message.method):
-            await self._listen(exchange)
+            self._listen(context)
             return
-        await delivery.deliver(answer(exchange))
+        await delivery.deliver(answer(context))
 
     async def _handshake_message(self, message: Message) -> None:
         if isinstance(message, Request) and message.method == "initialize":
@@ -104,77 +129,81 @@ class StreamableHttpTurn(Turn):
             return
         session = await self._session()
         if isinstance(message, Request):
-            delivery = self._delivery(cancel_when_gone=False, primed=has_polling(session.version))
-            await delivery.deliver(answer(self._session_exchange(message, session, delivery)))
+            delivery = Delivery(
+                self.http_request,
+                self._send,
+                self.web,
+                self.cors,
+                cancel_when_gone=False,
+                primed=has_polling(session.version),
+            )
+            await delivery.deliver(answer(self._session_context(message, session, delivery)))
             return
-        await self._heed(message, session)
+        await self._handle_notification(message, session)
         await self.send_reply(ACCEPTED)
 
     async def _initialize(self, request: Request) -> None:
         opening = lifecycle.opening(request.params)
-        wire_id = await sessions.start(self.principal, opening.offer(self.principal), self.incoming.remote_address)
+        wire_id = await sessions.start(self.principal, opening.offer(self.principal), self.http_request.remote_address)
         session = (SESSION_HEADER.encode(), wire_id.encode())
         welcome = opening.welcome(self.principal)
         await self.send_reply(Reply(jsonrpc.result_message(request.id, welcome), headers=(session,)))
 
-    async def _heed(self, message: Message, session: SessionFacts) -> None:
-        """Do what a notification asks, or hand on a response to what a call asked; what fits nothing is ignored."""
+    async def _handle_notification(self, message: Message, session: SessionFacts) -> None:
+        """Handle a notification, or deliver a response to a call's request; ignore what matches neither."""
         if isinstance(message, Notification):
-            await heeding.heed(message, session)
+            await notifications.handle(message, session)
         elif isinstance(message, Response):
-            await heeding.hand_on(message, session)
+            await notifications.deliver_response(message, session)
 
     async def _batch(self, values: list[Any]) -> None:
-        session = await self._session() if SESSION_HEADER in self.incoming.headers else None
+        session = await self._session() if SESSION_HEADER in self.http_request.headers else None
         if session is None or session.version not in BATCHING_VERSIONS:
             raise RpcError(INVALID_REQUEST, "Invalid request: this revision has no batches.")
-        if not 0 < len(values) <= config.MCPHUB_MAX_BATCH:
-            raise RpcError(INVALID_REQUEST, f"Invalid request: a batch has 1 to {config.MCPHUB_MAX_BATCH} messages.")
+        if not 0 < len(values) <= jsonrpc.MAX_BATCH:
+            raise RpcError(INVALID_REQUEST, f"Invalid request: a batch has 1 to {jsonrpc.MAX_BATCH} messages.")
         if self.principal.allowed.requests:
-            # The first of them is counted by now.
-            await limiting.take_requests(self.principal, len(values) - 1)
+            # The first message is already counted.
+            await limits.take_requests(self.principal, len(values) - 1)
         messages = [batchable(jsonrpc.message(value)) for value in values]
         malformed = [jsonrpc.error_message(item.id, item.error) for item in messages if isinstance(item, Malformed)]
         requests = [item for item in messages if isinstance(item, Request)]
         for item in messages:
-            await self._heed(item, session)
+            await self._handle_notification(item, session)
         if not requests and not malformed:
             await self.send_reply(ACCEPTED)
             return
-        delivery = self._delivery(cancel_when_gone=False, many=True)
-        exchanges = [self._session_exchange(request, session, delivery) for request in requests]
+        delivery = Delivery(self.http_request, self._send, self.web, self.cors, cancel_when_gone=False, many=True)
+        exchanges = [self._session_context(request, session, delivery) for request in requests]
         await delivery.deliver(answer_batch(exchanges, malformed))
 
     # --- The other verbs ------------------------------------------------------------------------------------------
 
     async def _get(self) -> None:
         """Open the session's stream (2025-11-25, transports, §Listening for Messages from the Server)."""
-        if self.incoming.headers.get(inbound.VERSION_HEADER) in MODERN_VERSIONS:
+        if self.http_request.headers.get(inbound.VERSION_HEADER) in MODERN_VERSIONS:
             raise RpcError(INVALID_REQUEST, "This revision has no GET: use subscriptions/listen.", status=405)
-        if not self.incoming.accepts_stream:
+        if not self.http_request.accepted.only_stream:
             raise RpcError(INVALID_REQUEST, "Accept text/event-stream.", status=406)
         session = await self._session()
-        messages = await resuming.stream_after(self.incoming.headers.get(LAST_EVENT), session, self.web.switchboard)
+        open_stream = self._open_stream(session)
+        messages = await resume.stream_after(self.http_request.headers.get(LAST_EVENT), session, self.web.listener)
         if messages is None:
-            messages = subscriptions.session_stream(self.principal, session, self.web.switchboard)
-        async with limiting.stream_for(self.principal):
-            await deliver_stream(
-                self.incoming, self._send, self.web, self._open_stream(session), messages, headers=self.cors
-            )
+            changes = subscriptions.SessionStream(self.principal, session, self.web.listener)
+            self._changes = ChangeDelivery(self.web, self._send, open_stream, changes)
+            return
+        async with limits.stream_for(self.principal):
+            await deliver_stream(self.http_request, self._send, self.web, open_stream, messages, headers=self.cors)
 
-    async def _listen(self, exchange: Exchange) -> None:
-        if not self.incoming.accepts_stream:
+    def _listen(self, context: RequestContext) -> None:
+        if not self.http_request.accepted.only_stream:
             raise RpcError(INVALID_REQUEST, "Accept text/event-stream.", status=406)
-        async with limiting.stream_for(self.principal):
-            await deliver_stream(
-                self.incoming,
-                self._send,
-                self.web,
-                self._open_stream(None),
-                subscriptions.listen(exchange),
-                headers=self.cors,
-                farewell=subscriptions.farewell(exchange),
-            )
+        changes = subscriptions.ListenStream(context)
+        farewell = partial(self._farewell, context.request.id)
+        self._changes = ChangeDelivery(self.web, self._send, self._open_stream(None), changes, farewell)
+
+    def _farewell(self, id: RequestId) -> Iterable[bytes]:
+        return subscriptions.farewell(id, stopping=self.web.draining)
 
     async def _delete(self) -> None:
         """End the session (2025-11-25, transports, §Session Management)."""
@@ -185,7 +214,7 @@ class StreamableHttpTurn(Turn):
     # --- What the verbs share -------------------------------------------------------------------------------------
 
     async def _session(self) -> SessionFacts:
-        wire_id = self.incoming.headers.get(SESSION_HEADER)
+        wire_id = self.http_request.headers.get(SESSION_HEADER)
         if wire_id is None:
             raise RpcError(INVALID_REQUEST, "Mcp-Session-Id is missing: call initialize first.", status=400)
         session = await sessions.find(self.principal, wire_id)
@@ -194,62 +223,25 @@ class StreamableHttpTurn(Turn):
         return session
 
     def _open_stream(self, session: SessionFacts | None) -> OpenStream:
-        wire_id = self.incoming.headers.get(SESSION_HEADER)
-
-        async def still_allowed() -> bool:
-            principal = await self.visitor.still()
-            # What a stream tells is settled by the scopes of its beginning: with others, its client has to ask anew.
-            if principal is None or not principal.has_scopes_of(self.principal):
-                return False
-            return session is None or wire_id is None or await sessions.find(principal, wire_id) is not None
-
-        return OpenStream(self.visitor.credential, session, still_allowed)
-
-    def _delivery(self, *, cancel_when_gone: bool, primed: bool = False, many: bool = False) -> Delivery:
-        return Delivery(
-            self.incoming,
-            self._send,
-            self.web,
-            self.cors,
-            cancel_when_gone=cancel_when_gone,
-            primed=primed,
-            many=many,
+        authenticator = self.authenticator
+        return OpenStream(
+            authenticator.credential, session, authenticator.who, self._permits_stream, authenticator.identity
         )
 
-    def _client(self, name: str, version: str) -> Client:
-        return Client(self.principal.named(name), version, self.incoming.remote_address)
+    def _permits_stream(self, principal: Principal) -> bool:
+        """Whether a stream may continue for a caller whose key changed.
 
-    def _session_exchange(self, request: Request, session: SessionFacts, delivery: Delivery) -> Exchange:
-        client = self._client(session.client_name, session.client_version)
-        return self._exchange(
+        Its content depends on the scopes at its start: if they change, the client has to reopen it.
+        """
+        return principal.may_call_from(self.http_request.remote_address) and principal.has_scopes_of(self.principal)
+
+    def _session_context(self, request: Request, session: SessionFacts, delivery: Delivery) -> RequestContext:
+        return session_context(
             request,
-            delivery,
-            version=session.version,
-            client=client,
-            capabilities=session.capabilities,
-            session=session,
-        )
-
-    def _exchange(
-        self,
-        request: Request,
-        delivery: Delivery,
-        *,
-        version: str,
-        client: Client,
-        capabilities: Mapping[str, Any],
-        session: SessionFacts | None,
-    ) -> Exchange:
-        return Exchange(
-            request=request,
-            principal=self.principal,
-            era=Era.MODERN if session is None else Era.HANDSHAKE,
-            version=version,
-            client=client,
-            capabilities=capabilities,
-            session=session,
-            switchboard=self.web.switchboard,
+            session,
+            self.principal,
+            address=self.http_request.remote_address,
+            listener=self.web.listener,
             sender=delivery.outbox,
-            headers=self.incoming.headers if session is None else None,
-            carrier=self.incoming.headers,
+            carrier=self.http_request.headers,
         )

@@ -1,58 +1,102 @@
-"""The streams that are open in this process: ended when the hub stops, or when their key or session is no longer good.
+"""Open streams of this process: their keep-alives, and their end when the hub stops or their key or session is invalid.
 
-One guard looks for all of them, so that a thousand idle streams cost one query, and a revoked key loses its streams
-within a second.
+One task checks all of them, so that a thousand idle streams cost two queries, and a revoked key loses its streams
+within a second. It looks closer at a stream whose key changed. One timer keeps all streams of an event loop alive.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from math import ceil
+from typing import Final
+from uuid import UUID
 
-from tools_app.auth import passes, principal, sessions
-from tools_app.auth.keys import digest_of
-from tools_app.auth.principal import Credential
-from tools_app.auth.sessions import SessionFacts
+from tools_app.access import last_used, principal, sessions
+from tools_app.access.principal import Credential, Principal
+from tools_app.access.sessions import SessionFacts
+from tools_app.core.config import config
 
 log = logging.getLogger(__name__)
 
-GUARD_SECONDS = 0.4
+GUARD_SECONDS = 0.5
 
 
 class OpenStream:
-    """One open stream, of a key or of nobody's: `still_allowed` says from memory whether it may go on."""
+    """One open stream, with or without a key.
+
+    `who` returns its caller now, None if the key is invalid by now; streams of the same `identity` have the same
+    caller. `permits` tells whether the stream may continue for a caller that changed.
+    """
 
     def __init__(
-        self, credential: Credential | None, session: SessionFacts | None, still_allowed: Callable[[], Awaitable[bool]]
+        self,
+        credential: Credential | None,
+        session: SessionFacts | None,
+        who: Callable[[], Awaitable[Principal | None]],
+        permits: Callable[[Principal], bool],
+        identity: Hashable = None,
     ) -> None:
-        # A pass is looked at one by one: few people have one, and none for long.
-        by_key = credential is not None and not passes.is_pass(credential.key)
-        self.key_digest = digest_of(credential.key) if credential and by_key else None
-        self.session_digest = session.digest if session else None
-        self.still_allowed = still_allowed
-        self.ended = asyncio.Event()
+        # Impersonation tokens are checked one by one: there are few, and they are short-lived.
+        self.key_digest = credential.digest if credential and not credential.is_pass else None
+        self.session: SessionFacts | None = session
+        self.who = who
+        self.identity: Hashable = self if identity is None else identity
+        self.is_ended = False
+        self._on_end: Callable[[], object] = _nothing
+        self._permits = permits
+        # The caller for whom the stream was permitted.
+        self.permitted: Principal | None = None
+
+    def on_end(self, call: Callable[[], object]) -> None:
+        """Call `call` when the stream is asked to end."""
+        self._on_end = call
+
+    def end(self) -> None:
+        """Ask the stream to end gracefully."""
+        if not self.is_ended:
+            self.is_ended = True
+            self._on_end()
+
+    def may_continue_for(self, caller: Principal | None) -> bool:
+        """Whether the stream may continue. A caller that did not change since the last time is not checked again."""
+        if caller is None or not (caller is self.permitted or self._permits(caller)):
+            return False
+        self.permitted = caller
+        return True
+
+    def check_again(self) -> None:
+        """Let `permits` decide again, because it changed."""
+        self.permitted = None
+
+
+def _nothing() -> None:
+    """Do nothing: nobody waits for the stream's end."""
 
 
 class OpenStreams:
-    """All open streams of one event loop, and their guard."""
+    """All open streams of one event loop, and the task that checks them."""
 
     def __init__(self) -> None:
         self._streams: set[OpenStream] = set()
+        self._callers: dict[Hashable, Principal | None] = {}
+        self._standing: Mapping[str, Hashable] = {}
         self._guard: asyncio.Task[None] | None = None
 
     def add(self, stream: OpenStream) -> None:
-        """Note a stream that begins."""
+        """Add a stream that starts."""
         self._streams.add(stream)
         if self._guard is None or self._guard.done():
             self._guard = asyncio.get_running_loop().create_task(self._watch())
 
     def remove(self, stream: OpenStream) -> None:
-        """Note that a stream is closed."""
+        """Remove a closed stream."""
         self._streams.discard(stream)
 
     def end_all(self) -> None:
-        """Let every stream end properly."""
-        for stream in self._streams:
-            stream.ended.set()
+        """Ask every stream to end gracefully."""
+        for stream in list(self._streams):
+            stream.end()
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -61,14 +105,92 @@ class OpenStreams:
         while self._streams:
             await asyncio.sleep(GUARD_SECONDS)
             try:
-                await self._look()
+                await self._check()
             except Exception as problem:  # noqa: BLE001 - the store may be away; streams go on until it is back
                 log.warning("Open streams could not be checked: %s", problem)
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         streams = list(self._streams)
-        await principal.ring.renew({stream.key_digest for stream in streams if stream.key_digest})
-        await sessions.ring.renew({stream.session_digest for stream in streams if stream.session_digest})
+        sessions_of = {stream.session.digest: stream.session.id for stream in streams if stream.session}
+        # Not all but the open ones: a connection may get its session during this query.
+        ended_sessions = sessions_of.keys() - await sessions.still_open(sessions_of)
+        keys = {stream.key_digest for stream in streams if stream.key_digest}
+        standing = await principal.standing_of(keys)
+        # Keys that are not valid now are missing from `standing`.
+        same = {digest for digest, found in standing.items() if self._standing.get(digest) == found}
+        await principal.cache.renew(keys - same)
+        callers: dict[Hashable, Principal | None] = {}
+        used: set[UUID] = set()
         for stream in streams:
-            if not await stream.still_allowed():
-                stream.ended.set()
+            if stream.session is not None and stream.session.digest in ended_sessions:
+                stream.end()
+            elif stream.permitted is not None and stream.key_digest in same:
+                if stream.permitted.key_id is not None:
+                    used.add(stream.permitted.key_id)
+            else:
+                if stream.identity not in callers:
+                    callers[stream.identity] = await self._caller(stream)
+                if not stream.may_continue_for(callers[stream.identity]):
+                    stream.end()
+        last_used.keys_used(used)
+        self._callers, self._standing = callers, standing
+
+    async def _caller(self, stream: OpenStream) -> Principal | None:
+        """Return a stream's caller: the same object as the last time, unless the caller changed."""
+        before, now = self._callers.get(stream.identity), await stream.who()
+        return before if now == before else now
+
+
+# The checks per interval, and the part of it after which a stream may be called early, to spread simultaneous calls.
+TICKS: Final = 20
+EARLY: Final = 0.75
+
+
+class KeepAliveTimer:
+    """Calls each stream that was idle for MCPHUB_KEEPALIVE_INTERVAL, or slightly less.
+
+    Streams that started together are called at different times: a thousand calls at once would delay requests. Belongs
+    to one event loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        # The longest idle first.
+        self._spoke: OrderedDict[Callable[[], None], float] = OrderedDict()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        """Return the number of streams."""
+        return len(self._spoke)
+
+    def spoke(self, call: Callable[[], None]) -> None:
+        """Note that the stream of `call` started or sent something."""
+        self._spoke[call] = self._loop.time()
+        self._spoke.move_to_end(call)
+        if self._timer is None:
+            self._timer = self._loop.call_later(config.MCPHUB_KEEPALIVE_INTERVAL / TICKS, self._tick)
+
+    def forget(self, call: Callable[[], None]) -> None:
+        """Remove a stream that ended."""
+        self._spoke.pop(call, None)
+
+    def _tick(self) -> None:
+        seconds = float(config.MCPHUB_KEEPALIVE_INTERVAL)
+        tick, now = seconds / TICKS, self._loop.time()
+        share = ceil(len(self._spoke) / (TICKS - 1))
+        for called, call in enumerate(self._due(now - EARLY * seconds)):
+            if called >= share and self._spoke[call] > now - seconds + tick:
+                break
+            self._spoke[call] = now
+            self._spoke.move_to_end(call)
+            call()
+        self._timer = self._loop.call_later(tick, self._tick) if self._spoke else None
+
+    def _due(self, since: float) -> list[Callable[[], None]]:
+        """Return the streams that were idle since then, the longest idle first."""
+        due = []
+        for call, spoke in self._spoke.items():
+            if spoke > since:
+                break
+            due.append(call)
+        return due

@@ -3,7 +3,7 @@
 const STEPS = 3;
 const LIMIT_MS = 45_000;
 
-export const key = process.env.MCPHUB_KEY;
+export const key = process.env.MCPHUB_API_KEY;
 export const headers = { Authorization: `Bearer ${key}` };
 export const capabilities = { elicitation: {}, sampling: {} };
 export const info = { name: "everything", version: "1" };

@@ -1,4 +1,4 @@
-// node v1.mjs http|sse|ws|stdio URL, with the key in MCPHUB_KEY: the official TypeScript SDK 1.x.
+// node v1.mjs http|sse|ws|stdio URL, with the key in MCPHUB_API_KEY: the official TypeScript SDK 1.x.
 
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { SSEClientTransport } from "@modelcontextprotocol/sdk/client/sse.js";

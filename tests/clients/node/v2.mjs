@@ -1,4 +1,4 @@
-// node v2.mjs http|sse|stdio auto|legacy URL, with the key in MCPHUB_KEY: the official TypeScript SDK 2.x.
+// node v2.mjs http|sse|stdio auto|legacy URL, with the key in MCPHUB_API_KEY: the official TypeScript SDK 2.x.
 
 import { Client, SSEClientTransport, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";

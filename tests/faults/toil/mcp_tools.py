@@ -4,7 +4,8 @@ import asyncio
 import threading
 import time
 
-from tools_app.execution import detached, local
+from tools_app.calls import run
+from tools_app.calls.background import enqueue
 from tools_app.toolkit import ToolContext, tool
 from tools_app.transport import state
 
@@ -71,5 +72,5 @@ async def insides() -> dict[str, int]:
         "threads": threading.active_count(),
         "streams": len(web.streams),
         "busy": web.busy,
-        "calls": len(local.running()) + detached.count(),
+        "calls": len(run.running_here()) + enqueue.count(),
     }

@@ -24,13 +24,16 @@ from tests.wire.client import (
     message_of,
 )
 from tests.wire.task_tools import ASKABLE, EXTENSION, Gate, accepted, look, refused, result_of
-from tools_app.auth import keys
-from tools_app.auth.principal import Principal
-from tools_app.execution import housekeeping, local, tasking, taskstate
+from tools_app.access import keys
+from tools_app.access.principal import Principal
+from tools_app.calls import run
+from tools_app.calls.background import start_task, task_state
+from tools_app.core.database import run_in_db_thread
 from tools_app.methods import tasks as methods
 from tools_app.models import ApiKey, Call, CallAnswer, RunningCall, Tenant
-from tools_app.models.bridge import in_store
+from tools_app.runtime import housekeeping
 from tools_app.toolkit import ProtocolError, ToolContext, ToolError, tool
+from tools_app.transport import delivery
 
 VERSION = "2025-11-25"
 OLDER = ("2024-11-05", "2025-03-26", "2025-06-18")
@@ -39,9 +42,9 @@ METHODS = ("tasks/get", "tasks/result", "tasks/cancel")
 
 
 @pytest.fixture(autouse=True)
-def soon(settings: Any) -> None:
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that takes longer than a moment is a stream."""
-    settings.MCPHUB_STREAM_AFTER_SECONDS = 0.05
+    monkeypatch.setattr(delivery, "STREAM_AFTER_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -109,7 +112,7 @@ def test_a_plain_call_of_a_tool_that_only_runs_as_a_task_is_refused_and_recorded
 def test_a_call_as_a_task_of_a_tool_that_never_is_one_is_refused(asker: Peer, here: None) -> None:
     refusal = asked_for(asker, "never_task")
     assert refusal["error"]["code"] == -32601
-    assert "never runs as a task" in refusal["error"]["message"]
+    assert "cannot run as a task" in refusal["error"]["message"]
     assert Call.objects.get().outcome == "rejected"
 
 
@@ -171,16 +174,16 @@ def test_a_call_as_a_task_is_answered_at_once_and_its_result_waits_for_the_end(
 def test_a_task_begins_as_working_even_if_it_ended_before_its_client_hears_of_it(
     asker: Peer, tools: None, monkeypatch: pytest.MonkeyPatch, in_state: Callable[..., Any]
 ) -> None:
-    look_now = taskstate.look
+    look_now = task_state.find
 
-    async def look_late(id: uuid.UUID, principal: Principal) -> taskstate.TaskState | None:
+    async def look_late(id: uuid.UUID, principal: Principal) -> task_state.TaskState | None:
         async with asyncio.timeout(WAIT_SECONDS):
-            while not await in_store(Call.objects.filter(pk=id).exists):  # noqa: ASYNC110
+            while not await run_in_db_thread(Call.objects.filter(pk=id).exists):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         return await look_now(id, principal)
 
     with monkeypatch.context() as patched:
-        patched.setattr(taskstate, "look", look_late)
+        patched.setattr(task_state, "find", look_late)
         task = asked_for(asker, "must", {"word": "x"})["result"]["task"]
     assert (task["status"], task["lastUpdatedAt"]) == ("working", task["createdAt"])
     in_state(asker, task["taskId"], "completed")
@@ -230,7 +233,7 @@ def test_a_task_whose_process_was_lost_has_failed(
 ) -> None:
     task = begun(asker, "must_hold")
     gate.wait_for_tool()
-    settings.MCPHUB_LOST_SECONDS = 0.1
+    settings.MCPHUB_PROCESS_TIMEOUT = 0.1
     RunningCall.objects.update(owner=uuid.uuid4())
     done = in_state(asker, task, "failed")
     assert "was lost" in done["statusMessage"]
@@ -261,7 +264,7 @@ def test_whatever_shows_a_task_says_when_it_was_made_and_how_long_it_is_kept(
 def test_a_task_is_kept_as_long_as_it_is_wished_but_not_longer_than_the_hub_allows(
     asker: Peer, here: None, gate: Gate, settings: Any
 ) -> None:
-    settings.MCPHUB_TASK_SECONDS = 3600
+    settings.MCPHUB_MAX_TASK_TTL = 3600
     for task, kept in (
         ({}, 3_600_000),
         ({"ttl": None}, 3_600_000),
@@ -520,7 +523,7 @@ def test_a_task_stays_cancelled_even_if_its_tool_comes_to_its_end(
     assert cancelled["status"] == "cancelled"
     gate.open()
     gate.wait_for_stop()
-    eventually(lambda: not local.running())
+    eventually(lambda: not run.running_here())
     assert look(asker, task) == cancelled
     assert "already" in refused(asker, "tasks/cancel", {"taskId": task})["message"]
     assert Call.objects.get().outcome == "cancelled"
@@ -655,7 +658,7 @@ def test_a_task_of_a_key_is_not_for_those_without_one(stranger: Peer, asker: Pee
 def test_looks_are_limited_in_number(
     asker: Peer, client: RawClient, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    monkeypatch.setattr(methods, "MOST_PER_MINUTE", 3)
+    monkeypatch.setattr(methods, "MAX_PER_MINUTE", 3)
     for _ in range(3):
         asker.request(method, {"taskId": "x"})
     over = asker.request(method, {"taskId": "x"})
@@ -676,7 +679,7 @@ def test_how_many_tasks_a_caller_has_at_once_is_limited(
     make_client: Callable[..., RawClient],
     tenant: Tenant,
 ) -> None:
-    monkeypatch.setattr(tasking, "MOST_TASKS", 2)
+    monkeypatch.setattr(start_task, "MAX_TASKS", 2)
     going_on = [begun(asker, "must_hold") for _ in range(2)]
     for refusal in (
         asker.request("tools/call", call_params("must_hold") | {"task": {}}, id="third"),

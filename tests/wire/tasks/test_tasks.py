@@ -11,20 +11,38 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tests.wire.client import HANDSHAKES, MODERN, Peer, RawClient, Stream, call_params, error_of, message_of
+from tests.wire.client import (
+    HANDSHAKES,
+    MODERN,
+    WAIT_SECONDS,
+    Peer,
+    RawClient,
+    Stream,
+    call_params,
+    error_of,
+    message_of,
+)
 from tests.wire.task_tools import ASKABLE, EXTENSION, Gate, accepted, look, refused, result_of
-from tools_app.auth import keys
-from tools_app.execution import housekeeping, local
+from tools_app.access import keys
+from tools_app.calls import run
+from tools_app.calls.background import start_task
 from tools_app.models import Call, CallAnswer, CallEvent, CallStatus, RunningCall, Tenant
+from tools_app.runtime import housekeeping
 from tools_app.toolkit import ToolContext, tool
 
 MANY = 12
 
 
 @pytest.fixture(autouse=True)
-def soon(settings: Any) -> None:
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever takes longer than a moment becomes a task."""
-    settings.MCPHUB_TASK_AFTER_SECONDS = 0.1
+    monkeypatch.setattr(start_task, "TASK_AFTER_SECONDS", 0.1)
+
+
+@pytest.fixture
+def later(soon: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing becomes a task because the machine has other things to do."""
+    monkeypatch.setattr(start_task, "TASK_AFTER_SECONDS", WAIT_SECONDS)
 
 
 @pytest.fixture
@@ -43,7 +61,9 @@ def begun(peer: Peer, tool: str, arguments: dict[str, Any] | None = None, **more
 # --- What becomes a task ------------------------------------------------------------------------------------------
 
 
-def test_a_quick_call_is_answered_directly_and_was_never_a_task(tasker: Peer, tools: None, client: RawClient) -> None:
+def test_a_quick_call_is_answered_directly_and_was_never_a_task(
+    tasker: Peer, tools: None, client: RawClient, later: None
+) -> None:
     result = tasker.result("quick", {"word": "fox"})
     assert (result["resultType"], result["content"]) == ("complete", [{"type": "text", "text": "quick fox"}])
     assert result_of(client.handshake(), "tasks/list", {}) == {"tasks": []}
@@ -56,7 +76,7 @@ def test_a_call_that_takes_long_becomes_a_task_and_its_result_is_there_later(
     created = message_of(tasker.call("held", id="r-1"))
     task = created["result"]
     assert (created["id"], task["resultType"], task["status"]) == ("r-1", "task", "working")
-    assert task["ttlMs"] == settings.MCPHUB_TASK_SECONDS * 1000
+    assert task["ttlMs"] == settings.MCPHUB_MAX_TASK_TTL * 1000
     assert task["pollIntervalMs"] > 0
     shown = look(tasker, task["taskId"])
     assert shown["resultType"] == "complete"
@@ -81,9 +101,9 @@ def test_a_tool_that_only_runs_as_a_task_is_one_from_the_start(
 
 @pytest.mark.shows("tasks-extension.needed", "tasks-extension.old-capability", "tasks-extension.undeclared")
 def test_a_client_that_does_not_declare_the_extension_gets_no_task(
-    client: RawClient, tasker: Peer, here: None, settings: Any
+    client: RawClient, tasker: Peer, here: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.MCPHUB_TASK_AFTER_SECONDS = 0
+    monkeypatch.setattr(start_task, "TASK_AFTER_SECONDS", 0)
     earlier = {"tasks": {"requests": {"tools": {"call": {}}}, "list": {}, "cancel": {}}}
     assert message_of(tasker.call("quick", {"word": "a request before"}))["result"]["resultType"] == "task"
     for capabilities in ({}, earlier, {"extensions": {"io.modelcontextprotocol/tasks": None}}):
@@ -98,7 +118,7 @@ def test_a_client_that_does_not_declare_the_extension_gets_no_task(
 @pytest.mark.shows("tasks-extension.task-parameter", "tasks.undeclared")
 @pytest.mark.parametrize("capabilities", [{}, EXTENSION])
 def test_the_parameter_of_the_earlier_tasks_is_ignored(
-    client: RawClient, here: None, capabilities: dict[str, Any]
+    client: RawClient, here: None, later: None, capabilities: dict[str, Any]
 ) -> None:
     peer = client.peer(MODERN, capabilities)
     answer = peer.request("tools/call", {**call_params("quick", {"word": "x"}), "task": {"ttl": "wrong"}})
@@ -107,7 +127,13 @@ def test_the_parameter_of_the_earlier_tasks_is_ignored(
 
 @pytest.mark.shows("tasks-extension.questions-first")
 def test_what_is_asked_at_once_is_asked_in_the_answer_and_the_call_may_become_a_task_later(
-    tasker: Peer, registries: None, offer: Callable[..., object], gate: Gate, in_state: Callable[..., Any]
+    tasker: Peer,
+    registries: None,
+    offer: Callable[..., object],
+    gate: Gate,
+    in_state: Callable[..., Any],
+    later: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     @tool(task="optional")
     async def asks_then_works(context: ToolContext) -> str:
@@ -120,6 +146,7 @@ def test_what_is_asked_at_once_is_asked_in_the_answer_and_the_call_may_become_a_
     first = tasker.result("asks_then_works")
     assert first["resultType"] == "input_required"
     assert list(first["inputRequests"]) == ["name"]
+    monkeypatch.setattr(start_task, "TASK_AFTER_SECONDS", 0.1)
     again = {"requestState": first["requestState"], "inputResponses": {"name": accepted("Ada")}}
     created = message_of(tasker.request("tools/call", call_params("asks_then_works") | again))["result"]
     assert created["resultType"] == "task"
@@ -156,7 +183,7 @@ def test_a_task_whose_process_was_lost_has_failed_and_stays_so(
 ) -> None:
     task = begun(tasker, "must_hold")
     gate.wait_for_tool()
-    settings.MCPHUB_LOST_SECONDS = 0.1
+    settings.MCPHUB_PROCESS_TIMEOUT = 0.1
     RunningCall.objects.update(owner=uuid.uuid4())
     done = in_state(tasker, task, "failed")
     assert done["error"]["code"] == -32603
@@ -164,7 +191,7 @@ def test_a_task_whose_process_was_lost_has_failed_and_stays_so(
     assert done["statusMessage"] == done["error"]["message"]
     gate.open()
     gate.wait_for_stop()
-    eventually(lambda: not local.running())
+    eventually(lambda: not run.running_here())
     assert look(tasker, task) == done
     assert Call.objects.get().outcome == "lost"
 
@@ -223,7 +250,7 @@ def test_while_it_waits_no_process_has_it_and_with_the_answer_it_is_run_again(
 ) -> None:
     task = begun(tasker, "asks")
     in_state(tasker, task, "input_required")
-    eventually(lambda: not local.running())
+    eventually(lambda: not run.running_here())
     assert RunningCall.objects.get().status == CallStatus.WAITING
     RunningCall.objects.update(owner=uuid.uuid4())
     result_of(tasker, "tasks/update", {"taskId": task, "inputResponses": {"name": accepted("Ada")}})
@@ -257,7 +284,7 @@ def test_answers_may_come_one_by_one_and_those_to_nothing_that_is_asked_are_igno
 @pytest.mark.shows("tasks-extension.keys")
 def test_no_key_ever_stands_for_two_questions(tasker: Peer, here: None, in_state: Callable[..., Any]) -> None:
     task, used = begun(tasker, "asks"), []
-    for _ in range(4):
+    for _ in range(2):
         (key,) = in_state(tasker, task, "input_required")["inputRequests"]
         assert key not in used
         used.append(key)
@@ -266,6 +293,20 @@ def test_no_key_ever_stands_for_two_questions(tasker: Peer, here: None, in_state
     (key,) = in_state(tasker, task, "input_required")["inputRequests"]
     result_of(tasker, "tasks/update", {"taskId": task, "inputResponses": {key: accepted("Ada")}})
     assert in_state(tasker, task, "completed")["result"]["content"][0]["text"] == "hello Ada"
+
+
+def test_a_task_whose_answers_do_not_fit_says_why_and_ends_after_three(
+    tasker: Peer, here: None, in_state: Callable[..., Any]
+) -> None:
+    task = begun(tasker, "asks")
+    for turn in range(3):
+        ((key, request),) = in_state(tasker, task, "input_required")["inputRequests"].items()
+        assert ("The last answer was invalid: name: 5 is not of type" in request["params"]["message"]) is (turn > 0)
+        bad = {"action": "accept", "content": {"name": 5}}
+        result_of(tasker, "tasks/update", {"taskId": task, "inputResponses": {key: bad}})
+    result = in_state(tasker, task, "completed")["result"]
+    assert result["isError"]
+    assert "could be used, of 3. The last one: name: 5 is not of type" in result["content"][0]["text"]
 
 
 def test_answers_of_a_wrong_shape_are_refused_and_change_nothing(
@@ -342,9 +383,9 @@ def test_a_client_that_leaves_with_its_task_loses_nothing(
 
 
 def test_a_client_that_leaves_before_there_is_a_task_gives_its_call_up(
-    tasker: Peer, tools: None, gate: Gate, settings: Any, eventually: Callable[..., Any]
+    tasker: Peer, tools: None, gate: Gate, eventually: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.MCPHUB_TASK_AFTER_SECONDS = 60
+    monkeypatch.setattr(start_task, "TASK_AFTER_SECONDS", 60)
     with tasker.stream("tools/call", call_params("held", meta={"progressToken": "t"})) as stream:
         assert stream.next()["method"] == "notifications/progress"
     gate.wait_for_stop()
@@ -564,8 +605,10 @@ def test_the_hub_declares_the_extension_and_not_the_earlier_tasks(client: RawCli
 
 
 @pytest.mark.shows("tasks-extension.old-revision")
-def test_in_an_earlier_revision_the_extension_opens_nothing(client: RawClient, here: None, settings: Any) -> None:
-    settings.MCPHUB_TASK_AFTER_SECONDS = 0
+def test_in_an_earlier_revision_the_extension_opens_nothing(
+    client: RawClient, here: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_task, "TASK_AFTER_SECONDS", 0)
     for version in HANDSHAKES:
         answer = message_of(client.handshake(version, EXTENSION).call("quick", {"word": "x"}))["result"]
         assert answer["content"][0]["text"] == "quick x"

@@ -1,8 +1,10 @@
-"""The audit log: settled calls and denials. Nobody changes them, superusers included."""
+"""The audit log: settled calls and denials, read-only, for superusers too; and the calls that run now."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.core.validators import RegexValidator
+from django.db.models import QuerySet
 from drf_spectacular.helpers import forced_singular_serializer
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
@@ -10,16 +12,19 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools_app.api.v1.fields import Id, Text, WholeParameter
-from tools_app.api.v1.paging import MOST, ListQuery, Query, next_address
-from tools_app.api.v1.rows import Row, TenantOfRecord
-from tools_app.api.v1.scoped import Retrieved, ScopedView
+from tools_app.api.v1.base.fields import UUID_TEXT, Choice, Id, Text, WholeParameter
+from tools_app.api.v1.base.paging import MAX_PAGE_BYTES, MOST, ListQuery, Query, next_address, within_page_bytes
+from tools_app.api.v1.base.serializers import Row, TenantOfRecord
+from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.viewsets import IsTenantAdmin, ListMixin, Retrieved, ScopedView, TenantQuery
 from tools_app.audit.search import pages
-from tools_app.audit.search.query import MOST_NUMBER, PARAMETERS, BadQuery, CallQuery
-from tools_app.models import Call, CallEvent, CallPayload, Outcome
+from tools_app.audit.search.query import MAX_NUMBER, PARAMETERS, BadQuery, CallQuery
+from tools_app.calls.background import delivery
+from tools_app.core.packing import NotPacked
+from tools_app.core.relations import first_within, related
+from tools_app.models import Call, CallEvent, CallPayload, CallStatus, Outcome, RunningCall
 from tools_app.models.calls import Texts
-from tools_app.models.packing import NotPacked
-from tools_app.models.reading import related
+from tools_app.models.tenants import MAX_SLUG_LENGTH
 
 FACTS = (
     "id",
@@ -39,29 +44,34 @@ FACTS = (
     "started_at",
 )
 EVENTS = 200
-KEY = r"^(?:anonymous|[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})$"
+SHOWN_CAUSE = 1000
+KEY = rf"^(?:anonymous|{UUID_TEXT})$"
 ONE_OUTCOME = f"(?:{'|'.join(Outcome.values)})"
 OUTCOMES = f"^{ONE_OUTCOME}(?:,{ONE_OUTCOME}){{0,20}}$"
-NOT_FOR_OPERATORS = "Null for operators, who see facts only."
+NOT_FOR_OPERATORS = "Null for operators."
 
 
 class Facts(Row):
-    """What calls have in common, settled or running."""
+    """The common facts of settled and running calls."""
 
-    tenant = TenantOfRecord(help_text="The slug of its tenant; null for none, or one that is gone.")
-    key = serializers.UUIDField(source="api_key_id", read_only=True, allow_null=True, help_text="Null: anonymous.")
+    tenant = TenantOfRecord(help_text="Slug of the tenant; null if there is none or it was deleted.")
+    key = serializers.UUIDField(
+        source="api_key_id", read_only=True, allow_null=True, help_text="Null for anonymous calls."
+    )
     session = serializers.UUIDField(source="session_id", read_only=True, allow_null=True)
     tool = serializers.UUIDField(source="tool_id", read_only=True, allow_null=True)
 
     def audits(self, call: Any) -> bool:
-        """Whether the person may read what was sent and answered."""
-        return self.reach.audits(call.tenant_id)
+        """Whether the person may read the arguments and results."""
+        return self.tenant_permissions.audits(call.tenant_id)
 
 
 class CallRow(Facts):
-    """One settled call or denial: who, what, when, and how it ended."""
+    """A settled call or denial: who, what, when, and how it ended."""
 
-    cause = serializers.SerializerMethodField(help_text=f"What went wrong. {NOT_FOR_OPERATORS}")
+    cause = serializers.SerializerMethodField(
+        help_text=f"Cause of the failure; lists have its first {SHOWN_CAUSE} characters, then …. {NOT_FOR_OPERATORS}"
+    )
 
     class Meta:
         model = Call
@@ -86,12 +96,14 @@ class CallRow(Facts):
         read_only_fields: tuple[str, ...] = fields
 
     def get_cause(self, call: Call) -> str | None:
-        """Why, which may tell of what was sent."""
-        return call.cause if self.audits(call) else None
+        """Return the cause, truncated; null without the permission, because it may reveal arguments."""
+        if not self.audits(call):
+            return None
+        return call.cause if len(call.cause) <= SHOWN_CAUSE else f"{call.cause[:SHOWN_CAUSE]}…"
 
 
 class EventRow(Row):
-    """What a call said before its result."""
+    """An event that a call sent before its result."""
 
     data = serializers.SerializerMethodField(help_text=f"JSON text. {NOT_FOR_OPERATORS}")
 
@@ -101,81 +113,87 @@ class EventRow(Row):
         read_only_fields = fields
 
     def get_data(self, event: CallEvent) -> str | None:
-        """What was said."""
+        """Return the event's data."""
         return event.data if self.context["audits"] else None
 
 
 class WholeCallRow(CallRow):
-    """A call with what was sent, said and answered."""
+    """A call with its arguments, events and result."""
 
-    arguments = serializers.SerializerMethodField(
-        help_text=f"JSON text, redacted, and cut off where it is long. {NOT_FOR_OPERATORS}"
+    arguments = serializers.SerializerMethodField(help_text=f"JSON text, redacted and truncated. {NOT_FOR_OPERATORS}")
+    result = serializers.SerializerMethodField(help_text=f"JSON text, redacted and truncated. {NOT_FOR_OPERATORS}")
+    events = serializers.SerializerMethodField(
+        help_text=f"The first {EVENTS}, or fewer if they are large. `/calls/ID/events/` has all of them."
     )
-    result = serializers.SerializerMethodField(help_text=f"The same. {NOT_FOR_OPERATORS}")
-    events = serializers.SerializerMethodField(help_text=f"The first {EVENTS}.")
 
     class Meta(CallRow.Meta):
         fields = (*CallRow.Meta.fields, "arguments", "result", "events")
         read_only_fields: tuple[str, ...] = fields
 
     def get_arguments(self, call: Call) -> str | None:
-        """What was sent."""
+        """Return the arguments."""
         return _texts(call).arguments if self.audits(call) else None
 
     def get_result(self, call: Call) -> str | None:
-        """What was answered."""
+        """Return the result."""
         return _texts(call).result if self.audits(call) else None
+
+    def get_cause(self, call: Call) -> str | None:
+        """Return the full cause."""
+        return call.cause if self.audits(call) else None
 
     @extend_schema_field(EventRow(many=True))
     def get_events(self, call: Call) -> Any:
-        """What was said in between."""
+        """Return the events."""
         return events_of(call, 0, EVENTS, audits=self.audits(call))
 
 
 class CallsQuery(ListQuery):
-    """What is looked for, as in the admin's list."""
+    """The search filters, as in the admin's list."""
 
-    cursor = Text(required=False, max_length=100, help_text="Where the page begins: `next` or `previous` has it.")
-    tenant = Text(required=False, max_length=63, help_text="The slug or the id of its tenant.")
-    tool = Text(required=False, max_length=500, help_text="Tool, prompt or resource; `*` is anything: `search_*`.")
+    cursor = Text(required=False, max_length=100, help_text="Cursor of the page, from `next` or `previous`.")
+    tenant = Text(required=False, max_length=MAX_SLUG_LENGTH, help_text="Slug or ID of the tenant.")
+    tool = Text(required=False, max_length=500, help_text="Tool, prompt or resource; `*` matches anything: `search_*`.")
     key = Text(
         required=False,
-        validators=[RegexValidator(KEY, "Write an id, or anonymous.")],
-        help_text="The id of an API key, or `anonymous`.",
+        max_length=36,
+        validators=[RegexValidator(KEY, "Must be an ID or anonymous.")],
+        help_text="ID of an API key, or `anonymous`.",
     )
-    client = Text(required=False, max_length=200, help_text="A text that stands in its client's name.")
-    session = Id(required=False, help_text="The id of a session.")
+    client = Text(required=False, max_length=200, help_text="Part of the client's name.")
+    session = Id(required=False, help_text="ID of a session.")
     method = Text(required=False, max_length=100, help_text="`tools/call`, `resources/read`, `prompts/get`, ...")
     outcome = Text(
         required=False,
-        validators=[RegexValidator(OUTCOMES, "Write outcomes, with commas between.")],
-        help_text=f"{', '.join(Outcome.values)}: one, or several with commas between.",
+        max_length=400,
+        validators=[RegexValidator(OUTCOMES, "Must be outcomes, separated by commas.")],
+        help_text=f"{', '.join(Outcome.values)}: one or more, separated by commas.",
     )
-    since = Text(required=False, max_length=40, help_text="Started then or later: ISO 8601, a day or a moment.")
-    until = Text(required=False, max_length=40, help_text="Started then or earlier.")
+    since = Text(required=False, max_length=40, help_text="Started at or after this ISO 8601 date or time.")
+    until = Text(required=False, max_length=40, help_text="Started at or before this date or time.")
     period = Text(
         required=False,
-        validators=[RegexValidator(r"^[0-9]{1,6}[mhd]$", "Write a number with m, h or d, such as 90m, 24h or 7d.")],
-        help_text="Started so long ago at most: `90m`, `24h`, `7d`.",
+        max_length=7,
+        validators=[RegexValidator(r"^[0-9]{1,6}[mhd]$", "Must be a number with m, h or d, such as 90m, 24h or 7d.")],
+        help_text="Started within this period: `90m`, `24h`, `7d`.",
     )
-    duration_min = WholeParameter(required=False, min_value=0, max_value=MOST_NUMBER, help_text="Milliseconds.")
-    duration_max = WholeParameter(required=False, min_value=0, max_value=MOST_NUMBER, help_text="Milliseconds.")
+    duration_min = WholeParameter(required=False, min_value=0, max_value=MAX_NUMBER, help_text="Milliseconds.")
+    duration_max = WholeParameter(required=False, min_value=0, max_value=MAX_NUMBER, help_text="Milliseconds.")
     size_min = WholeParameter(
-        required=False, min_value=0, max_value=MOST_NUMBER, help_text="Bytes of arguments and result together."
+        required=False, min_value=0, max_value=MAX_NUMBER, help_text="Size of arguments and result in bytes."
     )
     size_max = WholeParameter(
-        required=False, min_value=0, max_value=MOST_NUMBER, help_text="Bytes of arguments and result together."
+        required=False, min_value=0, max_value=MAX_NUMBER, help_text="Size of arguments and result in bytes."
     )
     trace = Text(
         required=False,
-        validators=[RegexValidator(r"^[0-9A-Fa-f]{32}$", "Write the 32 hex digits of a trace.")],
-        help_text="The id of a trace, in hex.",
+        max_length=32,
+        validators=[RegexValidator(r"^[0-9A-Fa-f]{32}$", "Must be the 32 hex digits of a trace ID.")],
+        help_text="ID of a trace, in hex.",
     )
-    request = Text(required=False, max_length=200, help_text="The JSON-RPC id of the request, as JSON.")
-    address = Text(required=False, max_length=100, help_text="Where it came from; `*` is anything: `10.1.*`.")
-    text = Text(
-        required=False, max_length=500, help_text="A text that stands in arguments, result or cause. Not for operators."
-    )
+    request = Text(required=False, max_length=200, help_text="JSON-RPC ID of the request, as JSON.")
+    address = Text(required=False, max_length=100, help_text="Client address; `*` matches anything: `10.1.*`.")
+    text = Text(required=False, max_length=500, help_text="Text in arguments, result or cause. Not for operators.")
 
 
 class CallPage(serializers.Serializer):
@@ -184,23 +202,23 @@ class CallPage(serializers.Serializer):
     next = serializers.URLField(allow_null=True, help_text="Older calls; null where there are none.")
     previous = serializers.URLField(allow_null=True, help_text="Newer calls; null on the first page.")
     complete = serializers.BooleanField(
-        help_text="False: the search took too long. `next` goes on from `searched_back_to`, and may still find calls."
+        help_text="False: the search reached its time limit. `next` continues from `searched_back_to`."
     )
     searched_back_to = serializers.DateTimeField(allow_null=True)
     results = CallRow(many=True)
 
 
 class EventsQuery(Query):
-    """Which events."""
+    """Parameters of a list of events."""
 
-    limit = WholeParameter(required=False, default=EVENTS, min_value=1, max_value=MOST, help_text="Events of a page.")
+    limit = WholeParameter(required=False, default=EVENTS, min_value=1, max_value=MOST, help_text="Events per page.")
     after = WholeParameter(
-        required=False, default=0, min_value=0, max_value=2**31 - 1, help_text="After this sequence."
+        required=False, default=0, min_value=0, max_value=2**31 - 1, help_text="Only events after this sequence number."
     )
 
 
 class Calls(Retrieved, ScopedView):
-    """The calls of tenants and how they ended. Denials that belong to no tenant are for superusers."""
+    """The calls of tenants and how they ended. Denials without a tenant are for superusers."""
 
     queryset = Call.objects.select_related("tenant").order_by("-started_at")
     serializer_class = WholeCallRow
@@ -212,10 +230,10 @@ class Calls(Retrieved, ScopedView):
         filters=False,
     )
     def list(self, request: Request, *_args: Any, **_options: Any) -> Response:
-        """Calls, newest first. `cursor` comes from `next` or `previous` of another page of the same search."""
+        """List calls, newest first. `cursor` comes from `next` or `previous` of another page of the same search."""
         asked = self.query_class.asked(request)
         cursor = asked.get("cursor", "")
-        # A cursor tells its own direction, so that an address needs no other parameter.
+        # A cursor includes its direction, so that no other parameter is needed.
         way, mark = ("before", cursor[1:]) if cursor.startswith(BACK) else ("after", cursor)
         try:
             query = query_of(request)
@@ -240,28 +258,37 @@ class Calls(Retrieved, ScopedView):
     )
     @action(detail=True, serializer_class=EventRow, pagination_class=None)
     def events(self, request: Request, pk: str) -> Response:
-        """What the call said before its result, in its order. Those after the last one that you have: `after`."""
+        """List the events of a call before its result, in order. `after`: only events after the last one that you have.
+
+        A page ends earlier if its events are large; the last page is empty.
+        """
         said, call = EventsQuery.asked(request), self.get_object()
-        return Response(events_of(call, said["after"], said["limit"], audits=self.reach.audits(call.tenant_id)))
+        return Response(
+            events_of(call, said["after"], said["limit"], audits=self.tenant_permissions.audits(call.tenant_id))
+        )
 
 
 BACK = "~"
 
 
 def query_of(request: Request) -> CallQuery:
-    """The search that the parameters of a request describe. Raises BadQuery."""
+    """Return the search that the parameters of a request describe. Raises BadQuery."""
     params = request.query_params
     return CallQuery.from_params({name: params[name] for name in PARAMETERS if name in params})
 
 
 def events_of(call: Any, after: int, most: int, *, audits: bool) -> Any:
-    """The next events of a call after a sequence."""
-    rows = CallEvent.objects.filter(call_id=call.pk, sequence__gt=after).order_by("sequence")[:most]
-    return EventRow(rows, many=True, context={"audits": audits}).data
+    """Return the next events of a call after a sequence number."""
+    said = CallEvent.objects.filter(call_id=call.pk, sequence__gt=after).order_by("sequence")
+    if not audits:
+        said = said.defer("data")
+    rows, _ = first_within(said, most, MAX_PAGE_BYTES)
+    told = EventRow(context={"audits": audits})
+    return within_page_bytes(told.to_representation(row) for row in rows)
 
 
 def _named(problem: BadQuery) -> dict[str, list[str]]:
-    """The faults by the names that the parameters have here."""
+    """Return the errors by the API's parameter names."""
     return {("cursor" if name in {"after", "before"} else name): [text] for name, text in problem.errors.items()}
 
 
@@ -271,3 +298,56 @@ def _texts(call: Call) -> Texts:
         return payload.texts() if payload else Texts("", "")
     except NotPacked:
         return Texts("", "")
+
+
+class RunningCallRow(Facts):
+    """A call that has not ended."""
+
+    arguments = serializers.SerializerMethodField(help_text=f"JSON text, redacted and truncated. {NOT_FOR_OPERATORS}")
+
+    class Meta:
+        model = RunningCall
+        fields = (*FACTS, "status", "background", "timeout_seconds", "cancel_requested", "run_at", "owner", "arguments")
+        read_only_fields = fields
+
+    def get_arguments(self, call: RunningCall) -> str | None:
+        """Return the arguments."""
+        return call.arguments if self.audits(call) else None
+
+
+class RunningQuery(TenantQuery):
+    """Filter by tenant, status, tool and key."""
+
+    status = Choice(CallStatus.choices, required=False, help_text="Status of the call.")
+    tool = Text(required=False, max_length=500, help_text="Name of the tool.")
+    key = Id(required=False, help_text="ID of an API key.")
+
+    def found(self, rows: QuerySet[RunningCall], chosen: Mapping[str, Any]) -> QuerySet[RunningCall]:
+        """Return those of `rows` that match the parameters `chosen`."""
+        rows = super().found(rows, chosen)
+        columns = {"status": "status", "tool": "tool_name", "key": "api_key_id"}
+        return rows.filter(**{columns[name]: value for name, value in chosen.items() if name in columns})
+
+
+class RunningCalls(ListMixin, Retrieved, ScopedView):
+    """Calls that have not ended. A tenant's admin may cancel them."""
+
+    permission_classes = (Member, IsTenantAdmin)
+    queryset = RunningCall.objects.select_related("tenant").defer("sealed_arguments")
+    serializer_class = RunningCallRow
+    query_class = RunningQuery
+    plural, singular = "running calls", "running call"
+
+    @extend_schema(
+        operation_id="running_calls_cancel",
+        summary="Cancel running call",
+        request=None,
+        responses={202: RunningCallRow},
+    )
+    @action(detail=True, methods=["post"])
+    def cancel(self, request: Request, pk: str) -> Response:
+        """Ask the process that runs the call to stop; a call that does not stop is ended within seconds."""
+        call = self.get_object()
+        delivery.cancel_by_person(call)
+        call.cancel_requested = True
+        return Response(self.get_serializer(call).data, status=202)

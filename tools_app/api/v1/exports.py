@@ -1,4 +1,4 @@
-"""Exports of the audit log: what a search of calls finds as one file."""
+"""Exports of the audit log: the results of a search of calls as one file."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -13,12 +13,12 @@ from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 
-from tools_app.api.v1.fields import Choice, Flag, Text
-from tools_app.api.v1.paging import ListQuery
-from tools_app.api.v1.rows import Row
-from tools_app.api.v1.scoped import ID, ApiView, Created, Listed, Retrieved
-from tools_app.audit.exporting.answering import file_answer
-from tools_app.audit.exporting.starting import start
+from tools_app.api.v1.base.fields import UUID_TEXT, Choice, Flag, Text
+from tools_app.api.v1.base.paging import ListQuery
+from tools_app.api.v1.base.serializers import Row
+from tools_app.api.v1.base.viewsets import ApiView, Created, ListMixin, Retrieved
+from tools_app.audit.export.responses import file_answer
+from tools_app.audit.export.runner import start_export
 from tools_app.audit.search.query import PARAMETERS, BadQuery, CallQuery
 from tools_app.models import Export, ExportFormat, ExportState
 
@@ -35,18 +35,18 @@ LONGEST = 4000
     ]
 )
 class ExportRow(Row):
-    """An export and how far its download is."""
+    """An export and the progress of its download."""
 
     query = Text(
         required=False,
         default="",
         allow_blank=True,
         max_length=LONGEST,
-        help_text="The parameters of `GET /calls/`, as a query string. Empty: all calls that you see.",
+        help_text="Parameters of `GET /calls/` as a query string. Empty: all calls that you can see.",
     )
     format = Choice(ExportFormat.choices)
     with_payloads = Flag(
-        required=False, default=False, help_text="Arguments and results, too, where you may read them."
+        required=False, default=False, help_text="Include arguments and results where you can read them."
     )
 
     class Meta:
@@ -67,7 +67,7 @@ class ExportRow(Row):
         read_only_fields = ("state", "expected", "calls", "bytes", "finished_at", "problem")
 
     def validate_query(self, query: str) -> str:
-        """The query string. Raises ValidationError for one that makes no sense, or has an unknown parameter."""
+        """Return the query string. Raises ValidationError for an invalid one or an unknown parameter."""
         params = QueryDict(query)
         unknown = sorted(set(params) - set(PARAMETERS))
         if unknown:
@@ -80,35 +80,35 @@ class ExportRow(Row):
 
 
 class ExportsQuery(ListQuery):
-    """By state."""
+    """Filter by state."""
 
-    state = Choice(ExportState.choices, required=False, help_text="How far it is.")
+    state = Choice(ExportState.choices, required=False, help_text="State of the export.")
 
     def found(self, rows: QuerySet[Export], chosen: Mapping[str, Any]) -> QuerySet[Export]:
-        """Those of `rows` that the parameters `chosen` ask for."""
+        """Return those of `rows` that match the parameters `chosen`."""
         return rows.filter(state=chosen["state"]) if "state" in chosen else rows
 
 
-class Exports(Listed, Retrieved, Created, ApiView):
-    """The caller's own exports of calls. What is in the file is decided when it is downloaded."""
+class Exports(ListMixin, Retrieved, Created, ApiView):
+    """The caller's own exports of calls. The file's contents are determined when it is downloaded."""
 
     queryset = Export.objects.all()
     serializer_class = ExportRow
     query_class = ExportsQuery
-    lookup_value_regex = ID
+    lookup_value_regex = UUID_TEXT
 
     def get_queryset(self) -> QuerySet[Export]:
-        """The person's own."""
+        """Return the person's own exports."""
         rows: QuerySet[Export] = super().get_queryset()
         return rows.filter(person=self.request.user.pk)
 
     def add(self, wanted: serializers.BaseSerializer) -> Export:
-        """Begin the export. Raises ValidationError where the person may not search for the text."""
+        """Create the export. Raises ValidationError if the person may not search for the text."""
         said = wanted.validated_data
         query = CallQuery.from_params(QueryDict(said["query"]))
         person = cast("User", self.request.user)
         try:
-            return start(query, person, ExportFormat(said["format"]), with_payloads=said["with_payloads"])
+            return start_export(query, person, ExportFormat(said["format"]), with_payloads=said["with_payloads"])
         except BadQuery as problem:
             raise serializers.ValidationError({"query": [str(problem)]}) from problem
 
@@ -119,6 +119,6 @@ class Exports(Listed, Retrieved, Created, ApiView):
     )
     @action(detail=True)
     def download(self, request: Request, pk: str) -> StreamingHttpResponse:
-        """The file, as it is made: JSON lines or CSV. It may be had again; the export tells meanwhile how far it is."""
+        """Download the file as it is generated: JSON lines or CSV. Repeatable; the export reports the progress."""
         plain: HttpRequest = request._request  # noqa: SLF001 - whether the server is asynchronous
         return file_answer(plain, self.get_object())

@@ -1,4 +1,4 @@
-"""Invitations: links that make whoever opens them a member."""
+"""Invitations: links that make the person who opens one a member."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -12,26 +12,26 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools_app.api.v1.entrance import Member
-from tools_app.api.v1.fields import Choice, Email
-from tools_app.api.v1.problems import Conflict
-from tools_app.api.v1.rows import PersonField, Row, TenantField
-from tools_app.api.v1.scoped import Created, Listed, Retrieved, Runs, ScopedView, TenantQuery
-from tools_app.audit import invitation_changes
-from tools_app.auth import invitation_mail, invitations
-from tools_app.auth.invitations import State
+from tools_app.access import invitation_mail, invitations
+from tools_app.access.invitations import State
+from tools_app.api.v1.base.fields import Choice, Email
+from tools_app.api.v1.base.problems import Conflict
+from tools_app.api.v1.base.serializers import PersonField, Row, TenantField
+from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.viewsets import Created, IsTenantAdmin, ListMixin, Retrieved, ScopedView, TenantQuery
+from tools_app.audit.changes import invitations as invitation_changes
 from tools_app.models import Invitation, Role
 
 STATES = tuple((state.value.lower(), state.value) for state in State)
-ANSWERED = "This invitation was taken or revoked meanwhile."
+ANSWERED = "This invitation has already been accepted or revoked."
 
 
 class InvitationRow(Row):
-    """Who is invited, to which tenant, as what, and what has become of it."""
+    """Who is invited, to which tenant, with which role, and the status."""
 
     tenant = TenantField()
-    email = Email(help_text="Who is invited. Another person's account cannot take it.")
-    status = serializers.SerializerMethodField(help_text="`void`: who invited does not run the tenant any more.")
+    email = Email(max_length=254, help_text=Invitation._meta.get_field("email").help_text)
+    status = serializers.SerializerMethodField(help_text="`void`: the inviter is no longer an admin of the tenant.")
     invited_by = PersonField(allow_null=True)
     accepted_by = PersonField(allow_null=True)
 
@@ -54,11 +54,11 @@ class InvitationRow(Row):
 
     @extend_schema_field(Choice(STATES))
     def get_status(self, row: Invitation) -> str:
-        """What has become of it."""
+        """Return the status."""
         return invitations.state_of(row).value.lower()
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse who is a member or invited already. Raises Conflict."""
+        """Reject a person who is already a member or invited. Raises Conflict."""
         try:
             invitations.check(attrs["tenant"], attrs["email"])
         except invitations.NotInvited as problem:
@@ -67,30 +67,30 @@ class InvitationRow(Row):
 
 
 class LinkedInvitationRow(InvitationRow):
-    """An invitation with its link: it is told here and never again."""
+    """An invitation with its link, which is shown only once."""
 
-    link = serializers.CharField(read_only=True, help_text="Give it to the person. It cannot be had again.")
-    sent = serializers.BooleanField(read_only=True, help_text="Whether the hub sent it by e-mail, too.")
+    link = serializers.CharField(read_only=True, help_text="Send it to the person. It is not shown again.")
+    sent = serializers.BooleanField(read_only=True, help_text="Whether the hub also sent it by email.")
 
     class Meta(InvitationRow.Meta):
         fields = (*InvitationRow.Meta.fields, "link", "sent")
 
 
 class InvitationsQuery(TenantQuery):
-    """By tenant and role."""
+    """Filter by tenant and role."""
 
-    role = Choice(Role.choices, required=False, help_text="As what.")
+    role = Choice(Role.choices, required=False, help_text="Role of the new member.")
 
     def found(self, rows: QuerySet[Invitation], chosen: Mapping[str, Any]) -> QuerySet[Invitation]:
-        """Those of `rows` that the parameters `chosen` ask for."""
+        """Return those of `rows` that match the parameters `chosen`."""
         rows = super().found(rows, chosen)
         return rows.filter(role=chosen["role"]) if "role" in chosen else rows
 
 
-class Invitations(Listed, Retrieved, Created, ScopedView):
-    """Invitations to tenants. They are revoked, never changed or deleted."""
+class Invitations(ListMixin, Retrieved, Created, ScopedView):
+    """Invitations to tenants. They can be revoked, but not changed or deleted."""
 
-    permission_classes = (Member, Runs)
+    permission_classes = (Member, IsTenantAdmin)
     queryset = Invitation.objects.select_related("tenant", "invited_by", "accepted_by").prefetch_related(
         "invited_by__memberships"
     )
@@ -98,23 +98,23 @@ class Invitations(Listed, Retrieved, Created, ScopedView):
     query_class = InvitationsQuery
 
     def get_serializer_class(self) -> type[InvitationRow]:
-        """The link is told once."""
+        """Use the serializer with the link for responses that show it."""
         return LinkedInvitationRow if self.action == "create" else InvitationRow
 
     @extend_schema(request=InvitationRow, responses={201: LinkedInvitationRow}, summary="Invite a person")
     def create(self, request: Request, *args: Any, **options: Any) -> Response:
-        """Invite somebody. The answer holds the link, which cannot be had again. The hub sends it, too, if it can."""
+        """Invite a person. The response holds the link, which is shown only once. The hub also e-mails it if it can."""
         return super().create(request, *args, **options)
 
     def add(self, wanted: serializers.BaseSerializer) -> Invitation:
-        """Make the invitation."""
+        """Create the invitation."""
         said = wanted.validated_data
         row, token = invitations.make(said["tenant"], said["email"], said["role"], cast("User", self.request.user))
         vars(row)["token"] = token
         return row
 
     def added(self, row: Invitation) -> None:
-        """Tell the link, and send it: a mail server that is slow holds nobody else up."""
+        """Add the link and send it, after the transaction: a slow mail server delays no other request."""
         self._linked(row, vars(row).pop("token"))
 
     @extend_schema(
@@ -122,7 +122,7 @@ class Invitations(Listed, Retrieved, Created, ScopedView):
     )
     @action(detail=True, methods=["post"])
     def renew(self, request: Request, pk: str) -> Response:
-        """A new link, for some days from now; the one before leads nowhere any more."""
+        """Create a new link, valid for some days from now; the previous link becomes invalid."""
         row = self.get_object()
         token = invitation_changes.renew(row, cast("User", request.user))
         if token is None:
@@ -135,7 +135,7 @@ class Invitations(Listed, Retrieved, Created, ScopedView):
     )
     @action(detail=True, methods=["post"])
     def revoke(self, request: Request, pk: str) -> Response:
-        """The link leads nowhere any more. Revoking twice changes nothing."""
+        """Invalidate the link. Revoking again changes nothing."""
         row = self.get_object()
         if not invitation_changes.revoke(row) and row.revoked_at is None:
             raise Conflict(ANSWERED)
@@ -143,9 +143,12 @@ class Invitations(Listed, Retrieved, Created, ScopedView):
         return Response(self.get_serializer(row).data)
 
     def _linked(self, row: Invitation, token: str) -> Invitation:
-        """The row with its link, for the answer that tells it, sent by e-mail where the hub can."""
-        link = self.request.build_absolute_uri(reverse("invitation", args=[token]))
-        vars(row)["link"], vars(row)["sent"] = link, _sent(row, link)
+        """Return the row with its link, for the response that shows it; e-mails the link if the hub can."""
+        link, mailed = (
+            self.request.build_absolute_uri(reverse("invitation", args=[text]))
+            for text in (token, invitations.mailed(row, token))
+        )
+        vars(row)["link"], vars(row)["sent"] = link, _sent(row, mailed)
         return row
 
 

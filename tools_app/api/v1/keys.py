@@ -13,18 +13,26 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools_app.api.v1.entrance import Member
-from tools_app.api.v1.fields import Choice, Texts, Whole
-from tools_app.api.v1.problems import Conflict
-from tools_app.api.v1.rows import PersonField, Row, Strict, TenantField
-from tools_app.api.v1.scoped import Created, Listed, Retrieved, Runs, ScopedView, SearchQuery, Updated
-from tools_app.audit import key_changes
-from tools_app.auth import keys
+from tools_app.access import keys
+from tools_app.api.v1.base.fields import Choice, Texts, Whole
+from tools_app.api.v1.base.problems import Conflict
+from tools_app.api.v1.base.serializers import PersonField, Row, Strict, TenantField
+from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.viewsets import (
+    Created,
+    IsTenantAdmin,
+    ListMixin,
+    Retrieved,
+    ScopedView,
+    SearchQuery,
+    Updated,
+)
+from tools_app.audit.changes import keys as key_changes
 from tools_app.models import ApiKey
 from tools_app.models.validators import validate_networks, validate_patterns
 
 STATES = (("active", "Active"), ("expired", "Expired"), ("revoked", "Revoked"))
-MOST_OVERLAP = int(keys.LONGEST_OVERLAP.total_seconds())
+MAX_OVERLAP = int(keys.MAX_OVERLAP.total_seconds())
 DAY = 24 * 3600
 
 
@@ -32,16 +40,22 @@ class KeyRow(Row):
     """An API key, without the key itself."""
 
     tenant = TenantField()
-    status = serializers.SerializerMethodField(help_text="Whether it opens the door now.")
+    status = serializers.SerializerMethodField(help_text="Whether the key is accepted now.")
     created_by = PersonField(allow_null=True)
     tool_patterns = Texts(
-        required=False, validators=[validate_patterns], help_text="Names that it may use, e.g. search_*. Empty: all."
+        required=False,
+        validators=[validate_patterns],
+        help_text="Name patterns that the key can use, e.g. search_*. Empty: all.",
     )
     methods = Texts(
-        required=False, validators=[validate_patterns], help_text="Methods that it may use, e.g. tools/*. Empty: all."
+        required=False,
+        validators=[validate_patterns],
+        help_text="Methods that the key can call, e.g. tools/*. Empty: all.",
     )
     networks = Texts(
-        required=False, validators=[validate_networks], help_text="Where it may be used from (CIDR). Empty: anywhere."
+        required=False,
+        validators=[validate_networks],
+        help_text="Networks (CIDR) from which the key can be used. Empty: any.",
     )
     replaced_by = serializers.UUIDField(source="replaced_by_id", read_only=True, allow_null=True)
 
@@ -79,35 +93,35 @@ class KeyRow(Row):
     examples=[OpenApiExample("A key", request_only=True, value={"tenant": "demo", "name": "Ann's laptop"})]
 )
 class IssuedKeyRow(KeyRow):
-    """A new API key, with the key itself: it is told here and never again."""
+    """A new API key, with the key itself, which is shown only once."""
 
-    key = serializers.CharField(read_only=True, help_text="What a client carries. It cannot be had again.")
+    key = serializers.CharField(read_only=True, help_text="The API key. It is not shown again.")
 
     class Meta(KeyRow.Meta):
         fields = (*KeyRow.Meta.fields, "key")
 
 
 class Rotation(Strict):
-    """How a key is replaced."""
+    """Parameters of a rotation."""
 
     overlap_seconds = Whole(
         required=False,
         default=DAY,
         min_value=0,
-        max_value=MOST_OVERLAP,
-        help_text="How long the old key is good beside the new one.",
+        max_value=MAX_OVERLAP,
+        help_text="How long the old key stays valid beside the new one.",
     )
 
 
 class KeysQuery(SearchQuery):
-    """By tenant, name and status."""
+    """Filter by tenant, name and status."""
 
     searched = ("name", "prefix")
 
-    status = Choice(STATES, required=False, help_text="Whether it opens the door now.")
+    status = Choice(STATES, required=False, help_text="Whether the key is accepted now.")
 
     def found(self, rows: QuerySet[ApiKey], chosen: Mapping[str, Any]) -> QuerySet[ApiKey]:
-        """Those of `rows` that the parameters `chosen` ask for."""
+        """Return those of `rows` that match the parameters `chosen`."""
         rows = super().found(rows, chosen)
         match chosen.get("status"):
             case "active":
@@ -119,10 +133,10 @@ class KeysQuery(SearchQuery):
         return rows
 
 
-class Keys(Listed, Retrieved, Created, Updated, ScopedView):
-    """The API keys of MCP clients. A key is revoked, never deleted: its sessions and calls tell of it."""
+class Keys(ListMixin, Retrieved, Created, Updated, ScopedView):
+    """The API keys of MCP clients. A key is revoked, never deleted: its sessions and calls refer to it."""
 
-    permission_classes = (Member, Runs)
+    permission_classes = (Member, IsTenantAdmin)
     queryset = ApiKey.objects.select_related("tenant", "created_by")
     serializer_class = KeyRow
     query_class = KeysQuery
@@ -130,11 +144,11 @@ class Keys(Listed, Retrieved, Created, Updated, ScopedView):
 
     @extend_schema(request=KeyRow, responses={201: IssuedKeyRow}, summary="Issue API key")
     def create(self, request: Request, *args: Any, **options: Any) -> Response:
-        """A new key. The answer holds the key itself, which cannot be had again."""
+        """Create a key. The response holds the key itself, which is shown only once."""
         return super().create(request, *args, **options)
 
     def get_serializer_class(self) -> type[KeyRow]:
-        """A new key is told once."""
+        """Use the serializer with the key for responses that show it."""
         return IssuedKeyRow if self.action == "create" else KeyRow
 
     def add(self, wanted: serializers.BaseSerializer) -> ApiKey:
@@ -155,7 +169,7 @@ class Keys(Listed, Retrieved, Created, Updated, ScopedView):
     )
     @action(detail=True, methods=["post"])
     def rotate(self, request: Request, pk: str) -> Response:
-        """A new key in the place of this one, with all its settings; both are good for a while."""
+        """Create a key that replaces this one, with all its settings; both are valid during the overlap."""
         wanted = Rotation(data=request.data)
         wanted.is_valid(raise_exception=True)
         overlap = timedelta(seconds=wanted.validated_data["overlap_seconds"])
@@ -169,7 +183,7 @@ class Keys(Listed, Retrieved, Created, Updated, ScopedView):
     @extend_schema(operation_id="keys_revoke", summary="Revoke API key", request=None, responses={200: KeyRow})
     @action(detail=True, methods=["post"])
     def revoke(self, request: Request, pk: str) -> Response:
-        """The key opens nothing from now on; every process knows within a second. Revoking twice changes nothing."""
+        """Revoke the key. All processes apply it within a second. Revoking again changes nothing."""
         row = self.get_object()
         key_changes.revoke(row)
         return Response(self.get_serializer(row).data)
@@ -181,6 +195,6 @@ class Keys(Listed, Retrieved, Created, Updated, ScopedView):
 
 
 def _with_key(row: ApiKey, key: str) -> ApiKey:
-    """The row, with the key for the answer that tells it."""
+    """Return the row with the key, for the response that shows it."""
     vars(row)["key"] = key
     return row

@@ -4,24 +4,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import PermissionDenied
+from rest_framework.request import Request
+from rest_framework.response import Response
 
-from tools_app.api.v1.entrance import Member
-from tools_app.api.v1.fields import Choice, Text
-from tools_app.api.v1.problems import Conflict
-from tools_app.api.v1.rows import Row, TenantField
-from tools_app.api.v1.scoped import (
+from tools_app.access import members
+from tools_app.api.v1.base.fields import Choice, Text
+from tools_app.api.v1.base.problems import Conflict
+from tools_app.api.v1.base.serializers import Row, TenantField
+from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.viewsets import (
     Created,
     Deleted,
-    Listed,
+    IsTenantAdmin,
+    ListMixin,
     Retrieved,
-    Runs,
     ScopedView,
     TenantQuery,
     Updated,
 )
-from tools_app.auth import members
 from tools_app.models import Membership, Role
 
 
@@ -32,9 +35,9 @@ class MemberRow(Row):
     person = Text(
         source="user.username",
         max_length=254,
-        help_text="The user name, written out in full.",
+        help_text="Full username. Only superusers can add members; admins send invitations.",
     )
-    email = serializers.CharField(source="user.email", read_only=True, help_text="May be empty.")
+    email = serializers.CharField(source="user.email", read_only=True, help_text="Can be empty.")
 
     class Meta:
         model = Membership
@@ -42,7 +45,7 @@ class MemberRow(Row):
         read_only_fields = ("created_at",)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Find the person, and keep the last admin. Raises ValidationError."""
+        """Look up the person, and keep the last admin. Raises ValidationError."""
         named = attrs.pop("user", {}).get("username")
         if self.instance is not None:
             return self._changed(self.instance, attrs, named)
@@ -51,41 +54,52 @@ class MemberRow(Row):
         except members.NobodyNamed as problem:
             raise serializers.ValidationError({"person": [str(problem)]}) from problem
         if Membership.objects.filter(user=attrs["user"], tenant=attrs["tenant"]).exists():
-            raise Conflict({"person": ["This person is a member already."]})
+            raise Conflict({"person": ["This person is already a member."]})
         return attrs
 
     def _changed(self, member: Membership, attrs: dict[str, Any], named: str | None) -> dict[str, Any]:
         if attrs.get("tenant", member.tenant) != member.tenant or named not in {None, member.user.get_username()}:
-            raise serializers.ValidationError("Only the role of a member can be changed: add another member instead.")
+            raise serializers.ValidationError("Only the role of a member can be changed. Add another member instead.")
         if attrs.get("role", Role.ADMIN) != Role.ADMIN and members.is_last_admin(member):
             raise serializers.ValidationError({"role": [members.LAST_ADMIN]})
         return {name: value for name, value in attrs.items() if name == "role"}
 
 
 class MembersQuery(TenantQuery):
-    """By tenant and role."""
+    """Filter by tenant and role."""
 
     role = Choice(Role.choices, required=False, help_text="Members of this role.")
-    person = Text(required=False, max_length=150, help_text="A user name, in full.")
+    person = Text(required=False, max_length=150, help_text="Full username.")
 
     def found(self, rows: QuerySet[Membership], chosen: Mapping[str, Any]) -> QuerySet[Membership]:
-        """Those of `rows` that the parameters `chosen` ask for."""
+        """Return those of `rows` that match the parameters `chosen`."""
         rows = super().found(rows, chosen)
         if "person" in chosen:
             rows = rows.filter(user__username=chosen["person"])
         return rows.filter(role=chosen["role"]) if "role" in chosen else rows
 
 
-class Members(Listed, Retrieved, Created, Updated, Deleted, ScopedView):
-    """The people of tenants: an admin changes its tenant, an auditor reads all of it, an operator facts of calls."""
+class Members(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
+    """The members of tenants: an admin changes the tenant, an auditor reads all of it, an operator facts of calls."""
 
-    permission_classes = (Member, Runs)
+    permission_classes = (Member, IsTenantAdmin)
     queryset = Membership.objects.select_related("tenant", "user")
     serializer_class = MemberRow
     query_class = MembersQuery
 
+    def check_permissions(self, request: Request) -> None:
+        """Allow only superusers to add an account: others would learn who has one. Raises PermissionDenied."""
+        super().check_permissions(request)
+        if self.action == "create" and not self.tenant_permissions.everything:
+            raise PermissionDenied(members.SUPERUSERS_ADD)
+
+    @extend_schema(summary="Add member")
+    def create(self, request: Request, *args: Any, **options: Any) -> Response:
+        """Add an existing account, as a superuser. Others invite: see `invitations`."""
+        return super().create(request, *args, **options)
+
     def remove(self, row: Membership) -> None:
-        """Remove a member. The last admin stays, unless a superuser removes it: nobody else could let anybody in."""
-        if not self.reach.everything and members.is_last_admin(row):
+        """Remove a member. Only a superuser can remove the last admin: afterwards, only superusers can add one."""
+        if not self.tenant_permissions.everything and members.is_last_admin(row):
             raise PermissionDenied(members.LAST_ADMIN)
         row.delete()

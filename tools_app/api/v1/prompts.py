@@ -1,13 +1,13 @@
-"""Prompts: messages with placeholders that an admin writes, and Python functions."""
+"""Prompts: messages with placeholders written by an admin, and Python functions."""
 
 from drf_spectacular.utils import OpenApiExample, extend_schema_serializer
 
-from tools_app.api.v1.fields import Choice, JsonObject, JsonObjects
-from tools_app.api.v1.offers import Faults, OfferRow, OfferView
-from tools_app.api.v1.rows import TenantField
-from tools_app.api.v1.scoped import OfferQuery
-from tools_app.execution import authoring
-from tools_app.execution.checks.offers import prompt_faults
+from tools_app.api.v1.base.fields import Choice, JsonObject, JsonObjects
+from tools_app.api.v1.base.serializers import TenantField
+from tools_app.api.v1.base.viewsets import OfferQuery
+from tools_app.api.v1.catalog_items import Faults, OfferRow, OfferView
+from tools_app.catalog import authoring
+from tools_app.catalog.validation.items import prompt_faults
 from tools_app.models import Prompt, PromptKind
 
 MESSAGES = OpenApiExample(
@@ -28,12 +28,12 @@ class PromptRow(OfferRow):
     """A prompt that clients offer to their users."""
 
     tenant = TenantField()
-    icons = JsonObjects(required=False, help_text="Objects of src, mimeType and sizes.")
-    arguments = JsonObjects(required=False, help_text="Objects of name, description, required and values.")
+    icons = JsonObjects(required=False, help_text="Objects with src, mimeType and sizes.")
+    arguments = JsonObjects(required=False, help_text="Objects with name, description, required and values.")
     messages = JsonObjects(
-        required=False, help_text="Objects of role (user, assistant) and text, in which `{name}` is an argument."
+        required=False, help_text="Objects with role (user or assistant) and text. `{name}` is replaced by an argument."
     )
-    config = JsonObject(required=False, help_text='Of a Python function: `{"function": NAME}`.')
+    config = JsonObject(required=False, help_text='For a Python function: `{"function": NAME}`.')
 
     class Meta:
         model = Prompt
@@ -59,16 +59,16 @@ class PromptRow(OfferRow):
         authoring.adopt_prompt(row)
 
     def faults(self, row: Prompt) -> Faults:
-        """What is wrong with messages that are written by an admin."""
+        """Return the problems of messages written by an admin."""
         return prompt_faults(row)
 
 
 class PromptsQuery(OfferQuery):
-    """By tenant, name, kind, and whether it is switched on."""
+    """Filter by tenant, name, kind, and whether the prompt is enabled."""
 
     searched = ("name", "title", "description")
 
-    kind = Choice(PromptKind.choices, required=False, help_text="Where its messages come from.")
+    kind = Choice(PromptKind.choices, required=False, help_text="Source of the messages.")
 
 
 class Prompts(OfferView):
@@ -79,5 +79,5 @@ class Prompts(OfferView):
     query_class = PromptsQuery
 
     def save(self, row: Prompt) -> Prompt:
-        """Write the prompt."""
+        """Save the prompt."""
         return authoring.save_prompt(row)

@@ -4,15 +4,18 @@ import base64
 import binascii
 from typing import Any
 
+from django.db.models import QuerySet
 from drf_spectacular.utils import OpenApiExample, extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 
-from tools_app.api.v1.fields import Choice, JsonObject, JsonObjects, Text
-from tools_app.api.v1.offers import Faults, OfferRow, OfferView
-from tools_app.api.v1.rows import TenantField
-from tools_app.api.v1.scoped import OfferQuery
-from tools_app.execution import authoring
-from tools_app.execution.checks.offers import resource_faults
+from tools_app.api.v1.base.fields import Choice, JsonObject, JsonObjects, Text
+from tools_app.api.v1.base.serializers import TenantField
+from tools_app.api.v1.base.viewsets import OfferQuery
+from tools_app.api.v1.catalog_items import Faults, OfferRow, OfferView
+from tools_app.catalog import authoring
+from tools_app.catalog.validation.items import resource_faults
+from tools_app.catalog.validation.resources import MAX_BYTES, MAX_CHARACTERS
+from tools_app.core.relations import OctetLength
 from tools_app.models import Resource, ResourceKind
 
 TEXT = OpenApiExample(
@@ -33,32 +36,38 @@ BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 @extend_schema_field({"type": "string", "contentEncoding": "base64", "pattern": BASE64})
 class Bytes(Text):
-    """Bytes, in base64."""
+    """A base64-encoded value."""
 
     def to_internal_value(self, data: Any) -> Any:
-        """The bytes. Raises ValidationError."""
+        """Return the bytes. Raises ValidationError."""
         try:
             return base64.b64decode(super().to_internal_value(data), validate=True)
         except (ValueError, binascii.Error) as problem:
-            raise serializers.ValidationError("Write the file in base64.") from problem
+            raise serializers.ValidationError("Must be base64.") from problem
 
 
 @extend_schema_serializer(examples=[TEXT])
 class ResourceRow(OfferRow):
-    """Something that clients may read, or a template for many: a URI with a `{name}` in it."""
+    """A resource that clients can read, or a resource template: a URI with a `{name}` in it."""
 
     named_by = "uri"
 
     tenant = TenantField()
-    name = Text(max_length=200, required=False, help_text="The code of a Python function declares it.")
-    icons = JsonObjects(required=False, help_text="Objects of src, mimeType and sizes.")
-    config = JsonObject(required=False, help_text="Of an HTTP request, as that of an HTTP tool.")
-    blob = Bytes(required=False, write_only=True, help_text="The contents of a file, which replace what is stored.")
-    size = serializers.SerializerMethodField(help_text="Bytes of the text or the file.")
+    name = Text(max_length=200, required=False, help_text="Declared by the code of a Python function.")
+    icons = JsonObjects(required=False, help_text="Objects with src, mimeType and sizes.")
+    config = JsonObject(required=False, help_text="For an HTTP request: the config of an HTTP tool.")
+    text = Text(required=False, allow_blank=True, max_length=MAX_CHARACTERS, help_text="What clients read, for a text.")
+    blob = Bytes(
+        required=False,
+        write_only=True,
+        max_length=4 * (MAX_BYTES // 3 + 1),
+        help_text="Contents of a file. They replace the stored contents.",
+    )
+    size = serializers.SerializerMethodField(help_text="Size of the text or file in bytes.")
 
     class Meta:
         model = Resource
-        fields = (
+        fields: tuple[str, ...] = (
             "id",
             "tenant",
             "uri",
@@ -81,25 +90,33 @@ class ResourceRow(OfferRow):
         fixed = ("tenant", "kind")
 
     def get_size(self, resource: Resource) -> int:
-        """How many bytes a client reads; 0 where that is not known before."""
-        return len(resource.text.encode()) or len(resource.blob)
+        """Return the size in bytes that a client reads; 0 if it is not known in advance."""
+        stored: int | None = vars(resource).get("stored_bytes")
+        return len(resource.text.encode()) or len(resource.blob) if stored is None else stored
 
     def adopt(self, row: Resource) -> None:
         """Copy what the code declares."""
         authoring.adopt_resource(row)
 
     def faults(self, row: Resource) -> Faults:
-        """What is wrong with a resource that is written by an admin."""
+        """Return the problems of a resource written by an admin."""
         found = resource_faults(row)
         return {"blob" if name == "file" else name: messages for name, messages in found.items()}
 
 
+class ListedResourceRow(ResourceRow):
+    """A resource without its text, which a list leaves out: `size` is its length."""
+
+    class Meta(ResourceRow.Meta):
+        fields = tuple(name for name in ResourceRow.Meta.fields if name not in {"text", "blob"})
+
+
 class ResourcesQuery(OfferQuery):
-    """By tenant, name, kind, and whether it is switched on."""
+    """Filter by tenant, name, kind, and whether the resource is enabled."""
 
     searched = ("uri", "name", "title", "description")
 
-    kind = Choice(ResourceKind.choices, required=False, help_text="Where its contents come from.")
+    kind = Choice(ResourceKind.choices, required=False, help_text="Source of the contents.")
 
 
 class Resources(OfferView):
@@ -109,6 +126,17 @@ class Resources(OfferView):
     serializer_class = ResourceRow
     query_class = ResourcesQuery
 
+    def get_serializer_class(self) -> type[ResourceRow]:
+        """Use the serializer with the text for a single resource."""
+        return ListedResourceRow if self.action == "list" else ResourceRow
+
+    def get_queryset(self) -> QuerySet[Resource]:
+        """Leave out the text in lists: it may be long."""
+        rows: QuerySet[Resource] = super().get_queryset()
+        if self.action != "list":
+            return rows
+        return rows.defer("text", "blob").annotate(stored_bytes=OctetLength("text") + OctetLength("blob"))
+
     def save(self, row: Resource) -> Resource:
-        """Write the resource."""
+        """Save the resource."""
         return authoring.save_resource(row)

@@ -1,27 +1,26 @@
-"""Secrets: written here, read nowhere."""
+"""Secrets: write-only values."""
 
 from typing import Any
 
 from rest_framework import serializers
 
-from tools_app.api.v1.entrance import Member
-from tools_app.api.v1.fields import Text
-from tools_app.api.v1.problems import Conflict
-from tools_app.api.v1.rows import Row, TenantField
-from tools_app.api.v1.scoped import (
+from tools_app.api.v1.base.fields import Text
+from tools_app.api.v1.base.problems import Conflict
+from tools_app.api.v1.base.serializers import Row, TenantField
+from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.viewsets import (
     Created,
     Deleted,
-    Listed,
+    IsTenantAdmin,
+    ListMixin,
     Retrieved,
-    Runs,
     ScopedView,
     SearchQuery,
     Updated,
 )
-from tools_app.execution import authoring
+from tools_app.catalog import authoring
+from tools_app.catalog.validation.sizes import MAX_SECRET_LENGTH
 from tools_app.models import Secret
-
-LONGEST = 65_536
 
 
 class SecretRow(Row):
@@ -29,7 +28,9 @@ class SecretRow(Row):
 
     tenant = TenantField()
     value = Text(
-        write_only=True, max_length=LONGEST, help_text="Replaces what was stored before. It cannot be read again."
+        write_only=True,
+        max_length=MAX_SECRET_LENGTH,
+        help_text="Replaces the stored value. It cannot be read back.",
     )
 
     class Meta:
@@ -38,17 +39,18 @@ class SecretRow(Row):
         fixed = ("tenant", "name")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse a name that is taken. Raises ValidationError."""
+        """Reject a name that is taken. Raises ValidationError."""
         attrs = super().validate(attrs)
+        self.drafted(attrs).clean()
         if self.instance is None and Secret.objects.filter(tenant=attrs["tenant"], name=attrs["name"]).exists():
-            raise Conflict({"name": ["This tenant has a secret of this name: change that one."]})
+            raise Conflict({"name": ["This tenant already has a secret with this name. Change that one."]})
         return attrs
 
 
-class Secrets(Listed, Retrieved, Created, Updated, Deleted, ScopedView):
-    """Values that HTTP tools put into their requests as `{secret:NAME}`. Encrypted, and never given back."""
+class Secrets(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
+    """Values that HTTP tools insert into their requests as `{secret:NAME}`. Encrypted, and never returned."""
 
-    permission_classes = (Member, Runs)
+    permission_classes = (Member, IsTenantAdmin)
     queryset = Secret.objects.select_related("tenant").defer("ciphertext")
     serializer_class = SecretRow
     query_class = SearchQuery
@@ -59,12 +61,12 @@ class Secrets(Listed, Retrieved, Created, Updated, Deleted, ScopedView):
         return authoring.set_secret(said["tenant"], said["name"], said["value"])
 
     def change(self, wanted: serializers.BaseSerializer) -> Secret:
-        """Store another value, if there is one."""
+        """Store the new value, if there is one."""
         secret: Secret = wanted.instance
         if "value" not in wanted.validated_data:
             return secret
         return authoring.set_secret(secret.tenant, secret.name, wanted.validated_data["value"])
 
     def remove(self, row: Secret) -> None:
-        """Delete it."""
+        """Delete the secret."""
         authoring.delete_secret(row)

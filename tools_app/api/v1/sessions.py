@@ -10,31 +10,31 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools_app.api.v1.entrance import Member
-from tools_app.api.v1.fields import Choice, Id, JsonObject, Text
-from tools_app.api.v1.rows import Row, TenantOfRecord
-from tools_app.api.v1.scoped import Listed, Retrieved, Runs, ScopedView, TenantQuery
-from tools_app.audit import session_changes
+from tools_app.api.v1.base.fields import Choice, Id, JsonObject, Text
+from tools_app.api.v1.base.serializers import Row, TenantOfRecord
+from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.viewsets import IsTenantAdmin, ListMixin, Retrieved, ScopedView, TenantQuery
+from tools_app.audit.changes import sessions
 from tools_app.models import Session
 
 
 class SessionRow(Row):
-    """What a client and the hub agreed on, bound to the key that made it."""
+    """What a client and the hub negotiated, bound to the key that created the session."""
 
     tenant = TenantOfRecord()
-    key = serializers.UUIDField(source="api_key_id", read_only=True, allow_null=True, help_text="Null: anonymous.")
-    client_capabilities = JsonObject(read_only=True)
+    key = serializers.UUIDField(
+        source="api_key_id", read_only=True, allow_null=True, help_text="Null for anonymous calls."
+    )
 
     class Meta:
         model = Session
-        fields = (
+        fields: tuple[str, ...] = (
             "id",
             "tenant",
             "key",
             "protocol_version",
             "client_name",
             "client_version",
-            "client_capabilities",
             "log_level",
             "remote_address",
             "created_at",
@@ -45,15 +45,25 @@ class SessionRow(Row):
         read_only_fields = fields
 
 
+class SessionDetail(SessionRow):
+    """A session with the client's declarations, which a list leaves out."""
+
+    client_capabilities = JsonObject(read_only=True)
+
+    class Meta(SessionRow.Meta):
+        fields = (*SessionRow.Meta.fields, "client_capabilities")
+        read_only_fields = fields
+
+
 class SessionsQuery(TenantQuery):
-    """By tenant, key, client and state."""
+    """Filter by tenant, key, client and state."""
 
     state = Choice([("open", "Open"), ("ended", "Ended")], required=False, help_text="Whether it has ended.")
-    key = Id(required=False, help_text="The id of its API key.")
-    client = Text(required=False, max_length=200, help_text="A text that stands in its client's name.")
+    key = Id(required=False, help_text="ID of the API key.")
+    client = Text(required=False, max_length=200, help_text="Part of the client's name.")
 
     def found(self, rows: QuerySet[Session], chosen: Mapping[str, Any]) -> QuerySet[Session]:
-        """Those of `rows` that the parameters `chosen` ask for."""
+        """Return those of `rows` that match the parameters `chosen`."""
         rows = super().found(rows, chosen)
         if "state" in chosen:
             rows = rows.filter(ended_at__isnull=chosen["state"] == "open")
@@ -62,19 +72,28 @@ class SessionsQuery(TenantQuery):
         return rows.filter(client_name__icontains=chosen["client"]) if "client" in chosen else rows
 
 
-class Sessions(Listed, Retrieved, ScopedView):
-    """Sessions of clients up to revision 2025-11-25. A tenant's admin may end one; its client then begins another."""
+class Sessions(ListMixin, Retrieved, ScopedView):
+    """Sessions of clients up to revision 2025-11-25. A tenant's admin can end one; its client then starts another."""
 
-    permission_classes = (Member, Runs)
+    permission_classes = (Member, IsTenantAdmin)
     queryset = Session.objects.select_related("tenant")
     serializer_class = SessionRow
     query_class = SessionsQuery
 
-    @extend_schema(operation_id="sessions_end", summary="End session", request=None, responses={200: SessionRow})
+    def get_serializer_class(self) -> type[SessionRow]:
+        """Use the full serializer for a single session."""
+        return SessionRow if self.action == "list" else SessionDetail
+
+    def get_queryset(self) -> QuerySet[Session]:
+        """Leave out columns that the response does not have: they may be long."""
+        unread = ["subscriptions", "client_capabilities"] if self.action == "list" else ["subscriptions"]
+        return super().get_queryset().defer(*unread)
+
+    @extend_schema(operation_id="sessions_end", summary="End session", request=None, responses={200: SessionDetail})
     @action(detail=True, methods=["post"])
     def end(self, request: Request, pk: str) -> Response:
-        """The session is over; every process knows within a second. Ending twice changes nothing."""
+        """End the session. All processes apply it within a second. Ending it again changes nothing."""
         row = self.get_object()
-        session_changes.end(row)
+        sessions.end(row)
         row.refresh_from_db(fields=["ended_at", "end_reason"])
         return Response(self.get_serializer(row).data)

@@ -1,4 +1,4 @@
-"""Tenants: made by superusers, set up by their own admins."""
+"""Tenants: created by superusers, configured by their admins."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,14 +8,23 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import PermissionDenied
 
-from tools_app.api.v1.fields import FlagParameter, Text, Texts
-from tools_app.api.v1.paging import ListQuery
-from tools_app.api.v1.problems import Conflict
-from tools_app.api.v1.rows import Row
-from tools_app.api.v1.scoped import Created, Deleted, Listed, Retrieved, Runs, ScopedView, Superuser, Updated
-from tools_app.auth.access import SUPERUSERS_ONLY
+from tools_app.access.permissions import SUPERUSERS_ONLY
+from tools_app.api.v1.base.fields import FlagParameter, Text, Texts
+from tools_app.api.v1.base.paging import ListQuery
+from tools_app.api.v1.base.problems import Conflict
+from tools_app.api.v1.base.serializers import Row
+from tools_app.api.v1.base.viewsets import (
+    Created,
+    Deleted,
+    IsTenantAdmin,
+    ListMixin,
+    Retrieved,
+    ScopedView,
+    Superuser,
+    Updated,
+)
 from tools_app.models import Tenant
-from tools_app.models.tenants import TENANT_SLUG
+from tools_app.models.tenants import MAX_SLUG_LENGTH, TENANT_SLUG
 from tools_app.models.validators import validate_key_names, validate_networks, validate_patterns
 
 
@@ -23,20 +32,22 @@ class TenantRow(Row):
     """A tenant and its settings."""
 
     slug = Text(
-        max_length=63,
+        max_length=MAX_SLUG_LENGTH,
         validators=[TENANT_SLUG],
-        help_text="Part of the tenant's address, /t/SLUG/mcp. It cannot be changed.",
+        help_text="Part of the tenant's URL, /t/SLUG/mcp. It cannot be changed.",
     )
     allowed_networks = Texts(
-        required=False, validators=[validate_networks], help_text="Private networks (CIDR) that HTTP tools may reach."
+        required=False, validators=[validate_networks], help_text="Private networks (CIDR) that HTTP tools can call."
     )
     redacted_keys = Texts(
-        required=False, validators=[validate_key_names], help_text="More key names whose values the audit log hides."
+        required=False,
+        validators=[validate_key_names],
+        help_text="Additional key names whose values the audit log redacts.",
     )
     public_tools = Texts(
-        required=False, validators=[validate_patterns], help_text="Name patterns of what anonymous callers get."
+        required=False, validators=[validate_patterns], help_text="Name patterns that anonymous callers can use."
     )
-    endpoint = serializers.SerializerMethodField(help_text="Where its clients connect.")
+    endpoint = serializers.SerializerMethodField(help_text="URL for clients.")
 
     class Meta:
         model = Tenant
@@ -66,39 +77,39 @@ class TenantRow(Row):
 
     @extend_schema_field({"type": "string", "format": "uri"})
     def get_endpoint(self, tenant: Tenant) -> str:
-        """The URL."""
+        """Return the URL."""
         return str(self.context["request"].build_absolute_uri(f"/t/{tenant.slug}/mcp"))
 
     def validate_slug(self, slug: str) -> str:
-        """The slug. Raises Conflict if another tenant has it."""
+        """Return the slug. Raises Conflict if another tenant has it."""
         if self.instance is None and Tenant.objects.filter(slug=slug).exists():
-            raise Conflict({"slug": ["Another tenant has this slug."]})
+            raise Conflict({"slug": ["This slug is already used by another tenant."]})
         return slug
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Leave to superusers what only they decide. Raises PermissionDenied."""
+        """Reserve superuser-only fields for superusers. Raises PermissionDenied."""
         attrs = super().validate(attrs)
-        if self.instance is not None and not self.reach.everything:
+        if self.instance is not None and not self.tenant_permissions.everything:
             taken = [name for name in SUPERUSERS_ONLY if name in attrs and attrs[name] != getattr(self.instance, name)]
             if taken:
-                raise PermissionDenied(f"Only superusers change {', '.join(taken)}.")
+                raise PermissionDenied(f"Only superusers can change {', '.join(taken)}.")
         return attrs
 
 
 class TenantsQuery(ListQuery):
-    """By name, and by whether it is active."""
+    """Filter by name, and by whether the tenant is active."""
 
-    search = Text(required=False, max_length=200, help_text="A text that stands in its name or slug.")
+    search = Text(required=False, max_length=200, help_text="Part of the name or slug.")
     is_active = FlagParameter(required=False, help_text="Whether it is active.")
 
     def found(self, rows: QuerySet[Tenant], chosen: Mapping[str, Any]) -> QuerySet[Tenant]:
-        """Those of `rows` that the parameters `chosen` ask for."""
+        """Return those of `rows` that match the parameters `chosen`."""
         if text := chosen.get("search"):
             rows = rows.filter(Q(name__icontains=text) | Q(slug__icontains=text))
         return rows.filter(is_active=chosen["is_active"]) if "is_active" in chosen else rows
 
 
-class Tenants(Listed, Retrieved, Created, Updated, Deleted, ScopedView):
+class Tenants(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
     """Tenants. Superusers add and delete them; a tenant's admins change its settings."""
 
     queryset = Tenant.objects.all()
@@ -109,10 +120,10 @@ class Tenants(Listed, Retrieved, Created, Updated, Deleted, ScopedView):
     lookup_value_regex = "[a-z0-9-]{1,63}"
 
     def tenant_id_of(self, row: Any) -> Any:
-        """Its own id."""
+        """Return the tenant's own id."""
         return row.pk
 
     def get_permissions(self) -> list[Any]:
-        """Adding and deleting is for superusers."""
-        own = Superuser if self.action in {"create", "destroy"} else Runs
+        """Require a superuser for adding and deleting."""
+        own = Superuser if self.action in {"create", "destroy"} else IsTenantAdmin
         return [*super().get_permissions(), own()]

@@ -1,4 +1,4 @@
-"""A person's own tokens for this API."""
+"""The person who is logged in, and their own tokens for this API."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,14 +11,58 @@ from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools_app.api.v1.paging import ListQuery
-from tools_app.api.v1.rows import Row
-from tools_app.api.v1.scoped import ID, ApiView, Created, Listed, Retrieved
-from tools_app.audit.changes import in_turn
-from tools_app.auth import tokens
-from tools_app.models import PersonalToken
+from tools_app.access import tokens
+from tools_app.api.v1.base.fields import UUID_TEXT
+from tools_app.api.v1.base.paging import ListQuery
+from tools_app.api.v1.base.serializers import Row, TenantField
+from tools_app.api.v1.base.viewsets import ApiView, Created, ListMixin, Retrieved
+from tools_app.audit.changes.changes import change_log_transaction
+from tools_app.models import Membership, PersonalToken
 
-MADE_BY_HAND = "A token makes no tokens: make them in the admin, or here with the session of a browser."
+
+class RoleOfMine(Row):
+    """A role in a tenant."""
+
+    tenant = TenantField(read_only=True)
+
+    class Meta:
+        model = Membership
+        fields = ("tenant", "role")
+        read_only_fields = fields
+
+
+class Myself(serializers.Serializer):
+    """The person who sends the request."""
+
+    username = serializers.CharField()
+    email = serializers.CharField(allow_blank=True)
+    is_superuser = serializers.BooleanField(help_text="Superusers administer the whole hub.")
+    login = serializers.ChoiceField([("session", "A browser's session"), ("token", "A personal token")])
+    roles = RoleOfMine(many=True)
+
+
+class Me(ApiView):
+    """The person who is logged in, with their roles."""
+
+    queryset = Membership.objects.all()
+    serializer_class = Myself
+    plural = singular = "me"
+
+    @extend_schema(operation_id="me_retrieve", summary="Get the current user", responses=Myself)
+    def retrieve(self, request: Request, *_args: Any, **_options: Any) -> Response:
+        """Retrieve the person who sends the request, with their roles."""
+        person = request.user
+        said = {
+            "username": person.get_username(),
+            "email": person.email,
+            "is_superuser": self.tenant_permissions.everything,
+            "login": "token" if isinstance(request.auth, PersonalToken) else "session",
+            "roles": Membership.objects.filter(user=person).select_related("tenant").order_by("tenant__slug")[:1000],
+        }
+        return Response(Myself(said, context=self.get_serializer_context()).data)
+
+
+MADE_BY_HAND = "A token cannot create tokens. Create them in the admin, or here with a browser session."
 
 
 class TokenRow(Row):
@@ -30,53 +74,53 @@ class TokenRow(Row):
         read_only_fields = ("prefix", "last_used_at", "revoked_at")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Whoever found a token shall have nothing when it is revoked. Raises PermissionDenied."""
+        """Only accept a session login: a stolen token must not create others. Raises PermissionDenied."""
         if isinstance(self.context["request"].auth, PersonalToken):
             raise PermissionDenied(MADE_BY_HAND)
         return attrs
 
 
 class IssuedToken(TokenRow):
-    """A new token, with the token itself: it is told here and never again."""
+    """A new token, with the token itself, which is shown only once."""
 
-    token = serializers.CharField(read_only=True, help_text="What a script carries. It cannot be had again.")
+    token = serializers.CharField(read_only=True, help_text="The token. It is not shown again.")
 
     class Meta(TokenRow.Meta):
         fields = (*TokenRow.Meta.fields, "token")
 
 
 class TokensQuery(ListQuery):
-    """Nothing but the page."""
+    """No filters beside the page."""
 
     def found(self, rows: QuerySet[PersonalToken], chosen: Mapping[str, Any]) -> QuerySet[PersonalToken]:
-        """All of `rows`."""
+        """Return all of `rows`."""
         return rows
 
 
-class Tokens(Listed, Retrieved, Created, ApiView):
-    """The caller's own tokens for this API. Nobody sees another person's."""
+class Tokens(ListMixin, Retrieved, Created, ApiView):
+    """The caller's own tokens for this API. The tokens of others are not visible."""
 
     queryset = PersonalToken.objects.all()
     serializer_class = TokenRow
     query_class = TokensQuery
-    lookup_value_regex = ID
+    lookup_value_regex = UUID_TEXT
 
     def get_queryset(self) -> QuerySet[PersonalToken]:
-        """The person's own."""
+        """Return the person's own tokens."""
         rows: QuerySet[PersonalToken] = super().get_queryset()
         return rows.filter(person=self.request.user.pk)
 
     def get_serializer_class(self) -> type[TokenRow]:
-        """A new token is told once."""
+        """Use the serializer with the token for the response that shows it."""
         return IssuedToken if self.action == "create" else TokenRow
 
     @extend_schema(request=TokenRow, responses={201: IssuedToken})
     def create(self, request: Request, *args: Any, **options: Any) -> Response:
-        """A new token with the caller's own roles. The answer holds the token itself, which cannot be had again."""
+        """Create a token with the caller's own roles. The response holds the token itself, which is shown only once."""
         return super().create(request, *args, **options)
 
     def add(self, wanted: serializers.BaseSerializer) -> PersonalToken:
-        """Make the token."""
+        """Create the token."""
         said = wanted.validated_data
         row, token = tokens.issue(self.request.user, said["name"], expires_at=said.get("expires_at"))
         vars(row)["token"] = token
@@ -85,8 +129,8 @@ class Tokens(Listed, Retrieved, Created, ApiView):
     @extend_schema(operation_id="tokens_revoke", summary="Revoke token", request=None, responses={200: TokenRow})
     @action(detail=True, methods=["post"])
     def revoke(self, request: Request, pk: str) -> Response:
-        """The token opens nothing from now on. Revoking twice changes nothing."""
-        with in_turn():
+        """Revoke the token. Revoking again changes nothing."""
+        with change_log_transaction():
             row = self.get_object()
             tokens.revoke(row)
         return Response(self.get_serializer(row).data)

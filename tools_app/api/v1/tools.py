@@ -1,4 +1,4 @@
-"""Tools, and the revisions of their definitions."""
+"""Tools and the revisions of their definitions."""
 
 from django.contrib.auth.models import User
 from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_serializer
@@ -7,19 +7,20 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools_app.api.v1.etags import check_unchanged, tagged
-from tools_app.api.v1.fields import Choice, JsonObject, JsonObjects, Whole
-from tools_app.api.v1.offers import Faults, OfferRow, OfferView
-from tools_app.api.v1.problems import Conflict
-from tools_app.api.v1.rows import PersonField, Row, Strict, TenantField
-from tools_app.api.v1.scoped import OfferQuery
-from tools_app.audit.changes import in_turn
-from tools_app.execution import authoring, revisions
-from tools_app.execution.checks.offers import tool_faults
+from tools_app.api.v1.base.fields import MAX_INTEGER, Choice, JsonObject, JsonObjects, Whole, WholeParameter
+from tools_app.api.v1.base.paging import LIMIT, MAX_PAGE_BYTES, MOST, ROWS, Query, within_page_bytes
+from tools_app.api.v1.base.problems import Conflict
+from tools_app.api.v1.base.serializers import PersonField, Row, Strict, TenantField
+from tools_app.api.v1.base.viewsets import OfferQuery, check_unchanged, tagged
+from tools_app.api.v1.catalog_items import Faults, OfferRow, OfferView
+from tools_app.audit.changes.changes import change_log_transaction
+from tools_app.catalog import authoring, revisions
+from tools_app.catalog.validation.items import tool_faults
+from tools_app.core.relations import first_within
 from tools_app.models import Tool, ToolKind, ToolRevision
 
 CONFIG = (
-    'Of a Python function: `{"function": NAME}`. Of an HTTP request: `method`, `base_url`, `path`, `query`, `headers`,'
+    'For a Python function: `{"function": NAME}`. Of an HTTP request: `method`, `base_url`, `path`, `query`, `headers`,'
     " `body_mode` (none, arguments, template), `body`, `max_response_bytes`, `follow_redirects`; `{name}` stands for an"
     " argument, `{secret:NAME}` for a secret."
 )
@@ -48,12 +49,12 @@ PYTHON_TOOL = OpenApiExample(
 
 @extend_schema_serializer(examples=[HTTP_TOOL, PYTHON_TOOL])
 class ToolRow(OfferRow):
-    """A tool as its tenant offers it now. The code of a Python function declares what is said of it."""
+    """A tool as its tenant offers it now. For a Python function, the code declares its description and schemas."""
 
     tenant = TenantField()
     input_schema = JsonObject(required=False, help_text="JSON Schema of the arguments.")
     output_schema = JsonObject(required=False, allow_null=True, help_text="JSON Schema of the structured result.")
-    icons = JsonObjects(required=False, help_text="Objects of src, mimeType and sizes.")
+    icons = JsonObjects(required=False, help_text="Objects with src, mimeType and sizes.")
     config = JsonObject(required=False, help_text=CONFIG)
 
     class Meta:
@@ -89,7 +90,7 @@ class ToolRow(OfferRow):
         authoring.adopt_code(row)
 
     def faults(self, row: Tool) -> Faults:
-        """What is wrong with an HTTP tool."""
+        """Return the problems of an HTTP tool."""
         return tool_faults(row)
 
 
@@ -105,17 +106,24 @@ class RevisionRow(Row):
 
 
 class Restoring(Strict):
-    """Which revision comes back."""
+    """The revision to restore."""
 
-    revision = Whole(min_value=1, help_text="Its number.")
+    revision = Whole(min_value=1, help_text="Number of the revision.")
+
+
+class RevisionsQuery(Query):
+    """Parameters of a list of revisions."""
+
+    limit = WholeParameter(required=False, default=LIMIT, min_value=1, max_value=MOST, help_text=ROWS)
+    before = WholeParameter(required=False, min_value=1, max_value=MAX_INTEGER, help_text="Before this number.")
 
 
 class ToolsQuery(OfferQuery):
-    """By tenant, name, kind, and whether it is switched on."""
+    """Filter by tenant, name, kind, and whether the tool is enabled."""
 
     searched = ("name", "title", "description")
 
-    kind = Choice(ToolKind.choices, required=False, help_text="How it runs.")
+    kind = Choice(ToolKind.choices, required=False, help_text="Kind of tool.")
 
 
 class Tools(OfferView):
@@ -126,7 +134,7 @@ class Tools(OfferView):
     query_class = ToolsQuery
 
     def save(self, row: Tool) -> Tool:
-        """Write the tool, with a new revision if its definition changed."""
+        """Save the tool, with a new revision if its definition changed."""
         return authoring.save_tool(row, by=self._person)
 
     @property
@@ -137,29 +145,38 @@ class Tools(OfferView):
     @extend_schema(
         operation_id="tools_revisions_list",
         summary="List a tool's revisions",
+        parameters=[RevisionsQuery],
         responses=RevisionRow(many=True),
         filters=False,
     )
     @action(detail=True, serializer_class=RevisionRow, pagination_class=None)
     def revisions(self, request: Request, pk: str) -> Response:
-        """The definitions that the tool has had, newest first; at most 1000."""
-        rows = self.get_object().revisions.select_related("created_by").order_by("-number")[:1000]
-        return Response(RevisionRow(rows, many=True).data)
+        """List the tool's definitions, newest first. `before`: only those before the last one that you have.
+
+        A page ends earlier if its definitions are large; the last page is empty.
+        """
+        asked = RevisionsQuery.asked(request)
+        rows = self.get_object().revisions.select_related("created_by").order_by("-number")
+        if "before" in asked:
+            rows = rows.filter(number__lt=asked["before"])
+        found, _ = first_within(rows, asked["limit"], MAX_PAGE_BYTES)
+        told = RevisionRow()
+        return Response(within_page_bytes(told.to_representation(row) for row in found))
 
     @extend_schema(
         operation_id="tools_restore", summary="Restore a revision", request=Restoring, responses={200: ToolRow}
     )
     @action(detail=True, methods=["post"])
     def restore(self, request: Request, pk: str) -> Response:
-        """Define the tool as it was in an earlier revision, which makes a new one. What is not its definition stays."""
+        """Restore an earlier definition of the tool as a new revision. Other settings do not change."""
         wanted = Restoring(data=request.data)
         wanted.is_valid(raise_exception=True)
-        with in_turn():
+        with change_log_transaction():
             tool = self.get_object()
             check_unchanged(request, tool)
             revision = tool.revisions.filter(number=wanted.validated_data["revision"]).first()
             if revision is None:
-                raise serializers.ValidationError({"revision": ["This tool has no such revision."]})
+                raise serializers.ValidationError({"revision": ["Revision not found."]})
             try:
                 restored = revisions.restore(tool, revision, self._person)
             except revisions.NotPossible as problem:

@@ -1,4 +1,4 @@
-"""Addresses of the REST API, `/api/v1/`."""
+"""URLs of the REST API, `/api/v1/`."""
 
 from typing import Any
 
@@ -8,24 +8,22 @@ from rest_framework.request import Request
 from rest_framework.routers import SimpleRouter
 from rest_framework.views import APIView
 
-from tools_app.api.v1.calls import Calls
+from tools_app.api.v1.base.documentation import Browser, Document
+from tools_app.api.v1.base.views import BaseApiView
+from tools_app.api.v1.base.viewsets import ApiView
+from tools_app.api.v1.calls import Calls, RunningCalls
 from tools_app.api.v1.changes import Changes
-from tools_app.api.v1.documentation import Browser, Document
-from tools_app.api.v1.entrance import Entrance
 from tools_app.api.v1.exports import Exports
-from tools_app.api.v1.figures import Figures
 from tools_app.api.v1.invitations import Invitations
 from tools_app.api.v1.keys import Keys
-from tools_app.api.v1.me import Me
 from tools_app.api.v1.members import Members
 from tools_app.api.v1.prompts import Prompts
 from tools_app.api.v1.resources import Resources
-from tools_app.api.v1.running import RunningCalls
-from tools_app.api.v1.scoped import ApiView
 from tools_app.api.v1.secrets import Secrets
 from tools_app.api.v1.sessions import Sessions
+from tools_app.api.v1.stats import Figures
 from tools_app.api.v1.tenants import Tenants
-from tools_app.api.v1.tokens import Tokens
+from tools_app.api.v1.tokens import Me, Tokens
 from tools_app.api.v1.tools import Tools
 
 AGGREGATES: dict[str, type[ApiView]] = {
@@ -46,11 +44,11 @@ AGGREGATES: dict[str, type[ApiView]] = {
 }
 
 
-class Nothing(Entrance, APIView):
-    """Every other address."""
+class NotFoundView(BaseApiView, APIView):
+    """The view for every other URL."""
 
     def initial(self, request: Request, *args: Any, **options: Any) -> None:
-        """Raise Http404 for those who may enter."""
+        """Raise Http404 for people who may use the API."""
         super().initial(request, *args, **options)
         raise Http404
 
@@ -65,6 +63,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("schema/", Document.as_view(), name="api-schema"),
     path("docs/", Browser.as_view(), name="api-docs"),
     *router.urls,
-    # An address without its last slash, too: to send a POST elsewhere would lose its body.
-    re_path("", Nothing.as_view(), name="api-nothing"),
+    # Also without the final slash: redirecting a POST would lose its body.
+    re_path("", NotFoundView.as_view(), name="api-nothing"),
 ]

@@ -1,8 +1,7 @@
-"""How a query is looked for: along which indexes, and what is asked of each call on the way.
+"""Search plans: which indexes a query uses, and which conditions are checked on each call.
 
-Of the conditions, those that an index serves lead the way, in one *arm* or in several that are merged. All the others
-are asked of the calls that come along there. So a statement looks at as many calls as it is told to, and not at one
-more, however seldom something is found.
+Conditions that an index serves select the calls, in one *arm* or in several that are merged. All others are checked on
+these calls. So a statement scans as many calls as it is told to and no more, however rare the matches are.
 """
 
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from operator import or_
 from typing import Any, Final
 from uuid import UUID
 
+from django.db import connection
 from django.db.models import Q
 
 from tools_app.audit.search.query import ANONYMOUS, CallQuery, expression, has_stars
@@ -20,17 +20,17 @@ from tools_app.models import Outcome
 from tools_app.models.ids import least_id
 
 # More are not merged: a statement with many arms takes longer to plan than to run.
-MOST_ARMS: Final = 30
-# An id is made at the start of its call, in the same process: the two moments are never further apart.
+MAX_ARMS: Final = 30
+# An id is created when its call starts, in the same process: the two times never differ by more.
 IDS_DIFFER: Final = timedelta(minutes=10)
 MILLISECOND_US: Final = 1000
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The way through the calls, and what is asked of each.
+    """The calls to scan, and the conditions that are checked on each.
 
-    Without arms nothing is found. `by_id`: in the order of the ids, which is that of the starts, to the millisecond.
+    Without arms nothing is found. `by_id`: in the order of ids, which is that of the starts, to the millisecond.
     """
 
     arms: tuple[Q, ...]
@@ -40,11 +40,11 @@ class Plan:
 
 
 def plan_of(query: CallQuery, scope: Scope, now: datetime) -> Plan:
-    """The way to what a query finds within a scope."""
+    """Return the plan of a query within a scope."""
     since, asked = query.starts(now), _asked(query)
     if scope.tenants is not None:
         lead, left = _leads(query)
-        if len(scope.tenants) * len(lead) <= MOST_ARMS:
+        if len(scope.tenants) * len(lead) <= MAX_ARMS:
             span = _span(since, query.until) & (Q(pk__gte=least_id(since - IDS_DIFFER)) if since else Q())
             arms = tuple(Q(tenant_id=tenant) & way & span for tenant in scope.tenants for way in lead)
             return Plan(arms, asked & left, by_id=False, text=query.text)
@@ -54,10 +54,10 @@ def plan_of(query: CallQuery, scope: Scope, now: datetime) -> Plan:
 
 
 def _leads(query: CallQuery) -> tuple[list[Q], Q]:
-    """What leads along a tenant's calls, as one way or more, and what of that is only asked: one index at a time."""
+    """Return the conditions that an index serves, one index at a time, and those of them that are only checked."""
     exact = Q(tool_name=query.tool) if query.tool and not has_stars(query.tool) else Q()
     if query.outcome and Outcome.OK not in query.outcome:
-        # The second condition is that of the index, which holds no others.
+        # The second condition is that of the partial index, which contains no others.
         ways = [Q(outcome=outcome) & ~Q(outcome=Outcome.OK) for outcome in query.outcome]
         return ways, exact
     return [exact], Q(outcome__in=query.outcome) if query.outcome else Q()
@@ -79,18 +79,19 @@ def _ids(since: datetime | None, until: datetime | None) -> Q:
 
 def _asked(query: CallQuery) -> Q:
     asked = _sizes(query)
+    backtracks = connection.vendor == "sqlite"
     if has_stars(query.tool):
-        asked &= Q(tool_name__regex=expression(query.tool))
+        asked &= Q(tool_name__regex=expression(query.tool, backtracks=backtracks))
     if query.key == ANONYMOUS:
         asked &= Q(api_key_id=None, tenant_id__isnull=False)
     elif query.key:
         asked &= Q(api_key_id=UUID(query.key))
     if has_stars(query.address):
-        asked &= Q(remote_address__regex=expression(query.address))
+        asked &= Q(remote_address__regex=expression(query.address, backtracks=backtracks))
     elif query.address:
         asked &= Q(remote_address=query.address)
     if query.request:
-        # It is kept as JSON: a text has quotes around it, which nobody writes.
+        # Stored as JSON: a string has quotes around it, which people omit.
         asked &= Q(request_id__in=[query.request, f'"{query.request}"'])
     plain: dict[str, Any] = {
         "client_name__icontains": query.client,

@@ -1,29 +1,29 @@
-"""What is looked for in the audit log: one `CallQuery` for the admin's list, exports, the REST API and commands.
+"""Call queries: the filters of the audit log for the admin's list, exports, the REST API and commands.
 
-    query = CallQuery.from_params(request.GET)      # a dict or a QueryDict; raises BadQuery(errors: {name: advice})
-    page = pages.page(query, person, after=cursor)  # search/pages.py; raises BadQuery too, TextRefused for operators
-    for calls in walking.walk(query, person): ...   # search/walking.py; everything, newest first
+    query = CallQuery.from_params(request.GET)        # a dict or a QueryDict; raises BadQuery(errors: {name: advice})
+    page = pages.page(query, person, after=cursor)    # search/pages.py; raises BadQuery too, TextRefused for operators
+    for calls in iteration.walk(query, person): ...   # search/iteration.py; everything, newest first
 
-The names of the parameters are those of the fields below, each a text; `outcome` may come several times, or with commas
-between. What is left out, or empty, is not looked at. Other names are not looked at either: `PARAMETERS` has them all.
+The parameters are named like the fields below, and each is a text; `outcome` may be repeated, or separated by commas.
+Missing and empty parameters are ignored, as are unknown names: `PARAMETERS` lists all names.
 
 | parameter | finds calls |
 |---|---|
 | `tenant` | of this tenant: its id or slug |
 | `tool` | of this tool, prompt or resource; `*` stands for any characters: `search_*` |
-| `key` | that came with this API key: its id, or `anonymous` |
+| `key` | with this API key: its id, or `anonymous` |
 | `client` | whose client's name contains this |
 | `session` | of the session with this id |
 | `method` | of this method: `tools/call`, `resources/read`, `prompts/get`, or another |
-| `outcome` | that ended in one of these ways: `ok`, `tool_error`, ... (models.Outcome) |
+| `outcome` | with one of these outcomes: `ok`, `tool_error`, ... (models.Outcome) |
 | `since`, `until` | that started in this time: ISO 8601; without a zone in the active one; a day is a whole day |
-| `period` | that started so long ago at most: a number with `m`, `h` or `d`, as in `90m`, `24h`, `7d` |
-| `duration_min`, `duration_max` | that took so many milliseconds |
-| `size_min`, `size_max` | whose arguments and result have so many bytes together |
+| `period` | that started at most this long ago: a number with `m`, `h` or `d`, as in `90m`, `24h`, `7d` |
+| `duration_min`, `duration_max` | whose duration is in this range, in milliseconds |
+| `size_min`, `size_max` | whose arguments and result together are in this range, in bytes |
 | `trace` | of this trace: 32 hex digits |
 | `request` | with this JSON-RPC id |
 | `address` | from this address; `*` stands for any characters: `10.1.*` |
-| `text` | in whose arguments, result or cause this text stands, in upper or lower case |
+| `text` | whose arguments, result or cause contain this text, in upper or lower case |
 """
 
 import re
@@ -41,18 +41,18 @@ from tools_app.models import Outcome
 
 ANONYMOUS: Final = "anonymous"
 LONGEST: Final = 500
-MOST_STARS: Final = 5
-MOST_NUMBER: Final = 2**53
+MAX_STARS: Final = 5
+MAX_NUMBER: Final = 2**53
 UNITS: Final = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
-MOST_DAYS: Final = 100 * 365
+MAX_DAYS: Final = 100 * 365
 FIRST_YEAR: Final = 1000
 LAST_YEAR: Final = 9999
-# A name that lists of the admin had for it, and that links still carry.
+# A name that the admin's lists used for it, and that existing links still contain.
 ALIASES: Final = {"outcome__exact": "outcome"}
 
 
 class BadQuery(ValueError):
-    """A query that makes no sense: what there is to mend, by the name of the parameter."""
+    """An invalid query: how to fix it, by the name of the parameter."""
 
     def __init__(self, errors: Mapping[str, str]) -> None:
         self.errors = dict(errors)
@@ -61,7 +61,7 @@ class BadQuery(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class CallQuery:
-    """What is looked for. Each field narrows what is found; an empty one does not."""
+    """The criteria of a search. Each field narrows the results; an empty one does not."""
 
     tenant: str = ""
     tool: str = ""
@@ -84,7 +84,7 @@ class CallQuery:
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> Self:
-        """The query that these parameters describe. Raises BadQuery, which names all that is wrong."""
+        """Return the query that these parameters describe. Raises BadQuery, which lists all errors."""
         found: dict[str, Any] = {}
         errors: dict[str, str] = {}
         for name, texts in _given(params).items():
@@ -98,30 +98,30 @@ class CallQuery:
         return cls(**found)
 
     def to_params(self) -> dict[str, list[str]]:
-        """The parameters that `from_params` makes this query of."""
+        """Return the parameters from which `from_params` creates this query."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: _texts(value) for name, value in values.items() if value not in {None, "", ()}}
 
     def to_string(self) -> str:
-        """The same as a query string."""
+        """Return the same as a query string."""
         return urlencode(self.to_params(), doseq=True)
 
     def without(self, name: str, value: str = "") -> Self:
-        """The query without a parameter, or without one of its values."""
+        """Return the query without a parameter, or without one of its values."""
         params = self.to_params()
         left = [text for text in params.pop(name, []) if value and text != value]
         return self.from_params({**params, name: left})
 
     def at(self, now: datetime) -> Self:
-        """The query as it is at a moment: with fixed bounds in place of a period."""
+        """Return the query as of a moment: with fixed bounds instead of a period."""
         begin = now - _span(self.period) if self.period else None
         since = max(filter(None, (self.since, begin)), default=None)
         until = min(filter(None, (self.until, now)))
-        # What begins after it ends finds nothing, and is to stay a query that can be read again.
+        # A range that starts after its end finds nothing, but must stay a query that can be parsed.
         return replace(self, period="", since=since, until=max(until, since) if since else until)
 
     def starts(self, now: datetime) -> datetime | None:
-        """From when on calls are looked for."""
+        """Return the earliest start time of the calls that are searched."""
         return self.at(now).since
 
     @property
@@ -134,17 +134,25 @@ PARAMETERS: Final = tuple(field.name for field in fields(CallQuery))
 
 
 def has_stars(text: str) -> bool:
-    """Whether a text is a pattern."""
+    """Return whether a text is a pattern."""
     return "*" in text
 
 
-def expression(pattern: str) -> str:
-    """A pattern with stars as a regular expression for a database."""
-    return "^" + ".*".join(re.escape(part) for part in pattern.split("*")) + "$"
+def expression(pattern: str, *, backtracks: bool) -> str:
+    """Return a pattern with stars as a regular expression for a database.
+
+    `backtracks`: its engine is that of Python, as with SQLite, where several stars would take the time of as many
+    nested loops. There, an atomic group makes each part keep its first match. Other engines do not support such groups.
+    """
+    first, *inner = (re.escape(part) for part in pattern.split("*"))
+    if not backtracks or not inner:
+        return "^" + ".*".join((first, *inner)) + "$"
+    last = inner.pop()
+    return f"^{first}" + "".join(f"(?>.*?{part})" for part in inner) + f".*{last}$"
 
 
 def _given(params: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The texts of each known parameter that says something."""
+    """Return the texts of each known parameter that is not empty."""
     found = {}
     for given in params:
         name = ALIASES.get(given, given)
@@ -187,8 +195,8 @@ def _plain(text: str) -> str:
 
 
 def _pattern(text: str) -> str:
-    if text.count("*") > MOST_STARS:
-        raise ValueError(f"Write {MOST_STARS} stars at most.")
+    if text.count("*") > MAX_STARS:
+        raise ValueError(f"Write {MAX_STARS} stars at most.")
     return text
 
 
@@ -222,7 +230,7 @@ def _moment(text: str, otherwise: time) -> datetime:
         moment = datetime.combine(day, otherwise) if day else parse_datetime(text)
         if moment and timezone.is_naive(moment):
             moment = timezone.make_aware(moment)
-        # Far dates have no UTC, and none around them.
+        # Dates near the limits cannot be converted to UTC.
         if moment and FIRST_YEAR <= moment.year < LAST_YEAR:
             return moment.astimezone(timezone.get_fixed_timezone(0))
     except (ValueError, OverflowError):
@@ -235,7 +243,7 @@ def _no_moment() -> datetime:
 
 
 def _period(text: str) -> str:
-    if not re.fullmatch(r"[0-9]{1,6}[mhd]", text) or not timedelta() < _span(text) <= timedelta(days=MOST_DAYS):
+    if not re.fullmatch(r"[0-9]{1,6}[mhd]", text) or not timedelta() < _span(text) <= timedelta(days=MAX_DAYS):
         raise ValueError("Write a number with m, h or d, such as 90m, 24h or 7d.")
     return text
 
@@ -245,7 +253,7 @@ def _span(period: str) -> timedelta:
 
 
 def _number(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,16}", text) or int(text) > MOST_NUMBER:
+    if not re.fullmatch(r"[0-9]{1,16}", text) or int(text) > MAX_NUMBER:
         raise ValueError("Write a whole number from 0 on.")
     return int(text)
 

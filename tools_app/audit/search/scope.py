@@ -1,11 +1,11 @@
-"""Of which tenants a person's search finds calls. What it may not see is not looked at."""
+"""The tenants whose calls a person's search finds. Calls outside the scope are not scanned."""
 
 from dataclasses import dataclass
 from uuid import UUID
 
+from tools_app.access import permissions
+from tools_app.access.permissions import TenantRole
 from tools_app.audit.search.query import BadQuery, CallQuery
-from tools_app.auth import access
-from tools_app.auth.access import Seat
 from tools_app.models import Tenant
 
 REFUSED = (
@@ -15,7 +15,7 @@ REFUSED = (
 
 
 class TextRefused(BadQuery):
-    """A search for a text by a person who may not read it."""
+    """A text search by a person who may not read the text."""
 
     def __init__(self) -> None:
         super().__init__({"text": REFUSED})
@@ -23,46 +23,46 @@ class TextRefused(BadQuery):
 
 @dataclass(frozen=True)
 class Scope:
-    """The tenants whose calls are looked at; None: every tenant's, and denials that belong to none.
+    """The tenants whose calls are searched; None: every tenant's, and denials without a tenant.
 
-    `seats` are all tenants that the person sees; a superuser sees `everything`. `narrowed`: some of them are not looked
-    at, because a text is looked for that the person may not read there.
+    `roles` are all tenants that the person may see; a superuser sees `everything`. `narrowed`: some of them are not
+    searched, because the person may not read the searched text there.
     """
 
     tenants: tuple[UUID, ...] | None
-    seats: tuple[Seat, ...] = ()
+    roles: tuple[TenantRole, ...] = ()
     narrowed: bool = False
     everything: bool = False
 
     def audits(self, tenant_id: UUID | None) -> bool:
-        """Whether what was said in calls of this tenant may be read, beside the facts."""
-        return self.everything or any(seat.audits for seat in self.seats if seat.id == tenant_id)
+        """Return whether payloads and events of calls of this tenant may be read, besides the facts."""
+        return self.everything or any(role.audits for role in self.roles if role.id == tenant_id)
 
 
-def scope_of(query: CallQuery, person: access.Person, seats: tuple[Seat, ...] | None = None) -> Scope:
-    """What `person` searches with this query; its seats are looked up, unless they are known already.
+def scope_of(query: CallQuery, person: permissions.Person, roles: tuple[TenantRole, ...] | None = None) -> Scope:
+    """Return what `person` searches with this query; `roles` are looked up unless they are given.
 
-    Raises TextRefused. A foreign tenant is like one that is missing.
+    Raises TextRefused. A foreign tenant is indistinguishable from a missing one.
     """
-    if access.is_superuser(person):
+    if permissions.is_superuser(person):
         return whole(query)
-    seats = access.seats_of(person) if seats is None else seats
-    wanted = [seat for seat in seats if _is_wanted(query.tenant.lower(), seat)]
+    roles = permissions.tenant_roles_of(person) if roles is None else roles
+    wanted = [role for role in roles if _is_wanted(query.tenant.lower(), role)]
     if not query.text:
-        return Scope(tuple(seat.id for seat in wanted), seats)
-    readable = tuple(seat.id for seat in wanted if seat.audits)
+        return Scope(tuple(role.id for role in wanted), roles)
+    readable = tuple(role.id for role in wanted if role.audits)
     if wanted and not readable:
         raise TextRefused
-    return Scope(readable, seats, narrowed=len(readable) < len(wanted))
+    return Scope(readable, roles, narrowed=len(readable) < len(wanted))
 
 
 def whole(query: CallQuery) -> Scope:
-    """What a superuser searches, or a command."""
+    """Return the scope of a superuser or a command."""
     return Scope(_named(query.tenant), everything=True)
 
 
 def _named(tenant: str) -> tuple[UUID, ...] | None:
-    """The tenant of this id or slug. One that was deleted has left its calls behind, under its id."""
+    """Return the tenant with this id or slug. Calls of a deleted tenant remain under its id."""
     if not tenant:
         return None
     try:
@@ -71,5 +71,5 @@ def _named(tenant: str) -> tuple[UUID, ...] | None:
         return tuple(Tenant.objects.filter(slug=tenant).values_list("pk", flat=True))
 
 
-def _is_wanted(wanted: str, seat: Seat) -> bool:
-    return wanted in {"", seat.slug, str(seat.id), seat.id.hex}
+def _is_wanted(wanted: str, role: TenantRole) -> bool:
+    return wanted in {"", role.slug, str(role.id), role.id.hex}

@@ -1,22 +1,22 @@
-"""The chain of what people changed: the first change that is altered, gone or moved is found and named.
+"""Verification of the change log: the first change that is altered, deleted or moved is found and named.
 
-There is one chain for the whole hub, and it is short beside those of the records, so all of it is verified.
+There is one chain for the whole hub. It is short compared with those of the records, so all of it is verified.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from tools_app.audit.changes import SAID, START, digest
-from tools_app.audit.statements import CheckpointText, NotTrusted, exported, opened
+from tools_app.audit.changes.changes import SAID, START, digest
+from tools_app.audit.checkpoints.statements import CheckpointText, NotTrusted, exported, opened
 from tools_app.audit.verification.claims import Claim
 from tools_app.audit.verification.report import Finding, Problem, Report
 from tools_app.models import Change, Checkpoint
 
 BATCH = 500
-# How far behind its place a change that was moved is looked for.
+# How many positions beyond its own a moved change is searched for.
 NEAR = 200
-# For a look that must be over soon: in how many of the newest checkpoints the signed end of the chain is looked for.
+# For a quick check: how many of the newest checkpoints are searched for the signed end of the chain.
 NEWEST = 200
 ID: Final = SAID.index("id")
 AT: Final = SAID.index("at")
@@ -24,25 +24,25 @@ POSITION: Final = SAID.index("position")
 
 
 class Link(NamedTuple):
-    """A change as it stands in the database, in the order of SAID, and the digest that it carries."""
+    """A stored change in the order of SAID, and its digest."""
 
     said: tuple[Any, ...]
     digest: bytes
 
     @property
     def position(self) -> int:
-        """Where it says that it stands."""
+        """The position that the change states."""
         position: int = self.said[POSITION]
         return position
 
     def fits(self, previous: bytes, position: int) -> bool:
-        """Whether this is the change that was written at `position`, after the digest `previous`."""
+        """Return whether this change was written at `position`, after the digest `previous`."""
         said = (*self.said[:POSITION], position, *self.said[POSITION + 1 :])
         return digest(previous, said) == self.digest
 
 
 def verify_changes(report: Report, claims: Mapping[int, Claim]) -> None:
-    """Go along the chain up to the first thing that is wrong. `claims` are signed ends of it, by position."""
+    """Verify the chain up to the first problem. `claims` are signed ends of it, by position."""
     position, previous, agreed = 0, START, 0
     for link in _links():
         report.check_time()
@@ -62,7 +62,7 @@ def verify_changes(report: Report, claims: Mapping[int, Claim]) -> None:
 
 
 def newest_claims(keys: frozenset[str]) -> dict[int, Claim]:
-    """The signed ends that the newest checkpoints name."""
+    """Return the signed ends that the newest checkpoints name."""
     claims: dict[int, Claim] = {}
     for row in Checkpoint.objects.order_by("-id")[:NEWEST]:
         try:
@@ -70,7 +70,7 @@ def newest_claims(keys: frozenset[str]) -> dict[int, Claim]:
         except NotTrusted:
             continue
         if isinstance(text, CheckpointText) and text.changes is not None:
-            claims[text.changes.position] = Claim.of_changes(text.changes, text.made_at)
+            claims[text.changes.position] = Claim.of(text.changes, text.made_at)
     return claims
 
 
@@ -81,7 +81,7 @@ def _links(after: int = 0) -> Iterator[Link]:
 
 
 def _problem(link: Link, position: int, previous: bytes) -> Finding | None:
-    """What is wrong with the change that stands where the one at `position` must."""
+    """Return the problem of the change that is stored in place of the one at `position`, if any."""
     if link.position > position:
         return _missing(position, link.position - 1, f"before change {link.position}", link.said[AT])
     if link.fits(previous, position):

@@ -1,4 +1,4 @@
-"""What signed statements say of a writer's chains: how far they reach, and what was pruned of them."""
+"""Claims of signed statements about a writer's chains: how far they reach, and what was pruned of them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -7,8 +7,8 @@ from datetime import datetime
 from hashlib import sha256
 from uuid import UUID
 
-from tools_app.audit.pruned import joined
-from tools_app.audit.statements import (
+from tools_app.audit.checkpoints.pruned import joined
+from tools_app.audit.checkpoints.statements import (
     ChangesHead,
     CheckpointText,
     Cited,
@@ -22,47 +22,42 @@ from tools_app.audit.statements import (
 )
 from tools_app.audit.verification.report import Finding, Problem, Report
 from tools_app.models import ChainKind, ChainStart, Checkpoint
-from tools_app.models.evidence import Statement
+from tools_app.models.audit import Statement
 
 CHECKPOINTS = 500
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A signed head: at `position` of a chain the hash was `hash`."""
+    """A signed head: the hash at `position` of a chain was `hash`."""
 
     position: int
     hash: bytes
     made_at: datetime
 
     @classmethod
-    def of(cls, head: Head, made_at: datetime) -> "Claim":
-        """The claim that a checkpoint of that time makes."""
-        return cls(head.position, bytes.fromhex(head.hash), made_at)
-
-    @classmethod
-    def of_changes(cls, head: ChangesHead, made_at: datetime) -> "Claim":
-        """The claim that a checkpoint makes of what people changed."""
+    def of(cls, head: Head | ChangesHead, made_at: datetime) -> "Claim":
+        """Return the claim of a checkpoint of that time."""
         return cls(head.position, bytes.fromhex(head.hash), made_at)
 
 
-Heads = dict[UUID | None, Claim]
+ClaimedHeads = dict[UUID | None, Claim]
 
 
 @dataclass
 class Claims:
-    """What is stated of one writer: the last head of each chain, the pruned runs, and whether it said its last word."""
+    """The claims about one writer: the last head of each chain, the pruned runs, and whether the writer has ended."""
 
-    heads: Heads = field(default_factory=dict)
+    heads: ClaimedHeads = field(default_factory=dict)
     runs: dict[UUID | None, list[Run]] = field(default_factory=lambda: defaultdict(list))
     checkpoint_runs: list[Run] = field(default_factory=list)
     has_ended: bool = False
 
 
 class Statements:
-    """Reads what is stated of writers, and notes what is wrong with the statements themselves.
+    """Reads the statements about writers, and reports what is wrong with the statements themselves.
 
-    `since`: only checkpoints that were made from then on; the first of each writer is taken as it is.
+    `since`: only checkpoints from then on; the first of each writer is accepted as it is.
     """
 
     def __init__(self, keys: frozenset[str], report: Report, since: datetime | None = None) -> None:
@@ -70,11 +65,11 @@ class Statements:
         self._report = report
         self._since = since
         self.cited: dict[UUID, Cited] = {}
-        # Signed ends of the chain of changes, by position; of several that differ the first counts.
+        # Signed ends of the chain of changes, by position; of several that differ, the first counts.
         self.changes: dict[int, Claim] = {}
 
     def of(self, writer: UUID) -> Claims:
-        """All that is stated of a writer."""
+        """Return all claims about a writer."""
         claims = Claims()
         for start in ChainStart.objects.filter(writer=writer).order_by("made_at"):
             self._take_start(start, claims)
@@ -82,17 +77,14 @@ class Statements:
         return claims
 
     def heads_of(self, writer: UUID, tenant_id: UUID | None) -> Iterator[Claim]:
-        """Every signed head of one chain that can be trusted, in order."""
+        """Yield every trusted signed head of one chain, in order."""
         for row in self._checkpoints(writer):
-            try:
-                text = opened(exported(row), self._keys)
-            except NotTrusted:
-                continue
+            text = self._trusted(row)
             if isinstance(text, CheckpointText):
                 yield from (Claim.of(head, text.made_at) for head in text.heads if head.tenant == tenant_id)
 
     def check_cited(self) -> None:
-        """Whether the checkpoints that others name are there."""
+        """Check that the checkpoints named by others exist."""
         for cited in self.cited.values():
             row = Checkpoint.objects.filter(writer=cited.writer, sequence=cited.sequence).first()
             if row is not None and bytes(row.digest).hex() == cited.digest:
@@ -102,11 +94,18 @@ class Statements:
             self._wrong(cited.writer, f"Checkpoint {cited.sequence}, which another process names, is gone or another.")
 
     def checkpoint_runs(self, writer: UUID) -> list[Run]:
-        """Which checkpoints of a writer were pruned."""
+        """Return which checkpoints of a writer were pruned."""
         claims = Claims()
         for start in ChainStart.objects.filter(writer=writer, kind=ChainKind.CHECKPOINTS):
             self._take_start(start, claims, is_noted=False)
         return claims.checkpoint_runs
+
+    def record_runs(self, writer: UUID) -> dict[UUID | None, list[Run]]:
+        """Return which records of a writer were pruned, by tenant."""
+        claims = Claims()
+        for start in ChainStart.objects.filter(writer=writer, kind=ChainKind.RECORDS):
+            self._take_start(start, claims, is_noted=False)
+        return dict(claims.runs)
 
     def _checkpoints(self, writer: UUID) -> Iterable[Checkpoint]:
         rows = Checkpoint.objects.filter(writer=writer).order_by("sequence")
@@ -140,9 +139,9 @@ class Statements:
             number, previous, anchored = row.sequence, bytes(row.digest).hex(), True
 
     def take_changes(self, text: CheckpointText) -> None:
-        """Note what a checkpoint says of the chain of changes."""
+        """Add a checkpoint's claim about the chain of changes."""
         if text.changes is not None:
-            self.changes.setdefault(text.changes.position, Claim.of_changes(text.changes, text.made_at))
+            self.changes.setdefault(text.changes.position, Claim.of(text.changes, text.made_at))
 
     def _take(self, text: CheckpointText, claims: Claims) -> None:
         claims.has_ended = text.last
@@ -157,7 +156,7 @@ class Statements:
                 self.cited[cited.writer] = cited
 
     def _text_of(self, row: Statement) -> Text | None:
-        """What a statement says, if it can be trusted and its row does not say otherwise."""
+        """Return the contents of a statement if it is trusted and its row agrees with it."""
         try:
             text = opened(exported(row), self._keys)
         except NotTrusted as problem:
@@ -179,7 +178,7 @@ class Statements:
 
 
 def covers(runs: list[Run], position: int, hexadecimal: str) -> bool:
-    """Whether a run says that this one was pruned; at the end of a run the hash must be the same."""
+    """Return whether a run covers this pruned position; at the end of a run the hash must match."""
     for run in runs:
         if run.first <= position <= run.last:
             return position < run.last or run.hash == hexadecimal
@@ -187,7 +186,7 @@ def covers(runs: list[Run], position: int, hexadecimal: str) -> bool:
 
 
 def _agrees(row: Statement, text: Text) -> bool:
-    """Whether the columns of a statement repeat what was signed."""
+    """Return whether the columns of a statement repeat what was signed."""
     same = (row.writer, row.made_at, bytes(row.digest)) == (
         text.writer,
         text.made_at,
@@ -195,4 +194,6 @@ def _agrees(row: Statement, text: Text) -> bool:
     )
     if isinstance(row, Checkpoint):
         return same and isinstance(text, CheckpointText) and row.sequence == text.sequence
-    return same and isinstance(row, ChainStart) and isinstance(text, PrunedText) and row.tenant_id == text.tenant
+    if not (isinstance(row, ChainStart) and isinstance(text, PrunedText)):
+        return False
+    return same and (row.kind, row.tenant_id, row.position) == (text.of, text.tenant, text.position)

@@ -1,31 +1,36 @@
-"""Records as the database has them now, in the order of their chains and with all that their hashes cover."""
+"""Records as stored, in the order of their chains and with all that their hashes cover.
+
+A quick check reads the newest records, found by their time-ordered ids. They may have gaps within a chain: a call that
+took long started before its neighbours. Missing records are searched for among calls that started somewhat earlier.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from itertools import islice
+from itertools import groupby, islice, pairwise
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from django.db import connection, transaction
 from django.db.models import QuerySet
+from django.utils import timezone
 
-from tools_app.audit.chain import digest, event_digests
-from tools_app.audit.rows import RECORD_COLUMNS
+from tools_app.audit.checkpoints.recent import calls_from
+from tools_app.audit.recorder.chain import COLUMNS, covered, digest, event_digests
+from tools_app.core.packing import NotPacked, unpack
 from tools_app.models import Call, CallPayload
-from tools_app.models.packing import NotPacked, unpack
 
 T = TypeVar("T")
 
 PLACES = 2000
 BATCH = 200
-EVENT_COUNT = RECORD_COLUMNS.index("event_count")
+EVENT_COUNT = COLUMNS.index("event_count")
 
 
 class Place(NamedTuple):
-    """Where a record says that it stands."""
+    """The position that a record states."""
 
     writer: UUID
     tenant_id: UUID | None
@@ -37,28 +42,48 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Record:
-    """What the hash of a record covers. `texts` are None where its payload is gone or cannot be read."""
+    """What the hash of a record covers: `row` has the columns of `chain.COLUMNS`.
+
+    `texts` is None if its payload is missing or cannot be read.
+    """
 
     row: tuple[Any, ...]
     events: str | None
     texts: tuple[str, str] | None
 
-    def digest(self, before: bytes) -> bytes | None:
-        """Its hash if it follows the hash `before`; None if it cannot be made."""
-        return digest(before, self.row, self.events, *self.texts) if self.texts is not None else None
+    @property
+    def version(self) -> int | None:
+        """The version of its hash; None for records from before versions existed."""
+        version: int | None = self.row[-1]
+        return version
+
+    @property
+    def is_understood(self) -> bool:
+        """Whether this hub knows the version of its hash."""
+        return bool(covered(self.row))
+
+    def fits(self, before: bytes, *hashes: bytes) -> bool:
+        """Return whether one of `hashes` is its hash after the hash `before`."""
+        return any(made in hashes for made in self.digests(before))
+
+    def digests(self, before: bytes) -> Iterator[bytes]:
+        """Yield its hash after the hash `before`, by each of the rules that may apply."""
+        if self.texts is not None:
+            for row in covered(self.row):
+                yield digest(before, row, self.events, *self.texts)
 
 
 class Batch:
-    """Places that are looked at together. Their records are loaded when the first of them is asked for."""
+    """Places that are processed together. Their records are loaded on first access."""
 
     def __init__(self, places: list[Place]) -> None:
         self.places = places
 
     @cached_property
     def records(self) -> dict[UUID, Record]:
-        """The records by their ids."""
+        """The records by id."""
         ids = [place.call_id for place in self.places]
-        rows = {row[0]: row for row in Call.objects.filter(pk__in=ids).values_list(*RECORD_COLUMNS)}
+        rows = {row[0]: row for row in Call.objects.filter(pk__in=ids).values_list(*COLUMNS)}
         payloads = CallPayload.objects.filter(pk__in=ids).values_list("call_id", "arguments", "result", "packed")
         texts = {call_id: _texts(arguments, result, packed) for call_id, arguments, result, packed in payloads}
         events = event_digests({call_id: row[EVENT_COUNT] for call_id, row in rows.items()})
@@ -67,7 +92,7 @@ class Batch:
 
 @contextmanager
 def snapshot() -> Iterator[None]:
-    """See the database as it is now, whatever is written meanwhile. On SQLite without keeping others from writing."""
+    """See the database as it is now, regardless of later writes. On SQLite without blocking other writers."""
     if connection.in_atomic_block:
         yield
     elif connection.vendor == "sqlite":
@@ -84,8 +109,14 @@ def snapshot() -> Iterator[None]:
             yield
 
 
+def of_chain(writer: UUID, tenant_id: UUID | None) -> QuerySet[Call]:
+    """Return the records of one chain."""
+    own = Call.objects.filter(writer=writer)
+    return own.filter(tenant__isnull=True) if tenant_id is None else own.filter(tenant_id=tenant_id)
+
+
 def places_of(calls: QuerySet[Call]) -> Iterator[Place]:
-    """Where those of `calls` stand that are in chains, chain by chain. Streams."""
+    """Stream the places of those `calls` that are in chains, chain by chain."""
     chained = calls.exclude(chain_position=None).order_by("writer", "tenant_id", "chain_position", "id")
     columns = chained.values_list("writer", "tenant_id", "chain_position", "id", "chain_hash", "finished_at")
     for writer, tenant_id, position, call_id, chain_hash, finished_at in columns.iterator(PLACES):
@@ -93,7 +124,7 @@ def places_of(calls: QuerySet[Call]) -> Iterator[Place]:
 
 
 def batches(places: Iterable[Place]) -> Iterator[tuple[Place, Batch]]:
-    """Each place with the batch that it is in."""
+    """Yield each place with its batch."""
     for some in in_batches(places, BATCH):
         batch = Batch(some)
         for place in some:
@@ -101,7 +132,7 @@ def batches(places: Iterable[Place]) -> Iterator[tuple[Place, Batch]]:
 
 
 def in_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of at most `size`, in order."""
+    """Yield lists of at most `size`, in order."""
     source = iter(items)
     while some := list(islice(source, size)):
         yield some
@@ -116,3 +147,49 @@ def _texts(arguments: str, result: str, packed: bytes | memoryview | None) -> tu
         return unpack(bytes(packed))
     except NotPacked:
         return None
+
+
+# A chain with more gaps than this is broken in any case.
+MAX_HOLES = 2000
+
+
+class Newest:
+    """The newest `count` of `calls`, which are all or those of one tenant. `since`: when the first of them started."""
+
+    def __init__(self, calls: QuerySet[Call], count: int, *, of_one_tenant: bool) -> None:
+        # By the available index: one starts with the tenant, and ids are ordered by time.
+        newest = calls.order_by("-started_at" if of_one_tenant else "-id").only("started_at")
+        first = newest[count - 1 : count].first() or newest.last()
+        self.since = first.started_at if first else timezone.now()
+        if of_one_tenant or first is None:
+            self.calls = calls.filter(started_at__gte=self.since)
+        else:
+            self.calls = calls.filter(id__gte=first.pk)
+
+    def places(self) -> list[Place]:
+        """Return their places, and those of the records between them."""
+        found = list(places_of(self.calls))
+        wanted = set(islice(_holes(found), MAX_HOLES))
+        return sorted([*found, *self._earlier(wanted)], key=_order) if wanted else found
+
+    def _earlier(self, wanted: set[tuple[UUID, UUID | None, int]]) -> Iterator[Place]:
+        earlier = calls_from(self.since).filter(
+            writer__in={writer for writer, _, _ in wanted},
+            chain_position__in={position for _, _, position in wanted},
+        )
+        for place in places_of(earlier):
+            if place[:3] in wanted:
+                wanted.discard(place[:3])
+                yield place
+
+
+def _holes(places: list[Place]) -> Iterator[tuple[UUID, UUID | None, int]]:
+    """Yield positions that are missing between others of their chain."""
+    for (writer, tenant_id), of_chain in groupby(places, key=lambda place: place[:2]):
+        for one, next_one in pairwise(of_chain):
+            for position in range(one.position + 1, next_one.position):
+                yield writer, tenant_id, position
+
+
+def _order(place: Place) -> tuple[UUID, str, int, UUID]:
+    return place.writer, str(place.tenant_id), place.position, place.call_id

@@ -1,7 +1,7 @@
-"""Verification of the audit log: every record against the one before it, and every chain against what was signed.
+"""Verification of the audit log: every record against the previous one, every chain against what was signed.
 
-It streams: what it holds in memory grows with the number of processes and tenants, not with that of the calls. It
-sees the database as it was when it began, so nothing that is written meanwhile can look wrong.
+It streams: its memory grows with the number of processes and tenants, not with that of the calls. It reads a snapshot
+of the database as of its start, so concurrent writes do not appear as errors.
 """
 
 from bisect import bisect
@@ -12,30 +12,29 @@ from itertools import groupby
 from time import monotonic
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.utils import timezone
 
-from tools_app.audit import signing
+from tools_app.audit.checkpoints import signing
 from tools_app.audit.verification.changes import newest_claims, verify_changes
-from tools_app.audit.verification.claims import Claim, Claims, Heads, Statements
-from tools_app.audit.verification.exports import Exports
-from tools_app.audit.verification.newest import Newest
-from tools_app.audit.verification.records import Batch, Place, batches, places_of, snapshot
-from tools_app.audit.verification.report import Finding, Problem, Report, TimeIsUp
+from tools_app.audit.verification.claims import Claim, ClaimedHeads, Claims, Statements
+from tools_app.audit.verification.records import Batch, Newest, Place, batches, of_chain, places_of, snapshot
+from tools_app.audit.verification.report import DeadlineExceeded, Finding, Problem, Report
 from tools_app.audit.verification.walk import Walk
-from tools_app.models import Call, ChainStart, Checkpoint
+from tools_app.audit.verification.witness import Exports, compare
+from tools_app.models import Call, ChainStart, Checkpoint, Process
 
-# While a hub is updated, processes of a version without chains may still write.
+# During an upgrade, processes of a version without chains may still write.
 UPDATING = timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What is to be verified.
+    """What to verify.
 
-    `tenant_id`: only records of this tenant (None: all). `since`: of each chain only from the first record on that
-    ended then. `newest`: only so many of the newest records. `seconds`: for so long at most. `keys`: whose signatures
-    count.
+    `tenant_id`: only records of this tenant (None: all). `since`: each chain only from the first record that ended then
+    or later. `newest`: only this many of the newest records. `seconds`: the time limit. `keys`: the trusted public
+    keys.
     """
 
     tenant_id: UUID | None = None
@@ -45,21 +44,25 @@ class Scope:
     keys: frozenset[str] = field(default_factory=signing.known_keys)
 
     def has(self, tenant_id: UUID | None) -> bool:
-        """Whether the chains of a tenant are to be verified."""
+        """Return whether the chains of a tenant are to be verified."""
         return self.tenant_id in {None, tenant_id}
 
     def calls(self) -> QuerySet[Call]:
-        """Their records."""
+        """Return the records to verify."""
         return Call.objects.all() if self.tenant_id is None else Call.objects.filter(tenant_id=self.tenant_id)
 
 
-def verify(scope: Scope, export: Iterable[str] = ()) -> Report:
-    """Verify what `scope` says; `export` are lines of exported checkpoints to hold against the database."""
+def verify(scope: Scope, export: Iterable[str] = (), witnessed: Iterable[str] = ()) -> Report:
+    """Verify what `scope` specifies.
+
+    `export` are lines of exported checkpoints to compare with the database, `witnessed` those of witness files.
+    """
     report = Report(ends_at=monotonic() + scope.seconds if scope.seconds is not None else None)
     with snapshot():
         try:
+            compare(witnessed, scope.keys, report, scope.tenant_id)
             _Verification(scope, report).run(export)
-        except TimeIsUp:
+        except DeadlineExceeded:
             report.was_stopped = True
     return report
 
@@ -73,7 +76,8 @@ class _Verification:
         if scope.newest is not None:
             self._newest = Newest(scope.calls(), scope.newest, of_one_tenant=scope.tenant_id is not None)
         self._statements = Statements(scope.keys, report, self._newest.since if self._newest else None)
-        self._exported: dict[UUID, Heads] = {}
+        self._exported: dict[UUID, ClaimedHeads] = {}
+        self._registered = frozenset(Process.objects.values_list("pk", flat=True))
 
     def run(self, export: Iterable[str]) -> None:
         self._exported = Exports(export, self._scope.keys, self._statements, self._report).heads
@@ -98,7 +102,7 @@ class _Verification:
         return places_of(self._scope.calls()) if self._newest is None else self._newest.places()
 
     def _stated_writers(self) -> set[UUID]:
-        """Writers of which there are statements. Their records may be gone."""
+        """Return the writers that have statements. Their records may be gone."""
         if self._newest is not None:
             return set()
         checkpoints = Checkpoint.objects.order_by().values_list("writer", flat=True).distinct()
@@ -108,14 +112,14 @@ class _Verification:
     def _verify_writer(self, writer: UUID, places: Iterable[tuple[Place, Batch]]) -> None:
         claims = self._statements.of(writer)
         signed = self._signed(writer, claims)
-        for tenant_id, of_chain in groupby(places, key=lambda found: found[0].tenant_id):
-            self._verify_chain((writer, tenant_id), of_chain, claims, signed.pop(tenant_id, []))
+        for tenant_id, own in groupby(places, key=lambda found: found[0].tenant_id):
+            self._verify_chain((writer, tenant_id), own, claims, signed.pop(tenant_id, []))
         if self._newest is None:
             for tenant_id, heads in signed.items():
                 self._verify_chain((writer, tenant_id), (), claims, heads)
 
     def _signed(self, writer: UUID, claims: Claims) -> dict[UUID | None, list[Claim]]:
-        """The signed heads of each chain of a writer, from the database and from the export."""
+        """Return the signed heads of each chain of a writer, from the database and from the export."""
         found: dict[UUID | None, list[Claim]] = {}
         for heads in (claims.heads, self._exported.get(writer, {})):
             for tenant_id, claim in heads.items():
@@ -135,7 +139,7 @@ class _Verification:
         self._take_all(walk, places)
         if walk.contradicted is not None and not walk.is_broken:
             self._bracket(walk, of, walk.contradicted)
-        walk.end(self._now, has_ended=claims.has_ended)
+        walk.end(self._now, has_ended=claims.has_ended, is_registered=of[0] in self._registered)
 
     def _take_all(self, walk: Walk, places: Iterable[tuple[Place, Batch]]) -> None:
         since, began = self._scope.since, self._scope.since is None
@@ -150,14 +154,14 @@ class _Verification:
                 walk.skip(place)
 
     def _bracket(self, walk: Walk, of: tuple[UUID, UUID | None], claim: Claim) -> None:
-        """Find from where on a chain is not the one that was signed: after the last head that it agrees with."""
+        """Find where a chain starts to differ from the signed one: after the last head that it agrees with."""
         heads = [head for head in self._statements.heads_of(*of) if head.position < claim.position]
         known = bisect(heads, False, key=lambda head: _hash_at(of, head.position) not in {None, head.hash})
         first = heads[known - 1].position + 1 if known else 1
         walk.rewritten(first, _calls_at(of, first).values_list("id", flat=True).first(), claim)
 
     def _count_unchained(self) -> None:
-        """Records without a chain are older than chains are; a later one was put in."""
+        """Count records without a chain, which are older than chains; the first later one is reported as inserted."""
         calls = (self._newest.calls if self._newest else self._scope.calls()).filter(chain_position=None)
         self._report.unchained = calls.count()
         first = Checkpoint.objects.order_by("id").first()
@@ -172,9 +176,7 @@ class _Verification:
 
 
 def _calls_at(of: tuple[UUID, UUID | None], position: int) -> QuerySet[Call]:
-    writer, tenant_id = of
-    tenant = Q(tenant__isnull=True) if tenant_id is None else Q(tenant_id=tenant_id)
-    return Call.objects.filter(tenant, writer=writer, chain_position=position).order_by("id")
+    return of_chain(*of).filter(chain_position=position).order_by("id")
 
 
 def _hash_at(of: tuple[UUID, UUID | None], position: int) -> bytes | None:

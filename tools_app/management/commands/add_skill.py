@@ -1,4 +1,4 @@
-"""`manage.py add_skill`: a directory with a SKILL.md becomes a skill of a tenant, file by file."""
+"""`manage.py add_skill`: import a directory with a SKILL.md as a skill of a tenant, file by file."""
 
 import mimetypes
 from argparse import ArgumentParser
@@ -11,9 +11,10 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 from django.db import transaction
 
-from tools_app.execution import authoring
-from tools_app.execution.skills import MANIFEST, MOST_BYTES, MOST_FILES, BadManifest, frontmatter
-from tools_app.management.recorded import RecordedCommand
+from tools_app.catalog import authoring
+from tools_app.catalog.skills import MANIFEST, MAX_BYTES, MAX_FILES, BadManifest, frontmatter
+from tools_app.catalog.validation.items import resource_faults
+from tools_app.management.base import RecordedCommand
 from tools_app.models import Resource, ResourceKind, Tenant
 
 SCHEME = "skill://"
@@ -21,32 +22,36 @@ KNOWN = ("uri", "name", "kind", "description", "mime_type", "text", "blob", "ena
 
 
 class Command(RecordedCommand):
-    help = "Serve a directory as a skill: it is added, or brought up to date, with every file in it."
+    help = "Add or update a skill from a directory, with all its files."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("directory", type=Path, help="A directory with a SKILL.md, whose name is the skill's.")
+        parser.add_argument(
+            "directory", type=Path, help="Directory with a SKILL.md. Its name is the name of the skill."
+        )
         parser.add_argument("--tenant", required=True, metavar="SLUG")
-        parser.add_argument("--prefix", default="", metavar="PATH", help="Where it stands, as in acme/billing.")
+        parser.add_argument(
+            "--prefix", default="", metavar="PATH", help="Path before the skill's name, such as acme/billing."
+        )
 
     def handle(self, *, directory: Path, tenant: str, prefix: str, **options: Any) -> None:
         owner = Tenant.objects.filter(slug=tenant).first()
         if owner is None:
-            raise CommandError(f"There is no tenant {tenant!r}.")
+            raise CommandError(f"Unknown tenant: {tenant!r}.")
         directory = directory.resolve()
         root = SCHEME + "/".join(
             map(quote, [*prefix.strip("/").split("/"), directory.name] if prefix else [directory.name])
         )
         rows = list(_rows(directory, root, owner))
         with transaction.atomic():
-            changed = sum(_put(row) for row in rows)
             gone = list(owner.resources.filter(uri__startswith=f"{root}/").exclude(uri__in=[row.uri for row in rows]))
             for row in gone:
                 authoring.delete(row)
+            changed = sum(_put(row) for row in rows)
         self.stdout.write(f"{root}{MANIFEST}: {len(rows)} files, {changed} new or changed, {len(gone)} removed.")
 
 
 def _rows(directory: Path, root: str, owner: Tenant) -> Iterator[Resource]:
-    """The files as resources. Raises CommandError for a directory that is no skill."""
+    """Return the files as resources. Raises CommandError for a directory that is not a skill."""
     manifest = directory / MANIFEST.strip("/")
     if not manifest.is_file():
         raise CommandError(f"{directory} has no SKILL.md.")
@@ -55,8 +60,8 @@ def _rows(directory: Path, root: str, owner: Tenant) -> Iterator[Resource]:
     except (BadManifest, UnicodeDecodeError) as problem:
         raise CommandError(f"{manifest}: {problem}") from problem
     files = sorted(path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
-    if len(files) > MOST_FILES or sum(path.stat().st_size for path in files) > MOST_BYTES:
-        raise CommandError(f"{directory}: a skill has at most {MOST_FILES} files and {MOST_BYTES} bytes.")
+    if len(files) > MAX_FILES or sum(path.stat().st_size for path in files) > MAX_BYTES:
+        raise CommandError(f"{directory}: a skill has at most {MAX_FILES} files and {MAX_BYTES} bytes.")
     for path in files:
         row = _row(path, f"{root}/{quote(path.relative_to(directory).as_posix())}", owner)
         if path == manifest:
@@ -65,6 +70,8 @@ def _rows(directory: Path, root: str, owner: Tenant) -> Iterator[Resource]:
             row.clean_fields(exclude=["config", "tenant"])
         except ValidationError as problem:
             raise CommandError(f"{path}: {'; '.join(problem.messages)}") from problem
+        for field, faults in resource_faults(row).items():
+            raise CommandError(f"{path}: {field}: {' '.join(faults)}")
         yield row
 
 
@@ -88,15 +95,24 @@ def _is_text(content: bytes) -> bool:
 
 
 def _put(row: Resource) -> bool:
-    """Save a row in the place of one with its URI. False if nothing would change."""
+    """Save a row in place of one with the same URI. Returns False if nothing changes."""
     known = Resource.objects.filter(tenant=row.tenant, uri=row.uri).first()
     if known is not None:
         if all(_plain(getattr(known, field)) == _plain(getattr(row, field)) for field in KNOWN):
             return False
         for field in KNOWN:
             setattr(known, field, getattr(row, field))
+    else:
+        _check_count(row)
     authoring.save_resource(known or row)
     return True
+
+
+def _check_count(row: Resource) -> None:
+    try:
+        row.clean()
+    except ValidationError as problem:
+        raise CommandError(problem.message) from problem
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`manage.py export_calls`: what a search of the audit log finds, as JSON lines or CSV, to a file or a pipe."""
+"""`manage.py export_calls`: export a search of the audit log as JSON lines or CSV, to a file or a pipe."""
 
 import sys
 from argparse import ArgumentParser
@@ -10,27 +10,28 @@ from django.core.management.base import CommandError
 from django.db import transaction
 from django.utils import timezone
 
-from tools_app.audit.exporting.running import Counted, pieces
-from tools_app.audit.exporting.starting import record
+from tools_app.audit.export.runner import Counted, pieces, record_export
 from tools_app.audit.search.query import PARAMETERS, BadQuery, CallQuery
 from tools_app.audit.search.scope import whole
-from tools_app.management.recorded import RecordedCommand
+from tools_app.management.base import RecordedCommand
 from tools_app.models import Export, ExportFormat
 
 
 class Command(RecordedCommand):
     help = (
-        "Write calls of the audit log to a file, newest first. The options that narrow them are those of the list in "
-        "the admin: --tenant acme --outcome tool_error --since 2026-05-01."
+        "Export calls of the audit log to a file, newest first. The filters are those of the list in the admin: "
+        "--tenant acme --outcome tool_error --since 2026-05-01."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--format", choices=ExportFormat.values, default=ExportFormat.JSONL.value)
         parser.add_argument(
-            "--output", type=Path, metavar="FILE", help="Which must not be there yet (default: stdout)."
+            "--output", type=Path, metavar="FILE", help="Output file, which must not exist (default: stdout)."
         )
-        parser.add_argument("--with-payloads", action="store_true", help="Arguments, results, causes and events, too.")
-        narrow = parser.add_argument_group("which calls")
+        parser.add_argument(
+            "--with-payloads", action="store_true", help="Include arguments, results, causes and events."
+        )
+        narrow = parser.add_argument_group("filters")
         for name in PARAMETERS:
             narrow.add_argument(f"--{name.replace('_', '-')}", metavar="X", action="append")
 
@@ -41,10 +42,10 @@ class Command(RecordedCommand):
             told = "\n".join(f"--{name.replace('_', '-')}: {advice}" for name, advice in problem.errors.items())
             raise CommandError(told) from None
         if query.tenant and not whole(query).tenants:
-            raise CommandError(f"There is no tenant {query.tenant!r}.")
+            raise CommandError(f"Unknown tenant: {query.tenant!r}.")
         export = Export(query=query.to_string(), format=options["format"], with_payloads=with_payloads)
         with transaction.atomic():
-            record(export, whole(query))
+            record_export(export, whole(query))
         counted = self._write(query, export, output)
         self.stderr.write(f"{counted.calls:,} calls, {counted.bytes:,} bytes.")
 
@@ -53,9 +54,9 @@ class Command(RecordedCommand):
             with output.open("xb") if output else nullcontext(sys.stdout.buffer) as file:
                 return _written(query, export, file)
         except FileExistsError:
-            raise CommandError(f"{output} is there already: name another file.") from None
+            raise CommandError(f"{output} already exists. Choose another file name.") from None
         except OSError as problem:
-            raise CommandError(f"The file could not be written: {problem}.") from None
+            raise CommandError(f"Cannot write the file: {problem}.") from None
 
 
 def _written(query: CallQuery, export: Export, file: BinaryIO) -> Counted:

@@ -1,4 +1,4 @@
-"""`manage.py export_checkpoints`: what was signed about the audit log, to be kept where its database's owner is not."""
+"""`manage.py export_checkpoints`: export signed checkpoints, to be stored outside the database owner's control."""
 
 from argparse import ArgumentParser
 from collections.abc import Iterator
@@ -7,17 +7,17 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from tools_app.audit import signing, statements
+from tools_app.audit.checkpoints import signing, statements
 from tools_app.models import Tenant
 
 
 class Command(BaseCommand):
-    help = "Write the checkpoints of the audit log as JSON lines, each with its signature and public key."
+    help = "Export the checkpoints of the audit log as JSON lines, each with its signature and public key."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--out", metavar="FILE", help="A file that is not there yet; without it, standard output.")
-        parser.add_argument("--tenant", metavar="SLUG", help="Only checkpoints that name a chain of this tenant.")
-        parser.add_argument("--public-key", action="store_true", help="Print the public key of this hub, and only it.")
+        parser.add_argument("--out", metavar="FILE", help="Output file, which must not exist (default: stdout).")
+        parser.add_argument("--tenant", metavar="SLUG", help="Only checkpoints of this tenant's chains.")
+        parser.add_argument("--public-key", action="store_true", help="Print only the public key of this hub.")
 
     def handle(self, *, out: str | None, tenant: str | None, public_key: bool, **options: Any) -> None:
         if public_key:
@@ -28,18 +28,18 @@ class Command(BaseCommand):
             for line in lines:
                 self.stdout.write(line)
         else:
-            self.stdout.write(f"{_written(Path(out), lines)} checkpoints are in {out}.")
+            self.stdout.write(f"{_written(Path(out), lines)} checkpoints written to {out}.")
 
 
 def _tenant(slug: str) -> Tenant:
     found = Tenant.objects.filter(slug=slug).first()
     if found is None:
-        raise CommandError(f"There is no tenant {slug!r}.")
+        raise CommandError(f"Unknown tenant: {slug!r}.")
     return found
 
 
 def _written(path: Path, lines: Iterator[str]) -> int:
-    """Write a new file; how many lines it has. One that is there is evidence, and stays as it is."""
+    """Write a new file and return its number of lines. An existing file is evidence and is not overwritten."""
     try:
         with path.open("x", encoding="utf-8") as file:
             return sum(bool(file.write(f"{line}\n")) for line in lines)

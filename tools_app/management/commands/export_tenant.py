@@ -1,4 +1,4 @@
-"""`manage.py export_tenant`: the configuration of a tenant as one YAML file."""
+"""`manage.py export_tenant`: export the configuration of a tenant as one YAML file."""
 
 from argparse import ArgumentParser
 from pathlib import Path
@@ -6,21 +6,21 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from tools_app.blueprints.describing import export
 from tools_app.models import Tenant
+from tools_app.tenant_config.export import export
 
 
 class Command(BaseCommand):
-    help = "Write the configuration of a tenant as YAML, for `import_tenant`. Secrets are named, never written out."
+    help = "Export the configuration of a tenant as YAML, for `import_tenant`. Values of secrets are not exported."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("slug", help="The tenant.")
-        parser.add_argument("--output", type=Path, metavar="FILE", help="Without it the YAML goes to stdout.")
+        parser.add_argument("slug", help="Slug of the tenant.")
+        parser.add_argument("--output", type=Path, metavar="FILE", help="Output file (default: stdout).")
 
     def handle(self, *, slug: str, output: Path | None, **options: Any) -> None:
         tenant = Tenant.objects.filter(slug=slug).first()
         if tenant is None:
-            raise CommandError(f"There is no tenant {slug!r}.")
+            raise CommandError(f"Unknown tenant: {slug!r}.")
         text = export(tenant)
         if output is None:
             self.stdout.write(text, ending="")

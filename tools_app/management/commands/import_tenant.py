@@ -1,4 +1,4 @@
-"""`manage.py import_tenant`: a tenant becomes what a YAML file says, once somebody has seen what that means."""
+"""`manage.py import_tenant`: apply a tenant's YAML file after confirmation of its changes."""
 
 import sys
 from argparse import ArgumentParser
@@ -9,14 +9,13 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 from django.db import transaction
 
-from tools_app.admin.configuration import diff_of
-from tools_app.audit import changes
-from tools_app.blueprints.applying import NotApplied, apply
-from tools_app.blueprints.blueprint import BadBlueprint, Blueprint, read
-from tools_app.blueprints.planning import Doing, Plan, Step, plan
-from tools_app.blueprints.reading import MOST_BYTES
-from tools_app.management.recorded import RecordedCommand
+from tools_app.admin.people.tenant_config import diff_of
+from tools_app.audit.changes import changes
+from tools_app.management.base import RecordedCommand
 from tools_app.models import Tenant
+from tools_app.tenant_config.document import BadBlueprint, Blueprint, read
+from tools_app.tenant_config.plan import Doing, NotApplied, Plan, Step, apply, plan
+from tools_app.tenant_config.reader import MAX_BYTES
 
 SIGNS = {Doing.CREATE: "+", Doing.CHANGE: "~", Doing.DELETE: "-"}
 LINE_SIGNS = {"added": "+", "removed": "-", "gap": "…", "same": " "}
@@ -24,37 +23,39 @@ LINE_SIGNS = {"added": "+", "removed": "-", "gap": "…", "same": " "}
 
 class Command(RecordedCommand):
     help = (
-        "Make a tenant what a YAML file of `export_tenant` says. It prints what would change and asks before it does "
-        "that. Exit status 1: nothing was done, because the file is wrong or nobody said yes."
+        "Apply a YAML file of `export_tenant` to a tenant. Prints the changes and asks for confirmation. Exits with 1 "
+        "if nothing was applied, because the file is invalid or the changes were not confirmed."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("slug", help="The tenant.")
-        parser.add_argument("file", help="The YAML file; - reads it from stdin, and then --yes is needed.")
-        parser.add_argument("--dry-run", action="store_true", help="Only print what would change.")
-        parser.add_argument("--prune", action="store_true", help="Delete what the sections of the file do not name.")
-        parser.add_argument("--create", action="store_true", help="Make the tenant if there is none.")
-        parser.add_argument("--yes", action="store_true", help="Do not ask.")
+        parser.add_argument("slug", help="Slug of the tenant.")
+        parser.add_argument("file", help="The YAML file. - reads stdin and requires --yes.")
+        parser.add_argument("--dry-run", action="store_true", help="Only print the changes.")
+        parser.add_argument(
+            "--prune", action="store_true", help="Delete rows that the sections of the file do not contain."
+        )
+        parser.add_argument("--create", action="store_true", help="Create the tenant if it does not exist.")
+        parser.add_argument("--yes", action="store_true", help="Do not ask for confirmation.")
 
     def handle(
         self, *, slug: str, file: str, dry_run: bool, prune: bool, create: bool, yes: bool, **options: Any
     ) -> None:
         blueprint = _read(file)
         if not Tenant.objects.filter(slug=slug).exists() and not create:
-            raise CommandError(f"There is no tenant {slug!r}. With --create it is made.")
+            raise CommandError(f"Unknown tenant: {slug!r}. Use --create to create it.")
         with transaction.atomic():
             found = plan(_tenant(slug, blueprint), blueprint, None, prune=prune)
             transaction.set_rollback(True)
         self._show(found)
         if found.problems:
-            raise CommandError("Nothing was changed: mend the file first.")
+            raise CommandError("Invalid file. Nothing was changed; fix the file first.")
         is_new = not Tenant.objects.filter(slug=slug).exists()
         if dry_run or (found.is_empty and not is_new):
             return
         if not yes and not _agreed():
             raise CommandError("Nothing was changed.")
         try:
-            with changes.in_turn():
+            with changes.change_log_transaction():
                 tenant = _tenant(slug, blueprint)
                 apply(plan(tenant, blueprint, None, prune=prune) if is_new else found)
         except NotApplied as problem:
@@ -69,18 +70,18 @@ class Command(RecordedCommand):
         for problem in found.problems:
             self.stderr.write(f"! {problem}")
         for secret in found.missing_secrets:
-            self.stdout.write(f"! Set the secret {secret} in the admin: its value is in no file.")
+            self.stdout.write(f"! The secret {secret} is missing. Set its value in the admin.")
         if found.kept:
-            self.stdout.write(f"{len(found.kept)} that the file does not name are kept; --prune deletes them.")
+            self.stdout.write(f"{len(found.kept)} rows are not in the file and are kept. Use --prune to delete them.")
         counts = ", ".join(f"{found.count(doing)} to {doing}" for doing in Doing)
         self.stdout.write(f"{counts}, {found.unchanged} unchanged.")
 
 
 def _read(file: str) -> Blueprint:
-    """What the file says. Raises CommandError."""
+    """Read the file. Raises CommandError."""
     try:
         with sys.stdin.buffer if file == "-" else Path(file).open("rb") as source:
-            text = source.read(MOST_BYTES + 1).decode()
+            text = source.read(MAX_BYTES + 1).decode()
         return read(text)
     except OSError as problem:
         raise CommandError(f"{file}: {problem.strerror}.") from problem
@@ -91,7 +92,7 @@ def _read(file: str) -> Blueprint:
 
 
 def _tenant(slug: str, blueprint: Blueprint) -> Tenant:
-    """The tenant; a new one is named as the file says. Raises CommandError for a slug that is none."""
+    """Return the tenant; a new one gets the name in the file. Raises CommandError for an invalid slug."""
     tenant = Tenant.objects.filter(slug=slug).first()
     if tenant is None:
         tenant = Tenant(slug=slug, name=str(blueprint.tenant.get("name") or slug))
@@ -111,5 +112,5 @@ def _lines(step: Step) -> list[str]:
 
 def _agreed() -> bool:
     if not sys.stdin.isatty():
-        raise CommandError("Nobody is there to ask: run it again with --yes.")
-    return input("Apply this? [y/N] ").strip().lower() in {"y", "yes"}
+        raise CommandError("stdin is not a terminal. Use --yes to apply without confirmation.")
+    return input("Apply these changes? [y/N] ").strip().lower() in {"y", "yes"}

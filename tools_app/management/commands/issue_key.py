@@ -1,4 +1,4 @@
-"""`manage.py issue_key`: a new API key on stdout, for scripts."""
+"""`manage.py issue_key`: print a new API key on stdout, for scripts."""
 
 from argparse import ArgumentParser
 from collections.abc import Callable
@@ -9,31 +9,37 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 from django.utils import timezone
 
-from tools_app.auth import keys
-from tools_app.management.recorded import RecordedCommand
-from tools_app.methods.scopes import check_method, check_network, check_pattern
+from tools_app.access import keys
+from tools_app.management.base import RecordedCommand
+from tools_app.methods.permissions import check_method, check_network, check_pattern
 from tools_app.models import Tenant
 
-LONGEST_DAYS = 36_500
+MAX_DAYS = 36_500
 
 
 class Command(RecordedCommand):
-    help = "Issue an API key and print it, and only it. It cannot be shown again."
+    help = "Issue an API key and print only the key. It cannot be shown again."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--tenant", required=True, metavar="SLUG")
-        parser.add_argument("--name", required=True, help="What the key is for, as the admin and the audit show it.")
-        parser.add_argument("--expires-in-days", type=int, metavar="N", help="Without it the key does not expire.")
-        parser.add_argument("--tools", nargs="+", default=[], metavar="PATTERN", help="Names and URIs that it may use.")
+        parser.add_argument("--name", required=True, help="Name of the key in the admin and the audit log.")
+        parser.add_argument(
+            "--expires-in-days", type=int, metavar="N", help="Lifetime in days (default: does not expire)."
+        )
+        parser.add_argument(
+            "--tools", nargs="+", default=[], metavar="PATTERN", help="Names and URIs that the key can use."
+        )
         parser.add_argument("--methods", nargs="+", default=[], metavar="PATTERN", help='For example "tools/*".')
-        parser.add_argument("--networks", nargs="+", default=[], metavar="CIDR", help="Where it may be used from.")
+        parser.add_argument(
+            "--networks", nargs="+", default=[], metavar="CIDR", help="Networks from which the key can be used."
+        )
 
     def handle(self, *, tenant: str, name: str, expires_in_days: int | None, **options: Any) -> None:
         if not name.strip():
-            raise CommandError("--name is empty.")
+            raise CommandError("--name must not be empty.")
         owner = Tenant.objects.filter(slug=tenant).first()
         if owner is None:
-            raise CommandError(f"There is no tenant {tenant!r}.")
+            raise CommandError(f"Unknown tenant: {tenant!r}.")
         _, key = keys.issue(
             owner,
             name.strip(),
@@ -46,7 +52,7 @@ class Command(RecordedCommand):
 
 
 def _checked(option: str, words: list[str], check: Callable[[str], None]) -> list[str]:
-    """The words of an option. Raises CommandError for one that is not good."""
+    """Return the words of an option. Raises CommandError for an invalid one."""
     for word in words:
         try:
             check(word)
@@ -58,6 +64,6 @@ def _checked(option: str, words: list[str], check: Callable[[str], None]) -> lis
 def _expiry(days: int | None) -> datetime | None:
     if days is None:
         return None
-    if not 0 < days <= LONGEST_DAYS:
-        raise CommandError(f"--expires-in-days takes a number from 1 to {LONGEST_DAYS}.")
+    if not 0 < days <= MAX_DAYS:
+        raise CommandError(f"--expires-in-days must be a number from 1 to {MAX_DAYS}.")
     return timezone.now() + timedelta(days=days)

@@ -1,4 +1,4 @@
-"""`manage.py mcp_stdio`: a tenant's tools for a client that starts its servers as processes."""
+"""`manage.py mcp_stdio`: serve a tenant's tools to a client that starts servers as subprocesses."""
 
 import asyncio
 import os
@@ -13,13 +13,13 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from tools_app.audit import recorder
-from tools_app.auth.principal import Credential, Principal, authenticate, operator
-from tools_app.management.worker import EmbeddedWorker, WorkerNotStarted
+from tools_app.access.principal import Credential, Principal, authenticate, operator
 from tools_app.models import Tenant
+from tools_app.runtime import process
+from tools_app.server.worker import EmbeddedWorker, WorkerNotStarted
 from tools_app.transport import shutdown, stdio
 
-KEY_VARIABLE = "MCPHUB_KEY"
+KEY_VARIABLE = "MCPHUB_API_KEY"
 STDIN, STDOUT, STDERR = 0, 1, 2
 WORKER_STOP_SECONDS = 3.0
 STRAGGLER_SECONDS = 2.0
@@ -28,15 +28,15 @@ Authenticate = Callable[[], Awaitable[Principal | None]]
 
 
 class Command(BaseCommand):
-    help = "Answer MCP messages on the standard streams, as one key or for a whole tenant, until the input ends."
+    help = "Serve MCP on stdin and stdout, with an API key or for a whole tenant, until stdin is closed."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         who = parser.add_mutually_exclusive_group()
-        who.add_argument("--key", help=f"The API key to act as; {KEY_VARIABLE} keeps it out of the process list.")
-        who.add_argument("--tenant", metavar="SLUG", help="Act for this tenant without a key, as its operator.")
+        who.add_argument("--key", help=f"API key to use. {KEY_VARIABLE} keeps it out of the process list.")
+        who.add_argument("--tenant", metavar="SLUG", help="Serve this tenant without an API key.")
 
     def handle(self, *, key: str | None, tenant: str | None, **options: Any) -> None:
-        key = key or (None if tenant else settings.MCPHUB_KEY)
+        key = key or (None if tenant else settings.MCPHUB_API_KEY)
         source, sink = _only_for_messages()
         _check_database()
         caller = _caller(key, tenant)
@@ -50,39 +50,39 @@ class Command(BaseCommand):
         finally:
             if worker is not None:
                 worker.stop(WORKER_STOP_SECONDS)
-            recorder.shutdown()
+            process.stop_recording()
         _leave_stragglers_behind()
 
 
 def _check_database() -> None:
-    """Raise CommandError unless the hub's tables are there and up to date."""
+    """Raise CommandError unless the hub's tables exist and are up to date."""
     try:
         executor = MigrationExecutor(connection)
         behind = executor.migration_plan(executor.loader.graph.leaf_nodes())
     except DatabaseError as problem:
-        raise CommandError(f"The database does not answer: {problem}") from problem
+        raise CommandError(f"The database is unavailable: {problem}") from problem
     if behind:
-        raise CommandError("The database is not set up: run `manage.py migrate`, or `manage.py up` once.")
+        raise CommandError("The database is not migrated. Run `manage.py migrate`, or `manage.py up` once.")
 
 
 def _caller(key: str | None, slug: str | None) -> Authenticate:
-    """Who calls. Asked again before each request, for a key may be revoked. Raises CommandError."""
+    """Return the caller. Checked before each request, because a key may be revoked. Raises CommandError."""
     if key is not None:
         credential = Credential(key)
         if asyncio.run(authenticate(credential)) is None:
-            raise CommandError("This key is unknown, revoked or expired.")
+            raise CommandError("The API key is unknown, revoked or expired.")
         return lambda: authenticate(credential)
     if slug is None:
-        raise CommandError(f"Say who calls: --key, --tenant, or {KEY_VARIABLE} in the environment.")
+        raise CommandError(f"--key, --tenant or the environment variable {KEY_VARIABLE} is required.")
     if not Tenant.objects.filter(slug=slug, is_active=True).exists():
-        raise CommandError(f"There is no active tenant {slug!r}.")
+        raise CommandError(f"Unknown or disabled tenant: {slug!r}.")
     return lambda: operator(slug)
 
 
 def _only_for_messages() -> tuple[int, int]:
-    """The standard input and output as files of their own, for messages alone.
+    """Reserve the standard input and output for messages.
 
-    Whatever else reads gets nothing, and whatever else prints, programs that a tool starts as well, does so on the
+    All other code reads an empty input, and its output, including that of programs started by tools, goes to the
     standard error.
     """
     source, sink = os.dup(STDIN), os.dup(STDOUT)
@@ -94,21 +94,21 @@ def _only_for_messages() -> tuple[int, int]:
 
 
 async def _serve(caller: Authenticate, source: int, sink: int) -> None:
-    """Answer until the input ends or somebody says stop; what runs by then is recorded as interrupted."""
+    """Respond until the input ends or a stop signal arrives; calls that still run are recorded as interrupted."""
     serving = asyncio.create_task(stdio.serve(caller, source, sink))
     stopped = asyncio.Event()
     for name in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(name, stopped.set)
     stopping = asyncio.create_task(stopped.wait())
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    await shutdown.drain(settings.MCPHUB_DRAIN_SECONDS if stopped.is_set() else 0.0)
+    await shutdown.drain(settings.MCPHUB_DRAIN_TIMEOUT if stopped.is_set() else 0.0)
     stopping.cancel()
     serving.cancel()
     await asyncio.gather(serving, stopping, return_exceptions=True)
 
 
 def _leave_stragglers_behind() -> None:
-    """End the process although a thread still reads from a standard input that nobody closes."""
+    """End the process although a thread still reads from an open standard input."""
     watchdog = threading.Timer(STRAGGLER_SECONDS, os._exit, args=[0])
     watchdog.daemon = True
     watchdog.start()

@@ -1,4 +1,4 @@
-"""`manage.py prune`: delete calls that are older than they are kept, in batches that leave room for calls."""
+"""`manage.py prune`: delete calls beyond their retention period, in batches that let other calls through."""
 
 from argparse import ArgumentParser
 from collections import Counter
@@ -7,34 +7,35 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from tools_app.audit import partitions, retention
-from tools_app.audit.retention import Step
+from tools_app.audit import partitions
+from tools_app.audit.retention import retention
+from tools_app.audit.retention.retention import Step
 from tools_app.models import Tenant
 
 
 class Command(BaseCommand):
     help = (
-        "Delete calls with their payloads and events, and ended sessions, that are older than their tenant "
-        "(or MCPHUB_KEEP_DAYS) keeps them, and make the partitions of the months to come."
+        "Delete calls, with their payloads and events, and ended sessions that are older than the retention of their "
+        "tenant (or MCPHUB_KEEP_DAYS), and create the partitions of the coming months."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--tenant", metavar="SLUG", help="Prune this tenant only.")
-        parser.add_argument("--dry-run", action="store_true", help="Tell how many calls there are to prune.")
-        parser.add_argument("--batch", type=int, default=retention.BATCH, help="Rows at a time (default: %(default)s).")
+        parser.add_argument("--tenant", metavar="SLUG", help="Only this tenant.")
+        parser.add_argument("--dry-run", action="store_true", help="Only count the calls that would be deleted.")
+        parser.add_argument("--batch", type=int, default=retention.BATCH, help="Rows per batch (default: %(default)s).")
         parser.add_argument(
             "--pause",
             type=float,
             default=retention.PAUSE_SECONDS,
             metavar="SECONDS",
-            help="Rest between two batches (default: %(default)s).",
+            help="Pause between two batches (default: %(default)s).",
         )
 
     def handle(self, *, tenant: str | None, dry_run: bool, batch: int, pause: float, **options: Any) -> None:
-        if not 1 <= batch <= retention.MOST_ROWS:
-            raise CommandError(f"--batch: write a number from 1 to {retention.MOST_ROWS}.")
-        if not 0 <= pause <= retention.LONGEST_PAUSE_SECONDS:
-            raise CommandError(f"--pause: write seconds from 0 to {retention.LONGEST_PAUSE_SECONDS:.0f}.")
+        if not 1 <= batch <= retention.MAX_ROWS:
+            raise CommandError(f"--batch must be a number from 1 to {retention.MAX_ROWS}.")
+        if not 0 <= pause <= retention.MAX_PAUSE_SECONDS:
+            raise CommandError(f"--pause must be a number of seconds from 0 to {retention.MAX_PAUSE_SECONDS:.0f}.")
         only = _tenant(tenant) if tenant is not None else None
         if dry_run:
             self._count(only)
@@ -44,24 +45,24 @@ class Command(BaseCommand):
     def _count(self, only: Tenant | None) -> None:
         found = retention.due(only)
         for due in found:
-            self.stdout.write(f"{due.of}: {due.calls} calls from before {due.before:%Y-%m-%d %H:%M}")
+            self.stdout.write(f"{due.of}: {due.calls} calls older than {due.before:%Y-%m-%d %H:%M}")
         if not found:
-            self.stdout.write("There is nothing to prune.")
+            self.stdout.write("Nothing to prune.")
 
     def _prune(self, only: Tenant | None, batch: int, pause: float) -> None:
         for month in partitions.make_ahead():
-            self.stdout.write(f"{month}: partitions made")
+            self.stdout.write(f"{month}: partitions created")
         done: Counter[tuple[str, str]] = Counter()
         for step in retention.prune(only, batch=batch):
             done[step.of, step.what] += step.rows
             self._tell(step, done[step.of, step.what])
             sleep(pause)
         if not done:
-            self.stdout.write("There is nothing to prune.")
+            self.stdout.write("Nothing to prune.")
 
     def _tell(self, step: Step, so_far: int) -> None:
         self.stdout.write(f"{step.of}: {so_far} {step.what} pruned, up to {step.until:%Y-%m-%d %H:%M}")
-        # Flushed, for whoever watches a long run through a pipe.
+        # Flushed, so that progress is visible through a pipe.
         self.stdout.flush()
 
 
@@ -69,4 +70,4 @@ def _tenant(slug: str) -> Tenant:
     try:
         return Tenant.objects.get(slug=slug)
     except Tenant.DoesNotExist:
-        raise CommandError(f"There is no tenant {slug!r}.") from None
+        raise CommandError(f"Unknown tenant: {slug!r}.") from None

@@ -1,4 +1,4 @@
-"""`manage.py rebuild_figures`: make the dashboard's figures anew from the calls in the log."""
+"""`manage.py rebuild_figures`: rebuild the dashboard's statistics from the calls in the audit log."""
 
 from argparse import ArgumentParser
 from datetime import UTC, datetime, time
@@ -7,29 +7,29 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils.dateparse import parse_date
 
-from tools_app.audit import figures_rebuilt
+from tools_app.audit.stats import rebuild
 
 
 class Command(BaseCommand):
     help = (
-        "Make the figures of the dashboard anew from the calls in the log, up to the hour that runs: for calls that "
-        "were recorded before there were figures, or that were brought in otherwise. The hub may run meanwhile."
+        "Recalculate the dashboard's statistics from the calls in the audit log, up to the current hour. Needed for "
+        "calls that were recorded before the statistics existed, or that were imported. The hub can keep running."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "--since", metavar="YYYY-MM-DD", help="The first day, in UTC (default: that of the oldest call)."
+            "--since", metavar="YYYY-MM-DD", help="First day, in UTC (default: the day of the oldest call)."
         )
 
     def handle(self, *, since: str | None, **options: Any) -> None:
         records = 0
-        for step in figures_rebuilt.rebuild(_day(since) if since is not None else None):
+        for step in rebuild.rebuild(_day(since) if since is not None else None):
             records += step.records
             if step.records:
                 self.stdout.write(f"{step.begin:%Y-%m-%d %H:%M}: {step.records} records")
-                # Flushed, for whoever watches a long run through a pipe.
+                # Flushed, so that progress is visible through a pipe.
                 self.stdout.flush()
-        self.stdout.write(f"{records} records counted." if records else "There are no calls to count.")
+        self.stdout.write(f"{records} records counted." if records else "No calls to count.")
 
 
 def _day(text: str) -> datetime:
@@ -38,5 +38,5 @@ def _day(text: str) -> datetime:
     except ValueError:
         day = None
     if day is None:
-        raise CommandError("--since: write a day as YYYY-MM-DD.")
+        raise CommandError("--since must be a date such as 2026-05-04.")
     return datetime.combine(day, time.min, UTC)

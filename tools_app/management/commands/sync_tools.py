@@ -1,16 +1,14 @@
-"""`manage.py sync_tools`: what the code of tools, resources and prompts declares becomes what their rows say."""
+"""`manage.py sync_tools`: update the rows of tools, resources and prompts to the declarations of their code."""
 
 from typing import Any
 
-from tools_app.execution import authoring
-from tools_app.management.recorded import RecordedCommand
+from tools_app.catalog import authoring
+from tools_app.management.base import RecordedCommand
 from tools_app.models import Tool
 
 
 class Command(RecordedCommand):
-    help = (
-        "Take over what changed in the code of tools, resources and prompts. Run it after a deployment; `up` does too."
-    )
+    help = "Update tools, resources and prompts from their code. Run it after a deployment. `up` runs it too."
 
     def handle(self, **options: Any) -> None:
         changed = authoring.sync_code()

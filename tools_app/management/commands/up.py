@@ -1,4 +1,4 @@
-"""`manage.py up`: from a fresh clone to a running hub, and again later with everything that is there."""
+"""`manage.py up`: set up a new hub if necessary, and run it."""
 
 import errno
 import os
@@ -14,40 +14,50 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
-from tools_app.auth.keys import WeakKey
-from tools_app.execution import authoring
-from tools_app.management import first_run, notify, servers, supervisor
-from tools_app.management.banner import banner
-from tools_app.management.embedded import EmbeddedHub
-from tools_app.management.listening import NotListening, bind, inherited, url_of
-from tools_app.management.worker import WorkerNotStarted
+from tools_app.access.keys import WeakKey, check_strength
+from tools_app.catalog import authoring
+from tools_app.core import schema_state
+from tools_app.doctor.configuration import is_embedded
+from tools_app.server import first_run, startup_checks, supervisor
+from tools_app.server.base import SERVERS, UVICORN, NotListening, bind, inherited, url_of
+from tools_app.server.embedded import EmbeddedHub
+from tools_app.server.worker import WorkerNotStarted
 
 STRAGGLER_SECONDS = 2.0
-WORKERS_APART = "Background tools run in workers, which you start apart: celery -A mcphub worker --pool threads\n\n"
+MAX_PORT = 65_535
+WORKERS_APART = "Background tools run in separate workers. Start them with: celery -A mcphub worker --pool threads\n\n"
+WORKER_WITHIN = (
+    "Background tools run in this process: their running calls are lost if it is killed.\n"
+    "To run them separately, use up --no-worker and celery -A mcphub worker --pool threads\n\n"
+)
 
 
 class Command(BaseCommand):
-    help = "Prepare the database, make what a first run needs, and serve the hub until Ctrl-C."
+    help = "Migrate the database, create what a first run needs, and serve the hub until Ctrl-C."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--host", default="127.0.0.1", help="Address to listen on (default: %(default)s).")
-        parser.add_argument("--port", type=int, default=8000, help="0 takes a free one (default: %(default)s).")
-        parser.add_argument("--fd", type=int, help="Listen on this inherited socket, such as systemd's 3, instead.")
-        parser.add_argument("--no-demo", action="store_true", help="Make no demo tenant, tools and key.")
-        parser.add_argument("--no-worker", action="store_true", help="Run background tools in workers elsewhere.")
         parser.add_argument(
-            "--server", choices=servers.SERVERS, help="Default: uvicorn where `.[fast]` is installed, else daphne."
+            "--port", type=int, default=8000, help="Port to listen on; 0 picks a free one (default: %(default)s)."
         )
+        parser.add_argument("--fd", type=int, help="Listen on this inherited socket instead, such as 3 from systemd.")
+        parser.add_argument("--no-demo", action="store_true", help="Do not create the demo tenant, tools and key.")
+        parser.add_argument(
+            "--no-worker", action="store_true", help="Do not run background tools; use separate workers."
+        )
+        parser.add_argument("--server", choices=SERVERS, default=UVICORN, help="ASGI server (default: %(default)s).")
         parser.add_argument(
             "--processes",
             type=int,
             metavar="N",
-            help="Serve by N web processes, which SIGHUP replaces one after the other. Workers run elsewhere.",
+            help="Serve with N web processes. SIGHUP replaces them one by one. Use separate workers.",
         )
         parser.add_argument("--supervised", type=int, help=SUPPRESS)
 
     def handle(self, *, supervised: int | None, processes: int | None, **options: Any) -> None:
-        _check(no_worker=options["no_worker"], processes=processes, server=options["server"])
+        _check(no_worker=options["no_worker"], processes=processes)
+        if not 0 <= options["port"] <= MAX_PORT:
+            raise CommandError(f"--port {options['port']}: choose a port from 1 to {MAX_PORT}, or 0 for any free one.")
         if supervised is not None:
             self._serve_supervised(socket.socket(fileno=supervised), options)
         elif processes is not None:
@@ -56,17 +66,18 @@ class Command(BaseCommand):
             self._serve(options)
 
     def _serve(self, options: dict[str, Any]) -> None:
-        """All in this process."""
+        """Serve in this process."""
+        self._lock_data()
         listener = _listener(options)
-        made = _prepare(demo=not options["no_demo"])
+        made = self._prepare(demo=not options["no_demo"])
         hub = EmbeddedHub(listener, with_worker=not options["no_worker"], server=options["server"])
         _stop_on_signals(hub)
-        self._run(hub, lambda: self._announce(hub.url, made, options))
+        self._run(hub, lambda: self._announce(hub.url, made, options, _about_workers(options)))
         self._say("mcphub has stopped.")
         _leave_stragglers_behind()
 
     def _serve_supervised(self, channel: socket.socket, options: dict[str, Any]) -> None:
-        """One of several web processes: the supervisor has prepared everything."""
+        """Serve as one of several web processes, prepared by the supervisor."""
         hub = EmbeddedHub(inherited(options["fd"]), with_worker=False, server=options["server"])
         _stop_on_signals(hub)
         threading.Thread(target=_stop_when_alone, args=[hub, channel], name="supervised", daemon=True).start()
@@ -80,9 +91,9 @@ class Command(BaseCommand):
             raise CommandError(str(problem)) from problem
 
     def _supervise(self, processes: int, options: dict[str, Any]) -> None:
-        """Others do the work."""
+        """Supervise several web processes."""
         listener = _listener(options)
-        made = _prepare(demo=not options["no_demo"])
+        made = self._prepare(demo=not options["no_demo"])
         url = url_of(listener)
         try:
             ended_well = supervisor.Supervisor(listener, processes, self._say).run(
@@ -91,31 +102,63 @@ class Command(BaseCommand):
         except supervisor.NotStarted as problem:
             raise CommandError(str(problem)) from problem
         if not ended_well:
-            raise CommandError("A web process did not end properly.")
+            raise CommandError("A web process did not stop cleanly.")
         self._say("mcphub has stopped.")
 
+    def _lock_data(self) -> None:
+        """Prevent a second embedded hub on the same data. Processes that share a broker may share the data."""
+        if not is_embedded():
+            return
+        try:
+            # Held until the process ends.
+            self._lock = startup_checks.lock_data(startup_checks.data_path())
+        except startup_checks.DataInUse as problem:
+            raise CommandError(str(problem)) from problem
+
+    def _prepare(self, *, demo: bool) -> first_run.FirstRun:
+        """Prepare the first run. Raises CommandError for an invalid setup, before anything is created."""
+        startup_checks.check_servers()
+        if too_new := schema_state.newer():
+            raise CommandError(too_new)
+        if demo and settings.MCPHUB_DEMO_API_KEY:
+            _check_demo_key(settings.MCPHUB_DEMO_API_KEY)
+        if schema_state.is_behind():
+            self._say("Preparing the database. This takes a few seconds.")
+        call_command("migrate", interactive=False, verbosity=0)
+        made = first_run.prepare(demo=demo)
+        authoring.sync_code()
+        connections.close_all()
+        return made
+
     def _announce(self, url: str, made: first_run.FirstRun, options: dict[str, Any], more: str = "") -> None:
-        self._say(more + banner(url, made, demo=not options["no_demo"]))
-        notify.ready()
+        self._say(more + first_run.banner(url, made, demo=not options["no_demo"]))
+        supervisor.notify_ready()
 
     def _say(self, text: str) -> None:
-        # Flushed, because a log collector's pipe would hold it back.
+        # Flushed, because a log collector's pipe would delay it.
         self.stdout.write(text)
         self.stdout.flush()
 
 
-def _check(*, no_worker: bool, processes: int | None, server: str | None) -> None:
-    """Raise CommandError for what cannot work."""
-    if absent := servers.missing(server or servers.DAPHNE):
-        raise CommandError(f"--server {server} needs {', '.join(absent)}: pip install -e '.[fast]' brings all of it.")
-    if no_worker and settings.CELERY_BROKER_URL.startswith("memory:"):
-        raise CommandError("--no-worker needs CELERY_BROKER_URL or REDIS_URL: no other process sees this one's queue.")
+def _about_workers(options: dict[str, Any]) -> str:
+    """Return where background tools run, if there is a choice: with a broker, separate workers may run them too."""
+    if is_embedded():
+        return ""
+    return WORKERS_APART if options["no_worker"] else WORKER_WITHIN
+
+
+def _check(*, no_worker: bool, processes: int | None) -> None:
+    """Raise CommandError for invalid options."""
+    if no_worker and is_embedded():
+        raise CommandError(
+            "--no-worker requires CELERY_BROKER_URL or REDIS_URL: separate workers cannot see an in-memory queue."
+        )
     if processes is None:
         return
     if processes < 1:
-        raise CommandError("--processes needs at least 1.")
+        raise CommandError("--processes must be at least 1.")
     if not settings.REDIS_URL:
-        raise CommandError("--processes needs REDIS_URL: without it no process hears of what another one does.")
+        raise CommandError("--processes requires REDIS_URL: the processes notify each other through Redis.")
 
 
 def _listener(options: dict[str, Any]) -> socket.socket:
@@ -124,28 +167,35 @@ def _listener(options: dict[str, Any]) -> socket.socket:
         return bind(host, port) if options["fd"] is None else inherited(options["fd"])
     except NotListening as problem:
         raise CommandError(f"--fd: {problem}") from problem
+    except UnicodeError as problem:
+        raise CommandError(f"--host {host!r} is not a host name or an IP address.") from problem
     except OSError as problem:
-        if problem.errno == errno.EADDRINUSE:
-            raise CommandError(f"Port {port} on {host} is in use. Choose another one with --port.") from problem
-        raise CommandError(f"Cannot listen on {host}:{port}: {problem.strerror}.") from problem
+        raise CommandError(_not_listening(host, port, problem)) from problem
 
 
-def _prepare(*, demo: bool) -> first_run.FirstRun:
-    call_command("migrate", interactive=False, verbosity=0)
+def _not_listening(host: str, port: int, problem: OSError) -> str:
+    if problem.errno == errno.EADDRINUSE:
+        return f"Port {port} on {host} is in use. Choose another one with --port."
+    if problem.errno == errno.EACCES:
+        return (
+            f"Port {port} needs privileges that this user does not have. Choose a port above 1023 with --port and put "
+            "a proxy in front, or hand over a socket with --fd: see docs/deployment.md."
+        )
+    return f"Cannot listen on {host}:{port}: {problem.strerror}. Use an address of this machine with --host."
+
+
+def _check_demo_key(key: str) -> None:
     try:
-        made = first_run.prepare(demo=demo)
+        check_strength(key)
     except WeakKey as problem:
         raise CommandError(f"MCPHUB_DEMO_API_KEY: {problem}") from problem
-    authoring.sync_code()
-    connections.close_all()
-    return made
 
 
 def _stop_on_signals(hub: EmbeddedHub) -> None:
     def stop(_signal: int, _frame: object) -> None:
-        # A second Ctrl-C is for somebody who does not want to wait.
+        # A second Ctrl-C ends the process immediately.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        notify.stopping()
+        supervisor.notify_stopping()
         hub.stop()
 
     signal.signal(signal.SIGINT, stop)
@@ -153,13 +203,13 @@ def _stop_on_signals(hub: EmbeddedHub) -> None:
 
 
 def _stop_when_alone(hub: EmbeddedHub, channel: socket.socket) -> None:
-    """Stop when the supervisor has died: nobody would restart or stop this process."""
+    """Stop when the supervisor has died: no process would restart or stop this one."""
     channel.recv(1)
     hub.stop()
 
 
 def _leave_stragglers_behind() -> None:
-    """End the process although a tool ignores its cancellation: Python would wait for its thread for ever.
+    """End the process although a tool ignores its cancellation: Python would wait for its thread forever.
 
     By now each call is recorded, and nothing is left to write.
     """

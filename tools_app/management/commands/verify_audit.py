@@ -1,4 +1,4 @@
-"""`manage.py verify_audit`: whether the audit log says what it said when it was written."""
+"""`manage.py verify_audit`: verify that the audit log is unchanged since it was written."""
 
 from argparse import ArgumentParser
 from collections.abc import Iterable
@@ -10,34 +10,39 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError
 
-from tools_app.audit import signing
+from tools_app.audit.checkpoints import signing, witness
 from tools_app.audit.verification.report import Finding, Report
 from tools_app.audit.verification.verify import Scope, verify
 from tools_app.models import Tenant
 
-# What an auditor's own copy of public keys may be long.
-MOST_KEY_BYTES = 64 * 1024
+# The maximum size of an auditor's copy of public keys.
+MAX_KEY_BYTES = 64 * 1024
 
 
 class Command(BaseCommand):
     help = (
-        "Verify the records of the audit log, what people changed, their chains and the checkpoints; exit with 1 if "
-        "anything is wrong."
+        "Verify the records and changes in the audit log, their chains and their checkpoints. Exits with 1 if "
+        "anything is invalid."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--tenant", metavar="SLUG", help="Only the records of this tenant.")
+        parser.add_argument("--tenant", metavar="SLUG", help="Verify only the records of this tenant.")
         parser.add_argument(
-            "--since", metavar="TIME", help="Of each chain only from its first record on that ended then: 2026-05-04."
+            "--since", metavar="TIME", help="Verify each chain only from its first record since then: 2026-05-04."
         )
+        parser.add_argument("--checkpoints", metavar="FILE", help="Also verify a file of `export_checkpoints`.")
         parser.add_argument(
-            "--checkpoints", metavar="FILE", help="Checkpoints that `export_checkpoints` wrote, kept elsewhere."
+            "--heads",
+            metavar="FILE",
+            action="append",
+            default=[],
+            help="The witness file (audit.heads) of another host. The one of this host is always read.",
         )
         parser.add_argument(
             "--public-key",
             metavar="KEY",
             action="append",
-            help="A public key in hex, or a file with one in each line. Only what these signed counts then.",
+            help="Trusted public key in hex, or a file with one per line. Other signatures are rejected.",
         )
 
     def handle(
@@ -46,6 +51,7 @@ class Command(BaseCommand):
         tenant: str | None,
         since: str | None,
         checkpoints: str | None,
+        heads: list[str],
         public_key: list[str] | None,
         **options: Any,
     ) -> None:
@@ -58,21 +64,21 @@ class Command(BaseCommand):
         with ExitStack() as files:
             export: Iterable[str] = files.enter_context(_opened(checkpoints)) if checkpoints else ()
             try:
-                report = verify(scope, export)
+                report = verify(scope, export, _witnessed(heads))
             except UnicodeDecodeError as problem:
-                raise CommandError(f"{checkpoints} is no export of checkpoints.") from problem
+                raise CommandError(f"{checkpoints} is not an export of checkpoints.") from problem
         for finding in report.findings:
             self.stdout.write(_line(finding, names))
         for line in _figures(report):
             self.stdout.write(line)
         if not report.is_clean:
-            raise CommandError("The audit log is not as it was written.")
+            raise CommandError("Verification of the audit log failed.")
 
 
 def _tenant(slug: str) -> UUID:
     found = Tenant.objects.filter(slug=slug).values_list("pk", flat=True).first()
     if found is None:
-        raise CommandError(f"There is no tenant {slug!r}.")
+        raise CommandError(f"Unknown tenant: {slug!r}.")
     return found
 
 
@@ -80,7 +86,7 @@ def _moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as problem:
-        raise CommandError(f"--since {text!r}: write a time such as 2026-05-04 or 2026-05-04T12:00:00Z.") from problem
+        raise CommandError(f"--since {text!r} must be a time such as 2026-05-04 or 2026-05-04T12:00:00Z.") from problem
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
@@ -89,7 +95,7 @@ def _keys(given: list[str]) -> set[str]:
     for text in given:
         found = [text] if signing.is_public_key(text) else _keys_in(Path(text))
         if not found or not all(map(signing.is_public_key, found)):
-            raise CommandError(f"--public-key {text!r}: write 64 hexadecimal digits, or name a file with such lines.")
+            raise CommandError(f"--public-key {text!r} must be 64 hexadecimal digits, or a file with one key per line.")
         keys |= set(found)
     return keys
 
@@ -97,9 +103,26 @@ def _keys(given: list[str]) -> set[str]:
 def _keys_in(path: Path) -> list[str]:
     try:
         with path.open(encoding="ascii") as file:
-            return file.read(MOST_KEY_BYTES).split()
+            return file.read(MAX_KEY_BYTES).split()
     except (OSError, ValueError):
         return []
+
+
+def _witnessed(others: list[str]) -> list[str]:
+    """Return the lines of the witness files, this host's file first."""
+    lines = _heads_in(witness.path())
+    for name in others:
+        if not Path(name).is_file():
+            raise CommandError(f"--heads {name}: file not found.")
+        lines += _heads_in(Path(name))
+    return lines
+
+
+def _heads_in(path: Path) -> list[str]:
+    try:
+        return witness.lines(path)
+    except OSError as problem:
+        raise CommandError(f"{path}: {problem.strerror}.") from problem
 
 
 def _opened(path: str) -> Any:
@@ -110,7 +133,7 @@ def _opened(path: str) -> Any:
 
 
 def _line(finding: Finding, names: dict[UUID, str]) -> str:
-    """One line for a person: what is wrong, with which record, and why."""
+    """Return one line for the report: what is wrong, in which record, and why."""
     parts = [finding.problem.value.upper()]
     if finding.is_change:
         parts.append(f"change {finding.change_id or ''}".strip())
@@ -124,7 +147,7 @@ def _line(finding: Finding, names: dict[UUID, str]) -> str:
         parts.append(f"process {finding.writer}")
     if finding.at:
         parts.append(f"{finding.at:%Y-%m-%d %H:%M:%S} UTC")
-    return f"{', '.join(parts)}: {finding.says}"
+    return f"{', '.join(parts)}: {finding.message}"
 
 
 def _figures(report: Report) -> list[str]:
@@ -132,15 +155,25 @@ def _figures(report: Report) -> list[str]:
         f"{report.records} records in {report.chains} chains, {report.checkpoints} checkpoints.",
         f"{report.unsigned} records are not signed yet.",
     ]
+    if report.tails:
+        oldest = min(tail.at for tail in report.tails)
+        writers = len({tail.writer for tail in report.tails})
+        lines.append(
+            f"{writers} processes were killed before they signed their newest records, from "
+            f"{oldest:%Y-%m-%d %H:%M:%S} UTC on. A running hub signs these records within a minute of its first "
+            "request. They cannot be verified before that."
+        )
     if report.changes:
         lines.append(f"{report.changes} changes by people.")
     if report.exported:
         lines.append(f"{report.exported} exported checkpoints.")
+    if report.witnessed:
+        lines.append(f"{report.witnessed} checkpoints witnessed outside the database.")
     if report.skipped:
-        lines.append(f"{report.skipped} older records were passed over.")
+        lines.append(f"{report.skipped} older records were skipped.")
     if report.unchained:
-        lines.append(f"{report.unchained} records have no chain: they are older than chains are, and prove nothing.")
+        lines.append(f"{report.unchained} records predate chains and cannot be verified.")
     if report.more_findings:
         lines.append(f"{report.more_findings} more problems are not listed.")
-    lines.append("Nothing is wrong." if report.is_clean else "")
+    lines.append("No problems found." if report.is_clean else "")
     return [line for line in lines if line]

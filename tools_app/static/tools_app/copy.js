@@ -1,9 +1,9 @@
-// Buttons that copy the text of another element, whose id is in their `data-copy`.
+// Buttons that copy the text of the element whose id is in `data-copy`.
 
 for (const button of document.querySelectorAll("button[data-copy]")) {
     button.addEventListener("click", async () => {
         const text = document.getElementById(button.dataset.copy);
-        // The clipboard is there on HTTPS and localhost only: elsewhere the text is selected, for copying by hand.
+        // The clipboard is available on HTTPS and localhost only; elsewhere the text is selected for manual copying.
         try {
             await navigator.clipboard.writeText(text.textContent);
             button.textContent = "Copied";

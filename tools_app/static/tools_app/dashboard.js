@@ -1,5 +1,5 @@
-// The first page of the admin: how the hub's parts are, asked apart from the page so that none of them holds it up,
-// and choices that take effect when they are made.
+// The overview page: component health, loaded separately so that no component delays the page, and selects that
+// submit on change.
 
 const EVERY_MS = 15_000;
 
@@ -16,14 +16,14 @@ async function ask(card) {
   try {
     const answer = await fetch(card.dataset.health, { headers: { Accept: "application/json" } });
     if (!answer.ok) {
-      throw new Error(`the hub answered ${answer.status}`);
+      throw new Error(`the hub responded with HTTP ${answer.status}`);
     }
     const { parts } = await answer.json();
     const template = card.querySelector("template");
     card.querySelector("[data-parts]").replaceChildren(...parts.map((part) => entry(template, part)));
     says.textContent = "";
   } catch (problem) {
-    says.textContent = `Not known: ${problem.message}. Asked again in ${EVERY_MS / 1000} seconds.`;
+    says.textContent = `Unknown: ${problem.message}. Retrying in ${EVERY_MS / 1000} seconds.`;
   }
 }
 

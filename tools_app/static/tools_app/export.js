@@ -1,7 +1,7 @@
-// The page of an export: begins the download of a fresh one, and asks once a second how far it is.
+// The page of an export: starts the download of a new export and polls its progress once a second.
 
 const EVERY_MS = 1000;
-const LATER_MS = 10_000; // a download that is over may be begun again
+const LATER_MS = 10_000; // a finished download can be restarted
 const MOST_FAILURES = 30;
 
 const box = document.getElementById("export");
@@ -31,7 +31,7 @@ async function ask() {
   try {
     const answer = await fetch(box.dataset.progress, { headers: { Accept: "application/json" } });
     if (!answer.ok) {
-      throw new Error(`The hub answered ${answer.status}.`);
+      throw new Error(`The hub responded with HTTP ${answer.status}.`);
     }
     const state = await answer.json();
     show(state);
@@ -39,7 +39,7 @@ async function ask() {
     failures = 0;
   } catch (problem) {
     failures += 1;
-    part("problem").textContent = `${problem.message} Load this page again to see how far the export is.`;
+    part("problem").textContent = `${problem.message} Reload this page to see the progress of the export.`;
   }
   if (failures < MOST_FAILURES) {
     setTimeout(ask, pause);
@@ -47,7 +47,7 @@ async function ask() {
 }
 
 if (box.dataset.begins) {
-  // A file to be saved leaves the page as it is.
+  // A download does not leave the page.
   window.location.assign(box.dataset.download);
 }
 setTimeout(ask, EVERY_MS);

@@ -1,4 +1,4 @@
-// While the patterns of a key are typed, the page tells what they name.
+// A preview of what a key's patterns match while they are edited.
 
 const PAUSE_MS = 300;
 
@@ -26,7 +26,7 @@ async function ask() {
             shown.textContent = text;
         }
     } catch {
-        // The hub is away or the login is over: saving the form will say so.
+        // The hub is unreachable or the login has expired: saving the form reports it.
     }
 }
 

@@ -1,4 +1,4 @@
-// Tells the server the browser's time zone, so that the next page shows its times in it.
+// Sends the browser's time zone to the server, so that the next page shows times in it.
 (() => {
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   if (zone) {

@@ -1,4 +1,4 @@
-// A button beside each value that people paste elsewhere.
+// Copy buttons beside values.
 
 import { copyButton } from "../playground/dom.js";
 

@@ -1,4 +1,4 @@
-// Events of a call as rows of its time line, made from the page's template.
+// Events of a call as rows of its timeline, created from the page's template.
 
 const TEXTS = ["offset", "kind", "label", "title", "text", "raw"];
 

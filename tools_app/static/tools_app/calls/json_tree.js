@@ -1,16 +1,16 @@
-// A JSON value as a tree that opens and closes. Branches are made when they are opened: large values cost nothing.
+// A collapsible tree of a JSON value. Branches are rendered when they are opened, so large values are cheap.
 
 import { h } from "../playground/dom.js";
 
 const OPEN_LEVELS = 2;
 const MOST_OPEN = 50;
 const AT_ONCE = 200;
-// What the audit log writes in the place of a secret.
+// The audit log's replacement for secrets.
 const HIDDEN = "[redacted]";
-// Numbers of so many digits lose some of them in JavaScript: their text is shown as it is instead.
+// JavaScript loses precision in numbers with this many digits, so their text is shown unchanged.
 const LONG_NUMBER = /(?:^|[\s[{:,])-?\d{16,}/;
 
-// The value of a text, or undefined where a tree would not show it truly: no JSON, or numbers of many digits.
+// The parsed value, or undefined where a tree would be wrong: invalid JSON, or numbers with too many digits.
 export function parsed(text) {
   if (LONG_NUMBER.test(text)) return undefined;
   try {
@@ -59,7 +59,7 @@ function more(children, entries, from, level) {
 }
 
 function scalar(value) {
-  if (value === HIDDEN) return h("span", { class: "call-redacted", title: "Hidden when it was recorded" }, "redacted");
+  if (value === HIDDEN) return h("span", { class: "call-redacted", title: "Redacted when it was recorded" }, "redacted");
   const kind = value === null ? "null" : typeof value;
   return h("span", { class: `call-${kind}` }, kind === "string" ? JSON.stringify(value) : String(value));
 }

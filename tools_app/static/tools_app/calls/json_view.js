@@ -1,4 +1,4 @@
-// JSON text on a page, in the ways in which people read it: rendered, as a tree, as it is.
+// Views of JSON text on a page: rendered, as a tree, and raw.
 
 import { copyButton, h } from "../playground/dom.js";
 import { rendered } from "../playground/results.js";
@@ -30,17 +30,17 @@ function choosers(views, names) {
   return buttons;
 }
 
-// A result is rendered if it has something to render; whatever else stands there is in the tree.
+// A result with content is rendered; the tree shows everything else.
 function addContent(views, value) {
   const { structuredContent, ...rest } = value;
   const has = [rest.content, rest.contents, rest.messages].some((part) => Array.isArray(part) && part.length);
   if (!has && structuredContent === undefined) return;
   try {
     views.Content = h("div", { class: "call-content" },
-      rest.isError === true ? h("p", { class: "pg-fault" }, "The tool said that it failed:") : null,
+      rest.isError === true ? h("p", { class: "pg-fault" }, "Tool error:") : null,
       has ? rendered(rest) : null,
       structuredContent === undefined ? null : [h("h3", {}, "Structured content"), tree(structuredContent)]);
   } catch {
-    // Recorded values may have any shape: the tree shows them.
+    // Recorded values can have any shape: the tree shows them.
   }
 }

@@ -1,4 +1,4 @@
-// The live tail: asks about once a second what is new, and keeps the newest calls in a table.
+// The live tail: polls about once a second and keeps the newest calls in a table.
 
 import { h } from "../playground/dom.js";
 import { ask, poll } from "./polling.js";
@@ -13,7 +13,7 @@ const rows = part("rows");
 const most = Number(page.dataset.most);
 const hasTenant = !part("tenant").hidden;
 
-// By id: what is shown, and the marks of those that run, whether shown or not.
+// By id: the rows shown, and the marks of running calls, shown or not.
 let shown = new Map();
 let running = new Map();
 let cursor = "";
@@ -31,9 +31,9 @@ async function look() {
   query.set("after", cursor);
   query.set("known", [...running.values()].join(","));
   const news = await ask(`${page.dataset.live}?${query}`);
-  // The filters changed, or somebody paused, while the answer was on its way.
+  // The filters changed or the tail was paused during the request.
   if (asked !== generation || isPaused) return;
-  if (news.anew) begin();
+  if (news.reset) begin();
   const isFirst = cursor === "";
   cursor = news.cursor;
   isPartial = news.partial;
@@ -73,7 +73,7 @@ function take(call, isFirst) {
   shown.set(call.id, { state: call.state, row });
 }
 
-// Newest first: ids grow with time.
+// Newest first: ids increase with time.
 function place(id, row) {
   const next = [...rows.children].find((other) => other.dataset.id < id);
   rows.insertBefore(row, next ?? null);
@@ -111,7 +111,7 @@ function summarise() {
   const text = [`${rows.childElementCount} shown`];
   if (running.size) text.push(`${running.size} running`);
   if (fresh.calls) text.push(`${fresh.calls} new${fresh.bad ? `, ${fresh.bad} of them failed` : ""}`);
-  if (isPartial) text.push("there are more than could be looked at: choose a tenant or a tool");
+  if (isPartial) text.push("more calls match than can be shown: choose a tenant or a tool");
   part("summary").textContent = `${text.join(" · ")}.`;
   fresh.calls = fresh.bad = 0;
 }
@@ -127,7 +127,7 @@ function choose() {
   summaryAt = -SUMMARY_EVERY;
   begin();
   history.replaceState(null, "", `?${filters()}`);
-  part("summary").textContent = "Looking for calls …";
+  part("summary").textContent = "Loading…";
 }
 
 part("pause").addEventListener("click", pause);

@@ -1,4 +1,4 @@
-// The page of a call that has ended, and whatever page shows JSON or values to copy.
+// The page of a finished call, and any page with JSON views or copy buttons.
 
 import { offerCopies } from "./copying.js";
 import { upgrade } from "./json_view.js";

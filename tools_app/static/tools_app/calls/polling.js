@@ -1,20 +1,20 @@
-// Asking the hub again and again, as long as somebody looks, and less often while it does not answer.
+// Polling while the page is visible, with backoff while the hub does not respond.
 
 const PAUSE = 1000;
 const LONGEST_PAUSE = 10000;
 
-// Thrown for an answer that will not become better by asking again.
+// Thrown for a response that a retry cannot change.
 export class Refused extends Error {}
 
 export async function ask(url) {
   const answer = await fetch(url, { headers: { Accept: "application/json" }, cache: "no-store" });
   if (answer.redirected) throw new Refused("You are logged out. Log in again and reload this page.");
-  if (answer.status === 403 || answer.status === 404) throw new Refused("This is not there for you any more.");
-  if (!answer.ok) throw new Error(`The hub answered ${answer.status}.`);
+  if (answer.status === 403 || answer.status === 404) throw new Refused("This no longer exists, or you can no longer see it.");
+  if (!answer.ok) throw new Error(`The hub responded with HTTP ${answer.status}.`);
   return answer.json();
 }
 
-// Runs `look` about once a second until it gives back false. `tell` hears of problems, and "" when they are over.
+// Runs `look` about once a second until it returns false. `tell` receives problems, and "" when they are resolved.
 export async function poll(look, tell) {
   for (let pause = PAUSE; ; await wait(pause)) {
     if (document.hidden) await shown();
@@ -25,7 +25,7 @@ export async function poll(look, tell) {
     } catch (problem) {
       if (problem instanceof Refused) return tell(problem.message);
       pause = Math.min(2 * pause, LONGEST_PAUSE);
-      tell(`The hub does not answer. Trying again every ${pause / 1000} seconds.`);
+      tell(`The hub is not responding. Retrying every ${pause / 1000} seconds.`);
     }
   }
 }

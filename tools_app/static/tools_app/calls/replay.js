@@ -1,9 +1,9 @@
-// A call's stream, played as it went: its events appear at the times at which they were said.
+// Replay of a call's events at their original times.
 
 import { button, h } from "../playground/dom.js";
 
 const MICROSECONDS = 1e6;
-// However long a call took, at the highest speed it is over in so many seconds.
+// At the highest speed, the replay of any call takes this many seconds.
 const MOST_SECONDS = 3;
 const SPEEDS = ["1×", "4×", "16×", "max"];
 
@@ -21,7 +21,7 @@ export function replay(box, list) {
     view.scrubber.value = state.now;
     view.time.textContent = `${clock(state.now)} / ${clock(state.end)}`;
     const said = rows.filter(({ at }) => isOver || at <= state.now).map(({ row }) => row);
-    view.stage.textContent = isOver ? `Ended: ${outcome}` : state.now < Number(waited) ? "In the queue" : "Running";
+    view.stage.textContent = isOver ? `Ended: ${outcome}` : state.now < Number(waited) ? "Queued" : "Running";
     const percent = said.map((row) => row.dataset.percent).filter(Boolean).at(-1);
     view.bar.hidden = percent === undefined;
     view.bar.value = percent ?? 0;
@@ -38,7 +38,7 @@ export function replay(box, list) {
     view.play.textContent = "Pause";
     let before = performance.now();
     const step = (moment) => {
-      // A frame's time may lie before the click that asked for it.
+      // A frame's time may be before the click that requested it.
       show(state.now + Math.max(0, moment - before) * 1000 * state.speed);
       before = moment;
       if (state.now >= state.end) stop();

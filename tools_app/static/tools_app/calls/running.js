@@ -1,4 +1,4 @@
-// The page of a call that runs: follows it, and goes to the page of its record once it has ended.
+// The page of a running call: polls for updates, and redirects to its record once it has finished.
 
 import { eventRow } from "./events.js";
 import { ask, poll } from "./polling.js";
@@ -13,14 +13,14 @@ async function look() {
   const after = list?.lastElementChild?.dataset.sequence ?? "0";
   const news = await ask(`${page.dataset.running}?after=${after}`);
   if (news.ended) {
-    part("notice").textContent = "It has ended.";
+    part("notice").textContent = "The call has ended.";
     location.replace(news.ended);
     return false;
   }
   part("for").textContent = news.for;
   part("status").firstElementChild.textContent = news.status;
   if (news.cancelling) {
-    part("notice").textContent = "It was asked to stop.";
+    part("notice").textContent = "Cancellation requested.";
     part("cancel")?.remove();
   }
   if (news.events.length) show(news.events);
@@ -36,4 +36,4 @@ function show(events) {
 }
 
 if (list) list.scrollTop = list.scrollHeight;
-poll(look, (problem) => (part("notice").textContent = problem || "This page follows the call until it ends."));
+poll(look, (problem) => (part("notice").textContent = problem || "This page updates until the call ends."));

@@ -1,4 +1,4 @@
-// What the pages ask of the admin: passes, code, records. Each POST carries the page's CSRF token.
+// The admin endpoints that the pages use: impersonation tokens, code, records. Each POST sends the CSRF token.
 
 const RENEW_BEFORE_MS = 60_000;
 const MOST_TRIES = 3;
@@ -9,25 +9,25 @@ export async function askAdmin(url, fields) {
   const request = fields ? posted() : {};
   const response = await fetch(url, { credentials: "same-origin", ...request });
   const isJson = (response.headers.get("content-type") ?? "").startsWith("application/json");
-  if (response.redirected || (response.ok && !isJson)) throw new Error("You are logged out: load this page again.");
+  if (response.redirected || (response.ok && !isJson)) throw new Error("You are logged out. Reload this page.");
   const answer = isJson ? await response.json() : {};
-  const refusal = answer.problem ?? refusals[response.status] ?? `The admin answered ${response.status}.`;
+  const refusal = answer.problem ?? refusals[response.status] ?? `The admin responded with HTTP ${response.status}.`;
   if (!response.ok) throw new Error(refusal);
   return answer;
 }
 
 const refusals = {
-  403: "You may not act as this key any more: that is for admins of its tenant. Or load this page again.",
-  404: "This key is gone. Load this page again.",
+  403: "Only admins of its tenant can use this key in the playground. Reload this page if you are one.",
+  404: "This key no longer exists. Reload this page.",
 };
 
-// A pass for one key, renewed before it ends for as long as the page is open.
+// An impersonation token for one key, renewed before it expires while the page is open.
 export class PassHolder {
   constructor(url, key) {
     Object.assign(this, { url, key, text: null, ends: 0, asking: null, timer: null });
   }
 
-  // What goes behind "Bearer".
+  // The credential after "Bearer".
   async credential() {
     if (this.text === null || Date.now() >= this.ends - RENEW_BEFORE_MS / 2) await this.renew();
     return this.text;
@@ -58,7 +58,7 @@ export class PassHolder {
   }
 }
 
-// The records of the calls of one trace: asked for until one is settled, a few times.
+// The records of the calls of one trace. Polls a few times until one has finished.
 export async function recordsOf(url, key, trace, since) {
   const query = new URLSearchParams({ key, trace, since: String(since) });
   for (let tries = 0; ; tries++) {

@@ -1,8 +1,7 @@
-// A client of the protocol in the browser, in both eras, over Streamable HTTP. Knows nothing of the page.
+// An MCP client for the browser, for both protocol eras, over Streamable HTTP. Independent of the page.
 //
-// `wire(entry)` hears of all that goes over it: {kind, title, status, headers, body, ms}. The credential is never
-// part of it. A request's `hears` are its listeners, and what it wants: {signal, progress, log, ask, sent, task,
-// mirrored, trace, asTask}.
+// `wire(entry)` receives each message: {kind, title, status, headers, body, ms}, without the credential. A request's
+// `hears` holds its listeners and options: {signal, progress, log, ask, sent, task, mirrored, trace, asTask}.
 
 import { randomHex } from "./dom.js";
 import { events } from "./sse.js";
@@ -24,12 +23,12 @@ export class McpError extends Error {
 }
 
 export class McpClient {
-  // `credential()` gives, or promises, what goes behind "Bearer".
+  // `credential()` returns the credential after "Bearer", or a promise of it.
   constructor({ url, version, modern, credential, wire = () => {} }) {
     Object.assign(this, { url, version, modern, credential, wire, session: null, opened: null, server: null });
   }
 
-  // Say hello: discover, or a session. What was agreed on stands in `version` and `server` then.
+  // Discover the server or initialize a session. Sets `version` and `server` to what was negotiated.
   async open() {
     if (this.modern) {
       const found = await this.request("server/discover");
@@ -45,7 +44,7 @@ export class McpClient {
     return answer;
   }
 
-  // All entries of a list, page by page.
+  // All entries of a list, across its pages.
   async list(method, field) {
     const all = [];
     let cursor;
@@ -57,8 +56,8 @@ export class McpClient {
     return all;
   }
 
-  // A request to its very end: in the modern era it is made again with the answers to what it asks for, and the
-  // result of a task is waited for.
+  // A request until its final result: answers input requests by retrying with the responses (modern era), and waits
+  // for the result of a task.
   async run(method, params, hears) {
     const wish = hears.asTask && !this.modern ? { task: {} } : {};
     let round = {};
@@ -79,13 +78,13 @@ export class McpClient {
     return Object.fromEntries(asked.map(([name], at) => [name, answers[at]]));
   }
 
-  // The result of a task of 2025-11-25: one request, on whose stream its questions come.
+  // The result of a 2025-11-25 task: one request, whose stream carries the server's requests.
   #awaited(task, hears) {
     hears.task?.(task);
     return this.request("tasks/result", { taskId: task.taskId }, { ...hears, asTask: false });
   }
 
-  // The result of a task of the extension, which is asked for until it is there.
+  // The result of a task of the extension, polled until it is available.
   async #polled(task, hears) {
     const { taskId } = task;
     const quietly = { signal: hears.signal, asTask: true };
@@ -109,7 +108,7 @@ export class McpClient {
     return this.request("tasks/cancel", { taskId }, { asTask: true });
   }
 
-  // One request; its result. Raises McpError, and AbortError when `hears.signal` says so.
+  // The result of one request. Throws McpError, or AbortError if `hears.signal` is aborted.
   async request(method, params = {}, hears = {}) {
     const id = `pg-${randomHex(6)}`;
     const body = { jsonrpc: "2.0", id, method, params: this.#withMeta(params, hears) };
@@ -126,12 +125,12 @@ export class McpClient {
     await this.#send({ jsonrpc: "2.0", method, params });
   }
 
-  // Tell the hub that nobody waits for a request any more (handshake era; in the modern one the stream is closed).
+  // Cancel a request by notification (handshake era; in the modern era the stream is closed instead).
   async cancel(id) {
     await this.notify("notifications/cancelled", { requestId: id, reason: "Cancelled in the playground." });
   }
 
-  // End the session, also while the page is being left.
+  // End the session, also while the page unloads.
   async close() {
     if (!this.session) return;
     const session = this.session;
@@ -140,7 +139,7 @@ export class McpClient {
       const headers = { Authorization: `Bearer ${await this.credential()}`, "Mcp-Session-Id": session };
       await fetch(this.url, { method: "DELETE", headers, keepalive: true });
     } catch {
-      // It ends by itself when nobody uses it.
+      // An unused session expires.
     }
   }
 
@@ -169,7 +168,7 @@ export class McpClient {
     return headers;
   }
 
-  // A message without an answer of its own: a notification, or a response.
+  // A message without a response: a notification or a response.
   async #send(message) {
     const response = await this.#post(message, {});
     if (!response.ok) throw failure(response, await this.#body(response));
@@ -201,7 +200,7 @@ export class McpClient {
     try {
       body = JSON.parse(text);
     } catch {
-      // Not of the hub: a proxy's page, say.
+      // Not from the hub, such as a proxy's error page.
     }
     this.wire({ kind: "response", title: "", status: response.status, headers: shown(response.headers), body });
     return body;
@@ -219,7 +218,7 @@ export class McpClient {
     return this.#streamed(response, id, hears);
   }
 
-  // The result out of a stream, which may be left by the hub and is taken up again then (2025-11-25).
+  // The result from a stream, resumed if the hub closes it before the result (2025-11-25).
   async #streamed(response, id, hears) {
     let last = null;
     let delay = 500;
@@ -243,13 +242,13 @@ export class McpClient {
       if (!response.ok) throw failure(response, await this.#body(response));
       this.wire({ kind: "response", title: "event stream", status: response.status, headers: shown(response.headers) });
     }
-    throw new McpError("The stream ended before the answer came. The record tells what became of the call.");
+    throw new McpError("The stream ended before the response. See the outcome of the call in the audit log.");
   }
 
   #resume(last, signal) {
     const headers = { Accept: "text/event-stream", "Last-Event-ID": last, "Mcp-Session-Id": this.session };
     if (this.version >= "2025-06-18") headers["MCP-Protocol-Version"] = this.version;
-    this.wire({ kind: "request", title: "coming back for the rest", headers: { GET: this.url, ...headers } });
+    this.wire({ kind: "request", title: "reconnecting for the rest", headers: { GET: this.url, ...headers } });
     return this.#fetch({ method: "GET", headers, signal });
   }
 
@@ -263,17 +262,17 @@ export class McpClient {
     let answer;
     try {
       if (message.method === "ping") answer = { result: {} };
-      else if (!hears.ask) answer = { error: { code: -32601, message: "Nobody is here to answer." } };
+      else if (!hears.ask) answer = { error: { code: -32601, message: "No user is available to answer." } };
       else answer = { result: await hears.ask({ method: message.method, params: message.params }, message.method) };
     } catch (problem) {
-      // Whoever cancels a call answers nothing any more.
+      // A cancelled call sends no more responses.
       if (problem.name === "AbortError") return;
       answer = { error: { code: problem.code ?? -1, message: problem.message } };
     }
     try {
       await this.#send({ jsonrpc: "2.0", id: message.id, ...answer });
     } catch {
-      // The wire shows it; the call itself tells how it ends.
+      // The wire panel shows the failure, and the call reports how it ends.
     }
   }
 }
@@ -283,14 +282,14 @@ async function pause(milliseconds, signal) {
   signal?.throwIfAborted();
 }
 
-// A value as a header carries it (2026-07-28, Streamable HTTP, §Value Encoding).
+// Encode a header value (2026-07-28, Streamable HTTP, §Value Encoding).
 export function headerValue(text) {
   if (/^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$/.test(text) && !text.startsWith("=?base64?")) return text;
   const bytes = new TextEncoder().encode(text);
   return `=?base64?${btoa(String.fromCharCode(...bytes))}?=`;
 }
 
-// The headers that repeat arguments (2026-07-28, Streamable HTTP, §Custom Headers from Tool Parameters).
+// The headers that mirror arguments (2026-07-28, Streamable HTTP, §Custom Headers from Tool Parameters).
 export function mirroredHeaders(schema, value) {
   const headers = {};
   for (const [name, inner] of Object.entries(schema?.properties ?? {})) {
@@ -309,6 +308,6 @@ function shown(headers) {
 function failure(response, body) {
   const retryAfter = Number(response.headers.get("retry-after")) || undefined;
   const error = body?.error ?? {};
-  const message = error.message ?? `The answer is not one of the protocol (HTTP ${response.status}).`;
+  const message = error.message ?? `The response is not valid MCP (HTTP ${response.status}).`;
   return new McpError(message, { code: error.code, data: error.data, status: response.status, retryAfter });
 }

@@ -1,11 +1,11 @@
-// How to connect: one client at a time, with the key that a person pasted, and a test of the connection.
+// Instructions for connecting: one client at a time, with the pasted key, and a connection test.
 
 import { PassHolder } from "./admin.js";
 import { McpClient } from "./client.js";
 import { h } from "./dom.js";
 import { explained } from "./explain.js";
 
-// What needs no quotes in a shell, in JSON, in TOML (RFC 6750, §2.1).
+// Characters that need no quoting in a shell, JSON or TOML (RFC 6750, §2.1).
 const TOKEN = /^[A-Za-z0-9._~+/=-]+$/;
 const MODERN = "2026-07-28";
 const LATEST_HANDSHAKE = "2025-11-25";
@@ -34,7 +34,7 @@ function tabbed(box) {
   show(clients.keys().next().value);
 }
 
-// Put a key, or the placeholder again, where the one before stands.
+// Replace the current key or placeholder by another key, or by the placeholder.
 function filler(box, placeholder) {
   const texts = [...box.querySelectorAll("[data-has-key]")].map((element) => ({ element, text: element.textContent }));
   const link = box.querySelector("[data-cursor-link]");
@@ -56,7 +56,7 @@ function begin(start) {
   const key = () => field.value.trim();
   field.addEventListener("input", () => {
     const isGood = key() === "" || TOKEN.test(key());
-    fault.textContent = isGood ? "" : "This does not look like a key: letters, digits and . _ ~ + / = - only.";
+    fault.textContent = isGood ? "" : "Invalid API key: it can contain only letters, digits and . _ ~ + / = -";
     fault.hidden = isGood;
     fill(isGood ? key() : "");
   });
@@ -65,7 +65,7 @@ function begin(start) {
   button.addEventListener("click", async () => {
     const place = document.getElementById("pg-tested");
     if (!key() && !pass) {
-      place.replaceChildren(said("bad", "Paste the key first."));
+      place.replaceChildren(said("bad", "Paste the API key first."));
       return;
     }
     button.disabled = true;
@@ -73,13 +73,13 @@ function begin(start) {
     const credential = key() ? () => key() : () => pass.credential();
     const rows = [];
     for (const version of [MODERN, LATEST_HANDSHAKE]) rows.push(await tested(start, version, credential));
-    const how = key() ? "With the pasted key:" : "With a pass for this key, which only proves what the hub lets it do:";
+    const how = key() ? "With the pasted key:" : "With a temporary credential for this key. Paste the key to test the key itself:";
     place.replaceChildren(h("p", { class: "pg-hint" }, how), ...rows);
     button.disabled = false;
   });
 }
 
-// Open, list the tools, close: what was found, or what is wrong and how to mend it.
+// Open a connection, list the tools and close; show the result, or the error and how to fix it.
 async function tested(start, version, credential) {
   const url = new URL(start.url, location.origin).href;
   const client = new McpClient({ url, version, modern: version === MODERN, credential });
@@ -89,11 +89,11 @@ async function tested(start, version, credential) {
     const tools = await client.list("tools/list", "tools");
     const took = Math.round(performance.now() - began);
     const count = `${tools.length} ${tools.length === 1 ? "tool" : "tools"}`;
-    return said("good", `Revision ${client.version}: connected, ${count}, ${took} ms.`);
+    return said("good", `Protocol version ${client.version}: connected, ${count}, ${took} ms.`);
   } catch (problem) {
     const { title, help } = explained(problem);
     const web = problem.status ? ` (HTTP ${problem.status})` : "";
-    return said("bad", `Revision ${version}: ${title}${web} ${help}`);
+    return said("bad", `Protocol version ${version}: ${title}${web} ${help}`);
   } finally {
     await client.close();
   }

@@ -1,4 +1,4 @@
-// Elements without markup: what comes from clients and tools is only ever text.
+// DOM elements created without markup: data from clients and tools is only inserted as text.
 
 // h("p", {class: "pg-note", hidden: true, onclick: f, "data-x": 1}, "text", element, null)
 export function h(tag, attributes = {}, ...children) {
@@ -17,7 +17,7 @@ export function button(label, onclick, kind = "") {
   return h("button", { type: "button", class: `pg-button ${kind}`, onclick }, label);
 }
 
-// A button that copies what `text()` gives. The clipboard is there on HTTPS and localhost only.
+// A button that copies the result of `text()`. The clipboard is available on HTTPS and localhost only.
 export function copyButton(text, shown) {
   const copy = button("Copy", async () => {
     try {

@@ -1,21 +1,21 @@
-// What went wrong, in words that say how to mend it.
+// Explanations of errors and how to fix them.
 
 const BY_STATUS = {
-  0: "Is the hub running, and is this page's address its own? A proxy or an extension may block the request.",
-  401: "The key is unknown, revoked or expired, or its tenant is switched off. Issue another key, or choose one.",
-  403: "The hub refuses this page's origin, the key's network, or what the key asks for. Behind HTTPS, name the hub's"
-    + " own address in MCPHUB_ALLOWED_ORIGINS; otherwise see the key's scopes and networks.",
-  404: "The key belongs to another tenant than the address, or the session is over: connect again.",
-  413: "What was sent is larger than MCPHUB_MAX_BODY_BYTES.",
-  421: "The hub does not answer for this host name: add it to MCPHUB_ALLOWED_HOSTS.",
-  503: "The hub cannot record calls right now, so nothing ran. Try again in a moment.",
+  0: "Check that the hub is running at this page's address, and that no proxy or browser extension blocks the request.",
+  401: "The API key is unknown, revoked or expired, or its tenant is disabled. Use another key.",
+  403: "The hub rejects this page's origin, the client's network, or the method. Behind HTTPS, add the hub's own URL"
+    + " to MCPHUB_ALLOWED_ORIGINS; otherwise check the key's scopes and networks.",
+  404: "The key belongs to another tenant than the URL, or the session has ended. Reconnect.",
+  413: "The request is larger than MCPHUB_MAX_BODY_BYTES.",
+  421: "The host name is not allowed. Add it to MCPHUB_ALLOWED_HOSTS.",
+  503: "A service that the call needs is unavailable. The message says which one, and whether anything ran. Try again.",
 };
 
 const BY_CODE = {
-  "-32021": "The tool needs a client that can do more. If it is one for tasks, tick “As a task” and run it again.",
+  "-32021": "The tool needs a client capability. If it needs tasks, select “Run as a task” and run it again.",
 };
 
-// {title, help, fields: [{field, message}]} of a McpError.
+// {title, help, fields: [{field, message}]} of an McpError.
 export function explained(problem) {
   const fields = problem.data?.errors ?? [];
   if (problem.status === 429) return { title: problem.message, help: waiting(problem), fields };
@@ -28,7 +28,7 @@ function waiting(problem) {
   return seconds ? `Try again in ${seconds} ${seconds === 1 ? "second" : "seconds"}.` : "Try again later.";
 }
 
-// The fields that a result names which refuses arguments (from 2025-11-25 on it is no error of the protocol).
+// The invalid fields named in a tool error result (not a protocol error from 2025-11-25 on).
 export function fieldsIn(result) {
   const text = result?.content?.[0]?.text;
   if (!result?.isError || !text?.startsWith("Invalid arguments for")) return [];

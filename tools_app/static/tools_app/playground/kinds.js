@@ -1,4 +1,4 @@
-// What can be called: how each kind is listed, which form it has, and how it is asked for.
+// The kinds of objects that can be called: how each is listed, its form, and its request.
 
 const NOTHING = { type: "object", properties: {} };
 
@@ -17,7 +17,7 @@ export const KINDS = {
   },
 };
 
-// The arguments of a prompt are texts.
+// Prompt arguments are strings.
 function promptSchema(prompt) {
   const given = prompt.arguments ?? [];
   const properties = Object.fromEntries(given.map(({ name, title, description }) => [
@@ -28,14 +28,14 @@ function promptSchema(prompt) {
 
 export const nameOf = (entry) => entry.uri ?? entry.name;
 
-// What a client is told about an entry, in a few words each.
+// Short descriptions of the properties of an entry.
 export function badges({ annotations = {}, execution, mimeType }) {
   const said = [];
   if (annotations.readOnlyHint) said.push("read-only");
-  else if (annotations.destructiveHint) said.push("may destroy");
+  else if (annotations.destructiveHint) said.push("destructive");
   if (annotations.idempotentHint) said.push("idempotent");
-  if (annotations.openWorldHint) said.push("reaches outside");
-  if (execution?.taskSupport === "required") said.push("only as a task");
+  if (annotations.openWorldHint) said.push("open world");
+  if (execution?.taskSupport === "required") said.push("task required");
   if (mimeType) said.push(mimeType);
   return said;
 }

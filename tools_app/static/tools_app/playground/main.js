@@ -1,4 +1,4 @@
-// The playground: what a person chose, what runs, and where it is shown.
+// The playground: the current selection, running calls, and where results are shown.
 
 import { PassHolder, recordsOf } from "./admin.js";
 import { McpClient, mirroredHeaders } from "./client.js";
@@ -13,7 +13,7 @@ import { WirePanel } from "./wire_panel.js";
 
 const start = JSON.parse(document.getElementById("playground-start").textContent);
 const at = (id) => document.getElementById(`pg-${id}`);
-// The clocks of browser and hub may differ.
+// Allowance for clock skew between browser and hub.
 const CLOCKS_DIFFER_MS = 30 * 60_000;
 const MOST_LOGS = 500;
 
@@ -35,7 +35,7 @@ async function connect() {
   cancel();
   const before = client;
   const key = start.keys.find(({ id }) => id === at("key").value);
-  // The session of the key before is ended with its own pass, which is dropped then.
+  // The previous key's session is ended with its own impersonation token, which is then discarded.
   const over = pass?.key === key.id ? null : pass;
   if (pass?.key !== key.id) pass = new PassHolder(start.passUrl, key.id);
   const version = at("version").value;
@@ -52,7 +52,7 @@ async function connect() {
   try {
     await mine.open();
     if (turn !== connecting) return mine.close();
-    status(`Connected to ${mine.server?.name ?? "the hub"} as ${key.name}, revision ${mine.version}.`, "good");
+    status(`Connected to ${mine.server?.name ?? "the hub"} as ${key.name}, protocol version ${mine.version}.`, "good");
     await list();
   } catch (problem) {
     if (turn === connecting) failed(problem);
@@ -69,7 +69,7 @@ async function list() {
   const first = kind === "tools" && start.tool ? entries.find(({ name }) => name === start.tool) : null;
   draw();
   if (kind === "tools" && start.tool && !first) {
-    status(`The key does not get the tool ${start.tool}: it is switched off, or outside of the key's scope.`, "bad");
+    status(`The key cannot use the tool ${start.tool}: it is disabled, or outside the key's scope.`, "bad");
   }
   start.tool = "";
   choose(first ?? wanted ?? entries[0] ?? null);
@@ -86,7 +86,7 @@ function failed(problem) {
   status([title, help].filter(Boolean).join(" "), "bad");
 }
 
-// --- Choosing -----------------------------------------------------------------------------------------------------
+// --- Selection ----------------------------------------------------------------------------------------------------
 
 function draw() {
   const wanted = at("filter").value.trim().toLowerCase();
@@ -100,11 +100,11 @@ function draw() {
   mark();
   at("none").hidden = shown.length > 0;
   at("none").textContent = entries.length
-    ? `No ${kind} have “${at("filter").value.trim()}” in their names.`
-    : `The key gets no ${kind}: switch some on for its tenant, or widen the key's scope.`;
+    ? `No ${kind} match “${at("filter").value.trim()}”.`
+    : `The key cannot use any ${kind}. Enable some for its tenant, or extend the key's scope.`;
 }
 
-// Tell which entry is chosen, and let it be seen.
+// Mark the selected entry and scroll it into view.
 function mark() {
   for (const entry of at("entries").children) {
     const isChosen = chosen !== null && entry.dataset.name === nameOf(chosen);
@@ -137,7 +137,7 @@ function choose(entry) {
   clearAnswer();
 }
 
-// In the modern era the hub does not tell beforehand which tool may become a task.
+// In the modern era, the hub does not declare in advance which tools may return a task.
 function offerTask({ execution }) {
   const support = client.modern ? "optional" : execution?.taskSupport ?? "forbidden";
   at("task-part").hidden = kind !== "tools" || support === "forbidden";
@@ -156,18 +156,19 @@ function fromRaw() {
   at("code").hidden = true;
   try {
     form.set(JSON.parse(at("raw").value));
+    form.clear();
     rawFault("");
   } catch (problem) {
-    rawFault(`Not JSON yet: ${problem.message}`);
+    rawFault(`Invalid JSON: ${problem.message}`);
   }
 }
 
-// The arguments, out of the JSON; undefined as long as it is none.
+// The arguments parsed from the JSON editor, or undefined while it is invalid.
 function written() {
   try {
     return JSON.parse(at("raw").value || "{}");
   } catch (problem) {
-    rawFault(`Mend the JSON first: ${problem.message}`);
+    rawFault(`Correct the JSON first: ${problem.message}`);
     return undefined;
   }
 }
@@ -200,7 +201,7 @@ async function run() {
       asTask: !at("task-part").hidden && at("task").checked,
       task: ({ taskId, status: stands }) => {
         turn.task = taskId;
-        outcome(`A task: ${stands}`);
+        outcome(`Task: ${stands}`);
       },
       signal, trace: turn.trace, progress, log: (entry) => log(entry, turn),
       sent: (id) => (turn.id = id),
@@ -269,7 +270,7 @@ function log({ level, logger, data }, turn) {
 }
 
 function answered(result, took) {
-  if (result.isError) outcome(`The tool says that it failed, after ${took}`, "bad");
+  if (result.isError) outcome(`Tool error after ${took}`, "bad");
   else outcome(`Done in ${took}`, "good");
   at("result").replaceChildren(...rendered(result));
   faults(fieldsIn(result));
@@ -277,13 +278,13 @@ function answered(result, took) {
 
 function refused(problem, took) {
   const { title, help, fields } = explained(problem);
-  outcome(`Refused after ${took}`, "bad");
+  outcome(`Rejected after ${took}`, "bad");
   const code = problem.code === undefined ? "" : `Error ${problem.code}`;
   const web = problem.status ? `HTTP ${problem.status}` : "";
   at("faults").replaceChildren(h("div", { class: "pg-card pg-problem", role: "alert" },
     h("p", { class: "pg-bad" }, title), help ? h("p", {}, help) : null,
     h("p", { class: "pg-hint" }, [code, web].filter(Boolean).join(" · ")),
-    problem.status === 404 || problem.status === 401 ? button("Connect again", connect) : null));
+    problem.status === 404 || problem.status === 401 ? button("Reconnect", connect) : null));
   faults(fields);
 }
 
@@ -313,7 +314,7 @@ function asCode() {
   showCode(at("code"), start.codeUrl, pass.key, request);
 }
 
-// --- Beginning ----------------------------------------------------------------------------------------------------
+// --- Startup ------------------------------------------------------------------------------------------------------
 
 function begin() {
   const tenants = Map.groupBy(start.keys, ({ tenant }) => tenant);

@@ -1,9 +1,9 @@
-// What a tool asks while it runs: forms, pages, a model's answer, roots. Each becomes a card that a person answers.
+// Requests of a tool to the client while it runs: elicitation (forms, URLs), sampling, roots. Each becomes a card.
 
 import { button, h, pretty } from "./dom.js";
 import { schemaForm } from "./schema_form.js";
 
-// Ask in `place`; a promise of the protocol's result. It is rejected when a person refuses, and by `signal`.
+// Ask in `place`. Returns a promise of the protocol result, rejected if the user declines, or by `signal`.
 export function ask({ method, params = {} }, place, signal) {
   const draw = { "elicitation/create": elicitation, "sampling/createMessage": sampling, "roots/list": roots }[method];
   return new Promise((answer, refuse) => {
@@ -51,12 +51,12 @@ function page(params, close) {
   const opened = () => close.answer({ action: "accept" });
   const link = h("a", {
     href: params.url, target: "_blank", rel: "noopener noreferrer", class: "pg-button pg-primary", onclick: opened,
-  }, "Agree and open the page");
+  }, "Open the page");
   return [
-    h("h3", {}, "The tool wants you to visit a page"),
+    h("h3", {}, "The tool asks you to open a page"),
     h("p", {}, params.message),
     h("p", { class: "pg-mono pg-url" }, params.url),
-    h("p", { class: "pg-hint" }, "Look at the address before you open it. What you do there does not pass the hub."),
+    h("p", { class: "pg-hint" }, "Check the URL before you open it. What you enter there is not sent to the hub."),
     h("div", { class: "pg-actions" },
       isWeb ? link : null,
       button("Decline", () => close.answer({ action: "decline" })),
@@ -72,14 +72,14 @@ function sampling(params, close) {
   });
   return [
     h("h3", {}, "The tool asks your model"),
-    h("p", { class: "pg-hint" }, "There is no model here: answer in its place, or refuse."),
+    h("p", { class: "pg-hint" }, "The playground has no model. Enter its answer, or refuse."),
     params.systemPrompt ? h("p", { class: "pg-hint" }, params.systemPrompt) : null,
     ...(params.messages ?? []).map((message) => h("div", { class: "pg-said" },
       h("strong", {}, `${message.role}: `), spoken(message.content))),
     words,
     h("div", { class: "pg-actions" },
       button("Answer", answer, "pg-primary"),
-      button("Refuse", () => close.refuse(refusal("A person refused to let the model answer.")))),
+      button("Refuse", () => close.refuse(refusal("The user rejected the sampling request.")))),
   ].filter(Boolean);
 }
 
@@ -92,19 +92,19 @@ function roots(_params, close) {
   const lines = () => uris.value.split("\n").map((line) => line.trim()).filter(Boolean);
   return [
     h("h3", {}, "The tool asks for the roots of your workspace"),
-    h("p", { class: "pg-hint" }, "One URI in each line; none is an answer, too."),
+    h("p", { class: "pg-hint" }, "One URI per line. An empty list is a valid answer."),
     uris,
     h("div", { class: "pg-actions" },
       button("Answer", () => close.answer({ roots: lines().map((uri) => ({ uri })) }), "pg-primary"),
-      button("Refuse", () => close.refuse(refusal("A person refused to tell the roots.")))),
+      button("Refuse", () => close.refuse(refusal("The user rejected the roots request.")))),
   ];
 }
 
 function unknown(method, close) {
   return [
     h("h3", {}, `The tool asks for ${method}`),
-    h("p", {}, "The playground does not know it."),
-    h("div", { class: "pg-actions" }, button("Refuse", () => close.refuse(refusal("Not known here.", -32601)))),
+    h("p", {}, "The playground does not support this request."),
+    h("div", { class: "pg-actions" }, button("Refuse", () => close.refuse(refusal("Not supported.", -32601)))),
   ];
 }
 

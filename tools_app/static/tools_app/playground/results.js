@@ -1,4 +1,4 @@
-// What a tool, a resource or a prompt answers, for a person: texts, JSON, images, sound, links.
+// Rendering of tool, resource and prompt results: text, JSON, images, audio, links.
 
 import { h, pretty } from "./dom.js";
 
@@ -17,7 +17,7 @@ export function rendered(result) {
   if (result.structuredContent !== undefined) {
     parts.push(h("h4", {}, "Structured content"), json(result.structuredContent));
   }
-  if (!parts.length) parts.push(h("p", { class: "pg-hint" }, "The answer is empty."));
+  if (!parts.length) parts.push(h("p", { class: "pg-hint" }, "The result is empty."));
   return parts;
 }
 
@@ -42,14 +42,14 @@ function block_(block) {
   }
 }
 
-// A text; one that is a JSON object or array is shown as such.
+// A text; a JSON object or array is shown as JSON.
 function words(text) {
-  // Numbers of many digits would lose some of them.
+  // Numbers with many digits would lose precision.
   if (/^\s*[[{]/.test(text) && !/\d{16,}/.test(text)) {
     try {
       return json(JSON.parse(text));
     } catch {
-      // A text that only looks like it.
+      // Not JSON after all.
     }
   }
   return h("pre", { class: "pg-text", tabindex: "0" }, text);

@@ -1,6 +1,6 @@
-// A form out of a JSON Schema. Each field is {element, get(), set(value), fault(path, message), clear()}.
+// A form generated from a JSON Schema. Each field is {element, get(), set(value), fault(path, message), clear()}.
 //
-// `get` gives undefined for what is left out. What a field cannot draw it edits as JSON, so that nothing is lost.
+// `get` returns undefined for an omitted value. Unsupported schemas are edited as JSON, so that no data is lost.
 
 import { button, h, newId, pretty } from "./dom.js";
 
@@ -8,12 +8,12 @@ const DEEPEST = 8;
 const INPUTS = { date: "date", time: "time", email: "email", uri: "url", url: "url" };
 const MANY_CHARACTERS = 200;
 
-// The form of an object's schema; `changed()` is called when a person changed something.
+// The form of an object's schema; `changed()` is called when the user changes a value.
 export function schemaForm(schema, changed) {
   return field(schema ?? {}, { root: schema ?? {}, name: "", required: true, depth: 0, changed });
 }
 
-// The value that a schema asks for when nobody says anything else.
+// The initial value of a schema.
 export function defaultOf(schema) {
   const value = schemaForm(schema, () => {}).get();
   return value === undefined ? {} : value;
@@ -47,7 +47,7 @@ function maker(schema) {
   }
 }
 
-// A schema with its reference followed, and without "or null": what may be null may be left out.
+// A schema with its reference resolved and without "or null": nullable values may be omitted.
 function simplified(schema, root, depth = 0) {
   if (typeof schema !== "object" || schema === null || depth > DEEPEST) return {};
   if (typeof schema.$ref === "string") {
@@ -95,7 +95,7 @@ function choices(schema) {
 const choicesOfItems = (schema) => choices(schema.items);
 const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 
-// --- What all fields have ---------------------------------------------------------------------------------------
+// --- Common behaviour of fields ---------------------------------------------------------------------------------
 
 function framed(schema, place, control, { get, set, group = false }) {
   const id = newId("pg-field");
@@ -121,16 +121,19 @@ function framed(schema, place, control, { get, set, group = false }) {
     h("p", { class: "pg-hint", id: `${id}-hint`, hidden: !hint }, hint),
     fault,
   );
+  const clear = () => {
+    fault.hidden = true;
+    inner?.removeAttribute("aria-invalid");
+  };
+  // An error of the previous value no longer applies.
+  element.addEventListener("input", clear);
+  element.addEventListener("change", clear);
   return {
-    element, get, set,
+    element, get, set, clear,
     fault: (path, message) => {
       fault.textContent = path.length ? `${path.join(".")}: ${message}` : message;
       fault.hidden = false;
       inner?.setAttribute("aria-invalid", "true");
-    },
-    clear: () => {
-      fault.hidden = true;
-      inner?.removeAttribute("aria-invalid");
     },
   };
 }
@@ -156,7 +159,7 @@ function hints(schema) {
   return said.join(", ");
 }
 
-// --- The fields -------------------------------------------------------------------------------------------------
+// --- Fields -----------------------------------------------------------------------------------------------------
 
 function textField(schema, place) {
   const isLong = schema.maxLength > MANY_CHARACTERS || schema.contentMediaType !== undefined;
@@ -172,7 +175,7 @@ function textField(schema, place) {
 }
 
 function numberField(schema, place) {
-  // Text, so that a number beyond what a browser's own field takes is kept, and told by the hub to be wrong.
+  // A text input, so that a number beyond the range of a number input is kept and rejected by the hub.
   const input = h("input", { type: "text", inputmode: "decimal", class: "pg-input", oninput: place.changed });
   input.autocomplete = "off";
   return framed(schema, place, input, {
@@ -230,6 +233,10 @@ function checksField(schema, place) {
 function listField(schema, place) {
   let entries = [];
   const list = h("div", { class: "pg-list" });
+  const changed = () => {
+    list.dispatchEvent(new Event("change", { bubbles: true }));
+    place.changed();
+  };
   const add = (value) => {
     const inner = field(schema.items, below(place, "", true));
     if (value !== undefined) inner.set(value);
@@ -238,14 +245,14 @@ function listField(schema, place) {
     row.append(button("Remove", () => {
       entries = entries.filter((other) => other !== entry);
       row.remove();
-      place.changed();
+      changed();
     }));
     entries.push(entry);
     list.append(row);
   };
   const more = button("Add an entry", () => {
     add();
-    place.changed();
+    changed();
   });
   const made = framed(schema, place, h("div", {}, list, more), {
     group: true,
@@ -267,10 +274,10 @@ function objectField(schema, place) {
   const fields = Object.entries(schema.properties).map(([name, inner]) => [
     name, field(inner, below(place, name, required.has(name))),
   ]);
-  // What came in and has no field is kept.
+  // Properties without a field are kept.
   let extras = {};
   const body = h("div", { class: "pg-fields" }, fields.map(([, inner]) => inner.element));
-  if (!fields.length) body.append(h("p", { class: "pg-hint" }, "This takes no arguments."));
+  if (!fields.length) body.append(h("p", { class: "pg-hint" }, "No arguments."));
   const made = framed(schema, place, body, {
     group: true,
     get: () => {
@@ -291,7 +298,7 @@ function objectField(schema, place) {
   return nested(made, (name) => byName.get(name), () => fields.map(([, inner]) => inner));
 }
 
-// Faults of what is inside go to where they belong.
+// Errors of nested values are shown at their fields.
 function nested(made, inside, all) {
   const { fault, clear } = made;
   made.fault = (path, message) => {
@@ -316,7 +323,7 @@ function jsonField(schema, place) {
       try {
         return JSON.parse(written);
       } catch {
-        // Not JSON yet: as a text, which the hub refuses by name if a text will not do.
+        // Not JSON yet: sent as a string, which the hub rejects by name if it is invalid.
         return written;
       }
     },

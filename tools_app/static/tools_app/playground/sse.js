@@ -8,7 +8,7 @@ export async function* events(response) {
       const { done, value } = await reader.read();
       if (done) return;
       rest += value;
-      // A CR at the end may be half of a CRLF.
+      // A CR at the end may be the first half of a CRLF.
       const blocks = rest.split(/\r\n\r\n|\n\n|\r\r(?!$)/);
       rest = blocks.pop();
       for (const block of blocks) {

@@ -1,4 +1,4 @@
-// The messages on the wire, in their order, each of which opens when it is clicked.
+// The messages on the wire, in order; a click expands a message.
 
 import { copyButton, h, pretty } from "./dom.js";
 
@@ -53,7 +53,7 @@ function titleOf({ kind, title, body }) {
   return body?.result ? "result" : kind;
 }
 
-// The credential is never among them; a session's id is shortened.
+// The credential is never included; session ids are shortened.
 function headerLines(headers) {
   return Object.entries(headers).map(([name, value]) => {
     const isSession = name.toLowerCase() === "mcp-session-id";

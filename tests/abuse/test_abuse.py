@@ -1,0 +1,50 @@
+"""Whatever one sender does, a neighbour waits less than a second for an echo, and the hub's memory has a bound.
+
+Bounded in count and time. Not in the default run: `pytest -n 0 -p no:randomly tests/abuse`.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.abuse.attacks import ATTACKS, SECONDS
+from tests.abuse.hub import MEGABYTE, Hub
+
+MAX_WAIT_SECONDS = 1.0
+# Above what the hub had when it was ready, over all attacks together.
+MAX_MEMORY = 300 * MEGABYTE
+NEIGHBOUR = Path(__file__).with_name("neighbour.py")
+
+
+@contextmanager
+def neighbour(hub: Hub) -> Iterator[dict[str, Any]]:
+    """A client of another tenant while the block runs; afterwards, what it went through."""
+    host, port = hub.address
+    command = [sys.executable, str(NEIGHBOUR), host, str(port), hub.neighbour_key]
+    went: dict[str, Any] = {}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as calling:
+        assert calling.stdin is not None
+        assert calling.stdout is not None
+        assert calling.stdout.readline() == "begun\n"
+        yield went
+        calling.stdin.close()
+        went |= json.loads(calling.stdout.readline())
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_neighbour_hardly_notices(attacked: Hub, name: str, record_property: Any) -> None:
+    with neighbour(attacked) as went:
+        ATTACKS[name](attacked, time.monotonic() + SECONDS)
+    record_property("longest_wait", went["longest"])
+    record_property("memory", attacked.largest)
+    sys.stdout.write(f"{attacked.server} {name}: {went}, memory {attacked.largest / MEGABYTE:.0f} MB\n")
+    assert went["wrong"] == 0
+    assert went["longest"] < MAX_WAIT_SECONDS
+    assert attacked.largest < MAX_MEMORY

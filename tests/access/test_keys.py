@@ -1,0 +1,161 @@
+"""API keys: what is kept of them, how long they are good, and which of them expire soon."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+
+from tools_app.access import keys
+from tools_app.models import ApiKey, Tenant
+
+pytestmark = pytest.mark.django_db
+
+DAY = timedelta(days=1)
+MICROSECOND = timedelta(microseconds=1)
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> datetime:
+    """A moment at which time stands still for keys."""
+    moment = timezone.now()
+    monkeypatch.setattr(keys.timezone, "now", lambda: moment)
+    return moment
+
+
+def good(row: ApiKey) -> bool:
+    return keys.good(ApiKey.objects.filter(pk=row.pk)).exists()
+
+
+def test_a_key_is_kept_as_its_digest_with_all_that_was_said_of_it(tenant: Tenant) -> None:
+    said: dict[str, Any] = {
+        "expires_at": timezone.now() + DAY,
+        "created_by": User.objects.create_user("ada"),
+        "tool_patterns": ["search_*"],
+        "methods": ["tools/*"],
+        "networks": ["192.0.2.0/24"],
+    }
+    limits = dict.fromkeys(keys.LIMITS, 7)
+    row, key = keys.issue(tenant, "laptop", **said, limits={**limits, "name": 9, "revoked_at": 9})
+    row.refresh_from_db()
+    assert {name: getattr(row, name) for name in (*said, *limits)} == {**said, **limits}
+    assert (row.tenant, row.name, row.digest) == (tenant, "laptop", keys.digest_of(key))
+    assert key.startswith("mcphub_")
+    # Five letters of the secret tell keys apart, and leave 226 bits of it unknown.
+    assert (row.prefix, len(row.prefix), len(key)) == (key[:12], 12, 50)
+    assert key not in str(ApiKey.objects.values())
+    assert keys.issue(tenant, "laptop")[1] != key
+
+
+def test_all_limits_of_keys_can_be_set_and_are_handed_on(tenant: Tenant) -> None:
+    limited = {field.name for field in ApiKey._meta.concrete_fields if field.name.startswith(("calls_", "requests_"))}
+    assert set(keys.LIMITS) == limited | {"open_streams"}
+
+
+@pytest.mark.parametrize(("length", "taken"), [(31, False), (32, True)])
+def test_a_chosen_key_has_at_least_32_characters(tenant: Tenant, *, length: int, taken: bool) -> None:
+    chosen = "k" * length
+    if taken:
+        row, key = keys.issue(tenant, "chosen", key=chosen)
+        assert (key, row.digest) == (chosen, keys.digest_of(chosen))
+    else:
+        with pytest.raises(keys.WeakKey, match="at least 32"):
+            keys.issue(tenant, "chosen", key=chosen)
+        assert not ApiKey.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "scope", [{"tool_patterns": ["no spaces"]}, {"methods": ["no spaces"]}, {"networks": ["nowhere"]}]
+)
+def test_a_scope_that_is_none_makes_no_key(tenant: Tenant, scope: dict[str, list[str]]) -> None:
+    with pytest.raises(ValidationError):
+        keys.issue(tenant, "laptop", **scope)  # type: ignore[arg-type]
+    assert not ApiKey.objects.exists()
+
+
+def test_revoking_says_whether_it_was_this_time_and_touches_no_other_key(tenant: Tenant) -> None:
+    row, other = keys.issue(tenant, "one")[0], keys.issue(tenant, "other")[0]
+    assert keys.revoke(row) is True
+    row.refresh_from_db()
+    first = row.revoked_at
+    assert keys.revoke(row) is False
+    row.refresh_from_db()
+    assert row.revoked_at == first
+    assert (good(row), good(other)) == (False, True)
+
+
+def test_a_key_is_good_until_the_moment_at_which_it_expires(tenant: Tenant, now: datetime) -> None:
+    assert good(keys.issue(tenant, "one", expires_at=now + MICROSECOND)[0])
+    assert not good(keys.issue(tenant, "one", expires_at=now)[0])
+    assert good(keys.issue(tenant, "one")[0])
+    tomorrow = keys.good(ApiKey.objects.all(), now + DAY)
+    assert [row.expires_at for row in tomorrow] == [None]
+    assert keys.rotatable(ApiKey.objects.all(), now).count() == 2
+    assert keys.rotatable(ApiKey.objects.all(), now + DAY).count() == 1
+
+
+@pytest.mark.parametrize(
+    ("overlap", "given"), [(DAY, DAY), (-DAY, timedelta()), (90 * DAY, 90 * DAY), (91 * DAY, 90 * DAY)]
+)
+def test_an_overlap_is_never_negative_and_90_days_at_most(
+    tenant: Tenant, now: datetime, overlap: timedelta, given: timedelta
+) -> None:
+    row, _ = keys.issue(tenant, "one")
+    keys.rotate(row, overlap)
+    stored = ApiKey.objects.get(pk=row.pk)
+    assert row.expires_at == stored.expires_at == now + given
+    assert keys.set_overlap(row, DAY) is True
+    assert row.expires_at == now + DAY
+    assert keys.set_overlap(row, overlap) is True
+    stored.refresh_from_db()
+    assert row.expires_at == stored.expires_at == now + given
+
+
+def test_rotating_hands_on_what_narrows_a_key_and_touches_no_other(tenant: Tenant) -> None:
+    narrow: dict[str, Any] = {"tool_patterns": ["a*"], "methods": ["tools/*"], "networks": ["192.0.2.0/24"]}
+    row, other = keys.issue(tenant, "one", **narrow, limits={"calls_per_day": 7})[0], keys.issue(tenant, "other")[0]
+    ada = User.objects.create_user("ada")
+    new, _ = keys.rotate(row, DAY, ada)
+    assert new.created_by == ada
+    assert (row.replaced_by, new.tenant, new.calls_per_day) == (new, tenant, 7)
+    assert {name: getattr(new, name) for name in narrow} == narrow
+    other.refresh_from_db()
+    assert (other.replaced_by, other.expires_at) == (None, None)
+
+
+def test_only_a_replaced_key_that_is_not_revoked_has_an_overlap(tenant: Tenant) -> None:
+    plain, replaced, revoked = (keys.issue(tenant, name)[0] for name in ("plain", "replaced", "revoked"))
+    for row in (replaced, revoked):
+        keys.rotate(row, DAY)
+    keys.revoke(revoked)
+    ends = {row.name: ApiKey.objects.get(pk=row.pk).expires_at for row in (plain, replaced, revoked)}
+    assert [keys.set_overlap(row, timedelta()) for row in (plain, revoked, replaced)] == [False, False, True]
+    after = {row.name: ApiKey.objects.get(pk=row.pk).expires_at for row in (plain, replaced, revoked)}
+    assert (after["plain"], after["revoked"]) == (ends["plain"], ends["revoked"])
+    assert not good(replaced)
+
+
+def test_keys_that_expire_within_two_weeks_come_soonest_first(tenant: Tenant, now: datetime) -> None:
+    lives = {"later": 14 * DAY, "first": DAY, "next": 3 * DAY, "not yet": 14 * DAY + MICROSECOND, "over": timedelta()}
+    for name, life in lives.items():
+        keys.issue(tenant, name, expires_at=now + life)
+    keys.issue(tenant, "for ever")
+    keys.revoke(keys.issue(tenant, "revoked", expires_at=now + DAY)[0])
+    replaced, _ = keys.issue(tenant, "replaced", expires_at=now + 2 * DAY)
+    keys.rotate(replaced, DAY)
+    ApiKey.objects.filter(replaces=replaced).delete()
+    ApiKey.objects.filter(pk=replaced.pk).update(replaced_by=keys.issue(tenant, "successor")[0])
+    assert [row.name for row in keys.expiring_soon()] == ["first", "next", "later"]
+    assert [row.name for row in keys.expiring_soon(within=3 * DAY)] == ["first", "next"]
+    assert [row.name for row in keys.expiring_soon(ApiKey.objects.filter(name="next"))] == ["next"]
+
+
+def test_the_successor_of_a_key_with_an_end_lives_as_long_as_it_did(tenant: Tenant, now: datetime) -> None:
+    row, _ = keys.issue(tenant, "one", expires_at=now + 30 * DAY)
+    ApiKey.objects.filter(pk=row.pk).update(created_at=now - 10 * DAY)
+    row.refresh_from_db()
+    new, _ = keys.rotate(row, 60 * DAY)
+    # The overlap does not prolong the old one.
+    assert (row.expires_at, new.expires_at) == (now + 30 * DAY, now + 40 * DAY)

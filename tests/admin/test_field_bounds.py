@@ -1,0 +1,113 @@
+"""Every field of the admin's forms that takes a text, JSON or a file has a bound, and says no beyond it.
+
+The forms are all that the pages use: one that is added must have its bounds.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django import forms
+from django.contrib.auth.forms import AuthenticationForm, ReadOnlyPasswordHashField
+from django.core.exceptions import ValidationError
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import RequestFactory
+
+from tools_app.admin.base.fields import MAX_LINES, JsonTextField, LinesField
+from tools_app.admin.base.site import site
+from tools_app.catalog.validation.sizes import MAX_DESCRIPTION_LENGTH, MAX_JSON_BYTES
+from tools_app.models.validators import MAX_ENTRY_LENGTH
+
+# What they take has a fixed shape, or is one of some choices.
+SHAPED = (
+    forms.BooleanField,
+    forms.ChoiceField,
+    forms.DateTimeField,
+    forms.SplitDateTimeField,
+    forms.IntegerField,
+    forms.ModelChoiceField,
+    forms.UUIDField,
+    ReadOnlyPasswordHashField,
+)
+# Their forms are bounded by the body of a request without a login (64 KiB) and by Django (2.5 MB).
+PASSWORDS = forms.PasswordInput
+
+
+def forms_below(base: type) -> Iterator[type[forms.BaseForm]]:
+    for one in base.__subclasses__():
+        yield from forms_below(one)
+        yield one
+
+
+def all_forms() -> set[type[forms.BaseForm]]:
+    own = {one for one in forms_below(forms.BaseForm) if one.__module__.startswith("tools_app.")}
+    names = ("form", "add_form", "change_password_form")
+    return own | {getattr(admin, name) for admin in site._registry.values() for name in names if hasattr(admin, name)}
+
+
+def fields() -> list[Any]:
+    return [
+        pytest.param(field, id=f"{one.__qualname__}.{name}")
+        for one in sorted(all_forms(), key=lambda one: one.__qualname__)
+        for name, field in fields_of(one)
+    ]
+
+
+def fields_of(form: type[forms.BaseForm]) -> list[tuple[str, forms.Field]]:
+    # Django gives the login's fields their bounds when it makes one.
+    found = form().fields if issubclass(form, AuthenticationForm) else form.base_fields
+    return [
+        (name, field)
+        for name, field in found.items()
+        if not isinstance(field, SHAPED) and not isinstance(field.widget, PASSWORDS | forms.HiddenInput)
+    ]
+
+
+@pytest.mark.parametrize("field", fields())
+def test_a_field_has_a_bound_and_refuses_what_is_beyond(field: forms.Field) -> None:
+    check(field)
+
+
+def test_so_do_the_fields_that_come_from_models(people: Any) -> None:
+    request = RequestFactory().get("/")
+    request.user = people["superuser"]
+    for admin in site._registry.values():
+        if admin.has_add_permission(request):
+            for _, field in fields_of(admin.get_form(request)):
+                check(field)
+
+
+def check(field: forms.Field) -> None:
+    match field:
+        case JsonTextField():
+            assert 0 < field.max_bytes <= MAX_JSON_BYTES
+            wrapped = '["{}"]' if field.kind is list else '{{"x": "{}"}}'
+            beyond: Any = wrapped.format("x" * field.max_bytes)
+        case LinesField():
+            with pytest.raises(ValidationError, match=f"At most {MAX_LINES} lines"):
+                field.clean("\n".join(f"x{number}" for number in range(MAX_LINES + 1)))
+            beyond = "x" * (MAX_ENTRY_LENGTH + 1)
+        case forms.FileField():
+            return  # see the tests of what takes the file
+        case forms.CharField():
+            assert field.max_length, "give it a max_length"
+            beyond = "x" * (field.max_length + 1)
+        case _:
+            raise AssertionError(f"say here what bounds a {type(field).__name__}")
+    with pytest.raises(ValidationError) as refused:
+        field.clean(beyond)
+    assert len(str(refused.value)) < 1000, "what is refused is not repeated"
+
+
+@pytest.mark.parametrize("kind", ["tool", "resource", "prompt"])
+def test_a_description_that_is_too_long_is_told(as_: Any, acme: Any, page: Any, kind: str) -> None:
+    answer = as_("admin").post(page(kind, "change", acme.row(kind)), {"description": "x" * 20_001})
+    assert answer.status_code == 200
+    assert f"at most {MAX_DESCRIPTION_LENGTH} characters" in str(answer.context["adminform"].form.errors["description"])
+
+
+def test_a_file_that_is_too_large_is_told(as_: Any, acme: Any, page: Any) -> None:
+    address = page("tenant", "import_configuration", acme.tenant)
+    file = SimpleUploadedFile("acme.yaml", b"mcphub: 1\n#".ljust(2_000_001, b"x"))
+    answer = as_("admin").post(address, {"file": file})
+    assert "larger than 2 MB" in str(answer.context["form"].errors)

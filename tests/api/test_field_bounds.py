@@ -1,0 +1,90 @@
+"""Every field of the REST API that takes a text or JSON has a bound, and says no beyond it.
+
+The fields are those of every serializer that there is: one that is added must have a bound.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from rest_framework import serializers
+from rest_framework.exceptions import APIException
+
+from tests.api.conftest import Api
+from tools_app.api.v1 import urls
+from tools_app.api.v1.base.fields import BoundedJson, Choice, Id, Moment
+from tools_app.api.v1.base.paging import Query
+from tools_app.api.v1.base.serializers import Strict, TenantField
+from tools_app.catalog.validation.sizes import MAX_DESCRIPTION_LENGTH, MAX_JSON_BYTES
+
+assert urls.AGGREGATES, "the serializers of all views are imported"
+
+# They take texts of a fixed shape, and nothing else.
+SHAPED = (Choice, Id, Moment, TenantField)
+NO_TEXT = (serializers.BooleanField, serializers.IntegerField, serializers.FloatField)
+
+
+def serializers_of(base: type) -> Iterator[type[serializers.Serializer]]:
+    for one in base.__subclasses__():
+        yield from serializers_of(one)
+        if one.__module__.startswith("tools_app.api.") and (
+            not issubclass(one, serializers.ModelSerializer) or hasattr(one, "Meta")
+        ):
+            yield one
+
+
+def taken() -> set[type[serializers.Serializer]]:
+    """What is read from requests: bodies and parameters. Other serializers only write answers."""
+    return {*serializers_of(Strict), *serializers_of(Query)}
+
+
+def fields() -> Iterator[Any]:
+    for one in sorted(taken(), key=lambda one: one.__qualname__):
+        for name, field in one().fields.items():
+            if not field.read_only and not isinstance(field, NO_TEXT):
+                yield pytest.param(field, id=f"{one.__qualname__}.{name}")
+
+
+def test_there_are_serializers_of_rows_and_of_parameters() -> None:
+    assert {"ToolRow", "CallsQuery", "Rotation", "FiguresQuery"} <= {one.__qualname__ for one in taken()}
+
+
+def test_bodies_are_read_by_serializers_that_refuse_unknown_fields(as_: Any) -> None:
+    schemas = as_("superuser").get("schema/")["components"]["schemas"]
+    bodies = {name for name in schemas if name.endswith("Request") and not name.startswith("Patched")}
+    assert bodies <= {f"{one.__qualname__.removesuffix('Row')}Request" for one in serializers_of(Strict)}
+
+
+def beyond(field: Any) -> Any:
+    """A value that is a little larger than the field takes."""
+    if not isinstance(field, BoundedJson):
+        return "x" * ((getattr(field, "max_length", None) or 1_000_000) + 1)
+    text = "x" * field.max_bytes
+    return {"JsonObject": {"x": text}, "JsonObjects": [{"x": text}], "Texts": [text]}[type(field).__name__]
+
+
+@pytest.mark.parametrize("field", list(fields()))
+def test_a_field_has_a_bound_and_refuses_what_is_beyond(field: Any) -> None:
+    if isinstance(field, BoundedJson):
+        assert 0 < field.max_bytes <= MAX_JSON_BYTES
+    elif not isinstance(field, SHAPED):
+        assert isinstance(field, serializers.CharField), "say here what bounds a field of this kind"
+        assert field.max_length
+    with pytest.raises(APIException) as refused:
+        field.run_validation(beyond(field))
+    assert len(str(refused.value.detail)) < 1000, "what is refused is not repeated"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("description", "x" * (MAX_DESCRIPTION_LENGTH + 1)),
+        ("input_schema", {"type": "object", "description": "x" * MAX_JSON_BYTES}),
+        ("config", {"base_url": "https://api.example.com", "path": "x" * MAX_JSON_BYTES}),
+    ],
+)
+def test_a_field_that_is_too_large_is_named(as_: Any, acme: Any, field: str, value: Any) -> None:
+    api: Api = as_("admin")
+    problem = api.patch(f"tools/{acme.tool.pk}/", {field: value}, status=400)
+    assert list(problem["errors"]) == [field]
+    assert "The limit is" in str(problem["errors"]) or "no more than" in str(problem["errors"])

@@ -1,0 +1,152 @@
+"""Who gets through the API's permissions, at one kind of row for all: `test_roles` asks at every endpoint."""
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from tests.admin.conftest import World
+from tests.api.conftest import Api
+from tools_app.access import tokens
+from tools_app.models import Membership, Secret, Tenant
+
+CHANGES = [
+    ("PUT", {"tenant": "acme", "name": "acme_token", "value": "other"}),
+    ("PATCH", {"value": "other"}),
+    ("DELETE", None),
+]
+
+
+@pytest.mark.parametrize(
+    ("role", "listed", "read", "made", "changed"),
+    [
+        ("superuser", 200, 200, 201, (200, 200, 204)),
+        ("admin", 200, 200, 201, (200, 200, 204)),
+        ("auditor", 200, 200, 403, (403, 403, 403)),
+        ("operator", 200, 200, 403, (403, 403, 403)),
+        ("stranger", 200, 404, 404, (404, 404, 404)),
+        ("outsider", 403, 403, 403, (403, 403, 403)),
+        ("anonymous", 401, 401, 401, (401, 401, 401)),
+    ],
+)
+def test_rows_are_read_by_members_and_changed_by_admins(
+    as_: Any, acme: World, undone: Any, role: str, listed: int, read: int, made: int, changed: tuple[int, ...]
+) -> None:
+    api: Api = as_(role)
+    row = f"secrets/{acme.secret.pk}/"
+    assert api.ask("GET", "secrets/").status_code == listed
+    answer = api.ask("GET", row)
+    assert answer.status_code == read
+    assert answer.headers["Cache-Control"] == "no-store"
+    with undone():
+        assert api.ask("POST", "secrets/", {"tenant": "acme", "name": "new", "value": "x"}).status_code == made
+        assert Secret.objects.filter(tenant=acme.tenant, name="new").exists() is (made == 201)
+    for (method, body), expected in zip(CHANGES, changed, strict=True):
+        before = Secret.objects.filter(pk=acme.secret.pk).values().first()
+        with undone():
+            assert (method, api.ask(method, row, body).status_code) == (method, expected)
+            assert expected < 300 or Secret.objects.filter(pk=acme.secret.pk).values().first() == before
+
+
+@pytest.mark.parametrize("role", ["auditor", "operator"])
+def test_an_admin_elsewhere_only_reads_here(as_: Any, people: dict[str, User], acme: World, role: str) -> None:
+    elsewhere = Tenant.objects.create(slug="elsewhere", name="Elsewhere")
+    Membership.objects.create(user=people[role], tenant=elsewhere, role="admin")
+    api: Api = as_(role)
+    assert api.ask("GET", f"secrets/{acme.secret.pk}/").status_code == 200
+    for method, body in CHANGES:
+        assert (method, api.ask(method, f"secrets/{acme.secret.pk}/", body).status_code) == (method, 403)
+    assert api.ask("POST", "secrets/", {"tenant": "acme", "name": "new", "value": "x"}).status_code == 403
+    assert api.ask("POST", "secrets/", {"tenant": "elsewhere", "name": "new", "value": "x"}).status_code == 201
+    assert api.ask("POST", "secrets/", {"tenant": "globex", "name": "new", "value": "x"}).status_code == 404
+    assert api.ask("POST", "secrets/", {"tenant": "nobody", "name": "new", "value": "x"}).status_code == 404
+    assert api.ask("POST", "secrets/", {"tenant": ["acme"], "name": "new", "value": "x"}).status_code == 400
+
+
+@pytest.mark.parametrize("role", ["admin", "auditor"])
+def test_only_superusers_make_and_delete_tenants(as_: Any, acme: World, role: str) -> None:
+    assert as_(role).ask("POST", "tenants/", {"slug": "umbrella", "name": "Umbrella"}).status_code == 403
+    assert as_(role).ask("DELETE", "tenants/acme/").status_code == 403
+    assert as_(role).ask("GET", "tenants/acme/").status_code == 200
+    assert list(Tenant.objects.order_by("slug").values_list("slug", flat=True)) == ["acme", "globex"]
+    assert as_("superuser").ask("POST", "tenants/", {"slug": "umbrella", "name": "Umbrella"}).status_code == 201
+
+
+def test_a_row_stays_in_its_tenant(as_: Any, people: dict[str, User], acme: World, globex: World) -> None:
+    Membership.objects.create(user=people["admin"], tenant=globex.tenant, role="admin")
+    problem = as_("admin").patch(f"secrets/{acme.secret.pk}/", {"tenant": "globex"}, status=400)
+    assert problem["errors"]["tenant"] == ["This cannot be changed. Create another one."]
+    assert as_("admin").patch(f"secrets/{acme.secret.pk}/", {"tenant": "acme"})["tenant"] == "acme"
+
+
+def test_a_field_that_nobody_knows_is_refused_and_what_is_only_read_is_not_looked_at(as_: Any, acme: World) -> None:
+    api: Api = as_("admin")
+    problem = api.patch(f"keys/{acme.apikey.pk}/", {"name": "new", "nmae": "new"}, status=400)
+    assert list(problem["errors"]) == ["nmae"]
+    before = api.get(f"keys/{acme.apikey.pk}/")
+    sent = {"prefix": "mcphub_other", "revoked_at": "2020-01-01T00:00:00Z", "last_used_at": None, "name": "new"}
+    after = api.patch(f"keys/{acme.apikey.pk}/", sent)
+    assert after == {**before, "name": "new"}
+
+
+def test_lists_are_narrowed_by_tenant_and_by_text(as_: Any, acme: World, globex: World) -> None:
+    api: Api = as_("superuser")
+    for query, names in {
+        "": {"acme_token", "globex_token"},
+        "?tenant=acme": {"acme_token"},
+        "?tenant=nobody": set(),
+        "?search=GLOBEX": {"globex_token"},
+        "?search=token+acme": {"acme_token"},
+        "?search=token&tenant=globex": {"globex_token"},
+        "?search=nothing": set(),
+    }.items():
+        assert {row["name"] for row in api.get(f"secrets/{query}")["results"]} == names, query
+    for query, status in {"?tenant=" + "a" * 64: 400, "?search=" + "a" * 201: 400, "?nobody=knows": 400}.items():
+        assert api.ask("GET", f"secrets/{query}").status_code == status, query
+
+
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        ("Basic {token}", "The header must be `Authorization: Bearer` and a personal token."),
+        ("{token}", "The header must be `Authorization: Bearer` and a personal token."),
+        ("Bearer", "unknown, expired or revoked"),
+        ("Bearer {token}x", "unknown, expired or revoked"),
+        ("Bearer {key}", "API key for MCP clients"),
+        ("Token {token}", "The header must be `Authorization: Bearer` and a personal token."),
+    ],
+)
+def test_what_is_no_personal_token_says_so_even_with_a_session(
+    as_: Any, people: dict[str, User], acme: World, header: str, told: str
+) -> None:
+    token = tokens.issue(people["admin"], "script")[1]
+    answer = as_("admin").ask("GET", "me/", Authorization=header.format(token=token, key=acme.key))
+    assert answer.status_code == 401
+    assert told in answer.json()["detail"]
+    assert answer.headers["WWW-Authenticate"] == 'Bearer realm="mcphub"'
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "Bearer "])
+def test_a_token_is_taken_in_any_spelling_of_its_scheme(people: dict[str, User], scheme: str) -> None:
+    token = tokens.issue(people["auditor"], "script")[1]
+    assert Api({"Authorization": f"{scheme} {token}"}).get("me/")["username"] == "auditor"
+
+
+def test_nobody_sees_or_ends_another_persons_tokens(as_: Any, people: dict[str, User]) -> None:
+    row, token = tokens.issue(people["admin"], "private")
+    for role in ("superuser", "auditor"):
+        api: Api = as_(role)
+        assert "private" not in str(api.get("tokens/"))
+        assert api.ask("GET", f"tokens/{row.pk}/").status_code == 404
+        assert api.ask("POST", f"tokens/{row.pk}/revoke/").status_code == 404
+    assert tokens.find(token)
+
+
+def test_a_token_has_the_name_and_the_end_that_were_asked_for(as_: Any) -> None:
+    api: Api = as_("auditor")
+    made = api.post("tokens/", {"name": "laptop", "expires_at": "2040-01-01T00:00:00Z"})
+    assert (made["name"], made["expires_at"]) == ("laptop", "2040-01-01T00:00:00Z")
+    assert made["token"].startswith(made["prefix"])
+    shown = api.get(f"tokens/{made['id']}/")
+    assert shown == {name: value for name, value in made.items() if name != "token"}
+    assert api.get("tokens/")["results"][0] == shown

@@ -1,0 +1,252 @@
+"""What of a record is hashed: all of it, but for what the documentation lists; each record by the rules of its time."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.conf import settings
+from django.db import connection, models, transaction
+
+from tests.audit.chained import change, checked, ending, found, record, write
+from tools_app.audit.changes.changes import at_command_line, recording_as
+from tools_app.audit.changes.changes import record as record_change
+from tools_app.audit.checkpoints import pruned, signer
+from tools_app.audit.recorder import chain, writers
+from tools_app.audit.recorder.entries import RECORD_COLUMNS, Written
+from tools_app.audit.verification.report import Problem
+from tools_app.models import Action, Call, CallEvent, CallPayload, ChainStart, Change, Checkpoint, Tenant
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("new_chains")]
+
+PARTS: dict[str, type[models.Model]] = {
+    "call": Call,
+    "payload": CallPayload,
+    "event": CallEvent,
+    "change": Change,
+    "checkpoint": Checkpoint,
+    "statement of pruning": ChainStart,
+}
+
+
+def documented() -> set[tuple[str, str]]:
+    """The columns that docs/audit.md says are not hashed, each with a reason."""
+    text = (Path(settings.BASE_DIR) / "docs" / "audit.md").read_text()
+    table = text.partition("| not hashed | why |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| `(\w+)` of a ([\w ]+) \| (\S.*) \|$", table, re.MULTILINE)
+    assert rows
+    return {(part, column) for column, part, _ in rows}
+
+
+@pytest.fixture
+def log(tenant: Tenant, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of each kind, signed: the second of each is neither the first nor the last of its chain."""
+    monkeypatch.setattr(writers, "COMPRESS_BYTES", 100)
+    gone = record(2, other_tenant.pk)
+    record(3, other_tenant.pk)
+    write(*(ending(tenant.pk, "long " * 40, events=2) for _ in range(3)))
+    with transaction.atomic(), recording_as(at_command_line()):
+        for number in range(3):
+            record_change(Action.CHANGED, tenant, after={"number": number})
+    signer.sign()
+    pruned.note(pruned.links_of(Call.objects.filter(pk__in=gone)), "old")
+    CallPayload.objects.filter(pk__in=gone).delete()
+    Call.objects.filter(pk__in=gone).delete()
+    record(1, tenant.pk)
+    signer.sign()
+    assert checked().is_clean
+
+
+def another(value: Any) -> Any:
+    """A value of the same kind that is not this one."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + 1000
+        case str():
+            return value[:-1] + ("x" if value[-1:] != "x" else "y")
+        case bytes() | memoryview():
+            return bytes(value)[:-1] + bytes([bytes(value)[-1] ^ 1])
+        case datetime():
+            return value + timedelta(microseconds=1)
+        case UUID():
+            return uuid4()
+    raise AssertionError(value)
+
+
+FILLED: dict[str, Any] = {"UUIDField": uuid4(), "CharField": "x", "TextField": "x", "BooleanField": True}
+ORDER: dict[type[models.Model], str] = {Call: "id", CallPayload: "call_id", CallEvent: "call_id", Change: "position"}
+
+
+@contextmanager
+def tampered(model: type[models.Model], field: "models.Field[Any, Any]") -> Iterator[None]:
+    """Alter one column of one row for a while, as somebody does who may write to the database."""
+    keys = list(model._default_manager.order_by(ORDER.get(model, "made_at")).values_list("pk", flat=True))
+    row = model._default_manager.filter(pk=keys[-2] if len(keys) > 1 else keys[0])
+    before = row.get()
+    old = getattr(before, field.attname)
+    referred = field
+    while isinstance(referred, models.ForeignKey):
+        referred = referred.target_field
+    new = FILLED.get(referred.get_internal_type(), 5) if old in (None, "") else another(old)
+    assert row.update(**{field.attname: new}) == 1
+    yield
+    model._default_manager.exclude(pk__in=keys).delete()
+    row.delete()
+    model._default_manager.bulk_create([before])
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_no_column_can_be_changed_unseen_but_those_that_are_documented(log: None, part: str) -> None:
+    unseen = set()
+    for field in PARTS[part]._meta.concrete_fields:
+        with tampered(PARTS[part], field):
+            unseen |= {(part, field.column)} if checked().is_clean else set()
+    assert checked().is_clean
+    assert unseen == {(of, column) for of, column in documented() if of == part}
+
+
+# --- Versions -------------------------------------------------------------------------------------------------
+
+BEFORE = bytes(range(32))
+TEXTS = '{"message":"é"}', '{"content":[]}'
+VALUES: dict[str, Any] = {
+    "id": UUID("01912345-0000-7000-8000-000000000001"),
+    "tenant_id": UUID("01912345-0000-7000-8000-000000000002"),
+    "tool_name": "echo",
+    "tool_revision": 3,
+    "method": "tools/call",
+    "request_id": "7",
+    "protocol_version": "2026-07-28",
+    "client_name": "raw",
+    "client_version": "7",
+    "remote_address": "127.0.0.1",
+    "trace_id": "",
+    "started_at": datetime(2026, 5, 4, 12, 30, 1, 234567, tzinfo=UTC),
+    "finished_at": datetime(2026, 5, 4, 12, 30, 2, 0, tzinfo=UTC),
+    "duration_us": 765433,
+    "outcome": "ok",
+    "http_status": 200,
+    "is_error": False,
+    "cause": "",
+    "background": False,
+    "arguments_size": 16,
+    "result_size": 14,
+    "event_count": 2,
+    "repeated": 1,
+    "writer": UUID("01912345-0000-7000-8000-000000000003"),
+}
+MEASURED = {"waited_us": 1200, "recorded_us": 55}
+WHY = "Records hashed by this version are in databases: never change what it covers, add a version (chain.VERSIONS)."
+
+
+def hashes(version: int | None, **more: Any) -> list[str]:
+    """The hashes that a record may have, in hex."""
+    row = tuple((VALUES | more | {"hash_version": version}).get(column) for column in chain.COLUMNS)
+    return [chain.digest(BEFORE, values, "ab" * 32, *TEXTS).hex() for values in chain.covered(row)]
+
+
+@pytest.mark.parametrize(
+    ("version", "more", "expected"),
+    [
+        (None, {"waited_us": 1200}, ["cd8610d931b0b33ed00346384890f8e1f160f95367880312093f71592ba6308c"]),
+        (
+            None,
+            {},
+            [
+                "0667babea5a4550d41b9d4868853e2aeae0ae6d1602210485ffb7952e220cdf5",
+                "0f01997c690deeabb8d083bf6c9e5ebe5310fde0c7920daa6ac6a8ddb733a36e",
+            ],
+        ),
+        (2, MEASURED, ["d726502c7559ffbf7ffa88220bf379b0966c4972a32fd9303e96f3982bb943d9"]),
+    ],
+    ids=["with waited_us", "before waited_us", "2"],
+)
+def test_what_a_version_covers_is_never_changed(version: int | None, more: dict[str, Any], expected: list[str]) -> None:
+    assert hashes(version, **more) == expected, WHY
+
+
+def test_where_a_chain_begins_is_never_changed() -> None:
+    starts = [chain.start_of(VALUES["writer"], tenant_id) for tenant_id in (VALUES["tenant_id"], None)]
+    assert [(start.chain_position, start.chain_hash.hex()) for start in starts] == [
+        (0, "145765a019530d70ffdf6bb23474c548f8d4df53a58d32d8d7969037c0ff3fa4"),
+        (0, "5dd6a6a7cb58b6212441de0532958a33edfd0621a64e3d0d255c147d9061e94b"),
+    ], WHY
+
+
+def test_the_newest_version_covers_what_is_written() -> None:
+    written = {*RECORD_COLUMNS, *Written._fields} - {"hash_version"}
+    assert set(chain.VERSIONS[chain.NEWEST]) == written, WHY
+    assert chain.VERSIONS[chain.NEWEST][: len(RECORD_COLUMNS)] == RECORD_COLUMNS
+
+
+def as_written_by(columns: tuple[str, ...], calls: list[UUID], **emptied: None) -> None:
+    """Give records the hashes that an earlier version of the hub gave them, and sign them."""
+    Checkpoint.objects.all().delete()
+    writer, tenant_id = Call.objects.values_list("writer", "tenant_id").filter(pk=calls[0]).get()
+    before = chain.start_of(writer, tenant_id).chain_hash
+    for call_id in calls:
+        change(call_id, hash_version=None, **emptied)
+        row = Call.objects.filter(pk=call_id).values_list(*columns).get()
+        before = chain.digest(before, row, None, *CallPayload.objects.get(pk=call_id).texts())
+        change(call_id, chain_hash=before)
+    heads = {(writer, tenant_id): chain.Link(len(calls), before)}
+    signer.checkpoint_signer.stop()
+    chain.heads()._heads.update(heads)
+    signer.sign()
+
+
+def test_records_from_before_there_were_versions_verify_by_the_rules_of_their_time(tenant: Tenant) -> None:
+    calls = record(3, tenant.pk)
+    as_written_by(chain.UNVERSIONED[0], calls, recorded_us=None)
+    record(2, tenant.pk)
+    signer.sign()
+    report = checked()
+    assert (report.findings, report.records, report.chains) == ([], 5, 1)
+    change(calls[1], waited_us=9)
+    assert (found().problem, found().call_id) == (Problem.CHANGED, calls[1])
+
+
+def test_records_from_before_a_hashed_column_was_added_verify_too(tenant: Tenant) -> None:
+    calls = record(3, tenant.pk)
+    as_written_by(chain.UNVERSIONED[1], calls, waited_us=None, recorded_us=None)
+    assert checked().is_clean
+    change(calls[1], duration_us=9)
+    assert (found().problem, found().call_id) == (Problem.CHANGED, calls[1])
+
+
+@pytest.mark.parametrize("column", chain.ADDED_UNVERSIONED)
+def test_nothing_can_be_put_into_a_column_that_a_record_of_that_time_did_not_have(tenant: Tenant, column: str) -> None:
+    calls = record(3, tenant.pk)
+    as_written_by(chain.UNVERSIONED[1], calls, waited_us=None, recorded_us=None)
+    change(calls[1], **{column: 5})
+    assert (found().problem, found().call_id) == (Problem.CHANGED, calls[1])
+
+
+def test_a_record_cannot_be_passed_off_as_one_of_an_earlier_version(tenant: Tenant) -> None:
+    calls = record(3, tenant.pk)
+    signer.sign()
+    change(calls[1], hash_version=None, recorded_us=None)
+    assert (found().problem, found().call_id) == (Problem.CHANGED, calls[1])
+
+
+def test_a_version_that_this_hub_does_not_know_is_named(tenant: Tenant) -> None:
+    calls = record(3, tenant.pk)
+    signer.sign()
+    change(calls[1], hash_version=chain.NEWEST + 1)
+    finding = found()
+    assert (finding.problem, finding.call_id) == (Problem.CHANGED, calls[1])
+    assert f"version {chain.NEWEST + 1}, which this hub does not know" in finding.message
+
+
+def test_the_column_is_added_without_writing_a_row_anew() -> None:
+    with connection.schema_editor(collect_sql=True) as editor:
+        editor.add_field(Call, Call._meta.get_field("hash_version"))
+    (statement,) = editor.collected_sql
+    assert statement.startswith("ALTER TABLE")
+    assert "DEFAULT" not in statement

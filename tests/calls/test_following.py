@@ -1,0 +1,150 @@
+"""What a call says in a worker comes with notifications; what they did not bring is read, for all together."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.wire.client import MODERN, RawClient, call_params
+from tools_app.calls import notices
+from tools_app.calls.background import update_reader
+from tools_app.calls.background.update_reader import Wanted
+from tools_app.calls.events import CallUpdate
+from tools_app.core.notifications.listener import Subscription
+from tools_app.models import Outcome
+from tools_app.models.ids import new_id
+from tools_app.server.embedded import EmbeddedHub
+from tools_app.toolkit import ToolContext, tool
+
+STEPS = 20
+TOKEN = {"progressToken": "t"}
+CALL = UUID("01a20590-7a80-7357-be44-68aac8941bbd")
+
+Reads = list[list[Wanted]]
+
+
+@pytest.fixture
+def client(hub: EmbeddedHub, key: str) -> Iterator[RawClient]:
+    """A client of the running hub, in place of Django's."""
+    client = RawClient(hub.url, key)
+    with client.http:
+        yield client
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    """What was read from the database, a list for each read."""
+    made: Reads = []
+    really = update_reader.read_updates
+
+    def counted(wanted: Sequence[Wanted]) -> list[CallUpdate | Exception]:
+        made.append(list(wanted))
+        return really(wanted)
+
+    monkeypatch.setattr(update_reader, "read_updates", counted)
+    return made
+
+
+@pytest.fixture
+def reporting(registries: None, offer: Callable[..., object]) -> str:
+    """A background tool that reports its steps."""
+
+    @tool(background=True)
+    def reporting(context: ToolContext, size: int = 1) -> str:
+        for step in range(1, STEPS + 1):
+            context.progress(step, STEPS, f"step {step}")
+        return "x" * size
+
+    offer("reporting")
+    return "reporting"
+
+
+def heard(client: RawClient, name: str, **arguments: Any) -> tuple[list[int], str]:
+    """Call a tool; the steps that it reported and its answer."""
+    with client.peer(MODERN).stream("tools/call", call_params(name, arguments, meta=TOKEN)) as stream:
+        messages = [event.message for event in stream if event.message]
+    *progress, answer = messages
+    return [one["params"]["progress"] for one in progress], answer["result"]["content"][0]["text"]
+
+
+def test_a_call_is_followed_without_reading_the_database(client: RawClient, reporting: str, reads: Reads) -> None:
+    assert heard(client, reporting) == (list(range(1, STEPS + 1)), "x")
+    # The slow poll may fall into the call.
+    assert len(reads) <= 1
+
+
+@pytest.mark.parametrize("lost", ["every third", "all"])
+def test_what_lost_notifications_did_not_bring_is_read(
+    client: RawClient, reporting: str, reads: Reads, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    notify, count = Subscription.notify, iter(range(10_000))
+
+    def unreliable(self: Subscription, detail: str = "", payloads: Sequence[bytes] = ()) -> None:
+        kept = [one for one in payloads if lost == "every third" and next(count) % 3]
+        notify(self, detail, kept)
+
+    monkeypatch.setattr(Subscription, "notify", unreliable)
+    assert heard(client, reporting) == (list(range(1, STEPS + 1)), "x")
+    assert reads
+
+
+def test_an_answer_too_large_for_a_notification_is_read(client: RawClient, reporting: str, reads: Reads) -> None:
+    size = notices.MAX_NOTICE_BYTES
+    assert heard(client, reporting, size=size) == (list(range(1, STEPS + 1)), "x" * size)
+    assert reads
+
+
+def test_a_notice_that_the_hub_did_not_encrypt_is_not_believed(client: RawClient, reporting: str, reads: Reads) -> None:
+    assert notices.update_from(CALL, 0, [b"forged"]) is None
+    other = notices.of_end(new_id(), 0, Outcome.OK, b"{}")
+    assert notices.update_from(CALL, 0, [other]) is None
+
+
+@pytest.fixture
+def said() -> list[bytes]:
+    return [notices.of_event(CALL, number, "log", f'{{"n":{number}}}') for number in (1, 2, 3)]
+
+
+def test_notices_are_taken_in_their_order_and_once(said: list[bytes]) -> None:
+    update = notices.update_from(CALL, 1, said)
+    assert update is not None
+    assert [event.sequence for event in update.events] == [2, 3]
+    assert update.outcome is None
+
+
+def test_an_end_is_believed_only_after_all_its_events(said: list[bytes]) -> None:
+    end = notices.of_end(CALL, 3, Outcome.OK, b"{}")
+    assert notices.update_from(CALL, 0, [*said[:2], end]) is None
+    assert notices.update_from(CALL, 0, [said[0], said[2], end]) is None
+    update = notices.update_from(CALL, 0, [*said, end])
+    assert update is not None
+    assert (len(update.events), update.outcome, update.answer) == (3, "ok", b"{}")
+
+
+def test_all_that_wait_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[int] = []
+
+    async def read(_query: object, wanted: Sequence[Wanted]) -> list[CallUpdate]:
+        reads.append(len(wanted))
+        await asyncio.sleep(0)
+        return [CallUpdate([], None, True, None) for _ in wanted]
+
+    async def follow() -> list[CallUpdate]:
+        return await asyncio.gather(*(update_reader.read(new_id(), 0) for _ in range(100)))
+
+    monkeypatch.setattr(update_reader, "run_in_db_thread", read)
+    assert len(asyncio.run(follow())) == 100
+    assert reads == [100]
+
+
+def test_an_error_of_the_database_reaches_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(_query: object, _wanted: Sequence[Wanted]) -> list[CallUpdate]:
+        raise ConnectionError("away")
+
+    async def follow() -> list[Any]:
+        return await asyncio.gather(*(update_reader.read(new_id(), 0) for _ in range(3)), return_exceptions=True)
+
+    monkeypatch.setattr(update_reader, "run_in_db_thread", broken)
+    assert [str(problem) for problem in asyncio.run(follow())] == ["away"] * 3

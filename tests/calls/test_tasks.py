@@ -1,0 +1,300 @@
+"""Tasks as rows: who may move one from which state to which, and what becomes of it when processes die."""
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import OperationalError
+
+from tools_app.access import keys
+from tools_app.access.principal import Principal
+from tools_app.audit.recorder import recorder
+from tools_app.calls import sweeper
+from tools_app.calls.background import start_task, task_state, worker
+from tools_app.calls.background.start_task import TaskRequest, may_be_task, refusal_of
+from tools_app.calls.background.task_state import CANCELLED, COMPLETED, FAILED, INPUT_REQUIRED, WORKING, TaskState
+from tools_app.calls.conversation import unused_name
+from tools_app.calls.invocation import Client, Invocation, new_record_builder
+from tools_app.calls.sweeper import Sweeper
+from tools_app.models import Call, CallStatus, Outcome, Process, RunningCall, TaskSupport, Tenant
+from tools_app.toolkit import ToolContext, tool
+
+FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+ANSWER = {"name": {"action": "accept", "content": {"name": "Ada"}}}
+
+
+@pytest.fixture(autouse=True)
+def database(transactional_db: None) -> None:
+    """Rows that the recorder's thread sees too."""
+
+
+@pytest.fixture
+def ran() -> list[str]:
+    """The runs of the tools, by their names."""
+    return []
+
+
+@pytest.fixture
+def principal(tenant: Tenant) -> Principal:
+    return Principal(keys.issue(tenant, "tasks")[0].pk, tenant.pk, tenant.slug, ())
+
+
+@pytest.fixture
+def queued(registries: None, offer: Callable[..., object], ran: list[str], principal: Principal) -> Callable[..., UUID]:
+    """A task in the queue: `queued("asks", background=True)`."""
+
+    @tool(task="required")
+    def works() -> str:
+        ran.append("works")
+        return "worked"
+
+    @tool(task="required")
+    async def asks(context: ToolContext) -> str:
+        ran.append("asks")
+        return str((await context.elicit("Who?", FORM, key="name")).content["name"])
+
+    offer("works", "asks")
+
+    def queue(name: str, *, background: bool = True, seconds: float = 60.0) -> UUID:
+        invocation = Invocation(
+            principal=principal,
+            session=None,
+            client=Client("test", "1", "127.0.0.1"),
+            version="2026-07-28",
+            request_id="1",
+            method="tools/call",
+            name=name,
+            arguments={},
+            capabilities={"elicitation": {}},
+        )
+        ledger = new_record_builder(invocation, background=background, task_seconds=seconds)
+        sealed = worker.payload_of_invocation(invocation).sealed(invocation.call_id)
+        recorder.current().record(ledger.started(CallStatus.QUEUED, 10.0, sealed))
+        asyncio.run(start_task._become_task(invocation.call_id))
+        return invocation.call_id
+
+    return queue
+
+
+@pytest.fixture
+def look(principal: Principal) -> Callable[[UUID], TaskState]:
+    def ask(id: UUID) -> TaskState:
+        state = asyncio.run(task_state.find(id, principal))
+        assert state is not None
+        return state
+
+    return ask
+
+
+@pytest.fixture
+def sweep(settings: Any) -> Callable[[], None]:
+    """Sweep as if whatever stands still did so for longer than a process may be silent."""
+    settings.MCPHUB_PROCESS_TIMEOUT = -1.0
+    return Sweeper().sweep
+
+
+def orphan() -> None:
+    """Let the process that owns the calls be one that is gone."""
+    RunningCall.objects.update(owner=uuid4())
+
+
+# --- One way only -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.shows("tasks.transitions")
+def test_a_task_goes_from_state_to_state_and_its_end_is_the_last(
+    queued: Callable[..., UUID], look: Callable[[UUID], TaskState], principal: Principal, ran: list[str]
+) -> None:
+    task = queued("asks", background=False)
+    assert look(task).status == WORKING
+    worker.run_claimed(task)
+    assert look(task).status == INPUT_REQUIRED
+    asyncio.run(answered_and_run(task, principal))
+    done = look(task)
+    assert (done.status, ran) == (COMPLETED, ["asks", "asks"])
+    asyncio.run(task_state.update(task, principal, ANSWER))
+    worker.run_claimed(task)
+    assert look(task) == done
+    assert ran == ["asks", "asks"]
+
+
+async def answered_and_run(task: UUID, principal: Principal) -> None:
+    """Answer a task that runs in this process, and wait until it has run."""
+    await task_state.update(task, principal, ANSWER)
+    async with asyncio.timeout(8):
+        while (await task_state.find(task, principal)).status == WORKING:  # type: ignore[union-attr]  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+ENDS = {Outcome.OK: COMPLETED, Outcome.CANCELLED: CANCELLED, Outcome.LOST: FAILED, Outcome.TIMEOUT: FAILED}
+
+
+@pytest.mark.shows("tasks.transitions")
+@pytest.mark.parametrize("first", [Outcome.CANCELLED, Outcome.LOST, Outcome.TIMEOUT])
+def test_who_ends_a_task_first_says_how_and_later_ones_change_nothing(
+    queued: Callable[..., UUID],
+    look: Callable[[UUID], TaskState],
+    principal: Principal,
+    ran: list[str],
+    first: Outcome,
+) -> None:
+    task = queued("works")
+    row = RunningCall.objects.get()
+    assert sweeper.settle(row, sweeper.End(first, is_error=True))
+    ended = look(task)
+    assert ended.status == ENDS[first]
+    for later in ENDS:
+        assert not sweeper.settle(row, sweeper.End(later))
+    worker.run_claimed(task)
+    asyncio.run(task_state.update(task, principal, ANSWER))
+    assert (look(task).status, look(task).updated_at) == (ended.status, ended.updated_at)
+    assert ran == []
+    assert Call.objects.get().outcome == first
+
+
+def test_a_queued_task_is_run_once_however_often_it_is_handed_out(
+    queued: Callable[..., UUID], look: Callable[[UUID], TaskState], ran: list[str]
+) -> None:
+    task = queued("works")
+    for _ in range(3):
+        worker.run_claimed(task)
+    assert (look(task).status, ran) == (COMPLETED, ["works"])
+
+
+def test_the_end_of_a_run_that_was_settled_meanwhile_changes_nothing(
+    queued: Callable[..., UUID], look: Callable[[UUID], TaskState]
+) -> None:
+    task = queued("asks")
+    claim = worker._claim(task)
+    assert claim is not None
+    assert sweeper.settle(claim.row, sweeper.End(Outcome.CANCELLED, is_error=True))
+    worker._settle(claim, asyncio.run(worker._run(claim)))
+    assert look(task).status == CANCELLED
+    assert not RunningCall.objects.exists()
+
+
+# --- Deaths -------------------------------------------------------------------------------------------------------
+
+
+def test_a_background_task_in_the_queue_outlives_the_process_that_queued_it(
+    queued: Callable[..., UUID], look: Callable[[UUID], TaskState], sweep: Callable[[], None], ran: list[str]
+) -> None:
+    task = queued("works", background=True)
+    orphan()
+    sweep()
+    assert look(task).status == WORKING
+    worker.run_claimed(task)
+    assert (look(task).status, ran) == (COMPLETED, ["works"])
+
+
+def test_a_task_is_promised_when_its_client_hears_of_it_and_not_before(
+    queued: Callable[..., UUID], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as away:
+        away.setattr(start_task, "run_in_db_thread", AsyncMock(side_effect=OperationalError))
+        untold = queued("works")
+    told = queued("works")
+    assert [RunningCall.objects.get(pk=task).is_promised for task in (untold, told)] == [False, True]
+
+
+def test_a_task_that_was_to_run_in_the_process_itself_does_not_start_when_that_dies(
+    queued: Callable[..., UUID], look: Callable[[UUID], TaskState], sweep: Callable[[], None]
+) -> None:
+    task = queued("works", background=False)
+    orphan()
+    sweep()
+    assert look(task).status == FAILED
+    assert Call.objects.get().outcome == Outcome.NOT_STARTED
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["silent", "gone"])
+def test_a_task_that_runs_is_lost_with_the_process_that_runs_it(
+    queued: Callable[..., UUID], look: Callable[[UUID], TaskState], sweep: Callable[[], None], known: bool
+) -> None:
+    task = queued("works")
+    orphan()
+    RunningCall.objects.update(status=CallStatus.RUNNING)
+    owner = RunningCall.objects.get().owner
+    if known:
+        Process.objects.create(id=owner, kind="worker", host="h", pid=1)
+    sweep()
+    assert look(task).status == FAILED
+    assert "was lost" in look(task).message
+    assert not Process.objects.filter(pk=owner).exists()
+
+
+def test_a_task_that_waits_for_its_client_outlives_every_process(
+    queued: Callable[..., UUID], look: Callable[[UUID], TaskState], sweep: Callable[[], None], principal: Principal
+) -> None:
+    task = queued("asks", background=False)
+    worker.run_claimed(task)
+    orphan()
+    sweep()
+    assert look(task).status == INPUT_REQUIRED
+    asyncio.run(answered_and_run(task, principal))
+    assert look(task).status == COMPLETED
+
+
+def test_a_task_whose_client_never_answers_ends_when_its_time_is_over(
+    queued: Callable[..., UUID], look: Callable[[UUID], TaskState], sweep: Callable[[], None]
+) -> None:
+    task = queued("asks", seconds=-1.0)
+    worker.run_claimed(task)
+    sweep()
+    assert look(task).status == FAILED
+    assert Call.objects.get().outcome == Outcome.TIMEOUT
+
+
+def test_a_task_that_was_cancelled_before_it_began_never_begins(
+    queued: Callable[..., UUID], look: Callable[[UUID], TaskState], ran: list[str]
+) -> None:
+    task = queued("asks")
+    RunningCall.objects.update(cancel_requested=True)
+    worker.run_claimed(task)
+    assert look(task).status == CANCELLED
+    assert Call.objects.get().outcome == Outcome.CANCELLED
+
+
+# --- Who gets a task ----------------------------------------------------------------------------------------------
+
+REFUSALS = {
+    (TaskSupport.REQUIRED, TaskRequest.NO_EXTENSION): -32021,
+    (TaskSupport.REQUIRED, TaskRequest.NOT_REQUESTED): -32601,
+    (TaskSupport.NEVER, TaskRequest.REQUESTED): -32601,
+}
+TASKS = {
+    (TaskSupport.OPTIONAL, TaskRequest.REQUESTED),
+    (TaskSupport.OPTIONAL, TaskRequest.ACCEPTED),
+    (TaskSupport.REQUIRED, TaskRequest.REQUESTED),
+    (TaskSupport.REQUIRED, TaskRequest.ACCEPTED),
+}
+
+
+@pytest.mark.shows("tasks-extension.undeclared", "tasks.undeclared")
+@pytest.mark.parametrize("support", TaskSupport)
+@pytest.mark.parametrize("task_request", TaskRequest)
+def test_what_a_tool_says_and_what_a_client_says_decide_who_gets_a_task(
+    support: TaskSupport, task_request: TaskRequest
+) -> None:
+    compiled = compiled_tool(support)
+    refusal = refusal_of(compiled, task_request)
+    assert (refusal.code if refusal else None) == REFUSALS.get((support, task_request))
+    assert refusal or may_be_task(compiled, task_request) == ((support, task_request) in TASKS)
+
+
+def compiled_tool(support: TaskSupport) -> Any:
+    """A tool as far as this question goes."""
+    return SimpleNamespace(name="t", task=support)
+
+
+@pytest.mark.shows("tasks-extension.keys")
+def test_a_key_that_was_used_is_never_used_again() -> None:
+    used: list[str] = []
+    for name in ("a-3", "a", "a", "a-2", "a", "a"):
+        used.append(unused_name(name, used))
+    assert len(set(used)) == len(used)
+    assert used[:2] == ["a-3", "a"]

@@ -1,0 +1,417 @@
+"""What requests remember of the database: never older than a second, and never what was just forgotten."""
+
+import asyncio
+import gc
+import threading
+from collections.abc import Mapping, Sequence
+
+import pytest
+from django.db import OperationalError
+
+from tests.clock import Clock
+from tools_app.core.refresh_ahead_cache import RefreshAheadCache
+from tools_app.telemetry.registry import metrics_registry
+
+# A thread of the pool that reads rows may keep a connection of an earlier test, and looks after it.
+pytestmark = pytest.mark.django_db
+WAIT_SECONDS = 30.0
+
+
+class Store:
+    """Rows that are read when a test lets them be."""
+
+    def __init__(self) -> None:
+        self.row = "old"
+        self.reads = 0
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+
+    def load(self, keys: Sequence[str]) -> Mapping[str, str]:
+        self.reads += 1
+        read = dict.fromkeys(keys, self.row)
+        self.begun.set()
+        assert self.go_on.wait(WAIT_SECONDS)
+        return read
+
+
+@pytest.mark.parametrize("forget_all", [False, True])
+def test_what_was_forgotten_while_it_was_read_is_read_anew(forget_all: bool) -> None:
+    async def scenario() -> tuple[str | None, str | None]:
+        store = Store()
+        ring = RefreshAheadCache(store.load)
+        early = asyncio.create_task(ring.get("key"))
+        assert await asyncio.to_thread(store.begun.wait, WAIT_SECONDS)
+        store.row = "new"
+        ring.forget_all() if forget_all else ring.forget("key")
+        store.go_on.set()
+        return await early, await ring.get("key")
+
+    assert asyncio.run(scenario()) == ("old", "new")
+
+
+def test_what_is_in_memory_is_not_read_again() -> None:
+    async def scenario() -> int:
+        store = Store()
+        store.go_on.set()
+        ring = RefreshAheadCache(store.load)
+        assert [await ring.get("key") for _ in range(3)] == ["old"] * 3
+        return store.reads
+
+    assert asyncio.run(scenario()) == 1
+
+
+def test_for_a_store_that_hangs_nobody_waits_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools_app.core.refresh_ahead_cache.HANGS_AFTER", 0.0)
+    begun, go_on, asked = threading.Event(), threading.Event(), []
+
+    def load(keys: Sequence[str]) -> dict[str, str]:
+        asked.append(list(keys))
+        begun.set()
+        assert go_on.wait(WAIT_SECONDS)
+        raise OperationalError("the database does not answer")
+
+    async def scenario() -> list[object]:
+        ring: RefreshAheadCache[str, str] = RefreshAheadCache(load)
+        early = asyncio.create_task(ring.get("early"))
+        assert await asyncio.to_thread(begun.wait, WAIT_SECONDS)
+        late = asyncio.create_task(ring.get("late"))
+        await asyncio.sleep(0)
+        go_on.set()
+        return await asyncio.gather(early, late, return_exceptions=True)
+
+    assert [type(problem) for problem in asyncio.run(scenario())] == [OperationalError, OperationalError]
+    assert asked == [["early"]]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    # From zero, ages are exact.
+    clock = Clock(0.0)
+    monkeypatch.setattr("tools_app.core.refresh_ahead_cache.monotonic", clock)
+    return clock
+
+
+@pytest.fixture
+def store() -> Store:
+    """Rows that are read at once."""
+    store = Store()
+    store.go_on.set()
+    return store
+
+
+@pytest.mark.parametrize(("age", "found"), [(0.5, "old"), (0.89, "old"), (0.9, "new"), (5.0, "new")])
+def test_a_row_that_is_nearly_a_second_old_is_read_again_before_it_is_used(
+    clock: Clock, store: Store, age: float, found: str
+) -> None:
+    async def scenario() -> str | None:
+        ring = RefreshAheadCache(store.load)
+        await ring.get("key")
+        store.row = "new"
+        clock.now += age
+        return await ring.get("key")
+
+    assert asyncio.run(scenario()) == found
+
+
+async def background_ends() -> None:
+    await asyncio.gather(*(task for task in asyncio.all_tasks() if task is not asyncio.current_task()))
+
+
+@pytest.mark.parametrize(("age", "found"), [(0.3, "old"), (0.5, "new")])
+def test_a_row_in_use_is_read_again_in_the_background(clock: Clock, store: Store, age: float, found: str) -> None:
+    async def scenario() -> str | None:
+        ring = RefreshAheadCache(store.load)
+        await ring.get("key")
+        store.row = "new"
+        clock.now += age
+        assert await ring.get("key") == "old"
+        await background_ends()
+        return await ring.get("key")
+
+    assert asyncio.run(scenario()) == found
+
+
+@pytest.mark.parametrize(("forget_all", "other"), [(False, "old"), (True, "new")])
+def test_a_row_that_was_forgotten_is_read_again(store: Store, forget_all: bool, other: str) -> None:
+    async def scenario() -> list[str | None]:
+        ring = RefreshAheadCache(store.load)
+        await ring.renew(["key", "other"])
+        store.row = "new"
+        ring.forget_all() if forget_all else ring.forget("key")
+        return [await ring.get("key"), await ring.get("other")]
+
+    assert asyncio.run(scenario()) == ["new", other]
+
+
+def test_a_background_read_that_failed_is_no_error_that_nobody_handled(clock: Clock) -> None:
+    answers, unhandled = [{"key": "old"}], []
+
+    async def scenario() -> str | None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: unhandled.append(context))
+        ring: RefreshAheadCache[str, str] = RefreshAheadCache(lambda _keys: answers.pop())
+        await ring.get("key")
+        clock.now += 0.5
+        found = await ring.get("key")
+        await background_ends()
+        del ring
+        gc.collect()
+        return found
+
+    assert asyncio.run(scenario()) == "old"
+    assert not unhandled
+
+
+def test_who_asks_for_a_row_as_it_is_now_does_not_get_an_earlier_one(store: Store) -> None:
+    async def scenario() -> list[str | None]:
+        ring = RefreshAheadCache(store.load)
+        await ring.get("key")
+        store.row = "new"
+        return [await ring.get("key"), await ring.fresh("key"), await ring.get("key")]
+
+    assert asyncio.run(scenario()) == ["old", "new", "new"]
+
+
+def test_several_rows_are_renewed_by_one_query_and_waited_for(store: Store) -> None:
+    async def scenario() -> list[str | None]:
+        ring = RefreshAheadCache(store.load)
+        await ring.renew(["one", "two"])
+        assert store.reads == 1
+        return [await ring.get("one"), await ring.get("two")]
+
+    assert asyncio.run(scenario()) == ["old", "old"]
+    assert store.reads == 1
+
+
+def test_a_query_that_failed_is_asked_again_by_the_next_request() -> None:
+    answers: list[dict[str, str] | Exception] = [OperationalError("gone"), {"key": "row"}]
+
+    def load(keys: Sequence[str]) -> dict[str, str]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def scenario() -> str | None:
+        ring: RefreshAheadCache[str, str] = RefreshAheadCache(load)
+        with pytest.raises(OperationalError):
+            await ring.get("key")
+        return await ring.get("key")
+
+    assert asyncio.run(scenario()) == "row"
+
+
+def test_no_more_rows_are_kept_than_the_bound_and_the_newest_stay(
+    monkeypatch: pytest.MonkeyPatch, store: Store
+) -> None:
+    monkeypatch.setattr("tools_app.core.refresh_ahead_cache.MAX_ENTRIES", 2)
+
+    async def scenario() -> int:
+        ring = RefreshAheadCache(store.load)
+        for key in ("one", "two", "three", "three", "two"):
+            await ring.get(key)
+        kept = store.reads
+        await ring.get("one")
+        return kept
+
+    assert asyncio.run(scenario()) == 3
+    assert store.reads == 4
+
+
+def test_an_unknown_key_is_looked_for_though_the_timer_of_those_before_it_fired_early() -> None:
+    async def scenario() -> tuple[str | None, str | None]:
+        store = Store()
+        store.go_on.set()
+        ring = RefreshAheadCache(store.load, gather_seconds=30.0)
+        first = await ring.get("first")
+        ring._load_what_is_gathered(asyncio.get_running_loop())
+        async with asyncio.timeout(WAIT_SECONDS):
+            return first, await ring.get("second")
+
+    assert asyncio.run(scenario()) == ("old", "old")
+
+
+def test_unknown_keys_that_are_gathered_are_looked_for_after_a_moment(store: Store) -> None:
+    async def scenario() -> list[str | None]:
+        ring = RefreshAheadCache(store.load, gather_seconds=0.01)
+        async with asyncio.timeout(WAIT_SECONDS):
+            found = await asyncio.gather(*(ring.get(key) for key in ("first", "second", "third")))
+            found.append(await ring.get("fourth"))
+            store.row = "new"
+            ring.forget("second")
+            return [*found, await ring.get("second")]
+
+    assert asyncio.run(scenario()) == ["old", "old", "old", "old", "new"]
+
+
+def test_a_request_that_has_to_wait_for_the_database_is_counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[tuple[object, ...]] = []
+    monkeypatch.setattr(metrics_registry, "add", lambda *measured: counted.append(measured))
+
+    async def scenario() -> None:
+        ring = RefreshAheadCache(store.load)
+        for key in ("one", "one", "two"):
+            await ring.get(key)
+
+    asyncio.run(scenario())
+    assert counted == [("mcphub_cache_misses_total", 1, ("test_refresh_ahead_cache",))] * 2
+
+
+def test_a_query_that_fails_at_once_fails_nobody_else(clock: Clock) -> None:
+    clock.now = 8.0
+    begun, go_on, asked = threading.Event(), threading.Event(), []
+
+    def load(keys: Sequence[str]) -> dict[str, str]:
+        asked.append(list(keys))
+        if keys == ["late"]:
+            return {"late": "row"}
+        begun.set()
+        assert go_on.wait(WAIT_SECONDS)
+        raise OperationalError("the query is wrong")
+
+    async def scenario() -> list[object]:
+        ring: RefreshAheadCache[str, str] = RefreshAheadCache(load)
+        early = asyncio.create_task(ring.get("early"))
+        assert await asyncio.to_thread(begun.wait, WAIT_SECONDS)
+        late = asyncio.create_task(ring.get("late"))
+        await asyncio.sleep(0)
+        go_on.set()
+        return await asyncio.gather(early, late, return_exceptions=True)
+
+    problem, found = asyncio.run(scenario())
+    assert (type(problem), found) == (OperationalError, "row")
+    assert asked == [["early"], ["late"]]
+
+
+# --- Keys without a row -----------------------------------------------------------------------------------------------
+
+
+class Rows:
+    """Rows that tests add, and what was asked for in each query."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, str] = {}
+        self.asked: list[list[str]] = []
+
+    def load(self, keys: Sequence[str]) -> Mapping[str, str]:
+        self.asked.append(sorted(keys))
+        return {key: self.rows[key] for key in keys if key in self.rows}
+
+
+@pytest.fixture
+def rows() -> Rows:
+    return Rows()
+
+
+@pytest.mark.parametrize(("age", "found"), [(0.0, None), (0.89, None), (0.9, "row"), (5.0, "row")])
+def test_a_row_that_was_not_there_is_found_within_a_second(
+    clock: Clock, rows: Rows, age: float, found: str | None
+) -> None:
+    # A power of two, from which ages are exact enough, and not zero.
+    clock.now = 8.0
+
+    async def scenario() -> str | None:
+        ring = RefreshAheadCache(rows.load)
+        assert await ring.get("key") is None
+        rows.rows["key"] = "row"
+        clock.now += age
+        assert ring.is_absent("key") is (found is None)
+        return await ring.get("key")
+
+    assert asyncio.run(scenario()) == found
+    assert rows.asked == [["key"]] * (1 if found is None else 2)
+
+
+def test_a_row_that_comes_or_goes_is_known_to_be_there_or_not_from_then_on(clock: Clock, rows: Rows) -> None:
+    async def scenario() -> None:
+        ring = RefreshAheadCache(rows.load)
+        assert await ring.get("key") is None
+        rows.rows["key"] = "row"
+        assert await ring.fresh("key") == "row"
+        assert (ring.has_row("key"), ring.is_absent("key")) == (True, False)
+        del rows.rows["key"]
+        assert await ring.fresh("key") is None
+        assert (ring.has_row("key"), ring.is_absent("key")) == (False, True)
+        assert await ring.get("key") is None
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("forget_all", [False, True])
+def test_that_there_was_no_row_is_forgotten_too(clock: Clock, rows: Rows, forget_all: bool) -> None:
+    async def scenario() -> str | None:
+        ring = RefreshAheadCache(rows.load)
+        assert await ring.get("key") is None
+        rows.rows["key"] = "row"
+        ring.forget_all() if forget_all else ring.forget("key")
+        return await ring.get("key")
+
+    assert asyncio.run(scenario()) == "row"
+
+
+def test_no_more_keys_without_a_row_are_remembered_than_the_bound(
+    clock: Clock, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools_app.core.refresh_ahead_cache.MAX_ABSENT", 2)
+
+    async def scenario() -> list[bool]:
+        ring = RefreshAheadCache(rows.load)
+        for key in ("one", "two", "three"):
+            assert await ring.get(key) is None
+        return [ring.is_absent(key) for key in ("one", "two", "three")]
+
+    assert asyncio.run(scenario()) == [False, True, True]
+
+
+def test_who_ask_for_one_row_at_once_share_a_query(rows: Rows) -> None:
+    rows.rows["key"] = "row"
+
+    async def scenario() -> list[str | None]:
+        ring = RefreshAheadCache(rows.load)
+        return await asyncio.gather(*(ring.get("key") for _ in range(20)))
+
+    assert asyncio.run(scenario()) == ["row"] * 20
+    assert rows.asked == [["key"]]
+
+
+def test_unknown_keys_that_follow_one_another_share_a_query_and_known_ones_do_not_wait(
+    clock: Clock, rows: Rows
+) -> None:
+    rows.rows["known"] = "row"
+
+    async def scenario() -> None:
+        ring = RefreshAheadCache(rows.load, gather_seconds=30.0)
+        assert await ring.get("known") == "row"
+        clock.now += 2.0
+        waiting = [asyncio.create_task(ring.get(key)) for key in ("one", "two", "one", "two")]
+        async with asyncio.timeout(WAIT_SECONDS):
+            assert await ring.get("known") == "row"
+        assert not any(task.done() for task in waiting)
+        ring._load_what_is_gathered(asyncio.get_running_loop())
+        async with asyncio.timeout(WAIT_SECONDS):
+            assert await asyncio.gather(*waiting) == [None] * 4
+        # The next ones are gathered, too.
+        waiting = [asyncio.create_task(ring.get("three"))]
+        clock.now += 2.0
+        async with asyncio.timeout(WAIT_SECONDS):
+            assert await ring.get("known") == "row"
+        assert not waiting[0].done()
+        ring._load_what_is_gathered(asyncio.get_running_loop())
+        async with asyncio.timeout(WAIT_SECONDS):
+            assert await waiting[0] is None
+
+    asyncio.run(scenario())
+    assert rows.asked == [["known"], ["known"], ["one", "two"], ["known"], ["three"]]
+
+
+def test_rows_take_no_more_memory_than_the_bound(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools_app.core.refresh_ahead_cache.MAX_BYTES", 1000)
+    rows.rows = {"small": "x", "large": "x" * 600}
+
+    async def scenario() -> list[bool]:
+        ring = RefreshAheadCache(rows.load, len)
+        for key in ("small", "large"):
+            await ring.get(key)
+        return [ring.has_row(key) for key in ("small", "large")]
+
+    # Each key takes 256 bytes beside its row.
+    assert asyncio.run(scenario()) == [False, True]

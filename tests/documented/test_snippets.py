@@ -1,0 +1,314 @@
+"""Every block of every page is run as it stands, or checked by what reads it; one that nothing here knows fails.
+
+What needs PostgreSQL or nginx is run in `tests/services/test_documented_snippets.py`. What is run nowhere is checked
+here against the files that it names: docker, systemd, useradd and git change the machine, and claude is a program of
+others.
+"""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+import tomllib
+from argparse import ArgumentError
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import yaml
+from django.core.management import CommandError, get_commands, load_command_class
+
+from tests.documented.blocks import ROOT, Block, block, blocks
+from tests.wire.client import RawClient, call_params
+from tools_app.audit.checkpoints import signer, statements
+from tools_app.catalog.kinds import prompts, python, resources
+from tools_app.catalog.kinds.http_config import parse_config
+from tools_app.catalog.skills import frontmatter
+from tools_app.catalog.validation.shapes import check_prompt_arguments, check_prompt_messages, names_of
+from tools_app.server.embedded import EmbeddedHub
+from tools_app.telemetry.registry import METRICS
+
+LIMIT_SECONDS = 30.0
+LANGUAGES = {"sh", "python", "json", "yaml", "toml", "ts", "nginx", "markdown", "text", "mermaid"}
+SETTINGS = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/settings.md").read_text(), re.MULTILINE))
+# Variables that the page itself uses, or another program reads.
+OTHER_VARIABLES = {"MCPHUB", "TOKEN", "OTEL_EXPORTER_OTLP_ENDPOINT"}
+EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+COMPOSE = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]
+# What stands for a value in a usage line.
+PLACEHOLDERS = {"N": "1", "SLUG": "demo"}
+
+
+def named(found: list[Block]) -> Any:
+    return pytest.mark.parametrize("given", found, ids=str)
+
+
+def test_every_block_has_a_language_that_a_test_knows() -> None:
+    assert {str(one): one.language for one in blocks() if one.language not in LANGUAGES} == {}
+    assert len(blocks()) > 60
+
+
+# --- Shells -------------------------------------------------------------------------------------------------------
+
+
+@named(blocks("sh"))
+def test_a_shell_understands_it(given: Block) -> None:
+    # The brackets of a usage line are words to a shell, and not worth a run of it.
+    checked = subprocess.run(["sh", "-n"], input=given.text, text=True, capture_output=True, check=False, timeout=60)
+    assert checked.returncode == 0, checked.stderr
+
+
+@named(blocks("sh"))
+def test_its_commands_exist_with_their_options_and_the_files_that_they_name(given: Block) -> None:
+    for command in given.commands():
+        assert command[0] in COMMANDS, f"{given}: no test knows what {command[0]} is"
+        COMMANDS[command[0]](command[1:])
+
+
+def a_python(words: list[str]) -> None:
+    if words[0] == "-m":
+        module = ROOT / words[1].replace(".", "/")
+        assert words[1] == "venv" or module.with_suffix(".py").exists() or (module / "__main__.py").exists()
+        return
+    assert words[0] == "manage.py"
+    name = words[1]
+    assert name in get_commands()
+    given = [PLACEHOLDERS.get(word.strip("[]"), word.strip("[]")) for word in words[2:] if word not in ("...", "...]")]
+    try:
+        load_command_class(get_commands()[name], name).create_parser("manage.py", name).parse_args(given)
+    except (CommandError, ArgumentError) as problem:
+        pytest.fail(f"{shlex.join(words)}: {problem}")
+
+
+def a_pip(words: list[str]) -> None:
+    assert words[0] == "install"
+    for option, value in pairwise(words):
+        if option == "-c":
+            assert (ROOT / value).is_file()
+        elif option == "-e":
+            assert set(re.findall(r"[\w-]+", value)) <= EXTRAS
+
+
+def a_celery(words: list[str]) -> None:
+    options = {"--pool", "--concurrency", "--schedule"}
+    assert words[:2] == ["-A", "mcphub"]
+    assert words[2] in ("worker", "beat")
+    assert {word for word in words if word.startswith("--")} <= options
+
+
+def a_docker(words: list[str]) -> None:
+    if words[0] == "stop":
+        return
+    assert words[:2] == ["compose", "-f"]
+    assert (ROOT / words[2]).is_file()
+    assert words[3] in ("up", "build", "run")
+    services = {word.partition("=")[0] for word in words[4:] if not word.startswith("-")}
+    assert services <= set(COMPOSE)
+
+
+def a_systemctl(words: list[str]) -> None:
+    units = {word.replace("@1", "@") for word in words if word.startswith("mcphub-")}
+    assert units <= {path.name for path in (ROOT / "deploy" / "systemd").iterdir()}
+
+
+def an_export(words: list[str]) -> None:
+    assert {word.partition("=")[0] for word in words} <= SETTINGS | OTHER_VARIABLES
+
+
+def with_files(words: list[str]) -> None:
+    for word in words:
+        if word.startswith("deploy/") and word != "deploy/mcphub.env":
+            assert list(ROOT.glob(word)), word
+
+
+def a_client(words: list[str]) -> None:
+    """It leads to an endpoint, with a key: those below run it, or what it stands for."""
+    assert re.search(r"http://127\.0\.0\.1:8000/(mcp|sse|message)\b", " ".join(words)) or "$MCPHUB/" in " ".join(words)
+    assert "Authorization: Bearer " in " ".join(words)
+
+
+def any_words(_words: list[str]) -> None:
+    """It takes whatever it is given."""
+
+
+COMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "python": a_python,
+    "python3": a_python,
+    "pip": a_pip,
+    "venv/bin/pip": a_pip,
+    "celery": a_celery,
+    "docker": a_docker,
+    "systemctl": a_systemctl,
+    "export": an_export,
+    "cp": with_files,
+    "install": with_files,
+    "curl": a_client,
+    "claude": a_client,
+    "npx": a_client,
+    **dict.fromkeys(("pytest", ".ci/checks", ".ci/run"), with_files),
+    **dict.fromkeys((".", "cd", "git", "useradd", "gzip", "printf"), any_words),
+}
+
+
+@pytest.fixture
+def at(hub: EmbeddedHub, key: str, offer: Callable[..., Any]) -> Callable[[Block], str]:
+    """A block's text for the running hub and a key of a tenant that offers `echo`."""
+    offer("echo")
+    return lambda given: given.at(hub.url, key)
+
+
+def run(*command: str, given: str = "") -> str:
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+def test_curl_calls_a_tool(at: Any) -> None:
+    said = run("sh", given=at(block("docs/connecting.md", "curl http://127.0.0.1:8000/mcp")))
+    assert json.loads(said)["result"]["content"][0]["text"] == "hello world"
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+def test_curl_opens_the_older_stream_and_posts_to_it(at: Any) -> None:
+    opening = at(block("docs/transports.md", "curl -N http"))
+    posting = at(block("docs/transports.md", "curl 'http://127.0.0.1:8000/message"))
+    shown = block("docs/transports.md", "event: endpoint").text.splitlines()
+    with subprocess.Popen(["sh", "-c", f"exec {opening}"], stdout=subprocess.PIPE, stderr=-3, text=True) as stream:
+        stopping = threading.Timer(LIMIT_SECONDS, stream.kill)
+        stopping.start()
+        try:
+            said = (line for line in stream.stdout if not line.startswith(":") and line.strip())
+            event, data = next(said), next(said)
+            session = data.partition("sessionId=")[2].strip()
+            assert (event.strip(), data.partition("=")[0]) == (shown[0], shown[1].partition("=")[0])
+            run("sh", given=posting.replace("xk2m...", session))
+            answer = next(line for line in said if line.startswith("data: {"))
+        finally:
+            stopping.cancel()
+            stream.kill()
+    assert json.loads(answer[6:])["result"]["protocolVersion"] == "2024-11-05"
+
+
+@named([one for one in blocks("sh") if one.text.startswith("claude mcp add --transport http")])
+def test_what_claude_is_given_leads_to_the_tools(given: Block, at: Any) -> None:
+    words = shlex.split(at(given))
+    assert tools_at(words[words.index("mcphub") + 1], words[-1].removeprefix("Authorization: ")) == ["echo"]
+
+
+# --- Programs -----------------------------------------------------------------------------------------------------
+
+PROGRAMS = [one for one in blocks("python") if "asyncio.run(" in one.text]
+STATEMENTS = [one for one in blocks("python") if "Ed25519PublicKey" in one.text]
+AUTHORING = [one for one in blocks("python") if one not in PROGRAMS and one not in STATEMENTS]
+
+
+@named(PROGRAMS)
+def test_a_client_in_python_calls_a_tool(given: Block, at: Any) -> None:
+    assert "hello world" in run(sys.executable, "-", given=at(given))
+
+
+@pytest.mark.parametrize("page", sorted({one.page for one in AUTHORING}))
+def test_tools_prompts_and_resources_are_registered(page: str, registries: None, monkeypatch: Any) -> None:
+    monkeypatch.setattr(resources, "_completers", {}, raising=False)
+    before = [set(kind.all_registered()) for kind in (python, prompts, resources)]
+    names: dict[str, Any] = {"__name__": "documented"}
+    for given in (one for one in AUTHORING if one.page == page):
+        exec(compile(given.text, str(given), "exec"), names)
+
+    text = "".join(one.text for one in AUTHORING if one.page == page)
+    made = set(re.findall(r"^@tool\b.*\n(?:async )?def (\w+)", text, re.MULTILINE))
+    new = [set(kind.all_registered()) - known for kind, known in zip((python, prompts, resources), before, strict=True)]
+    assert new[0] >= made
+    assert any(new)
+
+
+@named(STATEMENTS)
+def test_a_program_checks_exported_checkpoints_without_the_hub(
+    given: Block, hub: EmbeddedHub, key: str, offer: Any
+) -> None:
+    offer("echo")
+    client = RawClient(hub.url, key)
+    with client.http:
+        client.modern("tools/call", call_params("echo", {"message": "world"}))
+    signer.sign()
+    lines = list(statements.exported_lines(None))
+
+    assert lines
+    said = run(sys.executable, "-c", given.text, given="\n".join(lines))
+    assert len(said.splitlines()) == len(lines)
+
+
+# --- Files --------------------------------------------------------------------------------------------------------
+
+
+@named(blocks("json"))
+def test_json_is_what_its_reader_takes(given: Block, at: Any, key: str) -> None:
+    read = json.loads(at(given))
+    servers = read.get("mcpServers", read.get("servers")) if isinstance(read, dict) else None
+    if servers is not None:
+        reach(servers["mcphub"], key)
+    elif "base_url" in read:
+        parse_config(read)
+    elif isinstance(read, list) and isinstance(read[0], dict):
+        said = block("docs/resources-and-prompts.md", '[{"name"')
+        arguments = json.loads(said.text)
+        assert check_prompt_arguments(arguments) == []
+        assert "role" not in read[0] or check_prompt_messages(read, names_of(arguments)) == []
+
+
+def reach(server: dict[str, Any], key: str) -> None:
+    """Ask as a client that is configured like this does."""
+    if "manage.py" in " ".join(server.get("args", [])):
+        assert server["args"][1:] == ["mcp_stdio"]
+        assert set(server["env"]) <= SETTINGS
+        return
+    if "url" in server:
+        url, header = server["url"], server["headers"]["Authorization"]
+    else:
+        url, header = server["args"][2], server["env"]["AUTHORIZATION"]
+    assert tools_at(url, re.sub(r"\$\{.+\}", key, header)) == ["echo"]
+
+
+def tools_at(url: str, authorization: str) -> list[str]:
+    base, path = url[: url.index("/", 8)], url[url.index("/", 8) :]
+    client = RawClient(base, None, path)
+    with client.http:
+        answer = client.modern("tools/list", headers={"Authorization": authorization})
+        return [tool["name"] for tool in answer.json()["result"]["tools"]]
+
+
+@named(blocks("toml"))
+def test_toml_leads_to_the_tools(given: Block, at: Any, key: str) -> None:
+    server = tomllib.loads(at(given))["mcp_servers"]["mcphub"]
+    assert server["bearer_token_env_var"] in SETTINGS
+    assert tools_at(server["url"], f"Bearer {key}") == ["echo"]
+
+
+@named(blocks("yaml", "docs/observability.md"))
+def test_what_prometheus_reads_has_its_form_and_names_metrics_that_exist(given: Block) -> None:
+    read = yaml.safe_load(given.text)
+    assert set(read) <= {"scrape_configs", "groups"}
+    for rule in (rule for group in read.get("groups", []) for rule in group["rules"]):
+        assert set(rule) <= {"alert", "expr", "for"}
+        assert set(re.findall(r"mcphub_\w+?(?=_bucket\b|\b(?!_))", rule["expr"])) <= set(METRICS)
+
+
+def test_the_other_yaml_is_a_tenants_file_which_has_a_test_of_its_own() -> None:
+    assert {one.page for one in blocks("yaml")} == {"docs/observability.md", "docs/configuration-files.md"}
+
+
+@named(blocks("markdown"))
+def test_a_skill_has_a_head_that_is_read(given: Block) -> None:
+    assert frontmatter(given.text, "skill://refunds/SKILL.md")["name"] == "refunds"
+
+
+def test_what_other_tests_run_stands_where_they_look_for_it() -> None:
+    assert [one.page for one in blocks("ts")] == ["docs/connecting.md"]
+    assert [one.page for one in blocks("nginx")] == ["docs/deployment.md"]
+    assert [one.page for one in blocks("text")] == ["docs/architecture.md", "docs/transports.md"]
+    assert {one.page for one in blocks("mermaid")} == {"docs/architecture.md"}

@@ -1,0 +1,5 @@
+"""Fixtures that certify a web service."""
+
+from tests.web_services import certified
+
+__all__ = ["certified"]

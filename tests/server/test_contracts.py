@@ -1,0 +1,324 @@
+"""What the hub needs of servers and of Celery beyond their public API: a new version that changes it is named here.
+
+Each part is listed in the docstring of the module that needs it. Where one of these tests fails after an update, its
+message says what stopped working; what to do is in the module.
+"""
+
+import ast
+import asyncio
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amqp import Connection as AmqpConnection
+from autobahn.websocket.protocol import WebSocketProtocol as AutobahnProtocol
+from celery import current_app
+from celery.apps.worker import Worker
+from celery.worker import WorkController, state
+from celery.worker.control import Panel
+from daphne.http_protocol import WebRequest
+from daphne.server import Server as Daphne
+from daphne.ws_protocol import WebSocketProtocol
+from kombu import transport as kombu_transport
+from kombu.transport import memory
+from twisted.internet import reactor
+from twisted.web.http import HTTPChannel
+from twisted.web.http import Request as TwistedRequest
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def source(owner: type) -> str:
+    """The code of a class, for attributes that exist on its instances alone."""
+    return inspect.getsource(owner)
+
+
+# Module, package, class, parts, and what stops working without them.
+PARTS: list[tuple[str, str, Any, str, str]] = [
+    (
+        "tools_app.server.daphne",
+        "Twisted",
+        HTTPChannel,
+        "requests persistent length _command _path _version allHeadersReceived rawDataReceived",
+        "a request is not passed to the application before its body: bounds on bodies and 401 come too late",
+    ),
+    (
+        "tools_app.server.daphne",
+        "Twisted",
+        HTTPChannel,
+        "checkPersistence",
+        "connections are not drained: a stopping hub loses requests",
+    ),
+    (
+        "tools_app.server.daphne",
+        "Twisted",
+        HTTPChannel,
+        "_send100Continue",
+        "a client is told to send a body that the hub refuses",
+    ),
+    (
+        "tools_app.server.daphne",
+        "Twisted",
+        HTTPChannel,
+        "_respondToBadRequestAndDisconnect lineLengthExceeded MAX_LENGTH totalHeadersSize",
+        "the head of a request has no bound",
+    ),
+    ("tools_app.server.daphne", "Twisted", HTTPChannel, "timeOut", "a silent connection is kept for ever"),
+    (
+        "tools_app.server.daphne",
+        "Twisted",
+        HTTPChannel,
+        "_waitingForTransport",
+        "a response to a client that does not read fills the memory",
+    ),
+    (
+        "tools_app.server.daphne",
+        "Twisted",
+        TwistedRequest,
+        "gotLength handleContentChunk requestReceived finished parsePOSTFormSubmission",
+        "bodies are stored in memory or temporary files before the application sees them",
+    ),
+    (
+        "tools_app.server.daphne",
+        "daphne",
+        WebRequest,
+        "application_queue _response_started",
+        "the body of a request does not reach the application",
+    ),
+    (
+        "tools_app.server.daphne",
+        "daphne",
+        Daphne,
+        "create_application handle_reply application_instance",
+        "messages to the application, or to a slow client, are queued without a bound",
+    ),
+    (
+        "tools_app.server.daphne",
+        "daphne",
+        Daphne,
+        "connections http_factory ws_factory endpoints",
+        "connections that the hub has accepted are not served",
+    ),
+    (
+        "tools_app.server.daphne",
+        "autobahn",
+        AutobahnProtocol,
+        "sendMessage maxMessagePayloadSize",
+        "long results over a WebSocket close it, or messages from clients have no bound",
+    ),
+    ("tools_app.server.daphne", "Twisted", reactor, "_asyncioEventloop", "the hub finds no event loop under Daphne"),
+    (
+        "tools_app.server.uvicorn",
+        "uvicorn",
+        HttpToolsProtocol,
+        "cycle scope headers url transport send_400_response on_body",
+        "heads and late bodies of requests have no bound, and idle connections are not noticed",
+    ),
+    (
+        "tools_app.server.uvicorn",
+        "uvicorn",
+        HttpToolsProtocol,
+        "on_headers_complete expect_100_continue",
+        "the host of an absolute target is not compared with the Host header",
+    ),
+    (
+        "tools_app.server.uvicorn",
+        "uvicorn",
+        HttpToolsProtocol,
+        "pipeline client",
+        "pipelined requests and connections of an address have no bound",
+    ),
+    ("tools_app.server.uvicorn", "uvicorn", HttpToolsProtocol, "shutdown", "connections are not closed at the end"),
+    (
+        "tools_app.server.uvicorn",
+        "uvicorn",
+        RequestResponseCycle,
+        "response_complete more_body keep_alive",
+        "connections are not drained: a stopping hub loses requests",
+    ),
+    (
+        "tools_app.server.uvicorn",
+        "uvicorn",
+        RequestResponseCycle,
+        "transport",
+        "the head and the body of a response do not leave together",
+    ),
+    (
+        "tools_app.server.uvicorn",
+        "uvicorn",
+        ServerState,
+        "connections tasks default_headers",
+        "connections are not drained: a stopping hub loses requests",
+    ),
+    ("tools_app.server.uvicorn", "uvicorn", Config, "load get_loop_factory", "uvicorn does not start"),
+    (
+        "tools_app.server.worker",
+        "celery",
+        WorkController,
+        "ready_callback use_eventloop pool_cls",
+        "the embedded hub has no background worker",
+    ),
+    ("tools_app.server.worker", "celery", state, "should_stop", "the embedded hub does not stop its worker"),
+    ("tools_app.server.worker", "celery", Panel, "register", "the embedded hub does not stop its worker"),
+    (
+        "tools_app.calls.background.broker",
+        "amqp",
+        AmqpConnection,
+        "collect",
+        "closing a broken connection to RabbitMQ blocks a thread",
+    ),
+    (
+        "tools_app.calls.background.embedded_broker",
+        "kombu",
+        memory.Channel,
+        "_put _put_fanout basic_ack basic_reject basic_qos",
+        "the embedded worker notices messages up to a second late",
+    ),
+    (
+        "tools_app.calls.background.embedded_broker",
+        "kombu",
+        memory.Transport,
+        "drain_events cycle _deliver",
+        "the embedded worker takes no messages",
+    ),
+    (
+        "mcphub.celery",
+        "kombu",
+        kombu_transport,
+        "TRANSPORT_ALIASES",
+        "the hub's transports are not used, in memory or with Redis",
+    ),
+    (
+        "tools_app.runtime.tasks",
+        "celery",
+        Worker,
+        "on_start",
+        "a worker that shuts down does not write its last records",
+    ),
+    (
+        "tools_app.doctor.messaging",
+        "celery",
+        type(current_app.control.inspect()),
+        "_request",
+        "`manage.py doctor` cannot compare the code of workers",
+    ),
+]
+
+REDIS_BROKER = "tools_app.calls.background.redis_broker"
+# Part of the extra `redis`: the strict checks have it, a newcomer's environment may not.
+if find_spec("redis"):
+    from kombu.transport import redis, virtual
+
+    PARTS += [
+        (
+            REDIS_BROKER,
+            "kombu",
+            virtual.QoS,
+            "restore_unacked _delivered",
+            "a worker that loses Redis prints what it could not give back",
+        ),
+        (
+            REDIS_BROKER,
+            "kombu",
+            redis.Channel,
+            "QoS _create_client ack_emulation",
+            "Redis keeps a second copy of each message, and each command makes a client",
+        ),
+    ]
+
+
+def each_part() -> Iterator[Any]:
+    for module, package, owner, names, broken in PARTS:
+        for name in names.split():
+            label = getattr(owner, "__name__", type(owner).__name__)
+            yield pytest.param(module, package, owner, name, broken, id=f"{label}.{name}")
+
+
+@pytest.mark.parametrize(("module", "package", "owner", "name", "broken"), list(each_part()))
+def test_a_part_is_still_there_and_its_module_lists_it(
+    module: str, package: str, owner: Any, name: str, broken: str
+) -> None:
+    classes = [each for each in getattr(owner, "__mro__", ()) if each is not object]
+    is_there = hasattr(owner, name) or any(re.search(rf"\b{name}\b", source(each)) for each in classes)
+
+    assert is_there, f"{package} {version(package)} has no {name} of {owner!r}: {broken}."
+    assert f"`{name}`" in import_module(module).__doc__
+
+
+def overrides() -> Iterator[Any]:
+    """Methods of the hub's classes that a library calls, with what they replace."""
+    modules = {module for module, *_ in PARTS if module.startswith(("tools_app.server", "tools_app.calls"))}
+    for module in sorted(modules):
+        loaded = import_module(module)
+        for cls in vars(loaded).values():
+            if not inspect.isclass(cls) or cls.__module__ != module:
+                continue
+            for name, method in vars(cls).items():
+                theirs = next((vars(base)[name] for base in cls.__mro__[1:] if name in vars(base)), None)
+                replaces = inspect.isfunction(method) and inspect.isfunction(theirs) and name != "__init__"
+                if replaces and not is_ours(theirs):
+                    yield pytest.param(method, theirs, id=f"{cls.__name__}.{name}")
+
+
+def is_ours(function: Callable[..., Any]) -> bool:
+    return function.__module__.startswith(("tools_app.", "abc", "builtins"))
+
+
+@pytest.mark.parametrize(("ours", "theirs"), list(overrides()))
+def test_an_override_takes_what_the_library_passes(ours: Callable[..., Any], theirs: Callable[..., Any]) -> None:
+    own = inspect.signature(ours).parameters
+    takes_all = {each.kind for each in own.values()} & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    required = [name for name, each in inspect.signature(theirs).parameters.items() if each.kind < each.VAR_POSITIONAL]
+
+    assert takes_all or len(own) == len(required), f"{theirs.__qualname__} takes {required} now"
+
+
+def test_twisted_passes_a_request_on_when_its_head_is_complete() -> None:
+    assert "self.allHeadersReceived()" in source(HTTPChannel), "bodies are gathered before the application sees them"
+    assert "self.checkPersistence(" in source(HTTPChannel), "connections are not drained"
+    assert "self._send100Continue()" in source(HTTPChannel), "clients are told to send bodies that the hub refuses"
+
+
+def test_daphne_calls_what_the_hub_replaces() -> None:
+    assert "create_application" in source(WebRequest), "messages to the application have no bound"
+    assert 'self.connections[protocol]["application_instance"]' in source(Daphne), "applications are never cleaned up"
+    assert issubclass(WebSocketProtocol, AutobahnProtocol)
+
+
+def test_a_connection_of_uvicorn_begins_without_a_request_and_counts_itself() -> None:
+    async def scenario() -> None:
+        config = Config(lambda: None, interface="asgi3", log_config=None, lifespan="off")
+        config.load()
+        connection, held = HttpToolsProtocol(config, ServerState(), {}, asyncio.get_running_loop()), ServerState()
+        assert connection.cycle is None
+        assert connection.scope is None
+        assert (held.connections, held.tasks, held.default_headers) == (set(), set(), [])
+
+    asyncio.run(scenario())
+
+
+# Packages whose modules are internals, except for what their documentation offers.
+INTERNALS = ("twisted", "daphne", "autobahn", "uvicorn", "kombu.transport", "celery.worker", "celery.apps", "amqp")
+# `inspect_command` is documented; whether a broker's scheme exists is asked of a list.
+PUBLIC_USES = {"tools_app.runtime.inspection", "mcphub.environment"}
+
+
+def test_no_other_module_imports_internals() -> None:
+    found = set()
+    for path in [*ROOT.glob("tools_app/**/*.py"), *ROOT.glob("mcphub/**/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if any(name == each or name.startswith(f"{each}.") for name in names for each in INTERNALS):
+                found.add(".".join(path.relative_to(ROOT).with_suffix("").parts))
+
+    assert found - PUBLIC_USES <= {module for module, *_ in PARTS} | {REDIS_BROKER}

@@ -1,0 +1,98 @@
+"""Clients with the time-outs that their libraries have by themselves hear the answer of a call that is silent."""
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.services.conftest import SERVERS, Hub
+from tests.services.stack import Stack
+from tests.wire.client import BOTH, call_params, modern_request, rpc
+
+pytestmark = pytest.mark.timeout(120)
+
+# Ten steps a second, of which nobody hears who gave no progress token.
+SILENT = {"n": 80}
+# So that none waits for another one to end.
+CALLS = 8
+INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+
+
+@pytest.fixture(scope="module")
+def running(stack: Stack) -> Hub:
+    """Two web processes, and a worker that runs all of these calls at the same time."""
+    worker = stack.worker("--pool", "threads", "--concurrency", str(CALLS))
+    return Hub(stack, stack.webs(*SERVERS), worker)
+
+
+async def told(url: str, key: str, body: dict[str, Any], fields: dict[str, Any]) -> Any:
+    """The last message of an answer, read with httpx as it is: it gives up after five seconds of silence."""
+    headers = {name: value for name, value in fields.items() if value is not None}
+    headers |= {"Authorization": f"Bearer {key}", "Accept": BOTH}
+    async with httpx.AsyncClient(trust_env=False) as client:
+        answer = await client.post(url, json=body, headers=headers)
+    data = [line[6:] for line in answer.text.splitlines() if line.startswith("data: {")]
+    return json.loads(data[-1])["result"]["content"][0]["text"]
+
+
+async def modern(url: str, key: str) -> Any:
+    body, fields = modern_request("tools/call", call_params("count", SILENT))
+    return await told(url, key, body, fields)
+
+
+async def handshake(url: str, key: str) -> Any:
+    headers = {"Authorization": f"Bearer {key}", "Accept": BOTH}
+    async with httpx.AsyncClient(trust_env=False) as client:
+        opened = await client.post(url, json=rpc("initialize", INITIALIZE), headers=headers)
+    fields = {"Mcp-Session-Id": opened.headers["mcp-session-id"], "MCP-Protocol-Version": "2025-11-25"}
+    return await told(url, key, rpc("tools/call", call_params("count", SILENT)), fields)
+
+
+async def listening(url: str, key: str) -> Any:
+    """A subscription to which nothing happens for longer than its client waits."""
+    body, fields = modern_request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+    headers = {name: value for name, value in fields.items() if value is not None}
+    headers |= {"Authorization": f"Bearer {key}", "Accept": BOTH}
+    comments = 0
+    asked = {"json": body, "headers": headers}
+    async with httpx.AsyncClient(trust_env=False) as client, client.stream("POST", url, **asked) as answer:
+        async for line in answer.aiter_lines():
+            comments += line.startswith(":")
+            if comments == 4:
+                break
+    return comments * 20
+
+
+async def official(url: str, key: str) -> Any:
+    """The official SDK with an HTTP client that has httpx's own time-outs."""
+    headers = {"Authorization": f"Bearer {key}"}
+    async with (
+        httpx2.AsyncClient(headers=headers, trust_env=False) as http,
+        Client(streamable_http_client(url, http_client=http)) as client,
+    ):
+        result = await client.call_tool("count", SILENT)
+    return result.content[0].text
+
+
+async def official_sse(url: str, key: str) -> Any:
+    address = url.removesuffix("/mcp") + "/sse"
+    transport = sse_client(address, headers={"Authorization": f"Bearer {key}"}, timeout=5, sse_read_timeout=5)
+    async with Client(transport) as client:
+        result = await client.call_tool("count", SILENT)
+    return result.content[0].text
+
+
+def test_a_call_that_is_silent_for_eight_seconds_is_answered_to_clients_that_wait_for_five(hub: Hub) -> None:
+    async def ask() -> list[Any]:
+        ways = (modern, handshake, listening, official, official_sse)
+        return await asyncio.gather(
+            *(way(url, hub.stack.key) for url in hub.urls for way in ways), return_exceptions=True
+        )
+
+    assert [str(answer) for answer in asyncio.run(ask())] == ["80"] * 10

@@ -1,0 +1,110 @@
+import base64
+import html
+import json
+from collections.abc import Callable
+from functools import partial
+from time import process_time
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tools_app.telemetry.secret_names import REPLACEMENT, Scrubber
+
+SECRET = 'p/q "r" & s+é\n'
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        SECRET,
+        quote(SECRET),
+        quote(SECRET, safe=""),
+        quote_plus(SECRET),
+        html.escape(SECRET),
+        json.dumps(SECRET),
+        json.dumps(SECRET, ensure_ascii=False),
+        json.dumps(SECRET).replace("/", r"\/"),
+        quote(SECRET).lower(),
+        quote(SECRET, safe="").lower(),
+        quote(SECRET, safe="").replace("%2F", "%2f"),
+        quote_plus(SECRET).lower(),
+        quote(quote(SECRET, safe=""), safe=""),
+        json.dumps(SECRET).replace("00e9", "00E9"),
+        html.escape(SECRET).replace("&#x27;", "&#39;"),
+        repr(SECRET)[1:-1],
+        json.dumps(json.dumps(SECRET)[1:-1])[1:-1],
+        SECRET.encode().hex(),
+        SECRET.encode().hex().upper(),
+    ],
+)
+def test_a_secret_is_replaced_in_every_spelling(spelling: str) -> None:
+    scrubber = Scrubber([SECRET])
+    sentence = f"a {spelling} b".replace('a "', "a ").replace('" b', " b")
+
+    assert scrubber.text(sentence) == f"a {REPLACEMENT} b"
+    assert scrubber.data(sentence.encode()) == f"a {REPLACEMENT} b".encode()
+    assert scrubber.finds(spelling)
+    assert scrubber.finds(spelling.encode())
+
+
+def test_the_longer_of_two_secrets_goes_as_a_whole() -> None:
+    assert Scrubber(["token", "token-long"]).text("x token-long token") == f"x {REPLACEMENT} {REPLACEMENT}"
+
+
+def test_an_empty_secret_replaces_nothing() -> None:
+    scrubber = Scrubber([""])
+
+    assert scrubber.text("text") == "text"
+    assert scrubber.data(b"data") == b"data"
+    assert not scrubber.finds("text")
+    assert not scrubber.finds(b"data")
+
+
+def test_a_json_value_is_cleaned_in_keys_texts_and_numbers() -> None:
+    value = {"a": ["x 12345 y", 12345, 1, True, None], "12345": {"b": 1.5}}
+
+    assert Scrubber(["12345"]).value(value) == {
+        "a": [f"x {REPLACEMENT} y", REPLACEMENT, 1, True, None],
+        REPLACEMENT: {"b": 1.5},
+    }
+
+
+@pytest.mark.parametrize("before", ["", "u", "us", "use", "user:"])
+@pytest.mark.parametrize("after", ["", "a", "ab", "abc"])
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+def test_a_secret_is_found_in_base64_whatever_stands_around_it(
+    before: str, after: str, encode: Callable[[bytes], bytes]
+) -> None:
+    encoded = encode(f"{before}{SECRET}{after}".encode()).decode()
+    cleaned = Scrubber([SECRET]).text(f"Basic {encoded}")
+    assert REPLACEMENT in cleaned
+    kept = cleaned.replace(REPLACEMENT, "").removeprefix("Basic ").rstrip("=")
+    assert len(kept) <= len(before) * 4 // 3 + len(after) * 4 // 3 + 6
+
+
+def test_a_short_secret_is_not_looked_for_in_encoded_texts() -> None:
+    assert Scrubber(["abc"]).text("616263 YWJj") == "616263 YWJj"
+
+
+@given(st.text(min_size=1, max_size=30), st.text(max_size=30), st.text(max_size=30))
+def test_no_spelling_of_a_secret_comes_through(secret: str, before: str, after: str) -> None:
+    scrubber = Scrubber([secret])
+    for spell in (str, partial(quote, safe="", errors="replace"), partial(quote_plus, errors="replace"), json.dumps):
+        assert not scrubber.finds(scrubber.text(before + spell(secret) + after).replace(REPLACEMENT, "\n\n"))
+        if len(secret) > len(REPLACEMENT):
+            assert secret not in scrubber.text(before + spell(secret) + after)
+
+
+@pytest.mark.parametrize("piece", ["a", "%2", "ab%2f", "YWJj", "\\u00"])
+def test_the_time_that_it_takes_grows_with_the_text_and_no_faster(piece: str) -> None:
+    scrubber = Scrubber(["a" * 200, "%2f" * 40, "abcabcabc"])
+
+    def seconds(times: int) -> float:
+        began = process_time()
+        scrubber.text(piece * times)
+        return process_time() - began
+
+    seconds(100)
+    assert seconds(20_000) < 100 * max(seconds(2_000), 0.001)

@@ -1,0 +1,36 @@
+"""Migrations that have landed stay as they are: databases out there have run them."""
+
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+# The SHA-256 of each file as it landed. A new migration adds its line.
+LANDED = {
+    "0001_initial.py": "4464be6ab20b0b268a0cbbae7cacd629717f7b9ab6af0c4249fb2ffc6b1b8fec",
+    "0002_tasks_and_channels.py": "d239fa189c926190fbbb92c06bcafcb1a8bde81e1cb8093c589644b4f99dcc5c",
+    "0003_limits_evidence_retention.py": "f34a831a58613a738cbd17ad3ba7a85b1f9f753e087367810fe92c57258db37d",
+    "0004_tamper_evidence.py": "a94b0e360b489d73396021d20638412bacdccfac2d0dd44147e2b920c428a9d2",
+    "0005_partitions.py": "54f487a32ec883d93fe5e3eda8a5d357da111c952d64a00d81d32d25f9d81688",
+    "0006_lighter_indexes.py": "beabbd37d367f5856d56f2649285fee4a4725d35b196784bb673222bc5b0106a",
+    "0007_admin_and_api.py": "556d13085628468ed9e24af8a630f3c69131a7ab7b1db796e97d63660eb94368",
+    "0008_record_hash_version.py": "eedfea47ef904c28b6d7dfdb640defc66aacb17c8b54427d33cf9da8254a3446",
+    "0009_outcome_not_started.py": "df72e88fb12ec8f06846ad6f196bd83d09f3284b6d5908d2ced0d10248a5bacd",
+    "0010_invitation_help.py": "2227ba9bfd739560e70f4e78e0b39f14426d316bff12689a3d41228a889a4922",
+    "0011_open_sessions_index.py": "09027f4206e4bf9799fec952bf264892cf0aab3a606a9dc19723a44970fe0ff2",
+}
+MIGRATIONS = Path(settings.BASE_DIR) / "tools_app" / "migrations"
+
+
+@pytest.mark.parametrize("name", LANDED)
+def test_a_landed_migration_is_never_edited(name: str) -> None:
+    assert sha256((MIGRATIONS / name).read_bytes()).hexdigest() == LANDED[name], (
+        f"{name} was edited after it had landed. Databases that ran it as it was will not run it again, so they would "
+        "differ from new ones: undo the edit, and write a new migration for what is to change."
+    )
+
+
+def test_each_migration_is_frozen_when_it_lands() -> None:
+    missing = {path.name for path in MIGRATIONS.glob("[0-9]*.py")} - set(LANDED)
+    assert not missing, f"Add the SHA-256 of {', '.join(sorted(missing))} to LANDED: from then on it is frozen."

@@ -1,0 +1,48 @@
+"""How much of the project's code one call runs through, as `python -m benchmarks.path` counts it."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from benchmarks import path, workloads
+from benchmarks.in_process import Driver
+from benchmarks.path import Tracer
+from tools_app.audit.recorder import recorder
+from tools_app.core.runtime import HubRuntime
+from tools_app.transport.routing import mcp_application
+
+WAIT_SECONDS = 40.0
+# Lower these when the path becomes shorter.
+MAX_CALLS = 150
+MAX_FILES = 35
+
+
+@pytest.fixture
+def tracer(new_chains: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracer]:
+    """It sees the calls of a recorder that starts after it."""
+    monkeypatch.setattr("tools_app.transport.state.process.start", lambda _: None)
+    monkeypatch.setattr("tools_app.core.notifications.listener.TopicListener.start", lambda _: None)
+    tracer = Tracer()
+    with HubRuntime():
+        tracer.install()
+        yield tracer
+        tracer.remove()
+        recorder.current.stop()
+
+
+async def pages(_scope: Any, _receive: Any, _send: Any) -> None:
+    raise AssertionError("a call is no page")
+
+
+def test_a_call_runs_through_few_functions_in_few_files(tracer: Tracer, key: str, offer: Callable[..., Any]) -> None:
+    offer("echo")
+    driver = Driver(mcp_application(pages), workloads.ECHO.request(key))
+
+    calls = asyncio.run(asyncio.wait_for(path.shortest(driver, tracer), WAIT_SECONDS))
+
+    walk = path.render("echo", calls)
+    assert {"transport/routing.py", "audit/recorder/recorder.py"} <= {call.file for call in calls}, walk
+    assert len(calls) <= MAX_CALLS, walk
+    assert path.files(calls) <= MAX_FILES, walk

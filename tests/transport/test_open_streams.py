@@ -1,0 +1,209 @@
+"""The guard of open streams: what it reads for all of them together, and which of them it ends."""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID, uuid4
+
+import msgspec
+import pytest
+
+from tools_app.access import last_used, principal, sessions
+from tools_app.access.principal import Credential, Principal
+from tools_app.transport import streams
+from tools_app.transport.streams import OpenStream, OpenStreams
+
+WAIT_SECONDS = 30.0
+CALLER = Principal(uuid4(), uuid4(), "acme", ())
+
+
+class Store:
+    """The caller and the sessions of all streams, and how often they were asked for."""
+
+    def __init__(self) -> None:
+        self.caller: Principal | None = CALLER
+        self.ended: set[str] = set()
+        self.questions = {"keys": 0, "sessions": 0, "callers": 0, "permits": 0}
+        self.standing = 0
+        self.renewed: list[str] = []
+        self.checked = asyncio.Semaphore(0)
+
+    async def renew(self, keys: Collection[str]) -> None:
+        self.renewed += keys
+
+    async def standing_of(self, digests: Collection[str]) -> Mapping[str, int]:
+        self.questions["keys"] += 1
+        return dict.fromkeys(digests, self.standing) if self.caller else {}
+
+    async def still_open(self, ids: Mapping[str, UUID]) -> Collection[str]:
+        self.questions["sessions"] += 1
+        self.checked.release()
+        return set(ids) - self.ended
+
+    async def who(self) -> Principal | None:
+        self.questions["callers"] += 1
+        # As from the cache: equal, but another object at each renewal.
+        return msgspec.structs.replace(self.caller) if self.caller else None
+
+    async def checks(self, count: int) -> None:
+        """Return when the next `count` checks have begun, and those before them are over."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            for _ in range(count):
+                await self.checked.acquire()
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Store:
+    store = Store()
+    monkeypatch.setattr(principal.cache, "renew", store.renew)
+    monkeypatch.setattr(principal, "standing_of", store.standing_of)
+    monkeypatch.setattr(sessions, "still_open", store.still_open)
+    monkeypatch.setattr(streams, "GUARD_SECONDS", 0.001)
+    return store
+
+
+def stream_of(
+    store: Store, session: str | None = None, identity: Any = "key", credential: Credential | None = None
+) -> OpenStream:
+    def permits(caller: Principal) -> bool:
+        store.questions["permits"] += 1
+        return caller.methods is None
+
+    facts: Any = SimpleNamespace(digest=session, id=uuid4()) if session else None
+    return OpenStream(credential, facts, store.who, permits, identity)
+
+
+async def ended(*of: OpenStream) -> None:
+    async with asyncio.timeout(WAIT_SECONDS):
+        for stream in of:
+            end = asyncio.Event()
+            stream.on_end(end.set)
+            if not stream.is_ended:
+                await end.wait()
+
+
+def test_streams_of_one_key_are_checked_as_one(store: Store) -> None:
+    async def scenario() -> bool:
+        guard, opened = OpenStreams(), [stream_of(store, uuid4().hex) for _ in range(1000)]
+        for stream in opened:
+            guard.add(stream)
+        await store.checks(3)
+        for stream in opened:
+            guard.remove(stream)
+        return any(stream.is_ended for stream in opened)
+
+    assert asyncio.run(scenario()) is False
+    asked = store.questions
+    assert asked["keys"] == asked["sessions"] >= asked["callers"] >= 2
+    # Once each: the caller stayed the same.
+    assert asked["permits"] == 1000
+
+
+def test_a_key_that_is_invalid_ends_its_streams_and_no_others(store: Store) -> None:
+    async def scenario() -> bool:
+        other = Store()
+        guard, own, foreign = OpenStreams(), [stream_of(store) for _ in range(3)], stream_of(other, identity="other")
+        for stream in (*own, foreign):
+            guard.add(stream)
+        await store.checks(2)
+        store.caller = None
+        await ended(*own)
+        return foreign.is_ended
+
+    assert asyncio.run(scenario()) is False
+
+
+def test_a_caller_that_changed_is_checked_by_each_stream(store: Store) -> None:
+    async def scenario() -> None:
+        guard, opened = OpenStreams(), [stream_of(store) for _ in range(3)]
+        for stream in opened:
+            guard.add(stream)
+        await store.checks(2)
+        store.caller = msgspec.structs.replace(CALLER, redacted_keys=("ssn",))
+        asked = store.questions["permits"]
+        await store.checks(3)
+        assert store.questions["permits"] == asked + 3
+        assert not any(stream.is_ended for stream in opened)
+        store.caller = msgspec.structs.replace(CALLER, methods=("ping",))
+        await ended(*opened)
+
+    asyncio.run(scenario())
+
+
+def test_a_stream_that_asks_to_be_checked_again_is(store: Store) -> None:
+    async def scenario() -> None:
+        guard, stream = OpenStreams(), stream_of(store)
+        guard.add(stream)
+        await store.checks(2)
+        asked = store.questions["permits"]
+        stream.check_again()
+        await store.checks(2)
+        assert store.questions["permits"] == asked + 1
+
+    asyncio.run(scenario())
+
+
+def test_a_session_that_ended_ends_its_streams_and_no_others(store: Store) -> None:
+    async def scenario() -> bool:
+        guard, over = OpenStreams(), uuid4().hex
+        gone, there = [stream_of(store, over) for _ in range(2)], [stream_of(store, uuid4().hex), stream_of(store)]
+        for stream in (*gone, *there):
+            guard.add(stream)
+        await store.checks(2)
+        store.ended.add(over)
+        await ended(*gone)
+        return any(stream.is_ended for stream in there)
+
+    assert asyncio.run(scenario()) is False
+
+
+def test_a_session_that_begins_during_a_check_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    still_open = store.still_open
+
+    async def scenario() -> bool:
+        guard, begins = OpenStreams(), stream_of(store)
+
+        async def slowly(ids: Mapping[str, UUID]) -> Collection[str]:
+            facts: Any = SimpleNamespace(digest=uuid4().hex, id=uuid4())
+            begins.session = begins.session or facts
+            return await still_open(ids)
+
+        monkeypatch.setattr(sessions, "still_open", slowly)
+        guard.add(begins)
+        await store.checks(3)
+        return begins.is_ended
+
+    assert asyncio.run(scenario()) is False
+
+
+def test_a_key_that_stays_as_it_is_is_not_loaded_again(store: Store) -> None:
+    async def scenario() -> None:
+        key = Credential("k" * 40)
+        guard, opened = OpenStreams(), [stream_of(store, credential=key) for _ in range(3)]
+        for stream in opened:
+            guard.add(stream)
+        await store.checks(5)
+        assert (store.renewed, store.questions["callers"]) == ([key.digest], 1)
+        store.standing += 1
+        store.caller = msgspec.structs.replace(CALLER, redacted_keys=("ssn",))
+        await store.checks(5)
+        assert (store.renewed, store.questions["callers"]) == ([key.digest] * 2, 2)
+        store.caller = None
+        await ended(*opened)
+
+    asyncio.run(scenario())
+
+
+def test_the_key_of_an_open_stream_is_in_use(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[Collection[UUID]] = []
+    monkeypatch.setattr(last_used, "keys_used", used.append)
+
+    async def scenario() -> None:
+        guard = OpenStreams()
+        guard.add(stream_of(store, credential=Credential("k" * 40)))
+        await store.checks(4)
+
+    asyncio.run(scenario())
+    assert CALLER.key_id is not None
+    assert used[-1] == {CALLER.key_id}

@@ -1,0 +1,438 @@
+"""Which effect each field of what people set up has, as it is seen from outside of the hub."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from threading import Event
+from typing import Any, Final
+
+import httpx
+from django.contrib.auth.hashers import make_password
+from django.contrib.auth.models import User
+from django.db import models
+from django.test import Client
+
+from tests.web_services import Received, Service, answered
+from tests.wire.client import RawClient, error_of, message_of, modern_request
+from tools_app.access import impersonation, keys, tokens
+from tools_app.catalog import authoring
+from tools_app.models import (
+    ApiKey,
+    Call,
+    CallPayload,
+    Membership,
+    PersonalToken,
+    Prompt,
+    PromptKind,
+    Resource,
+    ResourceKind,
+    Role,
+    Secret,
+    Tenant,
+    Tool,
+    ToolKind,
+)
+
+LONGER_THAN_ALLOWED: Final = 0.4
+
+
+@dataclass
+class World:
+    """A tenant with one row of each kind, and whoever uses them. Everything is looked at over the network."""
+
+    url: str
+    service: Service
+    tenant: Tenant
+    other: Tenant
+    apikey: ApiKey
+    key: str
+    tool: Tool
+    resource: Resource
+    prompt: Prompt
+    secret: Secret
+    user: User
+    membership: Membership
+    personaltoken: PersonalToken
+    token: str
+    client: RawClient
+    cookie: str
+    passport: str
+
+    def row(self, model: type[models.Model]) -> Any:
+        return getattr(self, str(model._meta.model_name))
+
+    # --- What is seen ---------------------------------------------------------------------------------------------
+
+    def status(self, path: str = "/mcp", key: str | None = None) -> int:
+        return self.at(path, key).modern("server/discover").status_code
+
+    def at(self, path: str, key: str | None = None) -> RawClient:
+        client = RawClient(self.url, key, path)
+        client.http = self.client.http
+        return client
+
+    def asked(self, method: str, params: Mapping[str, Any] | None = None, **how: Any) -> Any:
+        """The result of a request, or the number of its error."""
+        answer = self.at(how.get("path", "/mcp"), how.get("key", self.key)).modern(method, params)
+        message = message_of(answer)
+        return message.get("result") or error_of(answer)["code"]
+
+    def called(self, **how: Any) -> Any:
+        """What a call says: the service's answer, that it failed, or the number of an error."""
+        result = self.asked("tools/call", {"name": "find", "arguments": {"term": "words"}}, **how)
+        if not isinstance(result, dict):
+            return result
+        return "failed" if result["isError"] else result["content"][0]["text"]
+
+    def listed(self, kind: str, **how: Any) -> Any:
+        """The entries of a list, or the number of an error."""
+        result = self.asked(f"{kind}/list", **how)
+        return result[kind] if isinstance(result, dict) else result
+
+    def entry(self, kind: str, name: str) -> Any:
+        """A property of the only entry of a list."""
+        entries = self.listed(kind)
+        return entries[0].get(name) if entries else None
+
+    def read(self) -> Any:
+        """The only contents of the resource, or the number of an error."""
+        result = self.asked("resources/read", {"uri": "docs://guide"})
+        if not isinstance(result, dict):
+            return result
+        contents = result["contents"][0]
+        return contents.get("text", contents.get("blob"))
+
+    def got(self) -> Any:
+        """The text of the prompt."""
+        result = self.asked("prompts/get", {"name": "greet", "arguments": {"who": "Ann"}})
+        return result["messages"][0]["content"]["text"] if isinstance(result, dict) else result
+
+    def recorded_arguments(self) -> str:
+        self.called()
+        return str(CallPayload.objects.latest("call_id").arguments)
+
+    def recorded(self, column: str) -> Any:
+        self.called()
+        return getattr(Call.objects.latest("id"), column)
+
+    def opened(self) -> int:
+        """The status of a new session."""
+        return self.client.initialize().status_code
+
+    def streaming(self) -> int:
+        """The status of an event stream."""
+        wanted = {"notifications": {"toolsListChanged": True}}
+        body, headers = modern_request("subscriptions/listen", wanted)
+        sent = {"json": body, "headers": self.client.headers(headers)}
+        with self.client.http.stream("POST", "/mcp", **sent) as response:
+            return response.status_code
+
+    def passed(self) -> int:
+        """The status of a request with the person's pass."""
+        return self.status(key=self.passport)
+
+    def api(self, path: str = "me/") -> httpx.Response:
+        return httpx.get(
+            f"{self.url}/api/v1/{path}", headers={"Authorization": f"Bearer {self.token}"}, trust_env=False, timeout=8
+        )
+
+    def me(self, name: str) -> Any:
+        """What the REST API says of the person, or its status."""
+        answer = self.api()
+        return answer.json()[name] if answer.status_code == 200 else answer.status_code
+
+    def logged_in(self) -> bool:
+        """Whether the browser's session still opens the admin."""
+        answer = httpx.get(f"{self.url}/admin/", cookies={"sessionid": self.cookie}, trust_env=False, timeout=8)
+        return answer.status_code == 200
+
+
+def build(url: str, service: Service, client: RawClient) -> World:
+    """A world whose rows are all good."""
+    tenant = Tenant.objects.create(slug="acme", name="Acme", allowed_networks=["127.0.0.0/8"])
+    other = Tenant.objects.create(slug="rival", name="Rival", allowed_networks=["127.0.0.0/8"])
+    apikey, key = keys.issue(tenant, "laptop")
+    secret = authoring.set_secret(tenant, "token", "hush-hush-1")
+    user = User.objects.create(username="ada", email="ada@example.com", password=make_password("correct horse"))
+    membership = Membership.objects.create(user=user, tenant=tenant, role=Role.ADMIN)
+    personal, token = tokens.issue(user, "script")
+    browser = Client()
+    browser.force_login(user, "django.contrib.auth.backends.ModelBackend")
+    client.key = key
+    return World(
+        url=url,
+        service=service,
+        tenant=tenant,
+        other=other,
+        apikey=apikey,
+        key=key,
+        tool=authoring.save_tool(
+            Tool(
+                tenant=tenant,
+                name="find",
+                kind=ToolKind.HTTP,
+                input_schema={"type": "object", "properties": {"term": {"type": "string"}}},
+                config={
+                    "method": "GET",
+                    "base_url": service.url,
+                    "path": "first",
+                    "headers": {"X-Token": "{secret:token}"},
+                },
+            )
+        ),
+        resource=authoring.save_resource(
+            Resource(tenant=tenant, uri="docs://guide", name="guide", kind=ResourceKind.TEXT, text="one", blob=b"two")
+        ),
+        prompt=authoring.save_prompt(
+            Prompt(
+                tenant=tenant,
+                name="greet",
+                kind=PromptKind.TEMPLATE,
+                arguments=[{"name": "who"}],
+                messages=[{"role": "user", "text": "Greet {who}"}],
+            )
+        ),
+        secret=secret,
+        user=user,
+        membership=membership,
+        personaltoken=personal,
+        token=token,
+        client=client,
+        cookie=browser.cookies["sessionid"].value,
+        passport=impersonation.issue(apikey, user),
+    )
+
+
+def service_answer(slow: Event) -> Callable[[Received], bytes]:
+    """The service says which path it was asked for and the token that came along; `/slow` waits first."""
+
+    def answer(request: Received) -> bytes:
+        if request.target.startswith("/slow"):
+            slow.wait(LONGER_THAN_ALLOWED)
+        said = f"{request.target.partition('?')[0]} {request.headers.get('x-token', '')}".strip()
+        return answered(200, said.encode(), "text/plain")
+
+    return answer
+
+
+# --- Which field does what --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Once the field is `to`, whoever looks sees `then`. `given` are other fields, by model, that make it matter.
+
+    What is `final` is not undone by the old value.
+    """
+
+    to: Any
+    look: Callable[[World], Any]
+    then: Any
+    given: Mapping[type[models.Model], Mapping[str, Any]] = field(default_factory=dict)
+    final: bool = False
+
+    def value(self, world: World) -> Any:
+        return self.to(world) if callable(self.to) else self.to
+
+
+@dataclass(frozen=True)
+class NoEffect:
+    """The field changes no answer, and why."""
+
+    because: str
+
+
+IDENTITY = NoEffect("A row with another id is another row.")
+FOR_PEOPLE = NoEffect("Pages and the REST API show it, which read it from the database for each request.")
+OF_THE_PAST = NoEffect("It tells what happened.")
+SHOWN_PART = NoEffect("People recognise the credential by it; requests are matched by the digest.")
+
+OVER = -32004
+LIMITED = {
+    "calls_per_second": Effect(0, World.called, OVER),
+    "calls_per_minute": Effect(0, World.called, OVER),
+    "calls_per_day": Effect(0, World.called, OVER),
+}
+CALLER_LIMITED = LIMITED | {
+    "requests_per_second": Effect(0, lambda world: world.listed("tools"), OVER),
+    "requests_per_day": Effect(0, lambda world: world.listed("tools"), OVER),
+    "open_streams": Effect(0, World.streaming, 429),
+}
+ICON = [{"src": "https://example.com/icon.png"}]
+PUBLIC = {Tenant: {"is_public": True, "public_tools": ["find"]}}
+EARLIER = datetime(2020, 1, 1, tzinfo=UTC)
+OWN = "/t/acme/mcp"
+
+
+def _moved(world: World) -> Any:
+    return world.other
+
+
+def _config(path: str) -> Callable[[World], Any]:
+    return lambda world: {"method": "GET", "base_url": world.service.url, "path": path}
+
+
+def _listed(kind: str, name: str, to: Any, then: Any = ...) -> Effect:
+    return Effect(to, lambda world: world.entry(kind, name), to if then is ... else then)
+
+
+def _colleague(_world: World) -> User:
+    return User.objects.get_or_create(username="eve", is_superuser=True)[0]
+
+
+EFFECTS: Final[dict[type[models.Model], dict[str, Effect | NoEffect]]] = {
+    Tenant: CALLER_LIMITED
+    | {
+        "id": IDENTITY,
+        "slug": Effect("renamed", lambda world: world.status("/t/renamed/mcp", world.key), 200),
+        "name": FOR_PEOPLE,
+        "is_active": Effect(False, lambda world: world.status(key=world.key), 401),
+        "allow_query_key": Effect(True, lambda world: world.status(f"/mcp?api_key={world.key}"), 200),
+        "allowed_networks": Effect([], World.called, "failed"),
+        "redacted_keys": Effect(["term"], lambda world: "words" in world.recorded_arguments(), False),
+        "calls_in_flight": Effect(0, World.called, OVER),
+        "most_sessions": Effect(0, World.opened, 429),
+        "keep_days": NoEffect("The daily pruning reads it from the database."),
+        "is_public": Effect(True, lambda world: world.status(OWN), 200),
+        "public_tools": Effect(["nothing"], lambda world: world.listed("tools", path=OWN, key=None), [], PUBLIC),
+        "public_calls_per_minute": Effect(0, lambda world: world.called(path=OWN, key=None), OVER, PUBLIC),
+        "catalog_version": NoEffect("It is the version of the rows below the tenant."),
+        "created_at": OF_THE_PAST,
+    },
+    ApiKey: CALLER_LIMITED
+    | {
+        "id": IDENTITY,
+        "tenant": Effect(_moved, lambda world: world.listed("tools"), []),
+        "name": FOR_PEOPLE,
+        "prefix": SHOWN_PART,
+        "digest": Effect("0" * 64, lambda world: world.status(key=world.key), 401),
+        "created_at": OF_THE_PAST,
+        "created_by": OF_THE_PAST,
+        "expires_at": Effect(EARLIER, lambda world: world.status(key=world.key), 401),
+        "revoked_at": Effect(EARLIER, lambda world: world.status(key=world.key), 401),
+        "last_used_at": OF_THE_PAST,
+        "tool_patterns": Effect(["nothing"], lambda world: world.listed("tools"), []),
+        "methods": Effect(["tools/call"], lambda world: world.listed("tools"), -32003),
+        "networks": Effect(["203.0.113.0/24"], lambda world: world.status(key=world.key), 403),
+        "replaced_by": NoEffect("What ends a replaced key is its expires_at."),
+    },
+    Membership: {
+        "id": IDENTITY,
+        "user": Effect(_colleague, World.passed, 401),
+        "tenant": Effect(_moved, World.passed, 401),
+        "role": Effect(Role.AUDITOR, World.passed, 401),
+        "created_at": OF_THE_PAST,
+    },
+    Tool: LIMITED
+    | {
+        "id": IDENTITY,
+        "tenant": Effect(_moved, lambda world: world.listed("tools"), []),
+        "name": _listed("tools", "name", "seek"),
+        "kind": Effect(ToolKind.PYTHON, lambda world: world.listed("tools"), []),
+        "enabled": Effect(False, lambda world: world.listed("tools"), []),
+        "title": _listed("tools", "title", "Find things"),
+        "description": _listed("tools", "description", "Finds things."),
+        "input_schema": _listed("tools", "inputSchema", {"type": "object"}),
+        "output_schema": _listed("tools", "outputSchema", {"type": "object"}),
+        "annotations": _listed("tools", "annotations", {"readOnlyHint": True}),
+        "config": Effect(_config("second"), World.called, "/second"),
+        "background": Effect(True, lambda world: world.recorded("background"), True),
+        "task": Effect("required", World.called, -32021),
+        "icons": _listed("tools", "icons", ICON),
+        "timeout_seconds": Effect(0.1, World.called, "failed", {Tool: {"config": _config("slow")}}),
+        "calls_in_flight": Effect(0, World.called, OVER),
+        "revision": Effect(7, lambda world: world.recorded("tool_revision"), 7),
+        "created_at": OF_THE_PAST,
+        "updated_at": OF_THE_PAST,
+    },
+    Resource: {
+        "id": IDENTITY,
+        "tenant": Effect(_moved, lambda world: world.listed("resources"), []),
+        "uri": _listed("resources", "uri", "docs://other"),
+        "name": _listed("resources", "name", "handbook"),
+        "kind": Effect(ResourceKind.FILE, World.read, "dHdv"),
+        "enabled": Effect(False, lambda world: world.listed("resources"), []),
+        "title": _listed("resources", "title", "A guide"),
+        "description": _listed("resources", "description", "How it works."),
+        "mime_type": _listed("resources", "mimeType", "text/markdown"),
+        "annotations": _listed("resources", "annotations", {"priority": 0.5}),
+        "icons": _listed("resources", "icons", ICON),
+        "text": Effect("three", World.read, "three"),
+        "blob": Effect(b"four", World.read, "Zm91cg==", {Resource: {"kind": ResourceKind.FILE}}),
+        "config": Effect(
+            _config("second"),
+            World.read,
+            "/second",
+            {Resource: {"kind": ResourceKind.HTTP, "config": _config("first")}},
+        ),
+        "timeout_seconds": Effect(
+            0.1,
+            lambda world: world.read() == "/slow",
+            False,
+            {Resource: {"kind": ResourceKind.HTTP, "config": _config("slow")}},
+        ),
+        "created_at": OF_THE_PAST,
+        "updated_at": NoEffect("Subscribers hear of it: tests/wire/test_resource_subscriptions.py."),
+    },
+    Prompt: {
+        "id": IDENTITY,
+        "tenant": Effect(_moved, lambda world: world.listed("prompts"), []),
+        "name": _listed("prompts", "name", "welcome"),
+        "kind": Effect(PromptKind.PYTHON, lambda world: world.listed("prompts"), []),
+        "enabled": Effect(False, lambda world: world.listed("prompts"), []),
+        "title": _listed("prompts", "title", "A greeting"),
+        "description": _listed("prompts", "description", "Greets."),
+        "icons": _listed("prompts", "icons", ICON),
+        "arguments": Effect([], lambda world: world.got(), -32602),
+        "messages": Effect([{"role": "user", "text": "Bye"}], World.got, "Bye"),
+        "config": Effect(
+            {"function": "registered"},
+            lambda world: world.entry("prompts", "title"),
+            "Registered",
+            {Prompt: {"kind": PromptKind.PYTHON, "config": {"function": "nothing"}}},
+        ),
+        "created_at": OF_THE_PAST,
+        "updated_at": OF_THE_PAST,
+    },
+    Secret: {
+        "id": IDENTITY,
+        "tenant": Effect(_moved, World.called, "failed"),
+        "name": Effect("other", World.called, "failed"),
+        "ciphertext": Effect(
+            lambda world: authoring.sealed_secret(world.tenant.pk, "token", "hush-hush-2"),
+            lambda world: (world.called(), world.service.received[-1].headers.get("x-token"))[1],
+            "hush-hush-2",
+        ),
+        "created_at": OF_THE_PAST,
+        "updated_at": OF_THE_PAST,
+    },
+    PersonalToken: {
+        "id": IDENTITY,
+        "person": Effect(_colleague, lambda world: world.me("username"), "eve"),
+        "name": FOR_PEOPLE,
+        "prefix": SHOWN_PART,
+        "digest": Effect("0" * 64, lambda world: world.me("username"), 401),
+        "created_at": OF_THE_PAST,
+        "expires_at": Effect(EARLIER, lambda world: world.me("username"), 401),
+        "revoked_at": Effect(EARLIER, lambda world: world.me("username"), 401),
+        "last_used_at": OF_THE_PAST,
+    },
+    User: {
+        "id": IDENTITY,
+        "password": Effect(
+            lambda _: make_password("another horse"),
+            lambda world: (world.logged_in(), world.passed()),
+            (False, 401),
+            final=True,
+        ),
+        "last_login": OF_THE_PAST,
+        "is_superuser": Effect(True, lambda world: len(world.api("tenants/").json()["results"]), 2),
+        "username": Effect("lovelace", lambda world: world.me("username"), "lovelace"),
+        "first_name": FOR_PEOPLE,
+        "last_name": FOR_PEOPLE,
+        "email": Effect("new@example.com", lambda world: world.me("email"), "new@example.com"),
+        "is_staff": NoEffect("Nothing asks for it: members of a tenant and superusers enter the admin."),
+        "is_active": Effect(False, lambda world: (world.me("username"), world.passed()), (401, 401)),
+        "date_joined": OF_THE_PAST,
+    },
+}

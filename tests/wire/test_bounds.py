@@ -1,0 +1,678 @@
+"""The table "Bounds" of `docs/security.md`: what is within a bound is taken, and what is beyond it is answered so.
+
+A row of the table has a probe here under the name of its input. A probe sends both and gives back both answers.
+"""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import AsyncMock
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import httpx
+import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.test import Client
+from django.urls import reverse
+
+from tests.wire.channels import sse
+from tests.wire.client import Peer, RawClient, answered, connected, head_of
+from tools_app.access import sessions, tokens
+from tools_app.catalog import authoring, compiled, skills, uri_templates
+from tools_app.catalog.kinds import http_request, stored
+from tools_app.catalog.kinds.http_config import HttpConfig
+from tools_app.catalog.kinds.templates import Values
+from tools_app.catalog.validation import sizes
+from tools_app.catalog.validation.items import prompt_faults, resource_faults, tool_faults
+from tools_app.catalog.validation.resources import MAX_BYTES, MAX_CHARACTERS, file_fault, text_fault, uri_fault
+from tools_app.management.commands.input_bounds import BEGIN, END
+from tools_app.management.input_bounds import Bound, markdown, table
+from tools_app.models import Prompt, PromptKind, Resource, ResourceKind, Session, Tenant, Tool, validators, versioned
+from tools_app.protocol import jsonrpc, schema_bounds
+from tools_app.protocol.authoring_schema import check_schema
+from tools_app.protocol.errors import RpcError
+from tools_app.protocol.schema import TOO_MUCH_WORK, CompiledSchema
+from tools_app.tenant_config import document, reader
+from tools_app.tool_api.context import ToolContext
+from tools_app.tool_api.results import ToolError
+from tools_app.toolkit import tool
+from tools_app.transport import legacy_sse, page_guard, request, sse_mailbox
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+FORM = "application/x-www-form-urlencoded"
+PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+
+
+@dataclass
+class Ground:
+    """What a probe has: a client with a key, a session of it, and the means to change the hub."""
+
+    client: RawClient
+    session: Peer
+    tenant: Tenant
+    settings: Any
+    monkeypatch: pytest.MonkeyPatch
+
+    def post(self, body: Any) -> httpx.Response:
+        """Send a message within the session."""
+        return self.client.post(body, self.session.headers())
+
+    def resources(self, *uris: str) -> None:
+        for uri in uris:
+            authoring.save_resource(
+                Resource(tenant=self.tenant, uri=uri, name="own", kind=ResourceKind.TEXT, text="old")
+            )
+
+
+Answers = tuple[httpx.Response, httpx.Response]
+Probe = Callable[[Ground], Answers | None]
+PROBES: dict[str, Probe] = {}
+
+
+def probe(sent: str) -> Callable[[Probe], Probe]:
+    """Let a function be the probe of the row of this input."""
+
+    def keep(function: Probe) -> Probe:
+        assert sent not in PROBES
+        PROBES[sent] = function
+        return function
+
+    return keep
+
+
+@pytest.fixture
+def ground(
+    client: RawClient, tenant: Tenant, settings: Any, monkeypatch: pytest.MonkeyPatch, registries: None
+) -> Ground:
+    return Ground(client, client.handshake(), tenant, settings, monkeypatch)
+
+
+def text_of_bytes(most: int) -> tuple[str, str]:
+    """Texts of exactly so many bytes of JSON, and of one more."""
+    return "x" * (most - 2), "x" * (most - 1)
+
+
+def object_of_bytes(most: int, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The same for objects."""
+    empty = len(json.dumps({"x": "", **more}, separators=(",", ":")))
+    return {"x": "x" * (most - empty), **more}, {"x": "x" * (most - empty + 1), **more}
+
+
+def page(ground: Ground, path: str, size: int, **headers: str) -> httpx.Response:
+    """A form of so many bytes, sent by somebody with these headers."""
+    sent = {"Content-Type": "application/json" if path.startswith("/api/") else FORM, **headers}
+    return ground.client.http.post(path, content=b"{}".ljust(size), headers=sent)
+
+
+def got(ground: Ground, path: str = "/healthz", **headers: str) -> httpx.Response:
+    return ground.client.http.get(path, headers=headers)
+
+
+def person(ground: Ground) -> User:
+    return User.objects.create_superuser("root", password="correct horse")
+
+
+@probe("headers of a request")
+def headers(ground: Ground) -> Answers:
+    usual = len(got(ground).request.headers)
+    first, second = (
+        got(ground, **{f"X-{number}": "y" for number in range(request.MAX_HEADERS - usual + more)}) for more in (0, 1)
+    )
+    return first, second
+
+
+@probe("line and headers of a request")
+def head(ground: Ground) -> Answers:
+    # Servers look at it piece by piece, so that a little more may pass.
+    return got(ground, **{"X-Long": "y" * 30_000}), got(ground, **{"X-Long": "y" * 200_000})
+
+
+@probe("path of a request")
+def path(ground: Ground) -> Answers:
+    assert got(ground, "/" + "x" * (request.MAX_PATH_BYTES - 1)).status_code == 404
+    assert got(ground, "/x%00").status_code == 400
+    return got(ground), got(ground, "/" + "x" * request.MAX_PATH_BYTES)
+
+
+@probe("query of a request")
+def query(ground: Ground) -> Answers:
+    assert got(ground, "/healthz?x=%00").status_code == 400
+    most = request.MAX_QUERY_BYTES
+    return got(ground, f"/healthz?{'x' * most}"), got(ground, f"/healthz?{'x' * (most + 1)}")
+
+
+@probe("`Host` of a request")
+def host(ground: Ground) -> Answers:
+    own = urlsplit(ground.client.url).netloc
+    with connected(ground.client.url) as connection:
+        connection.sendall(head_of(ground.client.url, "GET", [("Host", own)], "/healthz"))
+        with answered(connection) as twice:
+            return got(ground), httpx.Response(twice.status)
+
+
+@probe("body without a valid API key, to `/mcp`")
+def strangers_body(ground: Ground) -> Answers:
+    stranger = RawClient(ground.client.url, None)
+    answer = stranger.post(b"{}".ljust(1_000_000))
+    assert answer.headers["connection"] == "close"
+    stranger.http.close()
+    return ground.post(PING), answer
+
+
+@probe("body without a login, to any other path")
+def strangers_form(ground: Ground) -> Answers:
+    # One that is read lacks its CSRF token.
+    assert page(ground, "/admin/login/", page_guard.MAX_FORM_BYTES).status_code == 403
+    return got(ground), page(ground, "/admin/login/", page_guard.MAX_FORM_BYTES + 1)
+
+
+@probe("body of a user's upload to `/admin/`")
+def upload(ground: Ground) -> Answers:
+    browser = Client()
+    browser.force_login(person(ground))
+    cookie = f"sessionid={browser.cookies['sessionid'].value}"
+    sizes = (page_guard.MAX_UPLOAD_BYTES, page_guard.MAX_UPLOAD_BYTES + 1)
+    read, refused = (page(ground, "/admin/tools_app/tool/add/", size, Cookie=cookie) for size in sizes)
+    assert read.status_code == 403
+    return got(ground), refused
+
+
+@probe("body of a user's request to `/api/`")
+def api(ground: Ground) -> Answers:
+    ground.settings.MCPHUB_MAX_BODY_BYTES = 100_000
+    bearer = f"Bearer {tokens.issue(person(ground), 'test')[1]}"
+    read, refused = (page(ground, "/api/v1/tools/", size, Authorization=bearer) for size in (100_000, 100_001))
+    assert read.status_code == 400
+    return got(ground), refused
+
+
+@probe("time to receive a body")
+def time_of_body(ground: Ground) -> Answers:
+    ground.monkeypatch.setattr(request, "BODY_SECONDS", 0.2)
+    ground.monkeypatch.setattr(request, "BYTES_PER_SECOND", 1024**3)
+    over = threading.Event()
+
+    def pieces(last: threading.Event) -> Iterator[bytes]:
+        yield b'{"jsonrpc":"2.0",'
+        last.wait(5.0)
+        yield b'"id":1,"method":"ping"}'
+
+    content = pieces(over)
+    response = ground.client.http.build_request(
+        "POST", "/mcp", content=content, headers=ground.client.headers(ground.session.headers())
+    )
+    threading.Timer(1.0, over.set).start()
+    return ground.post(PING), ground.client.http.send(response)
+
+
+@probe("idle time within a request, or between two")
+def pause(ground: Ground) -> None:
+    """Shown by `tests/server/test_idle_connections.py` with a shorter one."""
+
+
+@probe("connections of an IP address to a process")
+def connections(_ground: Ground) -> None:
+    """Shown by `tests/server/test_address_limit.py` with a smaller bound."""
+
+
+@probe("pipelined requests of a connection")
+def pipelined(_ground: Ground) -> None:
+    """Shown by `tests/server/test_uvicorn.py`."""
+
+
+@probe("queued requests of a tenant")
+def waiting(_ground: Ground) -> None:
+    """`tests/core/test_fair_scheduler.py` fills the line."""
+
+
+@probe("queued requests without a known API key")
+def waiting_strangers(_ground: Ground) -> None:
+    """`tests/transport/test_refusals.py` fills the line."""
+
+
+@probe("queued requests for pages")
+def waiting_pages(_ground: Ground) -> None:
+    """`tests/transport/test_pages_in_turn.py` fills the line."""
+
+
+@probe("message over a WebSocket")
+def message_over_a_websocket(ground: Ground) -> None:
+    """Shown by `tests/wire/test_websocket.py`."""
+
+
+@probe("body of a request to `/mcp`")
+def body(ground: Ground) -> Answers:
+    ground.settings.MCPHUB_MAX_BODY_BYTES = 1000
+    content = json.dumps(PING).encode()
+    return ground.post(content.ljust(1000)), ground.post(content.ljust(1001))
+
+
+@probe("nesting of JSON")
+def nesting(ground: Ground) -> Answers:
+    deep = [b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":%b%b}}' % (b"[" * n, b"]" * n) for n in (62, 63)]
+    assert jsonrpc.MAX_DEPTH == 64
+    return ground.post(deep[0]), ground.post(deep[1])
+
+
+@probe("objects and lists in a message")
+def containers(ground: Ground) -> Answers:
+    # The message, its params and the list in them count as well.
+    most = jsonrpc.MAX_CONTAINERS
+    bodies = [
+        b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":[%b[]]}}' % (b"[]," * (most - 4 + more))
+        for more in (0, 1)
+    ]
+    return ground.post(bodies[0]), ground.post(bodies[1])
+
+
+@probe("batch (2025-03-26)")
+def batch(ground: Ground) -> Answers:
+    session, most = ground.client.handshake("2025-03-26"), jsonrpc.MAX_BATCH
+    first, second = (ground.client.post([PING] * size, session.headers()) for size in (most, most + 1))
+    return first, second
+
+
+@probe("`id` of a request")
+def request_id(ground: Ground) -> Answers:
+    within, beyond = text_of_bytes(jsonrpc.MAX_ID_BYTES)
+    answer = ground.post({**PING, "id": within})
+    assert answer.json()["id"] == within
+    assert ground.post({**PING, "id": 2**63}).status_code == 200
+    assert ground.post(b'{"jsonrpc":"2.0","id":%d,"method":"ping"}' % 2**64).json()["error"]["code"] == -32600
+    return answer, ground.post({**PING, "id": beyond})
+
+
+@probe("`method`")
+def method(ground: Ground) -> Answers:
+    known = ground.post({**PING, "method": "x" * jsonrpc.MAX_METHOD_LENGTH})
+    assert known.json()["error"]["code"] == -32601
+    return ground.post(PING), ground.post({**PING, "method": "x" * (jsonrpc.MAX_METHOD_LENGTH + 1)})
+
+
+@probe("`_meta` of a request")
+def meta(ground: Ground) -> Answers:
+    first, second = (ground.session.request("ping", {"_meta": it}) for it in object_of_bytes(jsonrpc.MAX_META_BYTES))
+    return first, second
+
+
+@probe("`progressToken`")
+def progress_token(ground: Ground) -> Answers:
+    tokens = text_of_bytes(jsonrpc.MAX_PROGRESS_TOKEN_BYTES)
+    first, second = (ground.session.request("ping", {"_meta": {"progressToken": token}}) for token in tokens)
+    return first, second
+
+
+@probe("`protocolVersion`")
+def protocol_version(ground: Ground) -> Answers:
+    most = jsonrpc.MAX_VERSION_LENGTH
+    meta = {"io.modelcontextprotocol/protocolVersion": "x" * (most + 1)}
+    assert ground.client.modern("server/discover", {"_meta": meta}).json()["error"]["code"] == -32602
+    return ground.client.initialize("x" * most), ground.client.initialize("x" * (most + 1))
+
+
+@probe("capabilities of a client")
+def capabilities(ground: Ground) -> Answers:
+    def levels(depth: int) -> dict[str, Any]:
+        return {"x": levels(depth - 1)} if depth > 1 else {}
+
+    def keys(count: int) -> dict[str, Any]:
+        return {str(number): 0 for number in range(count)}
+
+    pairs = [
+        object_of_bytes(jsonrpc.MAX_CAPABILITIES_BYTES),
+        (levels(jsonrpc.MAX_CAPABILITIES_DEPTH), levels(jsonrpc.MAX_CAPABILITIES_DEPTH + 1)),
+        (keys(jsonrpc.MAX_CAPABILITIES_KEYS), keys(jsonrpc.MAX_CAPABILITIES_KEYS + 1)),
+    ]
+    for within, beyond in pairs:
+        for send in (ground.client.initialize, lambda **said: ground.client.modern("server/discover", **said)):
+            assert send(capabilities=within).status_code == 200
+            assert send(capabilities=beyond).json()["error"]["code"] == -32602
+    assert {len(json.dumps(row.client_capabilities)) < 20_000 for row in Session.objects.all()} == {True}
+    within, beyond = pairs[0]
+    return ground.client.initialize(capabilities=within), ground.client.initialize(capabilities=beyond)
+
+
+@probe("name and version of a client")
+def client_name(ground: Ground) -> None:
+    opened = ground.client.initialize(clientInfo={"name": "n" * 100_000, "version": "v" * 100_000, "icons": ["i"] * 9})
+    assert opened.status_code == 200
+    row = Session.objects.latest("created_at")
+    assert row.client_name == "n" * jsonrpc.MAX_CLIENT_NAME_LENGTH
+    assert row.client_version == "v" * jsonrpc.MAX_CLIENT_VERSION_LENGTH
+
+
+@probe("arguments of a tool call, prompt or resource read")
+def arguments(ground: Ground) -> Answers:
+    ground.settings.MCPHUB_MAX_ARGUMENT_BYTES = 100
+    authoring.add_code_tools(ground.tenant, ["echo"])
+    empty = len('{"message":""}')
+    within, beyond = (ground.session.call("echo", {"message": "x" * (size - empty)}) for size in (100, 101))
+    return within, beyond
+
+
+@probe("URI of a subscription")
+def uri(ground: Ground) -> Answers:
+    longest = "docs://" + "x" * (jsonrpc.MAX_URI_LENGTH - 7)
+    assert ground.session.request("resources/subscribe", {"uri": longest}).json()["error"]["code"] == -32002
+    first, second = (ground.session.request("resources/unsubscribe", {"uri": it}) for it in (longest, longest + "x"))
+    return first, second
+
+
+@probe("subscriptions of a session")
+def subscriptions(ground: Ground) -> Answers:
+    ground.monkeypatch.setattr(sessions, "MAX_SUBSCRIPTIONS", 1)
+    ground.resources("docs://a", "docs://b")
+    first, second = (ground.session.request("resources/subscribe", {"uri": it}) for it in ("docs://a", "docs://b"))
+    return first, second
+
+
+@probe("URIs of all subscriptions of a session")
+def subscribed_length(ground: Ground) -> Answers:
+    ground.monkeypatch.setattr(sessions, "MAX_SUBSCRIBED_LENGTH", len("docs://a"))
+    ground.resources("docs://a", "docs://b")
+    first, second = (ground.session.request("resources/subscribe", {"uri": it}) for it in ("docs://a", "docs://b"))
+    return first, second
+
+
+@probe("URIs of one `subscriptions/listen`")
+def listened(ground: Ground) -> Answers:
+    uris = [f"docs://{number}" for number in range(sessions.MAX_SUBSCRIPTIONS + 1)]
+    wanted = [{"notifications": {"resourceSubscriptions": it}} for it in (uris[:-1], uris)]
+    with ground.client.peer("2026-07-28").stream("subscriptions/listen", wanted[0]) as stream:
+        return stream.response, ground.client.modern("subscriptions/listen", wanted[1])
+
+
+@probe("answer to a request for input (elicitation, sampling, roots)")
+def answer_to_a_question(ground: Ground) -> Answers:
+    @tool
+    async def roots(context: ToolContext) -> str:
+        return str(len(await context.list_roots()))
+
+    authoring.add_code_tools(ground.tenant, ["roots"])
+    peer = ground.client.handshake(capabilities={"roots": {}})
+    answers, ends = [], []
+    empty = len(json.dumps({"roots": [{"uri": ""}]}, separators=(",", ":")))
+    for more in (0, 1):
+        with peer.stream("tools/call", {"name": "roots", "arguments": {}}) as stream:
+            sent = {"roots": [{"uri": "x" * (jsonrpc.MAX_ANSWER_BYTES - empty + more)}]}
+            answers.append(peer.respond(stream.next()["id"], sent))
+            ends.append(stream.ends()[-1]["result"]["content"][0]["text"])
+    assert ends[0] == "1"
+    assert f"has more than {jsonrpc.MAX_ANSWER_BYTES} bytes" in ends[1]
+    return answers[0], answers[1]
+
+
+@probe("answers of one request (2026-07-28)")
+def answers_of_one_request(ground: Ground) -> Answers:
+    authoring.add_code_tools(ground.tenant, ["echo"])
+
+    def brought(answers: dict[str, Any]) -> httpx.Response:
+        params = {"name": "echo", "arguments": {"message": "x"}, "inputResponses": answers}
+        return ground.client.modern("tools/call", params, headers={"Mcp-Name": "echo"})
+
+    empty = len(json.dumps({"x": ""}, separators=(",", ":")))
+    for refused in (
+        {"x" * (jsonrpc.MAX_ANSWER_NAME_LENGTH + 1): {}},
+        {"x": {"x": "x" * (jsonrpc.MAX_ANSWER_BYTES - empty + 1)}},
+    ):
+        assert brought(refused).json()["error"]["code"] == -32602
+    assert brought({"x": {"x": "x" * (jsonrpc.MAX_ANSWER_BYTES - empty)}}).status_code == 200
+    first, second = (brought({str(n): {} for n in range(jsonrpc.MAX_ANSWERS + more)}) for more in (0, 1))
+    return first, second
+
+
+@probe("name, value and reference of a completion")
+def completion(ground: Ground) -> Answers:
+    authoring.save_prompt(
+        Prompt(
+            tenant=ground.tenant,
+            name="greet",
+            kind=PromptKind.TEMPLATE,
+            arguments=[{"name": "who", "values": ["Ann"]}],
+            messages=[{"role": "user", "text": "{who}"}],
+        )
+    )
+
+    def completed(value: str, name: str = "who", prompt: str = "greet") -> httpx.Response:
+        params = {"ref": {"type": "ref/prompt", "name": prompt}, "argument": {"name": name, "value": value}}
+        return ground.session.request("completion/complete", params)
+
+    longer = "x" * (jsonrpc.MAX_COMPLETED_LENGTH + 1)
+    for refused in (completed("", longer), completed("", "who", longer), completed("\0")):
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, -32602)
+    return completed(longer[1:]), completed(longer)
+
+
+@probe("queued messages of an HTTP+SSE stream")
+def waiting_messages(ground: Ground) -> Answers:
+    ground.monkeypatch.setattr(legacy_sse, "MAX_WAITING_BYTES", 1000)
+    ground.monkeypatch.setattr(sse_mailbox, "MAX_BYTES", 1000)
+    message = json.dumps(PING).encode().ljust(1001)
+
+    async def at_once() -> None:
+        inbox = legacy_sse.Inbox(uuid4())
+        ground.monkeypatch.setattr(legacy_sse.Inbox, "fetch", AsyncMock())
+        await inbox.put(message)
+        with pytest.raises(RpcError) as refused:
+            await inbox.put(message)
+        assert (refused.value.status, refused.value.retry_after) == (429, 1)
+
+    asyncio.run(at_once())
+    with sse(ground.client) as stream:
+        # As in a process that has not the stream, and nobody fetches what it leaves in the store.
+        ground.monkeypatch.setattr(legacy_sse, "_inboxes", {})
+        first, second = stream.post(message), stream.post(message)
+    assert second.headers["retry-after"] == "1"
+    return first, second
+
+
+@probe("arguments repeated by a prompt")
+def repeated_in_a_prompt(ground: Ground) -> None:
+    ground.settings.MCPHUB_MAX_RESULT_BYTES = 1000
+    row = Prompt(arguments=[{"name": "a"}], messages=[{"role": "user", "text": "{a}" * 100}])
+    render = stored.renderer(row)
+    assert asyncio.run(render({"a": "x" * 10}, ToolContext.__new__(ToolContext))).messages
+    with pytest.raises(ToolError, match="larger than the limit of 1000 bytes"):
+        asyncio.run(render({"a": "x" * 11}, ToolContext.__new__(ToolContext)))
+
+
+@probe("arguments repeated by the request of an HTTP tool")
+def repeated_in_a_request(ground: Ground) -> None:
+    ground.monkeypatch.setattr(http_request, "MAX_REPEATED", 1000)
+    config = HttpConfig(
+        method="POST", base_url="https://api.example.com", body_mode="template", body={"x": "{a}" * 100}
+    )
+    assert http_request.build_request(config, Values({"a": "x" * 10}, {})).body
+    with pytest.raises(ToolError, match="more than 1000 characters"):
+        http_request.build_request(config, Values({"a": "x" * 11}, {}))
+
+
+@probe("tenant configuration file (YAML), in the admin")
+def tenant_file_in_the_admin(_ground: Ground) -> None:
+    """Shown by `tests/admin/test_field_bounds.py`."""
+
+
+@probe("tools, resources, prompts or secrets of a tenant")
+def rows_of_a_tenant(ground: Ground) -> None:
+    ground.monkeypatch.setattr(versioned, "MAX_ROWS", 2)
+    ground.resources("docs://a")
+    row = Resource(tenant=ground.tenant, uri="docs://b", name="own", kind=ResourceKind.TEXT, text="new")
+    row.clean()
+    ground.resources("docs://b")
+    with pytest.raises(ValidationError, match="A tenant has at most 2 resources"):
+        row.clean()
+    rows = [f"  x{number}: {{function: echo}}\n" for number in range(3)]
+    assert document.read(f"mcphub: 1\ntools:\n{''.join(rows[:2])}").sections["tools"]
+    with pytest.raises(document.BadBlueprint, match="at most 2"):
+        document.read(f"mcphub: 1\ntools:\n{''.join(rows)}")
+
+
+@probe("fields of a form in the admin")
+def fields_of_a_form(ground: Ground) -> Answers:
+    browser = Client()
+    browser.force_login(person(ground))
+    most = ground.settings.DATA_UPLOAD_MAX_NUMBER_FIELDS
+
+    def posted(fields: dict[str, str]) -> httpx.Response:
+        return httpx.Response(browser.post(reverse("admin:filter_save"), fields, follow=True).status_code)
+
+    assert posted({"x": "x" * ground.settings.DATA_UPLOAD_MAX_MEMORY_SIZE}).status_code == 400
+    return posted({f"x{n}": "" for n in range(most)}), posted({f"x{n}": "" for n in range(most + 1)})
+
+
+@probe("page of a list (REST)")
+def rest_page(_ground: Ground) -> None:
+    """Shown by `tests/api/test_page_bytes.py`."""
+
+
+@probe("text of a REST field or a form")
+def rest_text(_ground: Ground) -> None:
+    """Shown for every field by `tests/api/test_field_bounds.py` and `tests/admin/test_field_bounds.py`."""
+
+
+@probe("JSON of a REST field or a form")
+def rest_json(_ground: Ground) -> None:
+    """The same."""
+
+
+@probe("description of a tool, a resource or a prompt")
+def description(ground: Ground) -> None:
+    most = sizes.MAX_DESCRIPTION_LENGTH
+    rows = [
+        (Tool(tenant=ground.tenant, name="x", kind="http", input_schema={"type": "object"}), tool_faults),
+        (Resource(tenant=ground.tenant, uri="docs://x", name="x", kind=ResourceKind.TEXT), resource_faults),
+        (Prompt(tenant=ground.tenant, name="x", kind=PromptKind.TEMPLATE), prompt_faults),
+    ]
+    for row, faults in rows:
+        for length, wanted in ((most, False), (most + 1, True)):
+            row.description = "x" * length
+            assert ("description" in faults(row)) == wanted  # type: ignore[operator]
+
+
+@probe("list of networks, patterns or names of keys")
+def lists_of_texts(_ground: Ground) -> None:
+    for check in (validators.validate_key_names, validators.validate_patterns):
+        check(["x" * validators.MAX_ENTRY_LENGTH] * validators.MAX_ENTRIES)
+        for refused in (["x"] * (validators.MAX_ENTRIES + 1), ["x" * (validators.MAX_ENTRY_LENGTH + 1)], ["x\0"]):
+            with pytest.raises(ValidationError):
+                check(refused)
+
+
+@probe("value of a secret")
+def secret(_ground: Ground) -> None:
+    """Shown by `tests/api/test_field_bounds.py` and `tests/admin/test_field_bounds.py`."""
+
+
+@probe("files of a skill")
+def files_of_a_skill(ground: Ground) -> None:
+    ground.monkeypatch.setattr(skills, "MAX_FILES", 2)
+    head = "---\nname: own\ndescription: x\n---\n"
+
+    def offered(*names: str) -> int:
+        for name in names:
+            authoring.save_resource(
+                Resource(
+                    tenant=ground.tenant,
+                    uri=f"skill://own/{name}",
+                    name=name,
+                    kind=ResourceKind.TEXT,
+                    text=head if name == "SKILL.md" else "x",
+                )
+            )
+        return len(skills.skills_of(compiled.load([ground.tenant.pk])[ground.tenant.pk]))
+
+    assert offered("SKILL.md", "one.md") == 1
+    assert offered("two.md") == 0
+
+
+@probe("tenant configuration file (YAML)")
+def tenant_file(_ground: Ground) -> None:
+    most = reader.MAX_BYTES
+    assert reader.parse("a: x".ljust(most)) == {"a": "x"}
+    for refused in ("a: x".ljust(most + 1), "a: &a [x]\nb: *a"):
+        with pytest.raises(reader.Unreadable):
+            reader.parse(refused)
+
+
+@probe("file of a resource")
+def resource_file(_ground: Ground) -> None:
+    assert file_fault(MAX_BYTES) is None
+    assert "larger than 5 MB" in str(file_fault(MAX_BYTES + 1))
+
+
+@probe("text of a resource")
+def resource_text(_ground: Ground) -> None:
+    assert text_fault("x" * MAX_CHARACTERS, "docs://own") is None
+    assert "200000 characters" in str(text_fault("x" * (MAX_CHARACTERS + 1), "docs://own"))
+
+
+@probe("frontmatter of a SKILL.md")
+def skill_frontmatter(_ground: Ground) -> None:
+    head = "name: own\ndescription: "
+    text = "x" * (skills.MAX_FRONTMATTER - len(head))
+    assert skills.frontmatter(f"---\n{head}{text}\n---\n", "skill://own/SKILL.md")
+    for refused in (f"{head}{text}x", "name: &a own\ndescription: *a"):
+        with pytest.raises(skills.BadManifest):
+            skills.frontmatter(f"---\n{refused}\n---\n", "skill://own/SKILL.md")
+
+
+@probe("URI template of a resource")
+def uri_template(_ground: Ground) -> None:
+    variables = "".join(f"{{v{number}}}-" for number in range(uri_templates.MAX_VARIABLES))
+    fits = "x:" + variables
+    assert uri_fault(fits.ljust(uri_templates.MAX_TEMPLATE_LENGTH, "x"), template=True) is None
+    too_long = fits.ljust(uri_templates.MAX_TEMPLATE_LENGTH + 1, "x")
+    assert "at most 500 characters" in str(uri_fault(too_long, template=True))
+    assert "at most 16 variables" in str(uri_fault(fits + "{w}", template=True))
+
+
+@probe("regular expressions in a schema")
+def patterns(_ground: Ground) -> None:
+    most = schema_bounds.MAX_PATTERN_LENGTH
+    assert check_schema({"pattern": "x" * most}) == []
+    assert "longer than 4000" in str(check_schema({"pattern": "x" * (most + 1)}))
+    assert check_schema({"patternProperties": {f"x{n}": {} for n in range(schema_bounds.MAX_PATTERNS)}}) == []
+    assert "more than 500" in str(check_schema({"patternProperties": {f"x{n}": {} for n in range(501)}}))
+    assert check_schema({"pattern": "^.{1,900}$"}) == []
+    assert "too large when compiled" in str(check_schema({"pattern": "^.{1,9000}$"}))
+    together = {"properties": {f"x{n}": {"pattern": f"^.{{1,{900 + n}}}$"} for n in range(5)}}
+    assert "more than 4096 KiB together" in str(check_schema(together))
+
+
+@probe("time to validate a value against a schema")
+def work(_ground: Ground) -> None:
+    schema = CompiledSchema({"pattern": "^.{1,900}$"})
+    assert [len(schema.problems("x" * length)) for length in (900, 901, 100_000)] == [0, 1, 1]
+    assert schema.problems("x" * 100_000)[0].message == TOO_MUCH_WORK
+
+
+def test_the_page_has_the_table_as_the_code_has_it() -> None:
+    assert PAGE.partition(BEGIN)[2].partition(END)[0].strip() == markdown(), (
+        "run: python manage.py input_bounds --write docs/security.md"
+    )
+
+
+def test_every_row_has_a_probe_and_every_probe_a_row() -> None:
+    assert sorted(PROBES) == sorted(bound.input for bound in table())
+
+
+@pytest.mark.parametrize("bound", table(), ids=lambda bound: bound.input)
+def test_what_is_within_a_bound_is_taken_and_what_is_beyond_is_answered_as_the_table_says(
+    ground: Ground, bound: Bound
+) -> None:
+    answers = PROBES[bound.input](ground)
+    if answers is None:
+        assert (bound.status, bound.code) == (None, None), "a probe gives back answers, or checks a row without them"
+        return
+    within, beyond = answers
+    assert within.status_code < 300
+    assert "error" not in (within.json() if within.headers.get("content-type") == "application/json" else {})
+    assert beyond.status_code == bound.status
+    if bound.code is not None:
+        assert beyond.json()["error"]["code"] == bound.code

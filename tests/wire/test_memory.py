@@ -1,0 +1,102 @@
+"""Large requests: what they held in memory is free when they are answered, without a garbage collection."""
+
+import gc
+import json
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.wire.client import WAIT_SECONDS, RawClient, modern_request, rpc
+from tools_app.toolkit import ProtocolError, tool
+
+SIZE = 1_000_000
+REQUESTS = 6
+LARGE = "x" * SIZE
+# Messages of about SIZE bytes, and what answers them: refused at one step or another, or run.
+MESSAGES: dict[str, tuple[Any, Any, str]] = {
+    "text": (LARGE, {}, "Invalid request"),
+    "initialize": (
+        rpc("initialize", {"protocolVersion": "2025-11-25", "capabilities": {"x": {"y": LARGE}}}),
+        {},
+        "capabilities",
+    ),
+    "unknown method": (*modern_request("x/y", {"x": LARGE}), "Method not found"),
+    "unknown tool": (*modern_request("tools/call", {"name": "none", "arguments": {"x": LARGE}}), "Unknown tool"),
+    "arguments": (
+        *modern_request("tools/call", {"name": "echo", "arguments": {"message": [LARGE]}}),
+        "Invalid arguments",
+    ),
+    "result": (*modern_request("tools/call", {"name": "echo", "arguments": {"message": LARGE}}), "hello xxx"),
+    "error": (*modern_request("tools/call", {"name": "breaks", "arguments": {"message": LARGE}}), "error occurred"),
+    "refusal": (*modern_request("tools/call", {"name": "refuses", "arguments": {"message": LARGE}}), "Not so."),
+}
+
+
+@pytest.fixture
+def allocated() -> Iterator[Callable[[], int]]:
+    """Return how many bytes this process has allocated since the test began, while nothing is collected."""
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        yield lambda: tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+
+
+@pytest.fixture
+def tools(registries: None, offer: Callable[..., object]) -> None:
+    @tool
+    def breaks(message: str) -> str:
+        problem = ValueError(message[:10])
+        raise problem
+
+    @tool
+    def refuses(message: str) -> str:
+        problem = ProtocolError("Not so.", 1, message[:10])
+        raise problem
+
+    offer("echo", "breaks", "refuses")
+
+
+@pytest.fixture
+def connect(client: RawClient) -> Iterator[Callable[[], HTTPConnection]]:
+    """Connections that stay open for the test. Not of httpx: its responses are reference cycles with their requests."""
+    with ExitStack() as opened:
+        address = urlsplit(client.url).netloc
+        yield lambda: opened.enter_context(closing(HTTPConnection(address, timeout=WAIT_SECONDS)))
+
+
+def post(connection: HTTPConnection, client: RawClient, body: bytes, headers: dict[str, str | None]) -> str:
+    connection.request("POST", client.path, body, client.headers(headers))
+    return connection.getresponse().read().decode()
+
+
+@pytest.mark.usefixtures("tools")
+@pytest.mark.parametrize("closes", [False, True], ids=["idle", "closed"])
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_large_request_leaves_nothing_behind(
+    client: RawClient,
+    connect: Callable[[], HTTPConnection],
+    allocated: Callable[[], int],
+    eventually: Callable[..., object],
+    name: str,
+    closes: bool,
+) -> None:
+    message, headers, answer = MESSAGES[name]
+    body = json.dumps(message).encode()
+    assert answer in post(connect(), client, body, headers)
+    before = allocated()
+    for _ in range(REQUESTS):
+        connection = connect()
+        post(connection, client, body, headers)
+        if closes:
+            connection.close()
+    # The server may still be ending the last request when its client has the answer.
+    eventually(lambda: allocated() - before < SIZE)

@@ -1,0 +1,117 @@
+"""U+0000 and lone surrogates in every parameter of every method: no answer is a failure of the hub.
+
+The methods are those of the registry: one that is added needs a request here. `tests/services` runs it on PostgreSQL.
+"""
+
+import copy
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from tests.wire import test_fuzz
+from tests.wire.client import BOTH, HANDSHAKES, META, MODERN, NAMED_BY, SESSION, RawClient, modern_meta
+from tests.wire.test_fuzz import CAPABILITIES, FAULTS, NOTIFICATIONS, REQUESTS, Attempt, encoded, places_in, send
+from tools_app.methods import context
+from tools_app.protocol.errors import INTERNAL_ERROR, PARSE_ERROR
+
+offers, quick = test_fuzz.offers, test_fuzz.quick
+
+NUL, SURROGATE = "a\0b", "a\ud800b"
+RESPONSE = {"id": "00000000-0000-0000-0000-000000000000:name", "result": {"action": "accept", "content": {"x": "y"}}}
+# Handled where connections are: they open a session or a stream.
+OPENING = {"initialize", "subscriptions/listen"}
+
+
+ALL = (
+    *REQUESTS,
+    ("tools/call", {"name": "say", "arguments": {"word": "x"}, "_meta": {}}),
+    ("skills/list", {}),
+    ("skills/get", {"uri": "skill://one/SKILL.md"}),
+    ("resources/directory/read", {"uri": "skill://one"}),
+)
+
+
+def test_every_method_has_a_request() -> None:
+    handled = {method for method, _ in context._handlers}
+    assert handled | OPENING <= {method for method, _ in ALL}
+
+
+def with_text(message: dict[str, Any], text: str) -> list[dict[str, Any]]:
+    """The message with `text` in each of its places in turn, as a value and in the place of a name."""
+    made = []
+    for number, _ in enumerate(places_in(message)):
+        changed = copy.deepcopy(message)
+        container, place = list(places_in(changed))[number]
+        if place in {"jsonrpc", "io.modelcontextprotocol/protocolVersion"}:
+            continue
+        container[place] = text
+        made.append(changed)
+        if isinstance(container, dict) and place not in {"id", "method", "params", "_meta"}:
+            renamed = copy.deepcopy(message)
+            container, place = list(places_in(renamed))[number]
+            container[text] = container.pop(place)
+            made.append(renamed)
+    return made
+
+
+def messages(version: str) -> list[dict[str, Any]]:
+    """A message of each kind, and of each method."""
+    made: list[dict[str, Any]] = []
+    for method, params in ALL:
+        message = {"jsonrpc": "2.0", "id": "r", "method": method, "params": copy.deepcopy(params)}
+        if version == MODERN:
+            message["params"]["_meta"] = {**modern_meta(), META + "clientCapabilities": CAPABILITIES}
+        message["params"].setdefault("_meta", {})["progressToken"] = "t"
+        made.append(message)
+    made += [{"jsonrpc": "2.0", "method": method, "params": dict(params)} for method, params in NOTIFICATIONS]
+    return [*made, {"jsonrpc": "2.0", **RESPONSE}]
+
+
+def attempt(client: RawClient, version: str, session: str, message: dict[str, Any]) -> Attempt:
+    fields = {
+        "Accept": BOTH.encode(),
+        "Content-Type": b"application/json",
+        "Authorization": f"Bearer {client.key}".encode(),
+    }
+    if version != MODERN:
+        fields[SESSION] = session.encode()
+    else:
+        method, params = message.get("method", ""), message.get("params", {})
+        fields |= {"MCP-Protocol-Version": MODERN.encode(), "Mcp-Method": encoded(method)}
+        if method in NAMED_BY and isinstance(params, dict):
+            fields["Mcp-Name"] = encoded(str(params.get(NAMED_BY[method], "")))
+        if isinstance(params, dict) and params.get("name") == "mirrors":
+            fields["Mcp-Param-Region"] = b"north"
+    return Attempt("POST", "/mcp", fields, json.dumps(message).encode(), [])
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("version", [HANDSHAKES[-1], MODERN])
+def test_no_parameter_with_u_0000_is_a_failure(
+    client: RawClient, offers: None, version: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    opened = client.initialize(capabilities=CAPABILITIES).headers[SESSION]
+    codes = set()
+    for message in messages(version):
+        for sent in with_text(message, NUL):
+            status, heard = send(client.http, attempt(client, version, opened, sent), [])
+            assert status < 500, sent
+            for answer in heard:
+                codes.add(code := answer.get("error", {}).get("code"))
+                assert code != INTERNAL_ERROR, (sent, answer)
+    assert -32602 in codes
+    assert [text for text in caplog.messages if any(fault in text for fault in FAULTS)] == []
+
+
+@pytest.mark.parametrize("version", [HANDSHAKES[-1], MODERN])
+def test_a_message_with_half_of_a_surrogate_pair_is_no_json(client: RawClient, offers: None, version: str) -> None:
+    opened = client.initialize(capabilities=CAPABILITIES).headers[SESSION]
+    for message in messages(version):
+        for sent in with_text(message, SURROGATE)[::3]:
+            made = attempt(client, version, opened, {**message, "method": message.get("method", "")})
+            made.body = json.dumps(sent).encode()
+            status, (answer,) = send(client.http, made, [])
+            assert (status, answer["error"]["code"]) == (400, PARSE_ERROR), sent

@@ -1,0 +1,179 @@
+"""API keys: creation, issuing, rotation and revocation. `access.principal` looks keys up for each request.
+
+Callers that act for a person use `audit.changes.keys`, which records the changes.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from tools_app.models import ApiKey, Tenant
+from tools_app.models.validators import validate_networks, validate_patterns
+
+KEY_BYTES = 32
+KEY_START = "mcphub_"
+# The prefix of impersonation tokens; see `access.impersonation`.
+ACTING_START: Final = "mcphub_pass_"
+PREFIX_LENGTH = 12
+MIN_KEY = 32
+# How long before its expiry a key is reported as expiring soon.
+SOON: Final = timedelta(days=14)
+MAX_OVERLAP: Final = timedelta(days=90)
+
+# Settings that a rotated key passes on to its successor, beside its name.
+SCOPES: Final = ("tool_patterns", "methods", "networks")
+LIMITS: Final = (
+    "calls_per_second",
+    "calls_per_minute",
+    "calls_per_day",
+    "requests_per_second",
+    "requests_per_day",
+    "open_streams",
+)
+
+
+class WeakKey(ValueError):
+    """A chosen key is too short."""
+
+
+class NotRotatable(ValueError):
+    """A key cannot be rotated: it is no longer valid or was already replaced."""
+
+
+def digest_of(key: str) -> str:
+    """Return the SHA-256 of a key, in hex: a key has 256 random bits, so no slow hash is needed."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def new_key() -> str:
+    """Return a new key of 256 random bits."""
+    return KEY_START + secrets.token_urlsafe(KEY_BYTES)
+
+
+def check_strength(key: str) -> None:
+    """Raise WeakKey for a chosen key that is not acceptable."""
+    if len(key) < MIN_KEY:
+        raise WeakKey(f"An API key needs at least {MIN_KEY} characters.")
+    if key.startswith(ACTING_START):
+        raise WeakKey(f"What begins with {ACTING_START} is a pass: choose another API key.")
+
+
+def issue(
+    tenant: Tenant,
+    name: str,
+    *,
+    key: str | None = None,
+    expires_at: datetime | None = None,
+    created_by: User | None = None,
+    tool_patterns: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    networks: Sequence[str] = (),
+    limits: Mapping[str, int | None] | None = None,
+) -> tuple[ApiKey, str]:
+    """Store a new key of `tenant`. Return its row and the key itself, which cannot be retrieved later.
+
+    `tool_patterns`, `methods` and `networks` restrict what it allows, each empty for everything; `limits` are fields of
+    LIMITS. Raises WeakKey for a given `key` of fewer than 32 characters or one that looks like an impersonation token,
+    and ValidationError for an invalid pattern or network.
+    """
+    if key is not None:
+        check_strength(key)
+    key = key or new_key()
+    scopes: dict[str, Any] = {
+        "tool_patterns": list(tool_patterns),
+        "methods": list(methods),
+        "networks": list(networks),
+    }
+    validate_patterns(scopes["tool_patterns"])
+    validate_patterns(scopes["methods"])
+    validate_networks(scopes["networks"])
+    row = ApiKey.objects.create(
+        tenant=tenant,
+        name=name,
+        prefix=key[:PREFIX_LENGTH],
+        digest=digest_of(key),
+        expires_at=expires_at,
+        created_by=created_by,
+        **scopes,
+        **{name: value for name, value in (limits or {}).items() if name in LIMITS},
+    )
+    return row, key
+
+
+def revoke(row: ApiKey) -> bool:
+    """Revoke a key immediately. Return False if it was already revoked. All processes apply it within a second."""
+    return bool(ApiKey.objects.filter(pk=row.pk, revoked_at=None).update(revoked_at=timezone.now()))
+
+
+# --- Rotation -------------------------------------------------------------------------------------------------
+
+
+def rotate(row: ApiKey, overlap: timedelta, by: User | None = None) -> tuple[ApiKey, str]:
+    """Issue the key that replaces `row`; both are valid for `overlap`, or less if `row` expires before.
+
+    The new key has the same name, scopes, limits and lifetime. Return its row and the key itself, which cannot be
+    retrieved later. Raises NotRotatable.
+    """
+    now = timezone.now()
+    with transaction.atomic():
+        new, key = issue(
+            row.tenant,
+            row.name,
+            expires_at=now + (row.expires_at - row.created_at) if row.expires_at else None,
+            created_by=by,
+            **{name: getattr(row, name) for name in SCOPES},
+            limits={name: getattr(row, name) for name in LIMITS},
+        )
+        ends = now + bounded(overlap)
+        if row.expires_at:
+            ends = min(row.expires_at, ends)
+        if not rotatable(ApiKey.objects.filter(pk=row.pk), now).update(expires_at=ends, replaced_by=new):
+            raise NotRotatable("Only a key that is good now can be rotated, and only once: issue a new one instead.")
+    row.expires_at, row.replaced_by = ends, new
+    return new, key
+
+
+def set_overlap(row: ApiKey, overlap: timedelta) -> bool:
+    """Keep a replaced key valid for `overlap` from now on, longer or shorter than before; zero ends it.
+
+    Return False if it was not replaced, or is revoked.
+    """
+    ends = timezone.now() + bounded(overlap)
+    replaced = ApiKey.objects.filter(pk=row.pk, revoked_at=None, replaced_by__isnull=False)
+    if not replaced.update(expires_at=ends):
+        return False
+    row.expires_at = ends
+    return True
+
+
+def rotatable(rows: QuerySet[ApiKey], now: datetime | None = None) -> QuerySet[ApiKey]:
+    """Return those of `rows` that are valid now and have no valid successor."""
+    return good(rows, now).filter(Q(replaced_by=None) | Q(replaced_by__revoked_at__isnull=False))
+
+
+def good(rows: QuerySet[ApiKey], now: datetime | None = None) -> QuerySet[ApiKey]:
+    """Return those of `rows` that are valid now, as far as the key itself determines it."""
+    now = now or timezone.now()
+    return rows.filter(Q(expires_at=None) | Q(expires_at__gt=now), revoked_at=None)
+
+
+def bounded(overlap: timedelta) -> timedelta:
+    """Limit an overlap to the allowed range."""
+    return min(max(overlap, timedelta()), MAX_OVERLAP)
+
+
+# --- Expiry ---------------------------------------------------------------------------------------------------
+
+
+def expiring_soon(rows: QuerySet[ApiKey] | None = None, within: timedelta = SOON) -> QuerySet[ApiKey]:
+    """Return those of `rows`, or of all keys, that expire `within` this time and have no successor, earliest first."""
+    now = timezone.now()
+    every = ApiKey.objects.all() if rows is None else rows
+    return good(every, now).filter(expires_at__lte=now + within, replaced_by=None).order_by("expires_at")

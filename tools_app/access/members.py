@@ -1,0 +1,35 @@
+"""Members of a tenant: finding a person by name, and keeping the last admin."""
+
+from django.contrib.auth.models import User
+
+from tools_app.models import Membership, Role
+
+ROLES_MEAN = (
+    "An admin changes everything of the tenant. An auditor reads everything. An operator reads who called what, when,"
+    " how long it took and how it ended; never arguments, events and results."
+)
+SUPERUSERS_ADD = "Only superusers add an account that exists. Invite the person instead: POST /api/v1/invitations/."
+LAST_ADMIN = "This is the tenant's last admin. Make somebody else an admin first."
+
+
+class NobodyNamed(ValueError):
+    """There is no such person."""
+
+
+def person_named(text: str) -> User:
+    """Return the active account with exactly this username. Raises NobodyNamed.
+
+    For superusers only: others must not learn who has an account. An e-mail is not accepted: it is not verified.
+    """
+    found = User.objects.filter(is_active=True, username=text.strip()).first()
+    if found is None:
+        raise NobodyNamed("There is no user with this name. Send an invitation instead.")
+    return found
+
+
+def is_last_admin(member: Membership) -> bool:
+    """Whether removing this member would leave the tenant without an admin who can log in."""
+    if member.role != Role.ADMIN:
+        return False
+    others = Membership.objects.filter(tenant=member.tenant_id, role=Role.ADMIN, user__is_active=True)
+    return not others.exclude(pk=member.pk).exists()

@@ -1,0 +1,322 @@
+"""Authentication: a credential as a frozen `Principal`, which alone identifies the caller of a request.
+
+Also the client's IP address behind trusted proxies, which keys and rate limits are bound to.
+"""
+
+import hmac
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
+from uuid import UUID
+
+import msgspec
+from django.db.models import Q, TextField
+from django.db.models.functions import Cast
+from django.http import HttpRequest
+from django.utils import timezone
+
+from tools_app.access import impersonation, last_used
+from tools_app.access.keys import MIN_KEY, digest_of
+from tools_app.access.limits import quotas
+from tools_app.access.limits.quotas import UNLIMITED, Allowance
+from tools_app.core.config import config
+from tools_app.core.database import run_in_db_thread
+from tools_app.core.refresh_ahead_cache import RefreshAheadCache
+from tools_app.models import ApiKey, Tenant
+from tools_app.protocol.jsonrpc import MAX_CLIENT_NAME_LENGTH
+
+# What every client needs before anything else, and what discloses nothing of the tenant.
+ALWAYS: Final = frozenset({"initialize", "ping", "server/discover", "logging/setLevel"})
+Network = IPv4Network | IPv6Network
+# A network that contains no caller.
+NOWHERE: Final = ip_network("::/128")
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """A tenant's key that passed every check, or an anonymous caller of a public tenant, whose `key_id` is None.
+
+    `redacted_keys` are the tenant's own, beside the built-in ones. `patterns` restrict tools, resources and prompts;
+    None is everything. `address` is set for anonymous callers, who are limited by it. `methods` are patterns of allowed
+    methods, None for all, and `networks` the allowed client networks, empty for all. `allowed` holds the caller's
+    limits. `person` is the username of a person who acts as the key with an impersonation token.
+    """
+
+    key_id: UUID | None
+    tenant_id: UUID
+    tenant_slug: str
+    redacted_keys: tuple[str, ...]
+    allowed: Allowance = UNLIMITED
+    patterns: tuple[str, ...] | None = None
+    methods: tuple[str, ...] | None = None
+    networks: tuple[Network, ...] = ()
+    address: str = ""
+    person: str = ""
+
+    @property
+    def limited_as(self) -> str:
+        """The name of the counters for the caller's limits."""
+        return str(self.key_id) if self.key_id else f"{self.tenant_id}:{rate_limit_key(self.address)}"
+
+    def named(self, client_name: str) -> str:
+        """Return the name under which a client is recorded: its `clientInfo` name, unless a person acts as the key.
+
+        Truncated to the length of the column.
+        """
+        if self.person:
+            return f"playground ({self.person})"
+        # Only the playground may record this name.
+        if client_name.lstrip().casefold().startswith("playground"):
+            client_name = f"client: {client_name}"
+        return client_name[:MAX_CLIENT_NAME_LENGTH]
+
+    def may_use(self, name: str) -> bool:
+        """Whether the caller may use the tool, prompt or resource of this name or URI."""
+        return self.patterns is None or matches(name, self.patterns)
+
+    def may_ask(self, method: str) -> bool:
+        """Whether the caller may send requests of this method."""
+        return self.methods is None or method in ALWAYS or matches(method, self.methods)
+
+    def may_call_from(self, address: str) -> bool:
+        """Whether the caller may connect from this address."""
+        return not self.networks or _within(address, self.networks)
+
+    def has_scopes_of(self, other: "Principal") -> bool:
+        """Whether this caller has the same scopes as the other one."""
+        return self.patterns == other.patterns and self.methods == other.methods
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether `name` matches one of `patterns`, in which `*` matches anything."""
+    return any(_fits(name, pattern) for pattern in patterns)
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Match one pattern in linear time: not as a regular expression, because some patterns would run for hours."""
+    first, *inner = pattern.split("*")
+    if not inner:
+        return name == pattern
+    last = inner.pop()
+    at, end = len(first), len(name) - len(last)
+    if end < at or not name.startswith(first) or not name.endswith(last):
+        return False
+    for part in inner:
+        at = name.find(part, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
+
+
+@lru_cache(maxsize=4096)
+def _within(address: str, networks: tuple[Network, ...]) -> bool:
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        # An address that cannot be parsed is outside.
+        return False
+    # A dual-stack server reports IPv4 as `::ffff:192.0.2.1`.
+    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
+        parsed = parsed.ipv4_mapped
+    return any(parsed in network for network in networks)
+
+
+class Credential:
+    """A request's credential: the key, whether it was in the URL, and whether it is an impersonation token.
+
+    `digest` is the stored form of the key.
+    """
+
+    __slots__ = ("digest", "from_query", "is_pass", "key")
+
+    def __init__(self, key: str, *, from_query: bool = False) -> None:
+        self.key = key
+        self.from_query = from_query
+        self.is_pass = key.startswith(impersonation.START)
+        self.digest = digest_of(key)
+
+
+class _KnownKey(msgspec.Struct, frozen=True):
+    digest: str
+    key_id: UUID
+    principal: Principal
+    allow_query: bool
+    expires_at: datetime | None
+
+
+def _load(digests: Sequence[str]) -> Mapping[str, _KnownKey]:
+    rows = ApiKey.objects.filter(digest__in=digests, revoked_at=None, tenant__is_active=True)
+    return {row.digest: _known(row) for row in rows.select_related("tenant")}
+
+
+def _known(row: ApiKey) -> _KnownKey:
+    tenant = row.tenant
+    principal = Principal(
+        key_id=row.pk,
+        tenant_id=tenant.pk,
+        tenant_slug=tenant.slug,
+        redacted_keys=tuple(tenant.redacted_keys),
+        allowed=quotas.of_key(row),
+        patterns=tuple(row.tool_patterns) or None,
+        methods=tuple(row.methods) or None,
+        networks=tuple(map(_network, row.networks)),
+    )
+    return _KnownKey(row.digest, row.pk, principal, tenant.allow_query_key, row.expires_at)
+
+
+def _network(text: str) -> Network:
+    """Parse a network of a row. An invalid one matches no caller and must not prevent other keys from loading."""
+    try:
+        return ip_network(text)
+    except ValueError:
+        return NOWHERE
+
+
+# Anyone can send any number of unknown keys: lookups within this many seconds share a query.
+GATHER_SECONDS: Final = 0.02
+
+cache: RefreshAheadCache[str, _KnownKey] = RefreshAheadCache(_load, gather_seconds=GATHER_SECONDS)
+
+
+# The maximum number of keys in one query of `standing_of`.
+MAX_LOAD: Final = 1000
+
+
+async def standing_of(digests: Collection[str]) -> Mapping[str, Hashable]:
+    """Return for each valid key what its open streams depend on: its scopes and networks, as the database has them.
+
+    Costs a tenth of loading the keys. The use of a key is not noted. Raises the database's error.
+    """
+    return await run_in_db_thread(_standing_of, list(digests)) if digests else {}
+
+
+def _standing_of(digests: Sequence[str]) -> Mapping[str, Hashable]:
+    unexpired = Q(expires_at=None) | Q(expires_at__gt=timezone.now())
+    valid = ApiKey.objects.filter(unexpired, revoked_at=None, tenant__is_active=True).order_by()
+    # As text, because it is only compared.
+    columns = [Cast(name, TextField()) for name in ("tool_patterns", "methods", "networks")]
+    found: dict[str, Hashable] = {}
+    for start in range(0, len(digests), MAX_LOAD):
+        some = valid.filter(digest__in=digests[start : start + MAX_LOAD])
+        found.update((row[0], row) for row in some.values_list("digest", "tenant__allow_query_key", *columns))
+    return found
+
+
+class _Public(msgspec.Struct, frozen=True):
+    principal: Principal
+    calls_per_minute: int
+
+
+def _load_public(slugs: Sequence[str]) -> Mapping[str, _Public]:
+    tenants = Tenant.objects.filter(slug__in=slugs, is_active=True, is_public=True)
+    return {tenant.slug: _Public(_anybody(tenant), tenant.public_calls_per_minute) for tenant in tenants}
+
+
+def _anybody(tenant: Tenant) -> Principal:
+    return Principal(
+        key_id=None,
+        tenant_id=tenant.pk,
+        tenant_slug=tenant.slug,
+        redacted_keys=tuple(tenant.redacted_keys),
+        allowed=quotas.of_tenant(tenant),
+        patterns=tuple(tenant.public_tools),
+    )
+
+
+public_cache: RefreshAheadCache[str, _Public] = RefreshAheadCache(_load_public, gather_seconds=GATHER_SECONDS)
+
+
+def is_known(credential: Credential | None, tenant_slug: str | None) -> bool:
+    """Whether this process has accepted these credentials before. They may be invalid by now."""
+    if credential is None:
+        return tenant_slug is not None and public_cache.has_row(tenant_slug)
+    if credential.is_pass:
+        return impersonation.is_known(credential.key)
+    return cache.has_row(credential.digest)
+
+
+async def anybody(tenant_slug: str, address: str) -> Principal | None:
+    """Return the principal of an anonymous caller at `address`; None unless the tenant is public."""
+    public = await public_cache.get(tenant_slug)
+    if public is None:
+        return None
+    everybody = public.principal
+    caller = rate_limit_key(address)
+    allowed = quotas.of_address(everybody.allowed, everybody.tenant_id, caller, public.calls_per_minute)
+    return msgspec.structs.replace(everybody, address=address, allowed=allowed)
+
+
+async def operator(tenant_slug: str) -> Principal | None:
+    """Return the principal of the hub's own commands for a tenant: no key, and everything that the tenant offers."""
+    return await run_in_db_thread(_operator, tenant_slug)
+
+
+def _operator(slug: str) -> Principal | None:
+    tenant = Tenant.objects.filter(slug=slug, is_active=True).first()
+    return msgspec.structs.replace(_anybody(tenant), patterns=None) if tenant else None
+
+
+async def authenticate(credential: Credential) -> Principal | None:
+    """Return the principal of a credential; None if it is unknown, revoked or expired, its tenant is inactive, or the
+    tenant does not allow keys in URLs.
+
+    Raises the database's error when the key is not cached and cannot be read.
+    """
+    holder, digest = None, credential.digest
+    if credential.is_pass:
+        holder = await impersonation.holder_of(credential.key)
+        if holder is None or credential.from_query:
+            return None
+        digest = holder.digest
+    elif len(credential.key) < MIN_KEY:
+        # Too short to be a key.
+        return None
+    known = await cache.get(digest)
+    if (
+        known is None
+        or not hmac.compare_digest(known.digest, digest)
+        or (credential.from_query and not known.allow_query)
+    ):
+        return None
+    if known.expires_at is not None and known.expires_at <= timezone.now():
+        return None
+    if holder is not None:
+        # Not counted as a use of the key: its last use tells whether a client still has it.
+        return msgspec.structs.replace(known.principal, person=holder.username)
+    last_used.key_used(known.key_id)
+    return known.principal
+
+
+MAX_ADDRESS_LENGTH = 45
+# The length of the network prefix of an IPv6 address.
+NETWORK_BITS = 64
+
+
+def address_of(request: HttpRequest) -> str:
+    """Return the client's IP address of a Django request."""
+    return client_ip(str(request.META.get("REMOTE_ADDR", "")), request.headers.get("X-Forwarded-For", ""))
+
+
+@lru_cache(maxsize=1024)
+def rate_limit_key(address: str) -> str:
+    """Return the key for rate limits: the address, or the /64 network of an IPv6 address, which one host controls."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if not isinstance(parsed, IPv6Address):
+        return address
+    return str(parsed.ipv4_mapped or ip_network((parsed.packed, NETWORK_BITS), strict=False))
+
+
+def client_ip(address: str, forwarded_for: str) -> str:
+    """Return the client's IP address behind MCPHUB_TRUSTED_PROXIES proxies.
+
+    `address` is the peer of the connection, `forwarded_for` the value of X-Forwarded-For ("" if missing).
+    """
+    if not config.MCPHUB_TRUSTED_PROXIES:
+        return address
+    hops = [hop.strip() for hop in forwarded_for.split(",") if hop.strip()]
+    return hops[-min(config.MCPHUB_TRUSTED_PROXIES, len(hops))][:MAX_ADDRESS_LENGTH] if hops else address

@@ -1,0 +1,172 @@
+"""Code snippets of one request to an endpoint: for curl, and for the official SDKs of Python and TypeScript.
+
+Pure functions of the request. External values (names, arguments) are quoted by the rules of each language.
+"""
+
+import base64
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from tools_app.protocol import inbound
+from tools_app.protocol.versions import LATEST_MODERN, is_modern
+
+CLIENT = {"name": "my-client", "version": "1"}
+BOTH_TYPES = "application/json, text/event-stream"
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request: its method and parameters, the revision, and `mirrored`, the headers that repeat arguments."""
+
+    method: str = "tools/list"
+    params: dict[str, Any] = {}
+    version: str = LATEST_MODERN
+    mirrored: dict[str, str] = {}
+
+
+def curl(url: str, key: str, asked: Asked) -> str:
+    """Return shell commands: one in the modern era; a session, the request and its end in the handshake era."""
+    return _modern_curl(url, key, asked) if is_modern(asked.version) else _handshake_curl(url, key, asked)
+
+
+def python(url: str, key: str, asked: Asked) -> str:
+    """Return a program for version 2 of the `mcp` package."""
+    mode = "" if is_modern(asked.version) else ', mode="legacy"'
+    return f"""\
+import asyncio
+
+import httpx2
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+URL = {_python(url)}
+HEADERS = {{"Authorization": {_python(f"Bearer {key}")}}}
+
+
+async def main() -> None:
+    async with (
+        httpx2.AsyncClient(headers=HEADERS, timeout=60) as http,
+        Client(streamable_http_client(URL, http_client=http){mode}) as client,
+    ):
+        {_python_call(asked)}
+
+
+asyncio.run(main())
+"""
+
+
+def typescript(url: str, key: str, asked: Asked) -> str:
+    """Return a program for version 2 of the package @modelcontextprotocol/client."""
+    mode = "auto" if is_modern(asked.version) else "legacy"
+    return f"""\
+import {{ Client, StreamableHTTPClientTransport }} from "@modelcontextprotocol/client";
+
+const client = new Client({_json(CLIENT)}, {{ versionNegotiation: {{ mode: {_json(mode)} }} }});
+const transport = new StreamableHTTPClientTransport(new URL({_json(url)}), {{
+  requestInit: {{ headers: {{ Authorization: {_json(f"Bearer {key}")} }} }},
+}});
+
+await client.connect(transport);
+{_typescript_call(asked)}
+await client.close();
+"""
+
+
+def header_value(text: str) -> str:
+    """Encode a header value (2026-07-28, Streamable HTTP, §Value Encoding)."""
+    if text.isascii() and text.isprintable() and text == text.strip() and not text.startswith("=?base64?"):
+        return text
+    return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
+
+
+# --- curl -----------------------------------------------------------------------------------------------------------
+
+
+def _modern_curl(url: str, key: str, asked: Asked) -> str:
+    meta = {
+        inbound.VERSION_META: asked.version,
+        inbound.CLIENT_META: CLIENT,
+        inbound.CAPABILITIES_META: {},
+    }
+    headers = {"MCP-Protocol-Version": asked.version, "Mcp-Method": asked.method}
+    named_by = inbound.NAMED_BY.get(asked.method)
+    if named_by:
+        headers["Mcp-Name"] = header_value(str(asked.params.get(named_by, "")))
+    body = _rpc(asked.method, {**asked.params, "_meta": meta})
+    return _posting(url, key, {**headers, **asked.mirrored}, body)
+
+
+def _handshake_curl(url: str, key: str, asked: Asked) -> str:
+    opening = {"protocolVersion": asked.version, "capabilities": {}, "clientInfo": CLIENT}
+    opened = _posting(url, key, {}, _rpc("initialize", opening), "-sS -D - -o /dev/null")
+    session = '-H "Mcp-Session-Id: $session"'
+    initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    return "\n".join(
+        [
+            f"session=$({opened} \\",
+            "  | tr -d '\\r' | sed -n 's/^[Mm][Cc][Pp]-[Ss]ession-[Ii][Dd]: //p')",
+            _posting(url, key, {}, initialized, f"-sS {session}"),
+            _posting(url, key, {}, _rpc(asked.method, asked.params), f"-sS {session}"),
+            f"curl -sS -X DELETE {shlex.quote(url)} {session} \\\n  -H {shlex.quote(f'Authorization: Bearer {key}')}",
+        ]
+    )
+
+
+def _posting(url: str, key: str, headers: Mapping[str, str], body: Mapping[str, Any], switches: str = "-sS") -> str:
+    fields = {
+        "Authorization": f"Bearer {key}",
+        "Content-Type": "application/json",
+        "Accept": BOTH_TYPES,
+        **headers,
+    }
+    lines = [f"curl {switches} {shlex.quote(url)}"]
+    lines += [f"-H {shlex.quote(f'{name}: {value}')}" for name, value in fields.items()]
+    lines.append(f"-d {shlex.quote(_json(body))}")
+    return " \\\n  ".join(lines)
+
+
+def _rpc(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": dict(params)}
+
+
+# --- The SDKs -------------------------------------------------------------------------------------------------------
+
+
+def _python_call(asked: Asked) -> str:
+    params = asked.params
+    match asked.method:
+        case "tools/call":
+            call = f"client.call_tool({_python(params.get('name'))}, {_python(params.get('arguments', {}))})"
+        case "resources/read":
+            call = f"client.read_resource({_python(params.get('uri'))})"
+        case "prompts/get":
+            call = f"client.get_prompt({_python(params.get('name'))}, {_python(params.get('arguments', {}))})"
+        case _:
+            return "for tool in (await client.list_tools()).tools:\n            print(tool.name)"
+    return f"print(await {call})"
+
+
+def _typescript_call(asked: Asked) -> str:
+    names = {"tools/call": "callTool", "resources/read": "readResource", "prompts/get": "getPrompt"}
+    if asked.method not in names:
+        return "for (const tool of (await client.listTools()).tools) console.log(tool.name);"
+    return f"console.log(JSON.stringify(await client.{names[asked.method]}({_json(asked.params)}), null, 2));"
+
+
+def _json(value: Any) -> str:
+    """Return JSON, which is also valid JavaScript."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _python(value: Any) -> str:
+    """Return a JSON value as a Python literal: strings in double quotes, as in the rest of the program."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=True)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_python, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_python(name)}: {_python(inner)}" for name, inner in value.items()) + "}"
+    return repr(value)

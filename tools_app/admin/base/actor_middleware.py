@@ -1,0 +1,25 @@
+"""Middleware that records changes made through the admin or the REST API as the authenticated user's."""
+
+from django.contrib.auth.models import User
+from django.http import HttpRequest
+
+from tools_app.access.principal import address_of
+from tools_app.admin.base.middleware import in_context
+from tools_app.audit.changes.changes import Actor, recording_as
+from tools_app.models import Via
+
+API = "/api/"
+
+
+def actor_of(request: HttpRequest) -> Actor | None:
+    """Return the user authenticated by session or, on the REST API, by token; None if anonymous."""
+    # A user authenticated by token is set on the request by its view.
+    person = getattr(request, "user", None)
+    if not isinstance(person, User) or not person.is_authenticated:
+        return None
+    via = Via.API if request.path_info.startswith(API) else Via.ADMIN
+    return Actor(person, via, address_of(request))
+
+
+# The user is looked up only when a change is recorded.
+acting_person = in_context(lambda request: recording_as(lambda: actor_of(request)))

@@ -1,0 +1,137 @@
+"""A JSON parser that reports the line of each error and locates each value in the source.
+
+Independent of forms.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Never
+
+import orjson
+
+Path = tuple[str | int, ...]
+
+DEEPEST = 64
+SPACE = re.compile(r"[ \t\r\n]*")
+# PostgreSQL cannot store this character in JSON.
+ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+SCALARS = json.JSONDecoder()
+
+
+class JsonProblem(ValueError):
+    """The text is not JSON that can be stored. The message names line and column where known."""
+
+
+@dataclass(frozen=True)
+class JsonSource:
+    """A JSON text and its parsed value."""
+
+    text: str
+    value: Any
+
+    def line_of(self, path: Path) -> int:
+        """Return the line number, from 1, of the value at `path`, or of its nearest parent in the text."""
+        while path and path not in self._offsets:
+            path = path[:-1]
+        return self.text.count("\n", 0, self._offsets[path]) + 1
+
+    @cached_property
+    def _offsets(self) -> dict[Path, int]:
+        offsets: dict[Path, int] = {}
+        _locate(self.text, _skip(self.text, 0), (), offsets)
+        return offsets
+
+
+def parse(text: str) -> JsonSource:
+    """Parse `text`. Raises JsonProblem, also for JSON that stores or clients would reject (NaN, duplicate keys)."""
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as problem:
+        raise JsonProblem(f"Line {problem.lineno}, column {problem.colno}: {problem.msg}") from problem
+    except RecursionError as problem:
+        raise JsonProblem("Nested too deeply.") from problem
+    _refuse_what_cannot_be_kept(text, value)
+    return JsonSource(text, value)
+
+
+def pretty(value: Any) -> str:
+    """Return `value` as indented JSON with non-ASCII characters unescaped."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise JsonProblem(f"Duplicate key {twice!r} in one object.")
+    return value
+
+
+def _refuse_constant(name: str) -> Never:
+    raise JsonProblem(f"{name} is not JSON.")
+
+
+def _refuse_what_cannot_be_kept(text: str, value: Any) -> None:
+    if found := ESCAPED_NUL.search(text):
+        raise JsonProblem(f"Line {text.count(chr(10), 0, found.start()) + 1}: the character \\u0000 cannot be stored.")
+    if _depth(value) > DEEPEST:
+        raise JsonProblem(f"Nested too deeply: at most {DEEPEST} levels are allowed.")
+    try:
+        orjson.dumps(value)
+    except TypeError as problem:
+        raise JsonProblem(f"This cannot be stored: {problem}.") from problem
+
+
+def _depth(value: Any) -> int:
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        level = [inner for outer in level for inner in _children(outer)]
+    return depth
+
+
+def _children(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _skip(text: str, at: int) -> int:
+    found = SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _locate(text: str, at: int, path: Path, offsets: dict[Path, int]) -> int:
+    """Record the offsets of the value at `at` and of each value in it. Return its end. The text must be valid JSON."""
+    offsets.setdefault(path, at)
+    if text[at] == "{":
+        return _locate_members(text, at, path, offsets)
+    if text[at] == "[":
+        return _locate_entries(text, at, path, offsets)
+    return SCALARS.raw_decode(text, at)[1]
+
+
+def _locate_members(text: str, at: int, path: Path, offsets: dict[Path, int]) -> int:
+    at = _skip(text, at + 1)
+    while text[at] != "}":
+        name, end = SCALARS.raw_decode(text, at)
+        offsets[(*path, name)] = at
+        value_at = _skip(text, _skip(text, end) + 1)
+        at = _next(text, _locate(text, value_at, (*path, name), offsets))
+    return at + 1
+
+
+def _locate_entries(text: str, at: int, path: Path, offsets: dict[Path, int]) -> int:
+    at, position = _skip(text, at + 1), 0
+    while text[at] != "]":
+        at = _next(text, _locate(text, at, (*path, position), offsets))
+        position += 1
+    return at + 1
+
+
+def _next(text: str, at: int) -> int:
+    at = _skip(text, at)
+    return _skip(text, at + 1) if text[at] == "," else at

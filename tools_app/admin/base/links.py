@@ -1,0 +1,40 @@
+"""Links from records to related objects, which may have been deleted, and the names of callers."""
+
+from typing import Any
+
+from django.db.models import Model
+from django.urls import reverse
+from django.utils.html import format_html
+
+from tools_app.core.relations import related
+
+ANONYMOUS = "anonymous"
+
+
+def link(row: Model | None, row_id: Any) -> str:
+    """Return a link to the page of `row`, or its id if it was deleted."""
+    if row is None:
+        return _gone(row_id)
+    address = reverse(f"admin:{row._meta.label_lower.replace('.', '_')}_change", args=[row.pk])
+    return format_html('<a href="{}" class="text-link">{}</a>', address, row)
+
+
+def key_name(record: Any) -> str:
+    """Return the name of the API key of a call or session."""
+    found = related(record, "api_key")
+    return str(found) if found else _no_key(record)
+
+
+def key_link(record: Any) -> str:
+    """Return the name of the API key, linked to its page."""
+    found = related(record, "api_key")
+    return link(found, record.api_key_id) if found else _no_key(record)
+
+
+def _no_key(record: Any) -> str:
+    # A call without a key was made to a public tenant.
+    return ANONYMOUS if record.api_key_id is None and record.tenant_id else _gone(record.api_key_id)
+
+
+def _gone(row_id: Any) -> str:
+    return f"{row_id} (deleted)" if row_id else "-"

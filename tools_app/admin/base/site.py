@@ -1,0 +1,192 @@
+"""The admin site: its pages and permissions, the login form, the sidebar, and the assets of each page."""
+
+from typing import Any, Final
+
+from django.contrib.auth.forms import AuthenticationForm
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxLengthValidator
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.templatetags.static import static
+from django.urls import reverse
+from django.views.decorators.debug import sensitive_variables
+from unfold.forms import AuthenticationForm as UnfoldAuthenticationForm
+from unfold.sites import UnfoldAdminSite
+
+from tools_app.access import logins, permissions
+from tools_app.access.principal import address_of
+from tools_app.admin.audit import retention, verification
+from tools_app.admin.base.permissions import tenant_permissions_of
+from tools_app.admin.calls import live_tail
+from tools_app.admin.dashboard import dashboard, health
+from tools_app.admin.keys import connect
+from tools_app.admin.playground import playground
+
+MAX_NAME_LENGTH: Final = 150
+TOO_OFTEN: Final = "Too many failed logins. Try again in five minutes."
+
+
+class CountedLoginForm(AuthenticationForm):
+    """Rejects logins after too many failures before the password is checked, even if it is correct."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # Django enforces the maximum length of a username only in browsers.
+        name = self.fields["username"]
+        name.validators.append(MaxLengthValidator(MAX_NAME_LENGTH))
+
+    @sensitive_variables()
+    def clean(self) -> dict[str, Any]:
+        """Log in. Raises ValidationError."""
+        name, password = (self.cleaned_data.get(field) for field in ("username", "password"))
+        if not (name and password):
+            return super().clean()
+        assert self.request is not None
+        try:
+            with logins.attempt(name, address_of(self.request)):
+                return super().clean()
+        except logins.TooManyTries:
+            raise ValidationError(TOO_OFTEN, code="too_often") from None
+
+
+class LoginForm(CountedLoginForm, UnfoldAuthenticationForm):
+    """Rejects users without access with the message for a wrong password, so as not to reveal which accounts exist."""
+
+    error_messages = {
+        **UnfoldAuthenticationForm.error_messages,
+        "invalid_login": "The username or password is incorrect. Both can be case-sensitive.",
+    }
+
+    def confirm_login_allowed(self, user: User) -> None:
+        """Allow users who may enter the admin. Raises ValidationError for others."""
+        AuthenticationForm.confirm_login_allowed(self, user)
+        if not permissions.may_enter_admin(user):
+            raise ValidationError(self.error_messages["invalid_login"], code="invalid_login")
+
+
+class HubAdminSite(UnfoldAdminSite):
+    """The admin site of the hub."""
+
+    site_title = site_header = "mcphub"
+    index_title = "Overview"
+    login_form = LoginForm
+
+    def each_context(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the context of every page. Colours are emptied because they are loaded from a stylesheet."""
+        return {**super().each_context(request), "colors": {}}
+
+    def has_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user may open any page."""
+        return tenant_permissions_of(request).enters
+
+    def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Show the overview: the state of the user's tenants and the next steps."""
+        page: HttpResponse = super().index(request, {**dashboard.context_of(request), **(extra_context or {})})
+        return page
+
+    def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Change the user's own password and record the change, atomically."""
+        with transaction.atomic():
+            page: HttpResponse = super().password_change(request, extra_context)
+            return page
+
+    def get_urls(self) -> list[Any]:
+        """Return the pages of the models and those that belong to no model."""
+        return [
+            *verification.urls(self),
+            *retention.urls(self),
+            *health.urls(self),
+            *connect.urls(self),
+            *playground.urls(self),
+            *live_tail.urls(self),
+            *super().get_urls(),
+        ]
+
+
+site = HubAdminSite()
+
+
+def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
+    """Return the groups of links for the user of `request`, in unfold's format."""
+    people = [
+        _item("Members", "group", "tools_app_membership"),
+        _item("Invitations", "mail", "tools_app_invitation"),
+        _item("Tenants", "domain", "tools_app_tenant"),
+    ]
+    if tenant_permissions_of(request).everything:
+        people.append(_item("Users", "person", "auth_user"))
+    playground = [_link("Playground", "play_circle", reverse("admin:playground"))]
+    retention = [_link("Retention", "auto_delete", reverse("admin:retention"))]
+    if not tenant_permissions_of(request).is_admin_anywhere:
+        playground, retention = [], []
+    return [
+        _group("", [_link("Overview", "dashboard", reverse("admin:index"))]),
+        _group("Connect", [_item("Keys", "key", "tools_app_apikey"), *playground]),
+        _group(
+            "Catalog",
+            [
+                _item("Tools", "build", "tools_app_tool"),
+                _item("Resources", "description", "tools_app_resource"),
+                _item("Prompts", "chat", "tools_app_prompt"),
+                _item("Secrets", "lock", "tools_app_secret"),
+            ],
+        ),
+        _group(
+            "Audit",
+            [
+                _item("Calls", "receipt_long", "tools_app_call"),
+                _link("Live", "stream", reverse("admin:live_tail")),
+                _item("Running now", "pending", "tools_app_runningcall"),
+                _item("Sessions", "link", "tools_app_session"),
+                _item("Changes", "history", "tools_app_change"),
+                _link("Evidence", "verified_user", reverse("admin:evidence")),
+                *retention,
+            ],
+        ),
+        _group("People", people),
+        _group(
+            "Scripts",
+            [
+                _item("My tokens", "vpn_key", "tools_app_personaltoken"),
+                _link("REST API", "api", reverse("api-docs")),
+            ],
+        ),
+    ]
+
+
+def _group(title: str, items: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"title": title, "separator": bool(title), "items": items}
+
+
+def _item(title: str, icon: str, page: str) -> dict[str, Any]:
+    return _link(title, icon, reverse(f"admin:{page}_changelist"))
+
+
+def _link(title: str, icon: str, link: str) -> dict[str, Any]:
+    return {"title": title, "icon": icon, "link": link}
+
+
+def colors(_request: HttpRequest) -> str:
+    """Return the stylesheet of unfold's colours. Unfold inlines them, which the Content-Security-Policy blocks."""
+    return static("tools_app/colors.css")
+
+
+def favicon(_request: HttpRequest) -> str:
+    """Return the favicon."""
+    return static("tools_app/favicon.svg")
+
+
+def style(_request: HttpRequest) -> str:
+    """Return the stylesheet that corrects unfold's styles."""
+    return static("tools_app/admin.css")
+
+
+def zone_script(_request: HttpRequest) -> str:
+    """Return the script that sends the browser's time zone. Loaded on every page, including the login page."""
+    return static("tools_app/zone.js")
+
+
+def htmx_script(_request: HttpRequest) -> str:
+    """Return the script that configures htmx for the Content-Security-Policy."""
+    return static("tools_app/htmx_config.js")

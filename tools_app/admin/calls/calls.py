@@ -1,0 +1,145 @@
+"""The audit log: a read-only list of finished calls and denials, and exports of it.
+
+An export is the calls that match a search as a streamed file, with a progress page. It is visible only to the user who
+started it. Its content is determined at the time of the download: the calls that the user may see then, with arguments
+and results for tenants where the user is an admin or auditor.
+"""
+
+from typing import Any, Final, cast
+
+from django.contrib import admin, messages
+from django.contrib.admin import AdminSite
+from django.contrib.auth.models import User
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.views.decorators.http import require_GET, require_POST
+
+from tools_app.admin.base.decorators import column
+from tools_app.admin.base.site import site
+from tools_app.admin.calls import change_list, saved_filters
+from tools_app.admin.calls.detail import CallPage
+from tools_app.admin.calls.saved_filters import back_to_list, posted_query
+from tools_app.audit.export.responses import file_answer
+from tools_app.audit.export.runner import start_export
+from tools_app.audit.search.query import BadQuery
+from tools_app.models import Call, Export, ExportFormat, ExportState
+
+MAX_LISTED: Final = 20
+
+
+def urls(site: AdminSite) -> list[URLPattern]:
+    """Return the URL patterns of a user's exports."""
+    return [
+        path("exports/", site.admin_view(require_GET(listing(site))), name="exports"),
+        path("exports/start/", site.admin_view(require_POST(start)), name="export_start"),
+        path("exports/<uuid:id>/", site.admin_view(require_GET(page(site))), name="export"),
+        path("exports/<uuid:id>/progress/", site.admin_view(require_GET(progress)), name="export_progress"),
+        path("exports/<uuid:id>/download/", site.admin_view(require_GET(download)), name="export_download"),
+    ]
+
+
+def start(request: HttpRequest) -> HttpResponse:
+    """Create an export of a search and redirect to its page, which starts the download."""
+    query, form = posted_query(request), request.POST.get("format", "")
+    if query is None or form not in ExportFormat.values:
+        messages.error(request, "Not exported: choose a format and correct the search.")
+        return back_to_list(query)
+    try:
+        with_payloads = "with_payloads" in request.POST
+        export = start_export(query, cast("User", request.user), ExportFormat(form), with_payloads=with_payloads)
+    except BadQuery as problem:
+        messages.error(request, f"Not exported. {problem}")
+        return back_to_list(query)
+    return redirect("admin:export", export.pk)
+
+
+def listing(site: AdminSite) -> Any:
+    """Return the view that lists the user's exports."""
+
+    def exports(request: HttpRequest) -> HttpResponse:
+        rows = Export.objects.filter(person=request.user.pk)[:MAX_LISTED]
+        context = {**site.each_context(request), "title": "Exports", "exports": rows}
+        return TemplateResponse(request, "admin/tools_app/export/list.html", context)
+
+    return exports
+
+
+def page(site: AdminSite) -> Any:
+    """Return the view that shows the progress of an export."""
+
+    def export_page(request: HttpRequest, id: Any) -> HttpResponse:
+        export = _own(request, id)
+        context = {
+            **site.each_context(request),
+            "title": "Export",
+            "export": export,
+            "state": state_of(export),
+            "begins": export.state == ExportState.READY,
+        }
+        return TemplateResponse(request, "admin/tools_app/export/page.html", context)
+
+    return export_page
+
+
+def progress(request: HttpRequest, id: Any) -> HttpResponse:
+    """Return the progress of an export as JSON for the page's script."""
+    return JsonResponse(state_of(_own(request, id)))
+
+
+def state_of(export: Export) -> dict[str, Any]:
+    """Return the state of an export. `share`: percent, None if the total is unknown."""
+    share = min(100, 100 * export.calls // export.expected) if export.expected else None
+    return {
+        "state": export.state,
+        "label": export.get_state_display(),
+        "calls": export.calls,
+        "bytes": export.bytes,
+        "expected": export.expected,
+        "share": 100 if export.state == ExportState.DONE else share,
+        "problem": export.problem,
+    }
+
+
+def download(request: HttpRequest, id: Any) -> StreamingHttpResponse:
+    """Stream the file while it is generated. It can be downloaded again."""
+    return file_answer(request, _own(request, id))
+
+
+def _own(request: HttpRequest, id: Any) -> Export:
+    export = Export.objects.filter(pk=id, person=request.user.pk).first()
+    if export is None:
+        raise Http404("Export not found.")
+    return export
+
+
+@admin.register(Call, site=site)
+class CallAdmin(CallPage):
+    """Finished calls and denials. Denials without a tenant are visible to superusers only."""
+
+    list_display = ("started", "called_in_short", "asked", "outcome_label", "tenant", "key", "client", "took")
+
+    @column("method")
+    def asked(self, call: Call) -> str:
+        return call.method or "-"
+
+    def get_list_display(self, request: HttpRequest) -> list[str]:
+        """Return the columns with `tenant_link`, since the tenant of a record may have been deleted."""
+        return ["tenant_link" if name == "tenant" else name for name in super().get_list_display(request)]
+
+    def get_urls(self) -> list[Any]:
+        """Return the pages of calls and the actions on a search."""
+        site = self.admin_site
+        return [*saved_filters.urls(site), *urls(site), *super().get_urls()]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Show the calls that match a search. `audit.search` paginates because Django would count all rows."""
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Calls",
+            "opts": self.opts,
+            **change_list.context_of(self, request),
+            **(extra_context or {}),
+        }
+        return TemplateResponse(request, "admin/tools_app/call/list.html", context)

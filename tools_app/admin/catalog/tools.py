@@ -1,0 +1,149 @@
+"""Tools: Python functions registered by apps, and HTTP requests defined in the admin."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import ChoicesDropdownFilter
+
+from tools_app.admin.base.decorators import button, column
+from tools_app.admin.base.fields import TOOL_LIMITS, limits_fieldset
+from tools_app.admin.base.scoping import TenantFilter, json_block, writer
+from tools_app.admin.base.site import site
+from tools_app.admin.catalog.base import Fieldsets
+from tools_app.admin.catalog.tool_forms import HttpToolForm, PythonToolForm
+from tools_app.admin.catalog.tool_revisions import RevisionsAdmin
+from tools_app.catalog import authoring
+from tools_app.catalog.kinds import python
+from tools_app.models import Tenant, Tool, ToolKind
+
+DECLARED = (
+    "title",
+    "description",
+    "background",
+    "task",
+    "timeout_seconds",
+    "annotations_json",
+    "icons_json",
+    "input_json",
+    "output_json",
+)
+
+
+@admin.register(Tool, site=site)
+class ToolAdmin(RevisionsAdmin):
+    """Tools of the user's tenants."""
+
+    list_display = ("name", "title", "tenant", "kind_label", "enabled", "background", "revision", "updated_at")
+    list_filter = (("kind", ChoicesDropdownFilter), "enabled", TenantFilter)
+    search_fields = ("name", "title", "description")
+    actions_list = ("add_python_tools", "add_http_tool")
+    actions_detail = ("try_tool", "show_revisions", "clone_tool")
+    delete_confirmation_template = "admin/tools_app/tool/delete_confirmation.html"
+    delete_selected_confirmation_template = "admin/tools_app/tool/delete_selected_confirmation.html"
+    readonly_fields = (
+        "kind_label",
+        "config_json",
+        "annotations_json",
+        "icons_json",
+        "input_json",
+        "output_json",
+        "revision",
+    )
+
+    def registered(self) -> Mapping[str, Any]:
+        return python.all_registered()
+
+    def add_code(self, request: HttpRequest, tenant: Tenant, names: list[str]) -> list[Tool]:
+        return authoring.add_code_tools(tenant, names, by=writer(request))
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show the form of a new HTTP tool; Python tools are defined in code."""
+        page: HttpResponse = super().add_view(request, form_url, {"title": "Add HTTP tool", **(extra_context or {})})
+        return page
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any) -> Any:
+        options["form"] = PythonToolForm if obj and obj.kind == ToolKind.PYTHON else HttpToolForm
+        return super().get_form(request, obj, change, **options)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Tool | None = None) -> Fieldsets:
+        """Return the fieldsets of an HTTP tool, of a function, or of a read-only tool."""
+        if obj and not self.has_change_permission(request, obj):
+            return _read_only_page()
+        if obj and obj.kind == ToolKind.PYTHON:
+            return _python_page()
+        return _http_page(new=obj is None)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Tool | None = None) -> list[str]:
+        fixed = super().get_readonly_fields(request, obj)
+        return [*fixed, "name", *DECLARED] if obj and obj.kind == ToolKind.PYTHON else fixed
+
+    def save_model(self, request: HttpRequest, obj: Tool, form: Any, change: bool) -> None:
+        authoring.save_tool(obj, by=writer(request))
+
+    @button("Add Python tools", url_path="add-python", permissions=["add"], icon="code")
+    def add_python_tools(self, request: HttpRequest) -> HttpResponse:
+        """Add registered functions to a tenant that this user administers."""
+        return self.python_page(request)
+
+    @button("Add HTTP tool", url_path="add-http", permissions=["add"], icon="http")
+    def add_http_tool(self, request: HttpRequest) -> HttpResponse:
+        """Redirect to the form of a new HTTP tool."""
+        return HttpResponseRedirect(reverse("admin:tools_app_tool_add"))
+
+    def has_try_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Return whether this user may try this tool, or any: it is called with a key of its tenant."""
+        return self.has_change_permission(request, self.get_object(request, object_id) if object_id else None)
+
+    @button("Try it", url_path="try", permissions=["try"], icon="play_circle")
+    def try_tool(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Redirect to the playground with this tool selected."""
+        tool = self.get_object(request, object_id)
+        return HttpResponseRedirect(f"{reverse('admin:playground')}?tool={tool.pk}")
+
+    @column("annotations")
+    def annotations_json(self, tool: Tool) -> SafeString:
+        return json_block(tool.annotations)
+
+    @column("input schema")
+    def input_json(self, tool: Tool) -> SafeString:
+        return json_block(tool.input_schema)
+
+    @column("output schema")
+    def output_json(self, tool: Tool) -> SafeString:
+        return json_block(tool.output_schema)
+
+
+def _http_page(*, new: bool) -> Fieldsets:
+    facts: Fieldsets = [] if new else [("Facts", {"fields": ("kind_label", "revision")})]
+    return [
+        (None, {"fields": ("tenant", "name", "title", "description", "enabled")}),
+        ("Request", {"fields": HttpToolForm.request_fields}),
+        ("Response", {"fields": HttpToolForm.response_fields}),
+        ("Shown to clients", {"fields": ("input_schema", "output_schema", "annotations", "icons")}),
+        ("Execution", {"fields": ("background", "task", "timeout_seconds")}),
+        limits_fieldset(TOOL_LIMITS),
+        *facts,
+    ]
+
+
+def _python_page() -> Fieldsets:
+    said = {"description": "Declared by the function's code.", "fields": ("config_json", *DECLARED, "revision")}
+    return [
+        (None, {"fields": ("tenant", "name", "kind_label", "enabled")}),
+        limits_fieldset(TOOL_LIMITS),
+        ("Declared in code", said),
+    ]
+
+
+def _read_only_page() -> Fieldsets:
+    return [
+        (None, {"fields": ("tenant", "name", "kind_label", "enabled")}),
+        limits_fieldset(TOOL_LIMITS),
+        ("Definition", {"fields": ("config_json", *DECLARED, "revision")}),
+    ]

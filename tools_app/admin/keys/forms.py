@@ -1,0 +1,121 @@
+"""Forms of API keys: settings, scopes (one per line) and what they give access to, and the overlap of a rotated key."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from django import forms
+from unfold.widgets import UnfoldAdminRadioSelectWidget
+
+from tools_app.access.keys import LIMITS, SCOPES
+from tools_app.access.principal import matches
+from tools_app.admin.base.fields import LinesField
+from tools_app.methods.permissions import check_method, check_network, check_pattern
+from tools_app.models import ApiKey, Prompt, Resource, Tool
+
+MAX_NAMES: Final = 12
+KINDS: Final[tuple[tuple[str, Any, str], ...]] = (
+    ("tool", Tool, "name"),
+    ("resource", Resource, "uri"),
+    ("prompt", Prompt, "name"),
+)
+
+
+@dataclass(frozen=True)
+class Offered:
+    """The names of one kind that match the patterns, and the number of enabled objects of this kind."""
+
+    kind: str
+    names: list[str]
+    total: int
+
+    def __str__(self) -> str:
+        things = self.kind if self.total == 1 else f"{self.kind}s"
+        if not self.names:
+            return f"none of {self.total} {things}" if self.total else f"no {things}"
+        more = f" and {len(self.names) - MAX_NAMES} more" if len(self.names) > MAX_NAMES else ""
+        return f"{len(self.names)} of {self.total} {things} ({', '.join(self.names[:MAX_NAMES])}{more})"
+
+
+def offered(tenant_id: UUID, patterns: Sequence[str]) -> list[Offered]:
+    """Return what a key with these patterns can use; without patterns, everything."""
+    return [_of_kind(tenant_id, patterns, *kind) for kind in KINDS]
+
+
+def described_access(tenant_id: UUID, patterns: Sequence[str]) -> str:
+    """Return what a key with these patterns can use as one sentence."""
+    return f"This key can use {'; '.join(map(str, offered(tenant_id, patterns)))}."
+
+
+def _of_kind(tenant_id: UUID, patterns: Sequence[str], kind: str, model: Any, field: str) -> Offered:
+    rows = model.objects.filter(tenant=tenant_id, enabled=True).order_by(field)
+    names = list(rows.values_list(field, flat=True))
+    return Offered(kind, [name for name in names if not patterns or matches(name, patterns)], len(names))
+
+
+OVERLAPS: Final = {
+    "now": ("Revoke the old key now", timedelta()),
+    "hour": ("1 hour", timedelta(hours=1)),
+    "day": ("1 day", timedelta(days=1)),
+    "week": ("7 days", timedelta(days=7)),
+    "month": ("30 days", timedelta(days=30)),
+}
+USUAL_OVERLAP: Final = "day"
+
+
+class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]
+    """The settings of a key."""
+
+    tool_patterns = LinesField(
+        label="Names",
+        check=check_pattern,
+        required=False,
+        placeholder="Everything in the tenant",
+        help_text="Names or URIs of the tools, prompts and resources that the key can use, one per line. * matches"
+        " anything: search_*, docs://handbook/*. Empty: all, including those added later.",
+    )
+    methods = LinesField(
+        label="Methods",
+        check=check_method,
+        required=False,
+        placeholder="All methods",
+        help_text="MCP methods that the key can call, one per line: tools/list, tools/*, resources/*, prompts/*,"
+        " tasks/*, subscriptions/*. Empty: all.",
+    )
+    networks = LinesField(
+        label="Networks",
+        check=check_network,
+        required=False,
+        placeholder="Any network",
+        help_text="Networks from which the key can be used, one per line: 203.0.113.0/24, 203.0.113.7, 2001:db8::/32."
+        " Behind a proxy, set MCPHUB_TRUSTED_PROXIES. Empty: any.",
+    )
+
+    class Meta:
+        model = ApiKey
+        fields = ("tenant", "name", "expires_at", *SCOPES, *LIMITS)
+
+
+class PreviewForm(forms.Form):
+    """A tenant and the patterns to preview."""
+
+    tenant = forms.UUIDField()
+    patterns = LinesField(check=check_pattern, required=False)
+
+
+class OverlapForm(forms.Form):
+    """How long a replaced key stays valid."""
+
+    overlap = forms.ChoiceField(
+        label="Both keys work for",
+        choices=[(name, label) for name, (label, _) in OVERLAPS.items()],
+        initial=USUAL_OVERLAP,
+        widget=UnfoldAdminRadioSelectWidget,
+    )
+
+    @property
+    def chosen(self) -> timedelta:
+        """The overlap of a valid form."""
+        return OVERLAPS[self.cleaned_data["overlap"]][1]

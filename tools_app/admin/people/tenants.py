@@ -1,0 +1,168 @@
+"""Tenants: created by superusers, configured by their own admins."""
+
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib import admin, messages
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+
+from tools_app.access.permissions import PUBLIC, SUPERUSERS_ONLY
+from tools_app.access.principal import matches
+from tools_app.admin.base.decorators import column
+from tools_app.admin.base.fields import TENANT_LIMITS, LinesField, check_anything, limits_fieldset
+from tools_app.admin.base.permissions import tenant_permissions_of
+from tools_app.admin.base.site import site
+from tools_app.admin.catalog.base import Fieldsets
+from tools_app.admin.people.tenant_config import ConfigurationAdmin
+from tools_app.methods.permissions import check_network, check_pattern
+from tools_app.models import ApiKey, Prompt, Resource, Session, Tenant, Tool
+
+SETTINGS = (
+    "slug",
+    "name",
+    "is_active",
+    "allow_query_key",
+    "allowed_networks",
+    "redacted_keys",
+    "keep_days",
+)
+
+
+class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
+    """The settings of a tenant."""
+
+    allowed_networks = LinesField(
+        check=check_network,
+        required=False,
+        rows=3,
+        help_text="Private networks that HTTP tools can call, one per line, such as 10.1.0.0/16.",
+    )
+    redacted_keys = LinesField(
+        check=check_anything,
+        required=False,
+        rows=3,
+        help_text="Additional key names whose values the audit log redacts, one per line, such as ssn.",
+    )
+    public_tools = LinesField(
+        check=check_pattern,
+        required=False,
+        rows=6,
+        help_text="Names or URIs that anonymous callers can use, one per line. * matches anything: echo, search_*.",
+    )
+
+    class Meta:
+        model = Tenant
+        fields = (*SETTINGS, *TENANT_LIMITS, *PUBLIC)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "keep_days" in self.fields:
+            self.fields["keep_days"].help_text = _how_long_records_are_kept()
+        if "most_sessions" in self.fields:
+            self.fields["most_sessions"].help_text = _how_many_sessions()
+
+
+@admin.register(Tenant, site=site)
+class TenantAdmin(ConfigurationAdmin):
+    """The user's tenants."""
+
+    tenant_field = "pk"
+    actions_detail = ("export_configuration", "import_configuration")
+    form = TenantForm
+    list_display = ("name", "slug", "endpoint", "is_active", "is_public", "created_at")
+    search_fields = ("name", "slug")
+    list_filter = ("is_active", "is_public")
+    readonly_fields = ("anonymous_callers_get",)
+    change_form_before_template = "admin/tools_app/tenant/public.html"
+
+    def tenant_id_of(self, row: Any) -> Any:
+        return row.pk
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return tenant_permissions_of(request).everything
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return tenant_permissions_of(request).everything
+
+    def get_fieldsets(self, request: HttpRequest, obj: Tenant | None = None) -> Fieldsets:
+        """Return the fieldsets, with public access only for tenants that exist."""
+        public = PUBLIC if obj is None else (*PUBLIC, "anonymous_callers_get")
+        limits = limits_fieldset(TENANT_LIMITS)
+        return [(None, {"fields": SETTINGS}), limits, ("Public access", {"fields": public})]
+
+    def save_model(self, request: HttpRequest, obj: Tenant, form: Any, change: bool) -> None:
+        """Save the tenant, with a warning if it is public."""
+        super().save_model(request, obj, form, change)
+        if obj.is_public:
+            self.message_user(request, _public_warning(obj), messages.WARNING)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        """Make fields for superusers read-only, and the slug of an existing tenant, which its clients use."""
+        fixed = super().get_readonly_fields(request, obj)
+        if not tenant_permissions_of(request).everything:
+            return [*fixed, *SUPERUSERS_ONLY]
+        return [*fixed, "slug"] if obj else fixed
+
+    def get_deleted_objects(
+        self, objs: QuerySet[Any] | list[Any], request: HttpRequest
+    ) -> tuple[list[Model], dict[str, int], set[str], list[str]]:
+        """Allow a tenant to be deleted with its keys and sessions, which cannot be deleted individually."""
+        deleted, counts, lacking, protected = super().get_deleted_objects(objs, request)
+        return deleted, counts, lacking - {model._meta.verbose_name for model in (ApiKey, Session)}, protected
+
+    @column("anonymous callers can use")
+    def anonymous_callers_get(self, tenant: Tenant) -> str:
+        """What the patterns match now, whether or not the tenant is public."""
+        return f"{described(tenant)}."
+
+    @column("endpoint")
+    def endpoint(self, tenant: Tenant) -> str:
+        """The URL of this tenant's MCP endpoint."""
+        return f"/t/{tenant.slug}/mcp"
+
+
+def _how_long_records_are_kept() -> str:
+    days = settings.MCPHUB_KEEP_DAYS
+    otherwise = f"for {days} days" if days else "forever"
+    return (
+        "Older calls are deleted, with their arguments, results and events. 0: never. "
+        f"Empty: the hub default (MCPHUB_KEEP_DAYS), currently {otherwise}."
+    )
+
+
+def _how_many_sessions() -> str:
+    return (
+        "For clients with protocol versions up to 2025-11-25. "
+        f"Empty: the hub default (MCPHUB_MAX_SESSIONS), currently {settings.MCPHUB_MAX_SESSIONS}."
+    )
+
+
+def _public_warning(tenant: Tenant) -> str:
+    return (
+        f"{tenant} is public: anyone who knows the URL /t/{tenant.slug}/mcp can call what its patterns match, and is"
+        f" recorded as anonymous. They currently match: {described(tenant)}."
+    )
+
+
+MAX_NAMES = 50
+
+
+def public_names(tenant: Tenant) -> list[str]:
+    """Return the enabled tools, resources and prompts that match the tenant's patterns."""
+    names = [
+        name
+        for model, field in ((Tool, "name"), (Resource, "uri"), (Prompt, "name"))
+        for name in model._default_manager.filter(tenant=tenant, enabled=True)
+        .order_by(field)
+        .values_list(field, flat=True)
+    ]
+    return [name for name in names if matches(name, tenant.public_tools)]
+
+
+def described(tenant: Tenant) -> str:
+    """Return the names on one line."""
+    names = public_names(tenant)
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more if names else "nothing"

@@ -1,0 +1,177 @@
+"""Members of tenants and, for superusers, user accounts.
+
+Groups and Django's permissions have no effect on the hub (see `access.permissions`), so they have no pages.
+"""
+
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from unfold.widgets import UnfoldAdminTextInputWidget
+
+from tools_app.access.members import LAST_ADMIN, ROLES_MEAN, NobodyNamed, is_last_admin, person_named
+from tools_app.admin.base.decorators import button, column
+from tools_app.admin.base.history import HistoryAdmin
+from tools_app.admin.base.permissions import TenantPermissions, tenant_permissions_of
+from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge
+from tools_app.admin.base.site import site
+from tools_app.models import Membership, Role
+
+
+class NewMemberForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Adds an existing account. Superusers only: it would reveal which accounts exist. Others send invitations."""
+
+    person = forms.CharField(
+        label="Username",
+        max_length=254,
+        help_text="The full username of an existing account.",
+        widget=UnfoldAdminTextInputWidget,
+    )
+
+    class Meta:
+        model = Membership
+        fields = ("tenant", "person", "role")
+        help_texts: ClassVar = {"role": ROLES_MEAN}
+
+    def clean_person(self) -> User:
+        """Return the account. Raises ValidationError if no user or several users match."""
+        try:
+            return person_named(self.cleaned_data["person"])
+        except NobodyNamed as problem:
+            raise ValidationError(str(problem)) from problem
+
+    def clean(self) -> dict[str, Any] | None:
+        """Reject a second role. Raises ValidationError."""
+        person, tenant = self.cleaned_data.get("person"), self.cleaned_data.get("tenant")
+        if person and tenant:
+            if Membership.objects.filter(user=person, tenant=tenant).exists():
+                raise ValidationError({"person": "This person is already a member."})
+            self.instance.user = person
+        return super().clean()
+
+
+class MemberForm(forms.ModelForm):  # type: ignore[type-arg]
+    """The role of a member."""
+
+    class Meta:
+        model = Membership
+        fields = ("role",)
+        help_texts: ClassVar = {"role": ROLES_MEAN}
+
+    def clean_role(self) -> str:
+        """Return the role. Raises ValidationError if the tenant would have no admin."""
+        role: str = self.cleaned_data["role"]
+        if role != Role.ADMIN and is_last_admin(self.instance):
+            raise ValidationError(LAST_ADMIN)
+        return role
+
+
+@admin.register(Membership, site=site)
+class MembershipAdmin(ScopedAdmin):
+    """Members of the user's tenants. Admins of a tenant invite people; superusers can also add accounts."""
+
+    list_display = ("user", "email", "tenant", "role_label", "created_at")
+    list_filter = ("role", TenantFilter)
+    list_select_related = ("user", "tenant")
+    search_fields = ("user__username", "user__email")
+    actions_list = ("invite",)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Allow superusers only: see NewMemberForm."""
+        return tenant_permissions_of(request).everything
+
+    def has_invite_permission(self, request: HttpRequest) -> bool:
+        """Return whether this user administers a tenant."""
+        return tenant_permissions_of(request).is_admin_anywhere
+
+    @button("Invite", url_path="invite", permissions=["invite"], icon="mail")
+    def invite(self, request: HttpRequest) -> HttpResponse:
+        """Redirect to the form of a new invitation."""
+        return HttpResponseRedirect(reverse("admin:tools_app_invitation_add"))
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any) -> Any:
+        options["form"] = MemberForm if obj else NewMemberForm
+        return super().get_form(request, obj, change, **options)
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return ["tenant", "account", "role"] if obj else ["tenant", "person", "role"]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        fixed = super().get_readonly_fields(request, obj)
+        return [*fixed, "account"] if obj else fixed
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Protect the last admin from removal except by superusers, since no other member could invite people."""
+        if obj is not None and not tenant_permissions_of(request).everything and is_last_admin(obj):
+            return False
+        return super().has_delete_permission(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Membership]) -> None:
+        """Remove members one by one: removing all of them could leave no admin."""
+        for member in queryset:
+            if self.has_delete_permission(request, member):
+                member.delete()
+
+    @column("person")
+    def account(self, member: Membership) -> str:
+        """The account of the member."""
+        return f"{member.user.get_username()} {member.user.email}".strip()
+
+    @column("e-mail", ordering="user__email")
+    def email(self, member: Membership) -> str:
+        return member.user.email
+
+    @column("role", ordering="role")
+    def role_label(self, member: Membership) -> SafeString:
+        return badge(Role(member.role).label, "primary" if member.role == Role.ADMIN else "info")
+
+
+@admin.register(User, site=site)
+class UserAdmin(HistoryAdmin, DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg, misc]
+    """User accounts, for superusers only."""
+
+    form = UserChangeForm
+    add_form = UserCreationForm
+    change_password_form = AdminPasswordChangeForm
+    list_display = ("username", "email", "is_active", "is_superuser", "last_login")
+    list_filter = ("is_active", "is_superuser")
+    filter_horizontal = ()
+    fieldsets = (
+        (None, {"fields": ("username", "password", "first_name", "last_name", "email")}),
+        ("Access", {"fields": ("is_active", "is_superuser"), "description": "Superusers administer the whole hub."}),
+        ("Dates", {"fields": ("last_login", "date_joined")}),
+    )
+    readonly_fields = ("last_login", "date_joined")
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self._permissions_of(request).everything
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._permissions_of(request).everything
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return self._permissions_of(request).everything
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._permissions_of(request).everything
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self._permissions_of(request).everything
+
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
+        """Set a user's password and record the change, atomically."""
+        with transaction.atomic():
+            return super().user_change_password(request, id, form_url)
+
+    def _permissions_of(self, request: HttpRequest) -> TenantPermissions:
+        return tenant_permissions_of(request)

@@ -1,0 +1,178 @@
+"""The change log: who changed what, before and after, in one hash chain.
+
+A change and its record are one transaction. Records are written one at a time: the transaction that writes one holds a
+lock until it ends. Code that runs on behalf of no person, such as calls, records nothing.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from getpass import getuser
+from hashlib import sha256
+from types import EllipsisType
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+from django.contrib.auth.models import User
+from django.db import connection, models, transaction
+
+from tools_app.models import Action, Change, Tenant, Via
+from tools_app.models.ids import new_id
+
+START: Final = sha256(b"mcphub changes v1\n").digest()
+# The PostgreSQL advisory lock for the end of the chain.
+TURN: Final = 0x6D63_7068_7562
+MAX_NAME: Final = 500
+# The fields that the digest of a change covers, besides the previous digest.
+SAID: Final = (
+    "id",
+    "at",
+    "tenant_id",
+    "person_id",
+    "person_name",
+    "via",
+    "remote_address",
+    "action",
+    "kind",
+    "object_id",
+    "object_name",
+    "before",
+    "after",
+    "position",
+)
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who makes a change, and how. A command-line user is not a person of the hub, but has a `name`."""
+
+    person: User | None
+    via: Via
+    remote_address: str = ""
+    name: str = ""
+
+
+ActorSource = Actor | Callable[[], Actor | None]
+
+_acting: ContextVar[ActorSource | None] = ContextVar("acting", default=None)
+
+
+@contextmanager
+def recording_as(actor: ActorSource) -> Iterator[None]:
+    """Record changes in this context as made by this actor, or by the actor that the function returns when called."""
+    token = _acting.set(actor)
+    try:
+        yield
+    finally:
+        _acting.reset(token)
+
+
+def actor() -> Actor | None:
+    """Return the current actor, or None."""
+    source = _acting.get()
+    return source() if callable(source) else source
+
+
+def at_command_line() -> Actor:
+    """Return the operating system user of this process as an actor."""
+    try:
+        name = getuser()
+    except (KeyError, OSError):
+        # In a container, a user may have an id and no name.
+        name = "unknown"
+    return Actor(None, Via.COMMAND, name=name)
+
+
+@contextmanager
+def change_log_transaction() -> Iterator[None]:
+    """Open a transaction that locks the change log from its start.
+
+    For changes that write several rows: a transaction that takes the lock later could wait for a row of another one
+    that waits for the lock.
+    """
+    with transaction.atomic():
+        lock_change_log()
+        yield
+
+
+def lock_change_log() -> None:
+    """Lock the change log until the transaction ends, if there is an actor.
+
+    Raises TransactionManagementError outside a transaction: a change that cannot be recorded could not be rolled back.
+    """
+    if actor() is None:
+        return
+    if not connection.in_atomic_block:
+        raise transaction.TransactionManagementError(
+            "A change is recorded in the transaction that makes it: wrap both in transaction.atomic."
+        )
+    # On SQLite, every transaction that may write has exclusive access to the database.
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [TURN])
+
+
+def record(
+    action: Action,
+    row: models.Model,
+    *,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+    tenant_id: UUID | EllipsisType | None = ...,
+    kind: str | None = None,
+    name: str | None = None,
+) -> Change | None:
+    """Record that the actor did `action` to `row`; return None without an actor.
+
+    `before` and `after` are the fields that differ, as JSON values and without secrets. Omitted arguments are taken
+    from the row. Raises TransactionManagementError outside the transaction that makes the change.
+    """
+    by = actor()
+    if by is None:
+        return None
+    lock_change_log()
+    last = Change.objects.order_by("-position").values_list("position", "digest").first()
+    position, previous = (last[0], bytes(last[1])) if last else (0, START)
+    change = Change(
+        id=new_id(),
+        at=datetime.now(UTC),
+        tenant_id=tenant_of(row) if isinstance(tenant_id, EllipsisType) else tenant_id,
+        person_id=by.person.pk if by.person else None,
+        person_name=by.person.get_username() if by.person else by.name[:150],
+        via=by.via.value,
+        remote_address=by.remote_address[:45],
+        action=action.value,
+        kind=kind or str(row._meta.model_name),
+        object_id=str(row.pk),
+        object_name=(str(row) if name is None else name)[:MAX_NAME],
+        before=as_text(before),
+        after=as_text(after),
+        position=position + 1,
+    )
+    change.digest = digest(previous, said_by(change))
+    change.save(force_insert=True)
+    return change
+
+
+def tenant_of(row: models.Model) -> UUID | None:
+    """Return the tenant that a row belongs to, or is; None for rows of the whole hub."""
+    found: UUID | None = row.pk if isinstance(row, Tenant) else getattr(row, "tenant_id", None)
+    return found
+
+
+def as_text(fields: Mapping[str, Any] | None) -> str:
+    """Return fields as JSON text."""
+    return orjson.dumps(dict(fields or {}), default=str).decode()
+
+
+def said_by(change: Change) -> tuple[Any, ...]:
+    """Return the recorded values of a change, in the order of SAID."""
+    return tuple(getattr(change, name) for name in SAID)
+
+
+def digest(previous: bytes, said: tuple[Any, ...]) -> bytes:
+    """Return the digest of a change that follows the digest `previous`."""
+    return sha256(previous + orjson.dumps(said)).digest()

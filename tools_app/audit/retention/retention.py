@@ -1,0 +1,218 @@
+"""Retention of calls, and the pruning of older ones: in small batches, or by whole months.
+
+Payloads and events are deleted with their calls. The new start of each chain is noted in the same transaction, so the
+audit log still verifies. An interrupted pruning is continued by the next one.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from time import sleep
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from django.conf import settings
+from django.db import OperationalError
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from tools_app.audit import partitions
+from tools_app.audit.checkpoints import pruned
+from tools_app.audit.partitions import Month, Span
+from tools_app.audit.stats import storage
+from tools_app.models import Call, CallEvent, CallPayload, RunningCall, Session, Tenant
+from tools_app.models.ids import least_id
+
+log = logging.getLogger(__name__)
+
+BATCH: Final = 500
+MAX_ROWS: Final = 10_000
+PAUSE_SECONDS: Final = 0.2
+MAX_PAUSE_SECONDS: Final = 60.0
+# Longer retention is forever.
+MAX_DAYS: Final = 100 * 365
+# An id is created when its call starts; clocks of processes may differ by less than this.
+CLOCKS_DIFFER: Final = timedelta(days=1)
+TRIES, TRY_AGAIN_SECONDS = 3, 1.0
+
+Owner = UUID | None
+
+
+class Step(NamedTuple):
+    """What one transaction pruned: `rows` of `what`, of a tenant or a month. `until`: how far it got."""
+
+    of: str
+    what: str
+    rows: int
+    until: datetime
+
+
+class Due(NamedTuple):
+    """How many calls of a tenant are past its retention."""
+
+    of: str
+    calls: int
+    before: datetime
+
+
+class Keeping:
+    """The start of the retention period of each tenant, by the current settings."""
+
+    def __init__(self) -> None:
+        self._now = timezone.now()
+        rows = Tenant.objects.values_list("pk", "slug", "keep_days")
+        self._days = {pk: days for pk, _, days in rows if days is not None}
+        self._names = {pk: slug for pk, slug, _ in rows}
+
+    def since(self, owner: Owner) -> datetime | None:
+        """Return the moment before which an owner's calls are pruned; None for never.
+
+        Denials without a tenant, and calls of deleted tenants, follow the hub's setting.
+        """
+        days = settings.MCPHUB_KEEP_DAYS if owner is None else self._days.get(owner, settings.MCPHUB_KEEP_DAYS)
+        return self._now - timedelta(days=days) if 0 < days <= MAX_DAYS else None
+
+    def newest(self) -> datetime | None:
+        """Return the latest of these moments."""
+        since = [self.since(owner) for owner in (None, *self._days)]
+        return max(filter(None, since), default=None)
+
+    def name(self, owner: Owner) -> str:
+        """Return the name of an owner of calls in progress messages."""
+        return "no tenant" if owner is None else self._names.get(owner, str(owner))
+
+    def past(self, month: Month, owners: Iterable[Owner]) -> bool:
+        """Return whether a month is past the retention of all `owners`."""
+        since = [self.since(owner) for owner in owners]
+        return month.end < self._now - CLOCKS_DIFFER and all(moment and moment >= month.end for moment in since)
+
+
+def prune(tenant: Tenant | None = None, *, batch: int = BATCH) -> Iterator[Step]:
+    """Prune what is past its retention, of one tenant or of all; yield a step for each transaction.
+
+    The caller pauses between the steps.
+    """
+    keeping = Keeping()
+    if tenant is None:
+        tried: set[Month] = set()
+        yield from _months(keeping, tried)
+        yield from _batches(keeping, list(_owners(Call.objects.all())), batch)
+        # Months that were kept only for the calls pruned above.
+        yield from _months(keeping, tried)
+    else:
+        yield from _batches(keeping, [tenant.pk], batch)
+    for pk in [tenant.pk] if tenant else list(Tenant.objects.values_list("pk", flat=True)):
+        yield from _sessions(keeping, pk, batch)
+    if newest := keeping.newest():
+        pruned.drop_checkpoints(newest)
+    if tenant is None:
+        for rows, until in storage.prune(batch):
+            yield Step("all tenants", "figures", rows, until)
+
+
+def due(tenant: Tenant | None = None) -> list[Due]:
+    """Return what `prune` would find now."""
+    keeping = Keeping()
+    found = []
+    for owner in _owners(Call.objects.all()) if tenant is None else [tenant.pk]:
+        since = keeping.since(owner)
+        if since is not None and (calls := older(owner, since).count()):
+            found.append(Due(keeping.name(owner), calls, since))
+    return found
+
+
+def _owners(calls: "QuerySet[Call]") -> Iterator[Owner]:
+    """Yield the tenants that have some of `calls`, deleted ones included, by index look-ups instead of a scan."""
+    if calls.filter(tenant_id__isnull=True).exists():
+        yield None
+    calls = calls.filter(tenant_id__isnull=False).order_by("tenant_id")
+    owner = calls.values_list("tenant_id", flat=True).first()
+    while owner is not None:
+        yield owner
+        owner = calls.filter(tenant_id__gt=owner).values_list("tenant_id", flat=True).first()
+
+
+def older(owner: Owner, before: datetime) -> "QuerySet[Call]":
+    """Return the calls of a tenant, or of none, that started before a moment."""
+    # The bound on the id lets PostgreSQL skip partitions.
+    calls = Call.objects.filter(tenant_id__isnull=True) if owner is None else Call.objects.filter(tenant_id=owner)
+    return calls.filter(started_at__lt=before, pk__lt=least_id(before + CLOCKS_DIFFER))
+
+
+def _batches(keeping: Keeping, owners: list[Owner], batch: int) -> Iterator[Step]:
+    for owner in owners:
+        if before := keeping.since(owner):
+            yield from _calls(owner, keeping.name(owner), before, batch)
+
+
+def _calls(owner: Owner, name: str, before: datetime, batch: int) -> Iterator[Step]:
+    rows = older(owner, before)
+    while step := _batch(rows, name, before, batch):
+        yield step
+        # Deleted rows stay in the index for a while: the next batch does not read them again.
+        rows = older(owner, before).filter(started_at__gte=step.until)
+
+
+def _batch(rows: "QuerySet[Call]", name: str, before: datetime, batch: int) -> Step | None:
+    with partitions.alone():
+        found = list(rows.order_by("started_at").values_list("pk", "started_at")[:batch])
+        if not found:
+            return None
+        ids = [pk for pk, _ in found]
+        doomed = Call.objects.filter(pk__in=ids)
+        pruned.note(pruned.links_of(doomed), why=_why(before))
+        CallEvent.objects.filter(call_id__in=ids).delete()
+        CallPayload.objects.filter(call_id__in=ids).delete()
+        doomed.delete()
+    return Step(name, "calls", len(ids), found[-1][1])
+
+
+def _why(before: datetime) -> str:
+    return f"older than {before:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _sessions(keeping: Keeping, tenant_id: UUID, batch: int) -> Iterator[Step]:
+    """Delete sessions that ended before the retention period: they have no calls left."""
+    before = keeping.since(tenant_id)
+    while before is not None:
+        ended = Session.objects.filter(tenant_id=tenant_id, ended_at__lt=before, created_at__lt=before)
+        found = list(ended.order_by("created_at").values_list("pk", "created_at")[:batch])
+        if not found:
+            return
+        Session.objects.filter(pk__in=[pk for pk, _ in found]).delete()
+        yield Step(keeping.name(tenant_id), "sessions", len(found), found[-1][1])
+
+
+def _months(keeping: Keeping, tried: set[Month]) -> Iterator[Step]:
+    for month, span in partitions.months().items():
+        if month not in tried and keeping.past(month, _owners(_calls_in(span))):
+            tried.add(month)
+            count = _dropped(keeping, month)
+            if count is not None:
+                yield Step(str(month), "calls with their month", count, month.end)
+
+
+def _calls_in(span: Span) -> "QuerySet[Call]":
+    return Call.objects.filter(pk__gte=span.first, pk__lt=span.end)
+
+
+def _dropped(keeping: Keeping, month: Month) -> int | None:
+    """Drop a month past all retention and return its number of calls; None if it must stay or be pruned in batches."""
+    gone: list[int] = []
+
+    def may_go(span: Span) -> bool:
+        calls = _calls_in(span)
+        if RunningCall.objects.filter(pk__lt=span.end).exists() or not keeping.past(month, _owners(calls)):
+            return False
+        gone.append(calls.count())
+        pruned.note(pruned.links_of(calls), why=_why(month.end))
+        return True
+
+    for left in reversed(range(TRIES)):
+        try:
+            return gone[-1] if partitions.drop(month, may_go) else None
+        except OperationalError as problem:
+            if not left:
+                log.warning("The partitions of %s could not be dropped yet: %s", month, problem)
+        sleep(TRY_AGAIN_SECONDS)
+    return None

@@ -1,0 +1,279 @@
+"""The statements of a search: each scans a number of calls and returns those that match.
+
+The database searches arguments, results and causes. Packed ones are returned with the matches and searched here.
+A `Mark` is a position in the list of calls, and `BatchSizer` chooses how many calls the next statement scans: as many
+as are likely to fill its time.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from operator import or_
+from typing import Any, Final, NamedTuple, Self
+from uuid import UUID
+
+import orjson
+from django.db import connection, transaction
+from django.db.models import BigIntegerField, BinaryField, Case, F, Func, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models.functions import Cast
+from django.db.models.lookups import Contains
+
+from tools_app.audit.search.plan import Plan
+from tools_app.audit.search.query import BadQuery
+from tools_app.core.packing import NotPacked, unpack
+from tools_app.models import Call, CallPayload
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_MOMENT, _ID = 8, 16
+LONGEST: Final = 64
+UUID_MOST: Final = 2**128 - 1
+
+
+class Mark(NamedTuple):
+    """A position in the list of calls."""
+
+    at: datetime
+    id: UUID
+
+    @classmethod
+    def of(cls, call: Call) -> Self:
+        """Return the position of a call."""
+        return cls(call.started_at, call.pk)
+
+    @classmethod
+    def read(cls, cursor: str, name: str) -> Self:
+        """Return the position that a cursor names. Raises BadQuery, under the parameter's name, for anything else."""
+        try:
+            # The decoder drops what follows the end of base64, so the length is checked first.
+            both = urlsafe_b64decode(cursor) if cursor.isascii() and len(cursor) <= LONGEST else b""
+            if len(both) != _MOMENT + _ID:
+                raise ValueError
+            at = _EPOCH + int.from_bytes(both[:_MOMENT], "big") * _MICROSECOND
+        except (ValueError, OverflowError):
+            raise BadQuery({name: "This is no cursor of a list: begin with the newest calls."}) from None
+        return cls(at, UUID(bytes=both[_MOMENT:]))
+
+    def beside(self, *, newer: bool) -> Self:
+        """Return the adjacent position, from which a search in the other direction finds this call, too."""
+        number = self.id.int + (1 if newer else -1)
+        return type(self)(self.at, UUID(int=min(max(number, 0), UUID_MOST)))
+
+    @property
+    def cursor(self) -> str:
+        """The opaque text that `read` accepts."""
+        moment = max(0, (self.at - _EPOCH) // _MICROSECOND)
+        return urlsafe_b64encode(moment.to_bytes(_MOMENT, "big") + self.id.bytes).decode()
+
+
+# The result for a call: no match, no bytes for a match, or packed texts on which it depends.
+YES: Final = Value(b"", output_field=BinaryField())
+NO: Final = Value(None, output_field=BinaryField())
+FOLD: Final = "hub_upper"
+
+# Of the calls that a statement scans, the matches are returned, and the last one.
+WANTED: Final = """
+SELECT found_at, found_id, found, number FROM (
+    SELECT looked.*, row_number() OVER (ORDER BY {order}) AS number, count(*) OVER () AS "all" FROM ({looked}) looked
+) numbered WHERE found IS NOT NULL OR number = "all" ORDER BY number
+"""
+TABLE: Final = f'"{Call._meta.db_table}"'
+FROM: Final = f" FROM {TABLE}"
+# The columns of a call that a search may check.
+COLUMNS: Final = (
+    *("id", "tenant_id", "api_key_id", "session_id", "tool_name", "method", "request_id", "client_name"),
+    *("remote_address", "trace_id", "started_at", "duration_us", "outcome", "arguments_size", "result_size", "cause"),
+)
+# Calls are scanned in index order: a bitmap scan would read and sort all of them for the first fifty.
+LIMITS: Final = "SELECT set_config('statement_timeout', %s, true), set_config('enable_bitmapscan', 'off', true)"
+COUNTED: Final = "SELECT count(*), count(found) FROM ({looked}) looked"
+
+
+class Look(NamedTuple):
+    """The result of a statement: the matches, how many calls it scanned, the last one, and the packed bytes read."""
+
+    found: list[Mark]
+    searched: int
+    last: Mark | None
+    packed_bytes: int
+
+
+class Upper(Func):
+    """A text in upper case, for comparison regardless of case."""
+
+    function = "UPPER"
+
+    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        """SQLite's own function converts ASCII only."""
+        return self.as_sql(compiler, connection, function=FOLD, **context)
+
+
+def scan(plan: Plan, start: Mark | None, most: int, *, newer: bool = False) -> Look:
+    """Scan the first `most` calls that are older than `start`, or the last ones that are newer."""
+    if not plan.arms:
+        return Look([], 0, None, 0)
+    sql, params = _looked(plan, start, most, newer=newer)
+    order = "found_id {0}" if plan.by_id else "found_at {0}, found_id {0}"
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            connection.connection.create_function(FOLD, 1, _upper, deterministic=True)
+        cursor.execute(WANTED.format(order=order.format("ASC" if newer else "DESC"), looked=sql), params)
+        return _read(cursor.fetchall(), plan.text)
+
+
+def count(plan: Plan, most: int) -> int | None:
+    """Return how many calls match; None if there are `most` or more to scan. Not for text searches."""
+    if not plan.arms:
+        return 0
+    sql, params = _looked(plan, None, most, newer=False)
+    with connection.cursor() as cursor:
+        cursor.execute(COUNTED.format(looked=sql), params)
+        searched, found = cursor.fetchone()
+    return found if searched < most else None
+
+
+@contextmanager
+def guarded(seconds: float) -> Iterator[None]:
+    """Limit the duration of each statement, if the database supports it; it raises OperationalError on timeout."""
+    if connection.vendor != "postgresql":
+        yield
+        return
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(LIMITS, [str(int(seconds * 1000))])
+        yield
+
+
+def _looked(plan: Plan, start: Mark | None, most: int, *, newer: bool) -> tuple[str, tuple[Any, ...]]:
+    """Return the statement that evaluates each call of the plan."""
+    rows = Call.objects.order_by().annotate(
+        size=Cast("arguments_size", BigIntegerField()) + F("result_size"), found_at=F("started_at"), found_id=F("pk")
+    )
+    sql, params = rows.annotate(found=_found(plan)).values_list("found_at", "found_id", "found").query.sql_with_params()
+    way, along = _way(plan, start, most, newer=newer).query.sql_with_params()
+    # The rest is checked on these calls only, regardless of the planner. Parameters of columns come first.
+    return sql.replace(FROM, f" FROM ({way}) {TABLE}", 1), (*params, *along)
+
+
+def _way(plan: Plan, start: Mark | None, most: int, *, newer: bool) -> "QuerySet[Call, Any]":
+    beyond = _beyond(plan, start, newer=newer)
+    arms = [Call.objects.order_by().filter(way & beyond).values_list(*COLUMNS) for way in plan.arms]
+    if len(arms) == 1 or connection.features.supports_slicing_ordering_in_compound:
+        # Each by its index; sorted together, PostgreSQL would read them to their ends.
+        arms = [arm.order_by(*_order(plan, newer=newer))[:most] for arm in arms]
+    if len(arms) == 1:
+        return arms[0]
+    return arms[0].union(*arms[1:], all=True).order_by(*_order(plan, newer=newer))[:most]
+
+
+def _order(plan: Plan, *, newer: bool) -> list[str]:
+    names = ["id"] if plan.by_id else ["started_at", "id"]
+    return names if newer else [f"-{name}" for name in names]
+
+
+def _beyond(plan: Plan, start: Mark | None, *, newer: bool) -> Q:
+    if start is None:
+        return Q()
+    side = "gt" if newer else "lt"
+    beside = Q(**{f"pk__{side}": start.id})
+    if plan.by_id:
+        return beside
+    # The first condition is for the index.
+    return Q(**{f"started_at__{side}e": start.at}) & (Q(**{f"started_at__{side}": start.at}) | beside)
+
+
+def _found(plan: Plan) -> Any:
+    """Return the expression for one call: YES, NO, or packed texts."""
+    if not plan.text:
+        return Case(When(plan.asked, then=YES), default=NO) if plan.asked else YES
+    # A scalar subquery is run call by call; another one might be run for all existing calls.
+    payload = CallPayload.objects.filter(call_id=OuterRef("pk"))
+    texts = _contains(plan.text, "arguments", "result")
+    inside = Case(When(packed__isnull=False, then=F("packed")), When(texts, then=YES), default=NO)
+    said = Case(
+        When(_contains(plan.text, "cause"), then=YES),
+        default=Subquery(payload.values(inside=inside)[:1]),
+        output_field=BinaryField(),
+    )
+    return Case(When(plan.asked, then=said), default=NO) if plan.asked else said
+
+
+def _contains(text: str, *columns: str) -> Q:
+    spellings = [Upper(Value(spelling)) for spelling in sorted(spellings_of(text))]
+    return reduce(or_, (Q(Contains(Upper(F(column)), spelling)) for column in columns for spelling in spellings))
+
+
+def spellings_of(text: str) -> set[str]:
+    """Return a text as it is, and as it is escaped in JSON."""
+    return {text, orjson.dumps(text).decode()[1:-1]}
+
+
+def _read(rows: Iterable[tuple[Any, Any, Any, int]], text: str) -> Look:
+    found, searched, last, packed_bytes = [], 0, None, 0
+    for at, id, packed, number in rows:
+        searched = number
+        last = Mark(_moment(at), id if isinstance(id, UUID) else UUID(id))
+        packed_bytes += len(packed or b"")
+        if packed is not None and (not packed or _inside(bytes(packed), text)):
+            found.append(last)
+    return Look(found, searched, last, packed_bytes)
+
+
+def _inside(packed: bytes, text: str) -> bool:
+    try:
+        both = "\n".join(unpack(packed)).upper()
+    except NotPacked:
+        return False
+    return any(spelling.upper() in both for spelling in spellings_of(text))
+
+
+def _moment(stored: Any) -> datetime:
+    """Return a moment from the driver's value: SQLite returns UTC without a zone, and computed values as text."""
+    moment = stored if isinstance(stored, datetime) else datetime.fromisoformat(stored)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _upper(text: str | None) -> str | None:
+    return None if text is None else text.upper()
+
+
+FIRST_LOOK: Final = 1_000
+LEAST, MOST = 100, 300_000
+MAX_PACKED_BYTES: Final = 32 * 1024 * 1024
+# The maximum growth over the last batch, which may have been fast because it was in memory.
+GROWTH: Final = 20
+# Safety factor on the estimated number of calls, where only some of them match.
+RESERVE: Final = 1.3
+
+
+@dataclass
+class BatchSizer:
+    """The measured speed of a search. `wanted`: how many calls are sufficient."""
+
+    plan: Plan
+    wanted: int
+    found: int = 0
+    searched: int = 0
+
+    @property
+    def asks(self) -> bool:
+        """Whether calls are scanned that may not match."""
+        return bool(self.plan.asked or self.plan.text)
+
+    @property
+    def first(self) -> int:
+        """The size of the first batch. If indexes serve the whole query, every call matches."""
+        return FIRST_LOOK if self.asks else self.wanted
+
+    def next(self, look: Look, took: float, seconds: float) -> int:
+        """Return how many calls to scan in `seconds`, after a batch that took `took` seconds."""
+        self.found += len(look.found)
+        self.searched += look.searched
+        likely = [look.searched * seconds / max(took, 0.001), look.searched * GROWTH, MOST]
+        if look.packed_bytes:
+            likely.append(look.searched * MAX_PACKED_BYTES / look.packed_bytes)
+        if 0 < self.found < self.wanted:
+            likely.append((self.wanted - self.found) * self.searched / self.found * RESERVE)
+        return max(LEAST, int(min(likely)))

@@ -1,0 +1,92 @@
+"""Start of calls that run from their rows and survive a disconnect: queued for a worker, or run in this process."""
+
+import asyncio
+import logging
+from uuid import UUID
+
+from tools_app.access.limits import limits
+from tools_app.audit.recorder import recorder
+from tools_app.audit.recorder.entries import CallFinished
+from tools_app.audit.recorder.recorder import RecorderUnavailable
+from tools_app.calls import uncertain
+from tools_app.calls.background import queue, worker
+from tools_app.calls.background.broker import BrokerUnavailable
+from tools_app.calls.invocation import CallRecordBuilder, End, Invocation, set_log_context
+from tools_app.calls.run import UNRECORDED
+from tools_app.catalog.compiled import CompiledTool
+from tools_app.core.fair_scheduler import LARGE_BYTES
+from tools_app.models import CallStatus, Outcome
+from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
+from tools_app.telemetry.scrubbing import release_arguments
+
+log = logging.getLogger(__name__)
+
+BROKER_AWAY = "The broker is unavailable, so background calls cannot be queued. Nothing ran. Try again in a moment."
+
+_running: set[asyncio.Task[None]] = set()
+
+
+async def begin(invocation: Invocation, tool: CompiledTool, builder: CallRecordBuilder) -> None:
+    """Record a call's intent, with its encrypted arguments, and start it. Raises RecorderUnavailable or RpcError."""
+    call_id = builder.facts.id
+    set_log_context(invocation)
+    sealed = worker.payload_of_invocation(invocation).sealed(call_id)
+    try:
+        await recorder.current().recording(builder.started(CallStatus.QUEUED, tool.timeout_seconds, sealed))
+    except RecorderUnavailable:
+        uncertain.not_started.note(call_id)
+        raise
+    await _hand_over(invocation, tool, builder)
+    if builder.arguments_size >= LARGE_BYTES:
+        release_arguments()
+    # From now on the call's row holds its concurrency slots.
+    limits.transfer(str(call_id))
+
+
+async def _hand_over(invocation: Invocation, tool: CompiledTool, builder: CallRecordBuilder) -> None:
+    """Start a recorded call, or record that it did not start. Raises RpcError.
+
+    A broker that did not respond may still have delivered the call to a worker: then it runs, and is followed.
+    """
+    call_id = builder.facts.id
+    try:
+        await enqueue_or_run(call_id, invocation.principal.tenant_id, background=tool.background)
+    except Exception as problem:
+        if not isinstance(problem, BrokerUnavailable):  # logged once, not for each call
+            log.exception("Call %s could not be queued", call_id)
+        refusal = RpcError(INTERNAL_ERROR, BROKER_AWAY, retry_after=1)
+        cause = f"The broker is unavailable: {problem}"
+        end = End(Outcome.NOT_STARTED, http_status=503, rpc_error=refusal.code, cause=cause)
+        if await _recorded_as_refused(builder.finished(end, only_queued=True)):
+            raise refusal from problem
+
+
+async def _recorded_as_refused(ending: CallFinished) -> bool:
+    """Record a rejection. False if a worker has claimed the call. Raises RpcError if that is unknown."""
+    try:
+        return await recorder.current().recording(ending)
+    except RecorderUnavailable as problem:
+        uncertain.not_started.note(ending.call_id)
+        uncertain.may_have_run.note(ending.call_id)
+        raise RpcError(INTERNAL_ERROR, UNRECORDED, retry_after=1) from problem
+
+
+async def enqueue_or_run(call_id: UUID, tenant_id: UUID, *, background: bool) -> None:
+    """Start a tenant's queued call: in a worker if `background`, otherwise on this event loop."""
+    if background:
+        await queue.aenqueue(call_id, tenant_id)
+        return
+    running = asyncio.create_task(worker.run_here(call_id))
+    _running.add(running)
+    running.add_done_callback(_ended)
+
+
+def count() -> int:
+    """Return the number of calls that run on this event loop from their rows."""
+    return len(_running)
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    _running.discard(task)
+    if not task.cancelled() and (problem := task.exception()):
+        log.error("A call could not be finished and is left to the sweeper", exc_info=problem)

@@ -1,0 +1,176 @@
+"""Tasks as seen by their clients. The row of a call is the task; its encrypted answer is the result."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from tools_app.access.principal import Principal
+from tools_app.audit.recorder.entries import process_id
+from tools_app.calls.background import enqueue
+from tools_app.calls.background.broker import BrokerUnavailable
+from tools_app.calls.background.worker import payload_of_row
+from tools_app.calls.events import answer_purpose
+from tools_app.calls.invocation import call_topic
+from tools_app.calls.run import CallOutcome, deserialize
+from tools_app.core import encryption
+from tools_app.core.database import run_in_db_thread
+from tools_app.core.notifications import publish
+from tools_app.models import Call, CallAnswer, CallEvent, CallStatus, Outcome, RunningCall
+from tools_app.tool_api.results import ToolResult
+
+log = logging.getLogger(__name__)
+
+WORKING, INPUT_REQUIRED, COMPLETED, FAILED, CANCELLED = "working", "input_required", "completed", "failed", "cancelled"
+ENDED = frozenset({COMPLETED, FAILED, CANCELLED})
+IN_PROGRESS = "In progress."
+
+
+class TaskState(msgspec.Struct, frozen=True):
+    """The state of a task: `requests` are its questions to the client. Times are in UTC.
+
+    `version` is the revision of the request that created it.
+    """
+
+    id: UUID
+    name: str
+    version: str
+    status: str
+    message: str
+    created_at: datetime
+    updated_at: datetime
+    ttl_ms: int
+    requests: dict[str, Any] = {}
+    outcome: CallOutcome | None = None
+
+
+async def find(call_id: UUID, principal: Principal) -> TaskState | None:
+    """Return a task of this principal. None if missing, of another principal, or not a task, indistinguishably."""
+    return await run_in_db_thread(_find, call_id, principal)
+
+
+async def listed(principal: Principal, before: UUID | None, most: int) -> list[TaskState]:
+    """Return at most `most` of the principal's tasks older than `before`, newest first."""
+    return await run_in_db_thread(_listed, principal, before, most)
+
+
+async def update(call_id: UUID, principal: Principal, answers: Mapping[str, Any]) -> None:
+    """Store answers to a task's questions. It continues once it has all of them. Other answers are ignored."""
+    ready = await run_in_db_thread(_update, call_id, principal, answers)
+    if ready is None:
+        return
+    try:
+        await enqueue.enqueue_or_run(call_id, principal.tenant_id, background=ready.background)
+    except BrokerUnavailable as problem:
+        # The answers are stored and the task has the status queued: it is requeued when the broker is back.
+        log.warning("Task %s continues later: %s", call_id, problem)
+
+
+def _own(principal: Principal, rows: "QuerySet[Any]") -> "QuerySet[Any]":
+    return rows.filter(tenant_id=principal.tenant_id, api_key_id=principal.key_id)
+
+
+def _find(call_id: UUID, principal: Principal) -> TaskState | None:
+    running = _own(principal, RunningCall.objects.filter(pk=call_id).exclude(task_seconds=None)).first()
+    if running is not None:
+        return _of_running(running)
+    ended = _own(principal, Call.objects.filter(pk=call_id)).first()
+    answer = CallAnswer.objects.filter(pk=call_id, is_task=True, expires_at__gt=timezone.now()).first()
+    return _of_ended(ended, answer) if ended and answer else None
+
+
+def _listed(principal: Principal, before: UUID | None, most: int) -> list[TaskState]:
+    running = _own(principal, RunningCall.objects.exclude(task_seconds=None))
+    kept = CallAnswer.objects.filter(is_task=True, expires_at__gt=timezone.now())
+    ended = _own(principal, Call.objects.filter(pk__in=kept.values("call_id")))
+    if before is not None:
+        running, ended = running.filter(pk__lt=before), ended.filter(pk__lt=before)
+    # Ids are ordered by creation time.
+    newest = list(ended.order_by("-pk")[:most])
+    answers = CallAnswer.objects.in_bulk([row.pk for row in newest])
+    states = [_of_running(row) for row in running.order_by("-pk")[:most]]
+    states += [_of_ended(row, answers[row.pk]) for row in newest if row.pk in answers]
+    return sorted({state.id: state for state in states}.values(), key=lambda state: state.id, reverse=True)[:most]
+
+
+def _of_running(row: RunningCall) -> TaskState:
+    waits = row.status == CallStatus.WAITING
+    return TaskState(
+        id=row.pk,
+        name=row.tool_name,
+        version=row.protocol_version,
+        status=INPUT_REQUIRED if waits else WORKING,
+        message="Waiting for an answer." if waits else _latest_progress(row.pk),
+        created_at=row.started_at,
+        updated_at=row.changed_at,
+        ttl_ms=int((row.task_seconds or 0) * 1000),
+        requests={key: one["request"] for key, one in row.asked.items()} if waits else {},
+    )
+
+
+def _latest_progress(call_id: UUID) -> str:
+    """Return the latest progress message."""
+    last = CallEvent.objects.filter(call_id=call_id, kind="progress").order_by("-sequence").first()
+    message = msgspec.json.decode(last.data).get("message") if last else None
+    return message if isinstance(message, str) else IN_PROGRESS
+
+
+def _of_ended(row: Call, answer: CallAnswer) -> TaskState:
+    ran = deserialize(Outcome(row.outcome), encryption.unseal(bytes(answer.sealed), answer_purpose(row.pk)))
+    status, message = _status_and_message(ran, row)
+    return TaskState(
+        id=row.pk,
+        name=row.tool_name,
+        version=row.protocol_version,
+        status=status,
+        message=message,
+        created_at=row.started_at,
+        updated_at=row.finished_at,
+        ttl_ms=int((answer.expires_at - row.started_at) / timedelta(milliseconds=1)),
+        outcome=ran,
+    )
+
+
+def _status_and_message(ran: CallOutcome, row: Call) -> tuple[str, str]:
+    if ran.outcome == Outcome.CANCELLED:
+        return CANCELLED, "The task was cancelled."
+    if ran.refusal is not None:
+        return FAILED, ran.refusal.message
+    return COMPLETED, _error_message(ran) if row.is_error else "Done."
+
+
+def _error_message(ran: CallOutcome) -> str:
+    """Return the message of a failed tool."""
+    content = ran.result.content if isinstance(ran.result, ToolResult) else []
+    return next((str(block["text"]) for block in content if block.get("text")), "Failed.")
+
+
+def _update(call_id: UUID, principal: Principal, answers: Mapping[str, Any]) -> RunningCall | None:
+    """Store answers and return the row if the task can continue."""
+    with transaction.atomic():
+        rows = RunningCall.objects.select_for_update().filter(pk=call_id, status=CallStatus.WAITING)
+        row = _own(principal, rows).first()
+        if row is None or not row.asked:
+            return None
+        payload, asked = payload_of_row(row), dict(row.asked)
+        told = {asked.pop(key)["name"]: answers[key] for key in _known(answers, asked)}
+        if not told:
+            return None
+        answered = msgspec.structs.replace(payload.round, answers={**payload.round.answers, **told})
+        row.sealed_arguments = msgspec.structs.replace(payload, round=answered).sealed(row.pk)
+        row.asked, row.changed_at = asked, timezone.now()
+        if not asked:
+            row.status, row.owner = CallStatus.QUEUED.value, process_id()
+        row.save(update_fields=["sealed_arguments", "asked", "changed_at", "status", "owner"])
+    publish.notify(call_topic(call_id))
+    return None if asked else row
+
+
+def _known(answers: Iterable[str], asked: Mapping[str, Any]) -> list[str]:
+    return [key for key in answers if key in asked]

@@ -1,0 +1,105 @@
+"""Requests for input from a running function to its client: one implementation for each era.
+
+In the handshake era a question is sent on the call's stream and the function waits. In the modern era a question
+without an answer ends the run; the client retries the request with its answers, and the function runs again.
+"""
+
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from itertools import chain, count
+from typing import Any, Final
+
+from tools_app.calls.inputs import Silence, result_of
+from tools_app.calls.invocation import Round
+from tools_app.tool_api.context import Emit
+from tools_app.tool_api.elicitation import BadAnswer, Question, Unanswered, as_request
+from tools_app.tool_api.results import InputRequired
+
+# Clients give up after about ten rounds, without knowing the reason.
+MAX_BAD_ANSWERS: Final = 3
+
+Wait = Callable[[str], Awaitable[Mapping[str, Any]]]
+
+
+def unused_name(name: str, used: Container[str]) -> str:
+    """Return a name that is unique in a call, as request ids must be (base protocol, §Requests)."""
+    names = chain([name], (f"{name}-{number}" for number in count(2)))
+    return next(name for name in names if name not in used)
+
+
+class Rounds:
+    """The modern era (2026-07-28, multi round-trip requests), with the client's answers so far."""
+
+    def __init__(self, first: Round) -> None:
+        self.state = dict(first.state)
+        self._answers = dict(first.answers)
+        self._refused = dict(first.refused)
+
+    async def ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
+        """Return the valid answers. Raises Unanswered for the other questions, which are then sent to the client.
+
+        A repeated question contains the error of its answer. Raises BadAnswer for the last of MAX_BAD_ANSWERS.
+        """
+        read: dict[str, Any] = {}
+        missing: dict[str, Any] = {}
+        for name, question in questions.items():
+            if name not in self._answers:
+                missing[name] = as_request(question)
+                continue
+            try:
+                read[name] = question.read(self._answers[name])
+            except BadAnswer as problem:
+                del self._answers[name]
+                self._count_refused(name, problem)
+                missing[name] = as_request(question, str(problem))
+        if missing:
+            raise Unanswered(missing)
+        return read
+
+    def _count_refused(self, name: str, problem: BadAnswer) -> None:
+        self._refused[name] = self._refused.get(name, 0) + 1
+        if self._refused[name] >= MAX_BAD_ANSWERS:
+            raise BadAnswer(f"No answer to {name!r} could be used, of {MAX_BAD_ANSWERS}. The last one: {problem}")
+
+    def unfinished(self, unanswered: Unanswered) -> InputRequired:
+        """Return the result of a run that needs another round."""
+        return InputRequired(unanswered.requests, self._answers, self.state, self._refused)
+
+
+class OnStream:
+    """The handshake era: `emit` sends a request once it is durable, `wait` returns the client's response."""
+
+    def __init__(self, emit: Emit, wait: Wait) -> None:
+        self.state: dict[str, Any] = {}
+        self._emit = emit
+        self._wait = wait
+        self._used: set[str] = set()
+
+    async def ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
+        """Return the answers. Raises BadAnswer, and Refused if the client responds with an error or not at all.
+
+        Requests that are no longer awaited are cancelled (lifecycle, §Timeouts).
+        """
+        asked: dict[str, str] = {}
+        for name, question in questions.items():
+            asked[name] = unused_name(name, self._used)
+            self._used.add(asked[name])
+            self._emit("request", {"name": asked[name], **as_request(question)})
+        waiting = dict(asked)
+        read: dict[str, Any] = {}
+        try:
+            for name, question in questions.items():
+                response = await self._wait(asked[name])
+                del waiting[name]
+                read[name] = question.read(result_of(response))
+        except BaseException as problem:
+            self._withdraw(waiting.values(), "no answer in time" if isinstance(problem, Silence) else "not needed")
+            raise
+        return read
+
+    def _withdraw(self, names: Iterable[str], reason: str) -> None:
+        for name in names:
+            self._emit("withdrawal", {"name": name, "reason": reason})
+
+    def unfinished(self, unanswered: Unanswered) -> InputRequired:
+        """Not applicable: in this era a function waits."""
+        raise AssertionError from unanswered

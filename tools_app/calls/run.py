@@ -1,0 +1,415 @@
+"""Execution of a tool, resource or prompt with a timeout, and the registry of the calls that run in this process.
+
+Every failure becomes a response and a recorded cause. Any code of the process can stop a registered call.
+"""
+
+import asyncio
+import logging
+import traceback
+import types
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from functools import partial
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+import msgspec
+import orjson
+from django.conf import settings
+
+from tools_app.calls import inputs
+from tools_app.calls.deadline import Deadline, DeadlineExceeded
+from tools_app.calls.inputs import Refused
+from tools_app.calls.invocation import End
+from tools_app.calls.stop_reasons import SHUTDOWN, UNKNOWN, StopReason
+from tools_app.catalog.kinds.base import Runner
+from tools_app.core.config import config
+from tools_app.core.sanitize import sanitized
+from tools_app.core.tracebacks import clear_traceback
+from tools_app.models import Outcome
+from tools_app.protocol.errors import CAPABILITY_MISSING, INTERNAL_ERROR, RpcError, resource_not_found
+from tools_app.protocol.schema import CompiledSchema
+from tools_app.protocol.versions import is_modern
+from tools_app.telemetry.scrubbing import scrubbed
+from tools_app.tool_api.context import Cancellation, CapabilityMissing, ToolContext
+from tools_app.tool_api.elicitation import BadAnswer, Unanswered
+from tools_app.tool_api.results import (
+    CallCancelled,
+    InputRequired,
+    PromptResult,
+    ProtocolError,
+    ResourceNotFound,
+    ResourceResult,
+    Result,
+    ToolError,
+    ToolResult,
+    failed,
+)
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+TOOLS_CALL = "tools/call"
+MAX_LOGGED_CHARACTERS = 300
+WITHDRAWN = b'{"withdrawn":true}'
+UNRECORDED = "The database did not confirm the record of this call in time. It may have run."
+
+
+class Runnable(Protocol):
+    """Something that can run: a tool, or one read of a resource or prompt."""
+
+    @property
+    def method(self) -> str:
+        """The MCP method that requests it."""
+
+    @property
+    def name(self) -> str:
+        """The name under which clients know it."""
+
+    @property
+    def run(self) -> Runner:
+        """The function."""
+
+    @property
+    def output(self) -> CompiledSchema | None:
+        """The schema that its result must match."""
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it has no side effects, so that it can start before its intent is durable."""
+
+    @property
+    def timeout_seconds(self) -> float:
+        """The timeout."""
+
+
+class CallOutcome(End, frozen=True, kw_only=True):
+    """The outcome of a run and its response: `wire` is `result` as JSON, recorded and sent unchanged.
+
+    `refusal` is set if the client receives a JSON-RPC error instead of a result, `withdrawn` if it cancelled the
+    request and receives nothing.
+    """
+
+    result: Result
+    refusal: RpcError | None = None
+    withdrawn: bool = False
+
+    def serialize(self) -> bytes:
+        """Return the outcome as JSON, for the process that responds to the client."""
+        if self.withdrawn:
+            return WITHDRAWN
+        if self.refusal is None:
+            return self.wire
+        refusal = self.refusal
+        return orjson.dumps({"refusal": [refusal.code, refusal.message, refusal.data, refusal.status]})
+
+
+def deserialize(outcome: Outcome, data: bytes) -> CallOutcome:
+    """Restore an outcome from the output of `serialize`."""
+    body = orjson.loads(data)
+    if "withdrawn" in body:
+        return msgspec.structs.replace(outcome_of(outcome, failed(UNKNOWN.message), wire=data), withdrawn=True)
+    if "refusal" in body:
+        code, message, data, status = body["refusal"]
+        return outcome_of(outcome, failed(message), RpcError(code, message, data, status=status))
+    result: Result
+    if "contents" in body:
+        result = ResourceResult(body["contents"])
+    elif "messages" in body:
+        result = PromptResult(body["messages"], body.get("description", ""))
+    elif "inputRequests" in body:
+        result = InputRequired(body["inputRequests"], body["answers"], body["state"], body.get("refused", {}))
+    else:
+        result = ToolResult(body["content"], body.get("structuredContent"), body["isError"])
+    return outcome_of(outcome, result, wire=data)
+
+
+UNANSWERED = {
+    Outcome.NOT_STARTED: "The call of '{name}' was abandoned before it started. Nothing ran. Try again.",
+    Outcome.LOST: "The process that ran '{name}' was lost. The call may have run partially.",
+    Outcome.TIMEOUT: "The call of '{name}' took too long and was abandoned.",
+    Outcome.CANCELLED: UNKNOWN.message,
+    Outcome.INTERRUPTED: SHUTDOWN.message,
+}
+
+
+NOT_KEPT = "The call of '{name}' has ended, but its result is no longer stored. It ran: check before you call it again."
+
+
+def unanswered(outcome: Outcome, name: str) -> CallOutcome:
+    """Return the response to a call that ended without an answer, or whose answer is no longer stored."""
+    return outcome_of(outcome, failed(UNANSWERED.get(outcome, NOT_KEPT).format(name=name)))
+
+
+def outcome_of(
+    outcome: Outcome, result: Result, refusal: RpcError | None = None, *, wire: bytes | None = None
+) -> CallOutcome:
+    """Return the outcome for `result`; `wire` is its JSON, if known. Raises TypeError if it cannot be JSON."""
+    return CallOutcome(
+        outcome=outcome,
+        rpc_error=refusal.code if refusal else None,
+        is_error=result.is_error,
+        cause=result.cause or (refusal.message if refusal else ""),
+        wire=orjson.dumps(result.as_json()) if wire is None else wire,
+        result=result,
+        refusal=refusal,
+    )
+
+
+class LocalCall:
+    """A call that runs in this process. Subclasses implement `interrupt`, which cancels what the call awaits."""
+
+    def __init__(self, id: UUID, session_id: UUID | None, request_id: str, timeout_seconds: float) -> None:
+        self.id = id
+        self.session_id = session_id
+        self.request_id = request_id
+        self.cancelled = Cancellation()
+        self.deadline = Deadline(timeout_seconds)
+        self.stopped_as: Outcome | None = None
+        self.reason: StopReason | None = None
+        self.asked = False
+
+    def stop(self, outcome: Outcome, reason: StopReason | None = None) -> None:
+        """Stop the call with this `outcome`. Without `reason`, the reason is read from the database.
+
+        Stopping twice has no effect.
+        """
+        if self.stopped_as is None:
+            self.stopped_as, self.reason = outcome, reason
+            self.cancelled.set()
+            self.interrupt()
+
+    async def answer(self, name: str) -> Mapping[str, Any]:
+        """Return the client's response to a question; the deadline pauses meanwhile. Raises `inputs.Silence`."""
+        self.asked = True
+        with self.deadline.paused():
+            return await inputs.wait_for(self.id, name, settings.MCPHUB_ELICITATION_TIMEOUT)
+
+    @property
+    def has_row(self) -> bool:
+        """Whether the call has a row, until it is settled."""
+        return True
+
+    def settled_elsewhere(self) -> None:
+        """Handle settlement by another process while the function still runs; called from any thread."""
+
+    def interrupt(self) -> None:
+        """Cancel what the call awaits; called from any thread."""
+        raise NotImplementedError
+
+
+# Running calls by id. The code that runs a call adds and removes it.
+running_calls: dict[UUID, LocalCall] = {}
+
+
+def running_here() -> list[LocalCall]:
+    """Return the calls that run in this process."""
+    return list(running_calls.values())
+
+
+def stop_call(call_id: UUID, reason: StopReason | None = None) -> bool:
+    """Cancel a call. False if it does not run in this process."""
+    call = running_calls.get(call_id)
+    if call is not None:
+        call.stop(Outcome.CANCELLED, reason)
+    return call is not None
+
+
+def stop_request(session_id: UUID, request_id: str, reason: StopReason) -> bool:
+    """Cancel the call of a session's request. False if it does not run in this process."""
+    for call in running_here():
+        if call.session_id == session_id and call.request_id == request_id:
+            call.stop(Outcome.CANCELLED, reason)
+            return True
+    return False
+
+
+async def run_tool(
+    tool: Runnable,
+    arguments: dict[str, Any],
+    context: ToolContext,
+    call: LocalCall,
+    on_suspend: Callable[[], object] = lambda: None,
+) -> CallOutcome:
+    """Run `tool` to completion. Raises only CancelledError, and only if the call was not stopped explicitly.
+
+    `on_suspend` is called once, if the tool suspends before it returns.
+    """
+    try:
+        running = tool.run(arguments, context)
+        try:
+            # Most tools never suspend and need no timeout.
+            waits_for = running.send(None)
+        except StopIteration as end:
+            result: Result = end.value
+        else:
+            on_suspend()
+            result = await call.deadline.keep(resumed(running, waits_for))
+        return _checked(tool, result)
+    except (asyncio.CancelledError, CallCancelled) as problem:
+        task = asyncio.current_task()
+        if isinstance(problem, asyncio.CancelledError) and task is not None:
+            if call.stopped_as is None and task.cancelling():
+                raise
+            task.uncancel()
+        await context.give_up()
+        return stopped(tool.method, call.stopped_as or Outcome.CANCELLED, _reason(call, problem))
+    except Unanswered as unanswered:
+        return _input_required(tool, context.unfinished(unanswered))
+    except DeadlineExceeded:
+        call.cancelled.set()
+        return _failure(tool, Outcome.TIMEOUT, timeout_message(tool.name, tool.timeout_seconds), "timed out")
+    except GeneratorExit:
+        raise
+    except BaseException as problem:  # noqa: BLE001 - an exception of a tool is its own failure
+        outcome = _outcome_of_exception(tool, problem, context)
+        clear_traceback(problem)
+        return outcome
+    finally:
+        context.close()
+
+
+@types.coroutine
+def resumed(running: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
+    """Do what `yield from` does, for a coroutine that has already started."""
+    while True:
+        try:
+            sent = yield waits_for
+        except BaseException as thrown:  # noqa: BLE001 - cancellation is for the coroutine to handle
+            step = partial(running.throw, thrown)
+        else:
+            step = partial(running.send, sent)
+        try:
+            waits_for = step()
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+def _checked(tool: Runnable, result: Result) -> CallOutcome:
+    try:
+        finished = outcome_of(Outcome.TOOL_ERROR if result.is_error else Outcome.OK, result)
+    except TypeError as problem:
+        return _invalid_result(tool, f"not JSON: {problem}")
+    if len(finished.wire) > config.MCPHUB_MAX_RESULT_BYTES:
+        return _too_large(tool, len(finished.wire))
+    if tool.output is None or result.is_error or not isinstance(result, ToolResult):
+        return finished
+    problems = _output_problems(tool.output, result)
+    return _invalid_result(tool, problems) if problems else finished
+
+
+def _input_required(tool: Runnable, unfinished: InputRequired) -> CallOutcome:
+    try:
+        finished = outcome_of(Outcome.INPUT_REQUIRED, unfinished)
+    except TypeError as problem:
+        return _invalid_result(tool, f"its questions or its state are not JSON: {problem}")
+    return finished if len(finished.wire) <= config.MCPHUB_MAX_RESULT_BYTES else _too_large(tool, len(finished.wire))
+
+
+def _output_problems(schema: CompiledSchema, result: ToolResult) -> str:
+    """Describe how a result violates the tool's output schema (tools, §Output Schema)."""
+    if result.structured is None:
+        return "no structured content"
+    wire = orjson.loads(orjson.dumps(result.structured))
+    return "; ".join(f"{problem.field or 'result'}: {problem.message}" for problem in schema.problems(wire))
+
+
+def _too_large(tool: Runnable, size: int) -> CallOutcome:
+    message = (
+        f"The result of '{tool.name}' is larger than {config.MCPHUB_MAX_RESULT_BYTES} bytes (MCPHUB_MAX_RESULT_BYTES)."
+    )
+    return _failure(tool, Outcome.TOOL_ERROR, message, f"{size} bytes")
+
+
+def _invalid_result(tool: Runnable, problem: str) -> CallOutcome:
+    log.error("Result of tool %s does not match its output schema: %s", tool.name, problem)
+    message = f"The tool '{tool.name}' returned a result that does not match its output schema."
+    return _failure(tool, Outcome.TOOL_ERROR, message, problem)
+
+
+def _outcome_of_exception(tool: Runnable, problem: BaseException, context: ToolContext) -> CallOutcome:
+    """Return the outcome for an exception: some have a message for the client, all others only for the auditor."""
+    if isinstance(problem, CapabilityMissing):
+        return _capability_missing(tool, problem, context)
+    if isinstance(problem, ProtocolError | ToolError | Refused | BadAnswer):
+        return _failure_of(tool, problem)
+    if isinstance(problem, ResourceNotFound):
+        refusal = resource_not_found(tool.name, modern=is_modern(context.protocol_version))
+        return outcome_of(Outcome.REJECTED, failed(refusal.message), refusal)
+    # The record contains the traceback, next to the arguments.
+    log.error("Tool %s raised %s", tool.name, _summary(problem), exc_info=_for_debugging(problem))
+    # Scrub here, where the arguments whose values must not be stored are known.
+    cause = scrubbed("".join(traceback.format_exception(problem)))
+    return _failure(tool, Outcome.TOOL_ERROR, f"An error occurred invoking '{tool.name}'.", cause)
+
+
+def _summary(problem: BaseException) -> str:
+    """Return its type and the first line of its message."""
+    lines = traceback.format_exception_only(problem)
+    # A syntax error has it last, and notes follow it.
+    line = next((line for line in lines if type(problem).__name__ in line), lines[0])
+    return line.strip().partition("\n")[0][:MAX_LOGGED_CHARACTERS]
+
+
+def _for_debugging(problem: BaseException) -> BaseException | None:
+    return problem if log.isEnabledFor(logging.DEBUG) else None
+
+
+def _failure_of(tool: Runnable, problem: Exception) -> CallOutcome:
+    """Return a failure with the tool's own message, if it can be serialized."""
+    try:
+        message = sanitized(str(problem))
+        finished = _failure(tool, Outcome.TOOL_ERROR, message)
+        if isinstance(problem, ProtocolError):
+            refusal = RpcError(problem.code, message, problem.data, status=200)
+            finished = outcome_of(Outcome.TOOL_ERROR, failed(message), refusal)
+        size = len(finished.serialize())
+    except Exception as broken:  # noqa: BLE001 - `__str__` and the data of an error are the tool's own
+        return _invalid_result(
+            tool, f"its {type(problem).__name__} cannot be serialized: {type(broken).__name__}: {broken}"
+        )
+    return finished if size <= config.MCPHUB_MAX_RESULT_BYTES else _too_large(tool, size)
+
+
+def _failure(tool: Runnable, outcome: Outcome, message: str, cause: str = "") -> CallOutcome:
+    """Return a failure: for a tool a result that a model can read, otherwise a JSON-RPC error."""
+    return _failure_response(tool.method, outcome, message, cause)
+
+
+def _failure_response(method: str, outcome: Outcome, message: str, cause: str) -> CallOutcome:
+    refusal = None if method == TOOLS_CALL else RpcError(INTERNAL_ERROR, message, status=200)
+    return outcome_of(outcome, failed(message, cause), refusal)
+
+
+def _capability_missing(tool: Runnable, missing: CapabilityMissing, context: ToolContext) -> CallOutcome:
+    """Return the outcome for a missing client capability (2026-07-28, base protocol, §Error Codes)."""
+    if not is_modern(context.protocol_version):
+        return _failure(tool, Outcome.TOOL_ERROR, str(missing))
+    refusal = RpcError(CAPABILITY_MISSING, str(missing), {"requiredCapabilities": capability_declaration(missing.path)})
+    return outcome_of(Outcome.REJECTED, failed(str(missing)), refusal)
+
+
+def capability_declaration(path: str) -> Mapping[str, Any]:
+    """Return the declaration of a capability: `{"elicitation": {"url": {}}}` for "elicitation.url"."""
+    area, _, mode = path.partition(".")
+    return {area: {mode: {}} if mode else {}}
+
+
+def timeout_message(name: str, seconds: float) -> str:
+    """Return the message to the client for a timeout."""
+    return f"The tool '{name}' did not finish within {seconds:g} seconds."
+
+
+def stopped(method: str, outcome: Outcome, reason: StopReason) -> CallOutcome:
+    """Return the outcome of a stopped call: the only place that sets its response and the cause in its record."""
+    finished = _failure_response(method, outcome, reason.message, reason.cause)
+    return msgspec.structs.replace(finished, withdrawn=True) if reason.withdrawn else finished
+
+
+def _reason(call: LocalCall, problem: BaseException) -> StopReason:
+    if call.reason is not None:
+        return call.reason
+    if call.stopped_as is not None:
+        return UNKNOWN
+    raised = type(problem).__name__
+    return StopReason(f"the tool raised {raised} without being cancelled")

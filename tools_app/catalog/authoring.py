@@ -1,0 +1,288 @@
+"""Changes of a tenant's catalog: the only module that writes tools, revisions, resources, prompts and secrets.
+
+Each change is one transaction. `models.versioned` increments the version of the tenant's catalog.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import orjson
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.forms.models import model_to_dict
+from django.utils import timezone
+
+from tools_app.audit.changes import changes
+from tools_app.catalog.kinds import prompts, python, resources
+from tools_app.catalog.validation.mime_types import mime_type_of
+from tools_app.core import encryption
+from tools_app.core.notifications import publish
+from tools_app.models import (
+    Action,
+    Prompt,
+    PromptKind,
+    Resource,
+    ResourceKind,
+    Secret,
+    Tenant,
+    Tool,
+    ToolKind,
+    ToolRevision,
+    versioned,
+)
+
+Offer = Tool | Resource | Prompt
+R = TypeVar("R", Resource, Prompt)
+
+DEFINITION_FIELDS = (
+    "name",
+    "kind",
+    "title",
+    "description",
+    "input_schema",
+    "output_schema",
+    "annotations",
+    "icons",
+    "config",
+    "background",
+    "task",
+    "timeout_seconds",
+)
+
+
+def save_tool(tool: Tool, by: User | None = None) -> Tool:
+    """Save `tool`, with a new revision if its definition changed. The caller has validated it."""
+    with changes.change_log_transaction():
+        adopt_code(tool)
+        tool.updated_at = timezone.now()
+        definition = {name: getattr(tool, name) for name in DEFINITION_FIELDS}
+        digest = _digest(definition)
+        changed = tool.revision == 0
+        if not changed:
+            newest = tool.revisions.order_by("-number").values_list("number", flat=True).first()
+            tool.revision = max(tool.revision, newest or 0)  # another process may have saved it since it was read
+            changed = not tool.revisions.filter(number=tool.revision, digest=digest).exists()
+        if changed:
+            tool.revision += 1
+        tool.save()
+        if changed:
+            ToolRevision.objects.create(
+                tool=tool, number=tool.revision, definition=definition, digest=digest, created_by=by
+            )
+    return tool
+
+
+def adopt_code(tool: Tool) -> None:
+    """Copy the declaration of a Python tool's code into its row, so that its revision records it.
+
+    Raises python.UnknownFunction if no installed app registers the function.
+    """
+    if tool.kind != ToolKind.PYTHON:
+        return
+    function = python.registered(tool.config.get("function", ""))
+    tool.title = function.definition.title
+    tool.description = function.definition.description
+    tool.input_schema = dict(function.definition.input_schema)
+    tool.output_schema = dict(function.definition.output_schema) if function.definition.output_schema else None
+    tool.annotations = dict(function.definition.annotations)
+    tool.icons = list(function.definition.icons)
+    tool.background = function.background
+    tool.task = function.task
+    tool.timeout_seconds = function.timeout_seconds
+
+
+def save_resource(resource: Resource) -> Resource:
+    """Save `resource` and notify its subscribers. A file without a MIME type gets one.
+
+    The caller has validated it.
+    """
+    adopt_resource(resource)
+    resource.mime_type = mime_type_of(resource)
+    return _save(resource)
+
+
+def save_prompt(prompt: Prompt) -> Prompt:
+    """Save `prompt`. The caller has validated it."""
+    adopt_prompt(prompt)
+    return _save(prompt)
+
+
+def delete(row: Offer) -> None:
+    """Delete a tool with its revisions, a resource or a prompt. Recorded calls are kept."""
+    with changes.change_log_transaction():
+        row.delete()
+
+
+def set_enabled(row: Offer, enabled: bool) -> bool:
+    """Enable or disable a tool, a resource or a prompt. Returns False if nothing changed."""
+    with changes.change_log_transaction():
+        same = type(row)._default_manager.filter(pk=row.pk, enabled=not enabled)
+        changed = same.update(enabled=enabled, updated_at=timezone.now())
+        if changed:
+            changes.record(Action.CHANGED, row, before={"enabled": not enabled}, after={"enabled": enabled})
+    return bool(changed)
+
+
+def switch(rows: Iterable[Offer], enabled: bool) -> list[Offer]:
+    """Enable or disable several rows, all or none; returns those that changed. Each tenant's lists change once."""
+    with one_touch():
+        return [row for row in rows if set_enabled(row, enabled)]
+
+
+@contextmanager
+def one_touch() -> Iterator[None]:
+    """Run changes to several rows in one transaction that counts as one change of each tenant's lists."""
+    with changes.change_log_transaction(), versioned.one_touch():
+        yield
+
+
+def add_code_tools(tenant: Tenant, names: list[str], by: User | None = None) -> list[Tool]:
+    """Add the registered functions `names` as tools of `tenant`; existing tools are not changed."""
+    present = set(tenant.tools.filter(name__in=names).values_list("name", flat=True))
+    wanted = [name for name in names if name not in present]
+    with one_touch():
+        return [
+            save_tool(Tool(tenant=tenant, name=name, kind=ToolKind.PYTHON, config={"function": name}), by)
+            for name in wanted
+        ]
+
+
+def add_code_resources(tenant: Tenant, uris: list[str]) -> list[Resource]:
+    """Add the registered resources `uris` to `tenant`; existing ones are not changed."""
+    present = set(tenant.resources.filter(uri__in=uris).values_list("uri", flat=True))
+    return [
+        save_resource(Resource(tenant=tenant, uri=uri, kind=ResourceKind.PYTHON, config={"function": uri}))
+        for uri in uris
+        if uri not in present
+    ]
+
+
+def add_code_prompts(tenant: Tenant, names: list[str]) -> list[Prompt]:
+    """Add the registered prompts `names` to `tenant`; existing ones are not changed."""
+    present = set(tenant.prompts.filter(name__in=names).values_list("name", flat=True))
+    return [
+        save_prompt(Prompt(tenant=tenant, name=name, kind=PromptKind.PYTHON, config={"function": name}))
+        for name in names
+        if name not in present
+    ]
+
+
+def resource_topic(tenant_id: Any) -> str:
+    """Return the topic of changes to a tenant's resources; the URI is the notification's detail."""
+    return f"resource:{tenant_id}"
+
+
+def resource_updated(tenant_id: Any, uri: str) -> None:
+    """Notify the subscribers of `uri` that its contents changed, once the transaction is committed."""
+    with transaction.atomic():
+        if not Resource.objects.filter(tenant_id=tenant_id, uri=uri).update(updated_at=timezone.now()):
+            transaction.on_commit(lambda: publish.notify(f"{resource_topic(tenant_id)}|{uri}"))
+
+
+def _save(row: R) -> R:
+    with changes.change_log_transaction():
+        row.updated_at = timezone.now()
+        row.save()
+    return row
+
+
+def adopt_resource(resource: Resource) -> None:
+    """Copy the declaration of a Python resource's code into its row, for display. Raises UnknownFunction."""
+    if resource.kind != ResourceKind.PYTHON:
+        return
+    function = resources.registered(resource.config.get("function", ""))
+    if function is None:
+        raise python.UnknownFunction(resource.uri)
+    code = function.definition
+    resource.name, resource.title, resource.description = code.name, code.title, code.description
+    resource.mime_type, resource.annotations = code.mime_type, dict(code.annotations)
+    resource.icons = list(code.icons)
+    resource.timeout_seconds = function.timeout_seconds
+
+
+def adopt_prompt(prompt: Prompt) -> None:
+    """Copy the declaration of a Python prompt's code into its row, for display. Raises UnknownFunction."""
+    if prompt.kind != PromptKind.PYTHON:
+        return
+    function = prompts.registered(prompt.config.get("function", ""))
+    if function is None:
+        raise python.UnknownFunction(prompt.name)
+    code = function.definition
+    prompt.title, prompt.description, prompt.icons = code.title, code.description, list(code.icons)
+    prompt.arguments = [
+        {"name": one.name, "description": one.description, "required": one.required} for one in code.arguments
+    ]
+
+
+def sync_code() -> list[Offer]:
+    """Update every row of a Python function to the declaration of its code; returns the rows that changed."""
+    return [*sync_code_tools(), *_synced(Resource, adopt_resource), *_synced(Prompt, adopt_prompt)]
+
+
+def _synced(model: type[R], adopt: Callable[[R], None]) -> list[R]:
+    """Update and return the rows of Python functions that differ from the declaration of their code."""
+    changed = []
+    for row in model._default_manager.filter(kind="python").select_related("tenant"):
+        before = model_to_dict(row)
+        try:
+            adopt(row)
+        except python.UnknownFunction:
+            continue
+        if model_to_dict(row) != before:
+            changed.append(_save(row))
+    return changed
+
+
+def sync_code_tools() -> list[Tool]:
+    """Record a new revision of each Python tool whose code declares something else than its row."""
+    changed = []
+    for tool in Tool.objects.filter(kind=ToolKind.PYTHON).select_related("tenant"):
+        before = tool.revision
+        try:
+            adopt_code(tool)
+        except python.UnknownFunction:
+            continue
+        digest = _digest({name: getattr(tool, name) for name in DEFINITION_FIELDS})
+        if not tool.revisions.filter(number=before, digest=digest).exists():
+            changed.append(save_tool(tool))
+    return changed
+
+
+def set_secret(tenant: Tenant, name: str, value: str) -> Secret:
+    """Store `value` under `name`, encrypted, in place of any earlier value."""
+    with changes.change_log_transaction():
+        secret, _ = Secret.objects.update_or_create(
+            tenant=tenant,
+            name=name,
+            defaults={
+                "ciphertext": sealed_secret(tenant.pk, name, value),
+                "updated_at": timezone.now(),
+            },
+        )
+    return secret
+
+
+def sealed_secret(tenant_id: Any, name: str, value: str) -> bytes:
+    """Return a value encrypted as in the row of a tenant's secret."""
+    return encryption.seal(value.encode(), _purpose(tenant_id, name))
+
+
+def delete_secret(secret: Secret) -> None:
+    """Delete a secret. Tools that use it return an error from now on."""
+    with changes.change_log_transaction():
+        secret.delete()
+
+
+def open_secret(secret: Secret) -> str:
+    """Return the value that `set_secret` stored. Raises encryption.DecryptionError."""
+    return encryption.unseal(bytes(secret.ciphertext), _purpose(secret.tenant_id, secret.name)).decode()
+
+
+def _digest(definition: dict[str, Any]) -> str:
+    return hashlib.sha256(orjson.dumps(definition, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _purpose(tenant_id: Any, name: str) -> str:
+    return f"secret:{tenant_id}:{name}"

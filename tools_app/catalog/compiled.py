@@ -1,0 +1,306 @@
+"""Compiled catalogs of tenants: schemas ready to validate, runners ready to run.
+
+A catalog is compiled once per version. Requests use a cache that is at most one second old; a notification refreshes it
+immediately. Celery workers compare versions before each call.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from threading import Lock
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from tools_app.access.limits import quotas
+from tools_app.access.limits.quotas import Allowance
+from tools_app.catalog import authoring, uri_templates
+from tools_app.catalog.kinds import http, prompts, python, resources, stored
+from tools_app.catalog.kinds.base import Runner, ToolDefinition
+from tools_app.catalog.kinds.completion import Completer
+from tools_app.catalog.kinds.prompts import PromptDefinition, Render
+from tools_app.catalog.kinds.resources import Read, ResourceDefinition
+from tools_app.core import encryption
+from tools_app.core.bounded_cache import BoundedCache
+from tools_app.core.refresh_ahead_cache import RefreshAheadCache
+from tools_app.models import Prompt, PromptKind, Resource, ResourceKind, TaskSupport, Tenant, Tool, ToolKind
+from tools_app.protocol.mirrored import Mirrored, mirrored
+from tools_app.protocol.schema import CompiledSchema
+
+log = logging.getLogger(__name__)
+
+OPEN_OBJECT: Mapping[str, Any] = {"type": "object"}
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledTool:
+    """A tool ready to run, under the name that clients use.
+
+    `read_only` means that it changes nothing, so it may start before its intent is durable. `allowed` are the limits
+    that all its callers share, `mirrored` the parameters that clients repeat in headers, `method` the MCP method that
+    runs it.
+    """
+
+    id: UUID
+    name: str
+    revision: int
+    read_only: bool
+    definition: ToolDefinition
+    arguments: CompiledSchema
+    output: CompiledSchema | None
+    run: Runner
+    background: bool
+    task: TaskSupport
+    timeout_seconds: float
+    allowed: Allowance
+    mirrored: tuple[Mirrored, ...]
+    method: str = "tools/call"
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledResource:
+    """A resource ready to be read, or a resource template. `changed_at` is the last change of its contents."""
+
+    definition: ResourceDefinition
+    template: uri_templates.UriTemplate
+    read: Read
+    timeout_seconds: float
+    completers: Mapping[str, Completer]
+    changed_at: datetime
+
+    @property
+    def name(self) -> str:
+        """The key under which it is found."""
+        return self.definition.uri
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledPrompt:
+    """A prompt ready to be rendered. `arguments` validates its arguments; None if it accepts all."""
+
+    definition: PromptDefinition
+    render: Render
+    timeout_seconds: float
+    completers: Mapping[str, Completer]
+    arguments: CompiledSchema | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that clients use."""
+        return self.definition.name
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The catalog of one tenant: each kind by name or URI, sorted. `digests` show which lists changed.
+
+    `size` is its length as JSON in bytes. `version` is the tenant's whole row, which includes the version of its tools,
+    resources, prompts and secrets: a change of any field of these compiles the catalog again.
+    """
+
+    tenant_id: UUID
+    tenant_slug: str
+    version: bytes
+    tools: Mapping[str, CompiledTool]
+    resources: Mapping[str, CompiledResource]
+    templates: Mapping[str, CompiledResource]
+    prompts: Mapping[str, CompiledPrompt]
+    digests: Mapping[str, str]
+    size: int = 0
+
+    def find_resource(self, uri: str) -> tuple[CompiledResource, dict[str, str]] | None:
+        """Return the resource that `uri` names, and the values of its template's variables."""
+        exact = self.resources.get(uri)
+        if exact is not None:
+            return exact, {}
+        for resource in self.templates.values():
+            variables = resource.template.match(uri)
+            if variables is not None:
+                return resource, variables
+        return None
+
+
+# Bytes of the definitions as JSON. An evicted catalog is compiled again on its next use.
+MAX_COMPILED_BYTES = 256 * 1024 * 1024
+MAX_COMPILED = 20_000
+_compiled: BoundedCache[UUID, Catalog] = BoundedCache(MAX_COMPILED, MAX_COMPILED_BYTES)
+_compiling = Lock()
+
+
+def load(tenant_ids: Sequence[UUID]) -> Mapping[UUID, Catalog]:
+    """Return the current catalogs of these tenants from the database; only those that changed are compiled."""
+    tenants = Tenant.objects.filter(pk__in=tenant_ids, is_active=True)
+    return {tenant.pk: of_tenant(tenant) for tenant in tenants}
+
+
+cache: RefreshAheadCache[UUID, Catalog] = RefreshAheadCache(load, lambda found: found.size)
+
+
+def forget_all() -> None:
+    """Clear the cache (for tests, which empty the database)."""
+    _compiled.clear()
+    cache.forget_all()
+
+
+def of_tenant(tenant: Tenant) -> Catalog:
+    """Return the current catalog of a tenant, whose row was just read."""
+    version = _version(tenant)
+    with _compiling:
+        known = _compiled.get(tenant.pk)
+        if known is None or known.version != version:
+            known = _compile(tenant, version)
+            _compiled.put(tenant.pk, known, known.size)
+        return known
+
+
+def _version(tenant: Tenant) -> bytes:
+    return orjson.dumps([getattr(tenant, field.attname) for field in tenant._meta.concrete_fields], default=str)
+
+
+def _compile(tenant: Tenant, version: bytes) -> Catalog:
+    secrets = _secrets(tenant)
+    tools = _by_name(_compile_tool(row, tenant, secrets) for row in Tool.objects.filter(tenant=tenant, enabled=True))
+    found = Resource.objects.filter(tenant=tenant, enabled=True).defer("text", "blob")
+    readable = _by_name(_compile_resource(row, tenant, secrets) for row in found)
+    offered = _by_name(_compile_prompt(row, tenant) for row in Prompt.objects.filter(tenant=tenant, enabled=True))
+    stored = {"tools": _written(tools), "resources": _written(readable), "prompts": _written(offered)}
+    return Catalog(
+        tenant_id=tenant.pk,
+        tenant_slug=tenant.slug,
+        version=version,
+        tools=tools,
+        resources={uri: one for uri, one in readable.items() if not one.template.variables},
+        templates={uri: one for uri, one in readable.items() if one.template.variables},
+        prompts=offered,
+        digests={name: hashlib.sha256(text).hexdigest() for name, text in stored.items()},
+        size=sum(map(len, stored.values())),
+    )
+
+
+def _by_name(compiled: Iterable[Any]) -> dict[str, Any]:
+    return {one.name: one for one in sorted((one for one in compiled if one is not None), key=lambda one: one.name)}
+
+
+def _written(offered: Mapping[str, Any]) -> bytes:
+    definitions = [asdict(one.definition) for one in offered.values()]
+    return orjson.dumps(definitions, option=orjson.OPT_SORT_KEYS, default=str)
+
+
+def _compile_tool(row: Tool, tenant: Tenant, secrets: Mapping[str, str]) -> CompiledTool | None:
+    """Compile a tool. One that cannot be compiled is left out, so that the others stay available."""
+    try:
+        return _python_tool(row) if row.kind == ToolKind.PYTHON else _http_tool(row, tenant, secrets)
+    except (python.UnknownFunction, ValueError) as problem:
+        log.warning("Tool %s of tenant %s is invalid and not offered: %s", row.name, tenant.slug, problem)
+        return None
+
+
+def _python_tool(row: Tool) -> CompiledTool:
+    function = python.registered(row.config.get("function", ""))
+    code = function.definition
+    definition = ToolDefinition(
+        row.name, code.title, code.description, code.input_schema, code.output_schema, code.annotations, code.icons
+    )
+    return _compiled_tool(
+        row,
+        definition,
+        function.run,
+        background=function.background,
+        task=function.task,
+        timeout_seconds=function.timeout_seconds,
+    )
+
+
+def _http_tool(row: Tool, tenant: Tenant, secrets: Mapping[str, str]) -> CompiledTool:
+    definition = ToolDefinition(
+        row.name, row.title, row.description, row.input_schema, row.output_schema, row.annotations, row.icons
+    )
+    config = http.parse_config(row.config)
+    run = http.http_runner(config, secrets, tenant.allowed_networks, row.timeout_seconds, row.output_schema)
+    return _compiled_tool(
+        row,
+        definition,
+        run,
+        background=row.background,
+        task=TaskSupport(row.task),
+        timeout_seconds=row.timeout_seconds,
+    )
+
+
+def _compiled_tool(
+    row: Tool, definition: ToolDefinition, run: Runner, *, background: bool, task: TaskSupport, timeout_seconds: float
+) -> CompiledTool:
+    schema = definition.input_schema or OPEN_OBJECT
+    return CompiledTool(
+        id=row.pk,
+        name=definition.name,
+        revision=row.revision,
+        read_only=definition.annotations.get("readOnlyHint") is True,
+        definition=definition,
+        arguments=CompiledSchema(schema),
+        output=CompiledSchema(definition.output_schema) if definition.output_schema else None,
+        run=run,
+        background=background,
+        task=task,
+        timeout_seconds=timeout_seconds,
+        allowed=quotas.of_tool(row),
+        mirrored=mirrored(schema),
+    )
+
+
+def _compile_resource(row: Resource, tenant: Tenant, secrets: Mapping[str, str]) -> CompiledResource | None:
+    try:
+        return _python_resource(row) if row.kind == ResourceKind.PYTHON else _written_resource(row, tenant, secrets)
+    except (python.UnknownFunction, ValueError) as problem:
+        log.warning("Resource %s of tenant %s is invalid and not offered: %s", row.uri, tenant.slug, problem)
+        return None
+
+
+def _python_resource(row: Resource) -> CompiledResource:
+    function = resources.registered(row.config.get("function", ""))
+    if function is None:
+        raise python.UnknownFunction(row.uri)
+    return CompiledResource(
+        function.definition,
+        uri_templates.parse(row.uri),
+        function.read,
+        function.timeout_seconds,
+        function.function.completers,
+        row.updated_at,
+    )
+
+
+def _written_resource(row: Resource, tenant: Tenant, secrets: Mapping[str, str]) -> CompiledResource:
+    definition = ResourceDefinition(
+        row.uri, row.name, row.title, row.description, row.mime_type, row.annotations, row.icons
+    )
+    read = stored.reader(row, secrets, tenant.allowed_networks)
+    return CompiledResource(definition, uri_templates.parse(row.uri), read, row.timeout_seconds, {}, row.updated_at)
+
+
+def _compile_prompt(row: Prompt, tenant: Tenant) -> CompiledPrompt | None:
+    if row.kind != PromptKind.PYTHON:
+        return CompiledPrompt(
+            stored.prompt_definition(row), stored.renderer(row), prompts.TIMEOUT_SECONDS, stored.completers(row)
+        )
+    function = prompts.registered(row.config.get("function", ""))
+    if function is None:
+        log.warning("Prompt %s of tenant %s is not offered: no installed app registers it", row.name, tenant.slug)
+        return None
+    code = function.function
+    return CompiledPrompt(
+        function.definition, function.render, prompts.TIMEOUT_SECONDS, code.completers, code.arguments
+    )
+
+
+def _secrets(tenant: Tenant) -> dict[str, str]:
+    opened: dict[str, Any] = {}
+    for secret in tenant.secrets.all():
+        try:
+            opened[secret.name] = authoring.open_secret(secret)
+        except encryption.DecryptionError:
+            log.warning("Secret %s of tenant %s was encrypted with another key", secret.name, tenant.slug)
+    return opened

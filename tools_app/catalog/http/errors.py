@@ -1,0 +1,87 @@
+"""Errors of outgoing requests: a message for the model, and a cause for the audit log."""
+
+import ssl
+from collections.abc import Iterator
+from ipaddress import ip_address
+
+import httpcore
+
+from tools_app.tool_api.results import ToolError
+
+# The exceptions of httpcore, which have no common base class.
+TRANSPORT_ERRORS = (
+    httpcore.TimeoutException,
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.UnsupportedProtocol,
+    OSError,
+)
+
+
+class RequestFailed(ToolError):
+    """The service returned no usable response. `cause` may contain addresses and never leaves the hub."""
+
+    def __init__(self, message: str, cause: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.cause = cause
+
+
+class Unresolved(Exception):
+    """The host name has no address."""
+
+
+class AddressRefused(Exception):
+    """The host has an address that the hub refuses; the message names both."""
+
+
+def host_label(host: str) -> str:
+    """Return the name of a host for an error message; addresses are not revealed."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return host
+    return "the service"
+
+
+def explained(error: Exception, host: str) -> RequestFailed:
+    """Return the RequestFailed of a network error or a refused address."""
+    label = host_label(host)
+    cause = " <- ".join(f"{type(link).__name__}: {link}" for link in _chain(error))
+    if isinstance(error, AddressRefused):
+        return RequestFailed(
+            f"Cannot call {label}: its address is private or reserved."
+            " A hub admin can allow it under Tenant > Allowed networks.",
+            cause,
+        )
+    if isinstance(error, Unresolved | httpcore.ConnectError | httpcore.ConnectTimeout):
+        return RequestFailed(f"Could not reach {label}: {_why_unreachable(error)}.", cause)
+    return RequestFailed(_why_broken(error, label), cause)
+
+
+def _why_unreachable(error: Exception) -> str:
+    links = list(_chain(error))
+    if isinstance(error, Unresolved):
+        return "the host name cannot be resolved"
+    if isinstance(error, httpcore.ConnectTimeout):
+        return "the connection timed out"
+    if any(isinstance(link, ConnectionRefusedError) for link in links):
+        return "connection refused"
+    if any(isinstance(link, ssl.SSLCertVerificationError) for link in links):
+        return "the certificate is not trusted"
+    return "TLS failed" if any(isinstance(link, ssl.SSLError) for link in links) else "connection failed"
+
+
+def _why_broken(error: Exception, label: str) -> str:
+    if isinstance(error, httpcore.TimeoutException):
+        return f"The request to {label} timed out."
+    if isinstance(error, httpcore.RemoteProtocolError):
+        return f"Incomplete HTTP response from {label}."
+    return f"The connection to {label} was interrupted."
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__ or seen.__context__

@@ -1,0 +1,151 @@
+"""URLs of outgoing requests, parsed so strictly that two parsers cannot disagree about them.
+
+A parsed URL is sent unchanged: nothing downstream parses or normalizes it again.
+"""
+
+import re
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from typing import Literal
+from urllib.parse import unquote, urljoin
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+_URL = re.compile(
+    r"(?P<scheme>https?)://"
+    r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))"
+    r"(?::(?P<port>[0-9]{1,5})?)?"
+    r"(?P<path>/[^?#]*)?"
+    r"(?:\?(?P<query>[^#]*))?"
+    r"(?:#.*)?",
+    re.IGNORECASE,
+)
+_PRINTABLE = re.compile(r"[!-\[\]-~]+")  # visible ASCII without the backslash, which some parsers treat as a slash
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_MAX_NAME = 253
+_LAST_PORT = 65535
+_MAX_ENCODINGS = 5
+
+
+class BadUrl(ValueError):
+    """The text is not an accepted URL. The message gives the reason, without repeating the URL."""
+
+
+@dataclass(frozen=True)
+class Url:
+    """An http or https URL. `host` is lower case, an IPv6 address without brackets; `path` starts with `/`."""
+
+    scheme: Literal["http", "https"]
+    host: str
+    port: int
+    path: str = "/"
+    query: str = ""
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        """The scheme, host and port (RFC 6454)."""
+        return self.scheme, self.host, self.port
+
+    @property
+    def authority(self) -> str:
+        """The host and port as in the Host header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def target(self) -> str:
+        """The path and query as in the request line."""
+        return f"{self.path}?{self.query}" if self.query else self.path
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.target}"
+
+    def joined(self, reference: str) -> "Url":
+        """Resolve `reference`, found in a response of this URL. Raises BadUrl."""
+        _check_characters(reference)
+        try:
+            return parse_url(urljoin(str(self), reference))
+        except BadUrl:
+            raise
+        except ValueError as problem:
+            raise BadUrl("it is malformed") from problem
+
+
+def parse_url(text: str) -> Url:
+    """Parse an absolute URL; its fragment is dropped. Raises BadUrl."""
+    _check_characters(text)
+    match = _URL.fullmatch(text)
+    if match is None:
+        raise BadUrl("enter a URL that starts with http:// or https://, without a user name")
+    scheme: Literal["http", "https"] = "https" if match["scheme"].lower() == "https" else "http"
+    host = _literal(match["v6"]) if match["v6"] else _name(match["name"].lower())
+    return Url(scheme, host, _port(match["port"], scheme), match["path"] or "/", match["query"] or "")
+
+
+def _check_characters(text: str) -> None:
+    if not _PRINTABLE.fullmatch(text):
+        raise BadUrl("only visible ASCII characters are allowed; use the xn-- form for other host names")
+
+
+def _literal(text: str) -> str:
+    try:
+        return str(IPv6Address(text))
+    except AddressValueError as problem:
+        raise BadUrl("the IPv6 address is malformed") from problem
+
+
+def _name(name: str) -> str:
+    """Return a host name, or an IPv4 address in canonical form: `127.1`, `0x7f.1` and `2130706433` are refused."""
+    name = name.removesuffix(".")
+    labels = name.split(".")
+    if _NUMBER.fullmatch(labels[-1]):
+        return _dotted(name)
+    if len(name) > _MAX_NAME or not all(_LABEL.fullmatch(label) for label in labels):
+        raise BadUrl("the host name is malformed")
+    return name
+
+
+def _dotted(text: str) -> str:
+    try:
+        return str(IPv4Address(text))
+    except AddressValueError as problem:
+        raise BadUrl("the IPv4 address must be in dotted decimal form") from problem
+
+
+def _port(text: str | None, scheme: str) -> int:
+    if not text:
+        return DEFAULT_PORTS[scheme]
+    port = int(text)
+    if not 0 < port <= _LAST_PORT:
+        raise BadUrl(f"the port must be between 1 and {_LAST_PORT}")
+    return port
+
+
+def stays_under(url: Url, base: Url) -> bool:
+    """Whether `url` has the origin of `base` and a path below the path of `base`, however a server decodes it."""
+    return url.origin == base.origin and not climbs(url.path) and _folder(url.path).startswith(_folder(base.path))
+
+
+def climbs(path: str) -> bool:
+    """Whether `path` contains `.` or `..` for a server that decodes or normalizes it once more than the hub."""
+    return any(_is_dots(part) for part in re.split(r"[/\\]", fully_decoded(path)))
+
+
+def fully_decoded(path: str) -> str:
+    """Return `path` without percent-encoding, however often it was encoded."""
+    for _ in range(_MAX_ENCODINGS):
+        decoded = unquote(path)
+        if decoded == path:
+            break
+        path = decoded
+    return path
+
+
+def _is_dots(part: str) -> bool:
+    """Whether a segment is `.` or `..`, also `..;x`, which servlet containers read as `..`."""
+    return part.partition(";")[0].strip() in {".", ".."}
+
+
+def _folder(path: str) -> str:
+    return path if path.endswith("/") else f"{path}/"

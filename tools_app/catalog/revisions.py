@@ -1,0 +1,74 @@
+"""Earlier definitions of a tool: restored, or cloned to another tool. Only `authoring` writes them."""
+
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+
+from tools_app.audit.changes import changes
+from tools_app.catalog import authoring
+from tools_app.catalog.validation.items import tool_faults
+from tools_app.models import Action, Tenant, Tool, ToolKind, ToolRevision
+
+# The name of the tool is not restored, because clients use it.
+RESTORED = tuple(name for name in authoring.DEFINITION_FIELDS if name != "name")
+LIMITS = ("calls_per_second", "calls_per_minute", "calls_per_day", "calls_in_flight")
+AS_NOW = "This is the current definition."
+FROM_CODE = (
+    "The code declares what a Python tool is, so nothing of this can be brought back here: install the version of its "
+    "app that declared it, and run manage.py sync_tools."
+)
+
+
+class NotPossible(ValueError):
+    """The operation is not possible; the message says why, and what to do instead."""
+
+
+def definition_of(tool: Tool) -> dict[str, Any]:
+    """Return the current definition of a tool in the form of a revision."""
+    return {name: getattr(tool, name) for name in authoring.DEFINITION_FIELDS}
+
+
+def why_not(tool: Tool, definition: dict[str, Any]) -> str:
+    """Return why a definition cannot be restored; "" if it can, as far as is known without trying."""
+    if all(definition.get(name) == getattr(tool, name) for name in RESTORED):
+        return AS_NOW
+    is_same_code = tool.kind == definition.get("kind") == ToolKind.PYTHON and tool.config == definition.get("config")
+    return FROM_CODE if is_same_code else ""
+
+
+def restore(tool: Tool, revision: ToolRevision, by: User | None) -> Tool:
+    """Restore the definition of an earlier revision as a new revision. Raises NotPossible."""
+    with changes.change_log_transaction():
+        tool.refresh_from_db()  # another process may have changed it before the lock was taken
+        if problem := why_not(tool, revision.definition):
+            raise NotPossible(problem)
+        for name in RESTORED:
+            if name in revision.definition:
+                setattr(tool, name, revision.definition[name])
+        _check(tool)
+        authoring.save_tool(tool, by)
+        changes.record(Action.RESTORED, tool, after={"restored_revision": revision.number, "revision": tool.revision})
+    return tool
+
+
+def clone(tool: Tool, tenant: Tenant, name: str, *, enabled: bool, by: User | None) -> Tool:
+    """Copy a tool's definition and limits to a new tool of the same or another tenant. Raises NotPossible."""
+    if tenant.tools.filter(name=name).exists():
+        raise NotPossible(f"{tenant} already has a tool named {name}.")
+    values = {field: getattr(tool, field) for field in (*RESTORED, *LIMITS)}
+    made = Tool(tenant=tenant, enabled=enabled, **(values | {"name": name}))
+    _check(made)
+    return authoring.save_tool(made, by)
+
+
+def _check(tool: Tool) -> None:
+    """Validate a tool against the current rules. Raises NotPossible."""
+    try:
+        tool.clean_fields(exclude={"tenant"})
+        tool.clean()
+    except ValidationError as problem:
+        raise NotPossible("; ".join(problem.messages)) from problem
+    faults = tool_faults(tool)
+    if faults:
+        raise NotPossible("; ".join(f"{field}: {message}" for field, told in faults.items() for message in told))

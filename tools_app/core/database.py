@@ -1,0 +1,71 @@
+"""Database access from asyncio: the only bridge to the ORM.
+
+Queries run in a small thread pool with one connection per thread: nothing waits for Django's single thread-sensitive
+thread, and no connection is held while a tool runs.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
+
+from django.db import OperationalError, close_old_connections, connections
+
+from tools_app.core.runtime import Service
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+THREADS = 4
+MAX_SECONDS = 5.0
+
+_threads = Service(lambda: ThreadPoolExecutor(THREADS, thread_name_prefix="database"))
+
+
+async def run_in_db_thread(query: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run `query` in the pool and return its result or raise its exception.
+
+    Raises OperationalError after MAX_SECONDS, so that no caller waits for a database that hangs. The query may still
+    complete afterwards.
+    """
+    bound = asyncio.timeout(MAX_SECONDS)
+    try:
+        async with bound:
+            return await run_in_db_thread_unbounded(query, *args, **kwargs)
+    except TimeoutError:
+        if bound.expired():
+            raise OperationalError("the database does not answer") from None
+        raise
+
+
+def call_in_db_thread(query: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run `query` in the pool from a thread that must not keep a connection, and wait for it without a timeout."""
+    context = contextvars.copy_context()
+    return _threads().submit(context.run, _guarded, lambda: query(*args, **kwargs)).result()
+
+
+async def run_in_db_thread_unbounded(query: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run `query` without the timeout, for callers that set their own."""
+    context = contextvars.copy_context()
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(_threads(), lambda: context.run(_guarded, lambda: query(*args, **kwargs)))
+
+
+def close_request_connections(**_signal: Any) -> None:
+    """Close the connections of a finished request.
+
+    Under ASGI each Django request has its own thread: a kept connection would only wait for the garbage collector,
+    and many such requests exhaust the database's connection limit.
+    """
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close()
+
+
+def _guarded(query: Callable[[], T]) -> T:
+    close_old_connections()
+    try:
+        return query()
+    finally:
+        close_old_connections()

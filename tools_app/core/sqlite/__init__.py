@@ -1,0 +1,1 @@
+"""A database engine of Django: SQLite, for processes with several writing threads."""

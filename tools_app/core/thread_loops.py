@@ -1,0 +1,48 @@
+"""Event loops of threads that run one coroutine after the other: a new loop for each costs as much as a quick tool."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable
+from contextvars import copy_context
+from typing import Any, TypeVar
+
+from tools_app.core.runtime import Service
+
+T = TypeVar("T")
+
+
+class ThreadLoops:
+    """One event loop for each thread that calls `run`."""
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+        self._runners: list[asyncio.Runner] = []
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on this thread's event loop, then cancel the tasks that it left."""
+        runner: asyncio.Runner | None = getattr(self._own, "runner", None)
+        if runner is None:
+            runner = self._own.runner = asyncio.Runner()
+            self._runners.append(runner)
+        try:
+            return runner.run(coroutine, context=copy_context())
+        finally:
+            if left := asyncio.all_tasks(runner.get_loop()):
+                runner.run(_cancel(left))
+
+    def close(self) -> None:
+        """Close the loops of threads that have ended, or are idle."""
+        runners, self._runners = self._runners, []
+        for runner in runners:
+            if not runner.get_loop().is_running():
+                runner.close()
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+# The loops of this process.
+thread_loops = Service(ThreadLoops, ThreadLoops.close)

@@ -1,0 +1,156 @@
+"""Checks of the hub's contents: tools without code, expired keys, unsigned records."""
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+from django.contrib.auth import get_user_model
+from django.utils import timezone
+
+from tools_app.access.keys import expiring_soon
+from tools_app.audit.checkpoints import signing, witness
+from tools_app.audit.verification.report import Report
+from tools_app.audit.verification.witness import missing_from
+from tools_app.catalog import authoring
+from tools_app.catalog.kinds import python
+from tools_app.core import encryption
+from tools_app.doctor.findings import Finding, graded, ok, problem
+from tools_app.models import ApiKey, Call, Checkpoint, Secret, Tenant, Tool, ToolKind
+from tools_app.protocol.schema import BadSchema, CompiledSchema
+
+MAX_NAMED = 5
+OLD_CHECKPOINT = timedelta(minutes=15)
+
+
+def tools() -> Iterator[Finding]:
+    """Check for tools that no installed app registers."""
+    registered = python.all_registered()
+    rows = Tool.objects.filter(kind=ToolKind.PYTHON, enabled=True, tenant__is_active=True).select_related("tenant")
+    lost = [f"{row.tenant.slug}/{row.name}" for row in rows if row.config.get("function", "") not in registered]
+    yield graded(
+        "tools",
+        f"no installed app registers {_named(lost)}" if lost else "the code of all tools is installed",
+        "Install the app and add it to MCPHUB_APPS, or disable these tools in the admin.",
+        is_problem=bool(lost),
+    )
+
+
+def tool_schemas() -> Iterator[Finding]:
+    """Check for HTTP tools that are left out because a stored schema is no longer valid."""
+    rows = Tool.objects.filter(kind=ToolKind.HTTP, enabled=True, tenant__is_active=True).select_related("tenant")
+    faults = {f"{row.tenant.slug}/{row.name}": problem for row in rows.iterator() if (problem := _schema_problem(row))}
+    first = next(iter(faults.values()), "")
+    yield graded(
+        "tool schemas",
+        f"invalid, not offered to clients: {_named(list(faults))}: {first}" if faults else "all valid",
+        "Correct the schemas of these tools in the admin, or disable the tools.",
+        is_problem=bool(faults),
+    )
+
+
+def secrets() -> Iterator[Finding]:
+    """Check for secrets of tenants that the current secret key cannot decrypt."""
+    closed = [f"{secret.tenant.slug}/{secret.name}" for secret in _secrets() if not _opens(secret)]
+    yield graded(
+        "secrets",
+        f"encrypted with another key: {_named(closed)}" if closed else "all can be decrypted",
+        "Add the key that encrypted them to MCPHUB_SECRET_KEY_FALLBACKS, or set them again in the admin.",
+        is_problem=bool(closed),
+    )
+
+
+def keys() -> Iterator[Finding]:
+    """Check for API keys that have expired or expire soon."""
+    now = timezone.now()
+    live = ApiKey.objects.filter(revoked_at=None, tenant__is_active=True).select_related("tenant")
+    for about, rows, fix in (
+        (
+            "expired keys",
+            live.filter(expires_at__lte=now, replaced_by=None),
+            "Issue new keys, and revoke these in the admin.",
+        ),
+        (
+            "expiring keys",
+            expiring_soon(live),
+            "Rotate them in the admin or with manage.py rotate_key before they expire.",
+        ),
+    ):
+        names = [f"{row.tenant.slug}/{row.name}" for row in rows]
+        yield graded(about, _named(names) if names else "none", fix, is_warning=bool(names))
+
+
+def people() -> Iterator[Finding]:
+    """Check that at least one user can sign in and see everything."""
+    count = get_user_model().objects.filter(is_superuser=True, is_active=True).count()
+    yield graded(
+        "admins", f"{count} superusers", "Create one: python manage.py createsuperuser.", is_warning=count == 0
+    )
+    public = list(Tenant.objects.filter(is_active=True, is_public=True).values_list("slug", flat=True))
+    yield ok("public tenants", _named(public) if public else "none")
+
+
+def checkpoints() -> Iterator[Finding]:
+    """Check that the newest records are covered by a signed checkpoint."""
+    signed = Checkpoint.objects.order_by("-made_at").values_list("made_at", flat=True).first()
+    newest = Call.objects.order_by("-id").values_list("finished_at", flat=True).first()
+    if newest is None:
+        yield ok("checkpoints", "no records yet")
+        return
+    behind = newest - signed if signed else timedelta.max
+    yield graded(
+        "checkpoints",
+        f"last checkpoint at {signed:%Y-%m-%d %H:%M} UTC" if signed else "no checkpoint yet",
+        "See the log of the hub's processes. Records cannot be verified until a checkpoint signs them.",
+        is_warning=behind > OLD_CHECKPOINT,
+    )
+
+
+def witness_file() -> Iterator[Finding]:
+    """Check that the database contains all records in this host's witness file."""
+    report = Report()
+    try:
+        lines = witness.lines()
+        missing = missing_from(lines, signing.known_keys(), report)
+    except OSError as error:
+        yield problem(
+            "witness file", f"{witness.path()}: {error.strerror}", "Allow the hub's user to read and write it."
+        )
+        return
+    if missing.numbers:
+        fix = "Run manage.py verify_audit; after a deliberate restore, manage.py accept_restore --reason TEXT."
+        yield problem("witness file", missing.message(), fix)
+        return
+    late = bool(not lines and Checkpoint.objects.exists())
+    yield graded(
+        "witness file",
+        f"{witness.path()} is missing, although the database has checkpoints"
+        if late
+        else f"the database contains all {len(lines)} checkpoints of the file",
+        "It is created with the next checkpoint. If it existed before, it was deleted.",
+        is_warning=late or bool(report.findings),
+    )
+
+
+def _secrets() -> Iterator[Secret]:
+    return Secret.objects.select_related("tenant").iterator()
+
+
+def _opens(secret: Secret) -> bool:
+    try:
+        authoring.open_secret(secret)
+    except encryption.DecryptionError:
+        return False
+    return True
+
+
+def _schema_problem(row: Tool) -> str:
+    try:
+        CompiledSchema(row.input_schema)
+        CompiledSchema(row.output_schema or {})
+    except BadSchema as problem:
+        return str(problem)
+    return ""
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")

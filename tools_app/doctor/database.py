@@ -1,0 +1,196 @@
+"""Checks of the database: reachable, migrated, durable, fast enough, and with a correct clock."""
+
+from collections.abc import Iterator
+from statistics import median
+from time import perf_counter
+from typing import Any
+from uuid import uuid4
+
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
+
+from tools_app.audit import partitions
+from tools_app.core import schema_state
+from tools_app.doctor.findings import Finding, graded, ok, problem
+from tools_app.models import Process, SessionMessage
+
+WRITES = 5
+SLOW_SECONDS = 0.1
+SKEW_SECONDS = 2.0
+MUCH_SKEW_SECONDS = 60.0
+OLDEST_POSTGRESQL = 140_000
+# Database threads, recorder, heartbeat, housekeeping, health checks and pages of one process.
+CONNECTIONS_OF_A_PROCESS = 13
+IDLE_SECONDS = 60
+MAX_NAMED = 5
+FULL = 2
+
+
+def reachable() -> Iterator[Finding]:
+    """Check that the database answers. The next checks require it."""
+    connection.ensure_connection()
+    yield ok("database", f"{connection.display_name} {_version()} is available")
+
+
+def _version() -> str:
+    return ".".join(map(str, connection.get_database_version()))
+
+
+def migrations() -> Iterator[Finding]:
+    """Check that the tables match this code."""
+    executor = MigrationExecutor(connection)
+    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    missing = ", ".join(f"{migration.app_label}.{migration.name}" for migration, _ in plan[-MAX_NAMED:])
+    yield graded(
+        "migrations",
+        f"{len(plan)} not applied: {missing}" if plan else "all applied",
+        "Run python manage.py migrate.",
+        is_problem=bool(plan),
+    )
+    if unknown := schema_state.unknown_migrations():
+        yield problem(
+            "migrations",
+            f"the database has {', '.join(unknown)}, unknown to this code: the code is older than the database",
+            "Deploy the version that contains these migrations.",
+        )
+
+
+def clock() -> Iterator[Finding]:
+    """Check that the clocks of database and host agree."""
+    if connection.vendor != "postgresql":
+        return
+    began = timezone.now()
+    (there,) = _row("SELECT clock_timestamp()")
+    here = began + (timezone.now() - began) / 2
+    skew = abs((there - here).total_seconds())
+    yield graded(
+        "clock",
+        f"{skew:.2f} seconds difference from the database",
+        "Synchronise both hosts with NTP: the expiry of keys and the time of records depend on it.",
+        is_problem=skew > MUCH_SKEW_SECONDS,
+        is_warning=skew > SKEW_SECONDS,
+    )
+
+
+def write_latency() -> Iterator[Finding]:
+    """Check the time of a durable commit: every call waits for one."""
+    taken = []
+    for _ in range(WRITES):
+        began = perf_counter()
+        row = SessionMessage.objects.create(session_id=uuid4(), sealed=b"")
+        taken.append(perf_counter() - began)
+        row.delete()
+    middle = median(taken)
+    yield graded(
+        "writes",
+        f"a durable commit takes {middle * 1000:.1f} ms (median of {WRITES})",
+        "Use a disk with a faster fsync, closer to the hub: every call waits for a commit.",
+        is_warning=middle > SLOW_SECONDS,
+    )
+
+
+# --- SQLite -----------------------------------------------------------------------------------------------------
+
+
+def sqlite() -> Iterator[Finding]:
+    """Check the SQLite settings for durable commits and concurrent reads."""
+    if connection.vendor != "sqlite":
+        return
+    (journal,), (synchronous,) = _row("PRAGMA journal_mode"), _row("PRAGMA synchronous")
+    yield graded(
+        "journal",
+        f"journal_mode is {journal}",
+        "No other program should change it. Set it back: python manage.py shell -c 'from django.db import connection; "
+        'connection.cursor().execute("PRAGMA journal_mode=WAL")\'',
+        is_problem=str(journal).lower() != "wal",
+    )
+    yield graded(
+        "durability",
+        f"synchronous is {'FULL' if synchronous == FULL else synchronous}",
+        "Do not override init_command in the settings: records must survive a power failure.",
+        is_problem=synchronous < FULL,
+    )
+    (sound,) = _row("PRAGMA quick_check(1)")
+    yield graded("integrity", f"quick_check says {sound}", "Restore a backup.", is_problem=sound != "ok")
+
+
+# --- PostgreSQL -------------------------------------------------------------------------------------------------
+
+
+def postgresql() -> Iterator[Finding]:
+    """Check the PostgreSQL settings for durable commits and reliable operation."""
+    if connection.vendor != "postgresql":
+        return
+    number = int(_setting("server_version_num"))
+    yield graded(
+        "postgresql",
+        f"version {_setting('server_version')}",
+        "Upgrade to PostgreSQL 14 or newer.",
+        is_problem=number < OLDEST_POSTGRESQL,
+    )
+    for name in ("fsync", "synchronous_commit", "full_page_writes"):
+        value = _setting(name)
+        yield graded(
+            "durability",
+            f"{name} is {value}",
+            f"Set {name} = on: committed records must survive a crash.",
+            is_problem=value == "off",
+        )
+    yield _idle_transactions()
+
+
+def connections() -> Iterator[Finding]:
+    """Check that there are enough connections for every process."""
+    if connection.vendor != "postgresql":
+        return
+    most = int(_setting("max_connections")) - int(_setting("superuser_reserved_connections"))
+    processes = max(1, Process.objects.count())
+    needed = processes * CONNECTIONS_OF_A_PROCESS
+    yield graded(
+        "connections",
+        f"{most} allowed, up to {needed} for {processes} processes of the hub",
+        "Raise max_connections, or run fewer processes: a process without a connection cannot record calls.",
+        is_warning=needed > most,
+    )
+
+
+def _idle_transactions() -> Finding:
+    (count, longest) = _row(
+        "SELECT count(*), coalesce(max(extract(epoch FROM now() - state_change)), 0) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND state LIKE 'idle in transaction%%' "
+        "AND state_change < now() - make_interval(secs => %s)",
+        [IDLE_SECONDS],
+    )
+    return graded(
+        "transactions",
+        f"{count} idle for more than {IDLE_SECONDS} seconds" + (f", the longest for {longest:.0f}" if count else ""),
+        "Terminate them and find their origin in pg_stat_activity: they block vacuuming.",
+        is_warning=bool(count),
+    )
+
+
+def months_ahead() -> Iterator[Finding]:
+    """Check that partitions exist for the next months."""
+    if not partitions.in_use():
+        return
+    this = partitions.Month.of(timezone.now())
+    missing = {this.after(ahead) for ahead in range(partitions.MONTHS_AHEAD + 1)} - set(partitions.months())
+    names = ", ".join(map(str, sorted(missing)))
+    yield graded(
+        "partitions",
+        f"missing for {names}" if missing else f"created for {partitions.MONTHS_AHEAD} months ahead",
+        "Run python manage.py prune, and run it daily with Celery beat or cron.",
+        is_warning=bool(missing),
+    )
+
+
+def _setting(name: str) -> str:
+    return str(_row("SELECT current_setting(%s)", [name])[0])
+
+
+def _row(query: str, values: list[Any] | None = None) -> tuple[Any, ...]:
+    with connection.cursor() as cursor:
+        cursor.execute(query, values)
+        row: tuple[Any, ...] = cursor.fetchone()
+        return row

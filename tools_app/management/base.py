@@ -1,0 +1,19 @@
+"""The base class of commands that change configuration."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from tools_app.audit.changes import changes
+from tools_app.core import schema_state
+
+
+class RecordedCommand(BaseCommand):
+    """A command whose changes are recorded with the operating system user as actor."""
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        """Run the command as that actor. Raises CommandError if the database is newer than this code."""
+        if too_new := schema_state.newer():
+            raise CommandError(too_new)
+        with changes.recording_as(changes.at_command_line()):
+            return super().execute(*args, **options)

@@ -1,0 +1,92 @@
+"""Pagination of lists: each page is rendered once for each version of a catalog."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, NoReturn
+
+from django.core import signing
+
+from tools_app.access.principal import matches
+from tools_app.catalog import compiled
+from tools_app.catalog.compiled import Catalog
+from tools_app.core.bounded_cache import BoundedCache
+from tools_app.methods.context import RequestContext, cacheable
+from tools_app.protocol.errors import INVALID_PARAMS, RpcError
+
+PAGE_SIZE = 100
+# The number of cached pages and their total size in bytes: the size of a page depends on its tenant.
+RENDERED_PAGES = 1024
+MAX_RENDERED_BYTES = 64 * 1024 * 1024
+
+Describe = Callable[[Any, str], dict[str, Any]]
+
+
+class Listing(NamedTuple):
+    """A list: the method that returns it, its field in the result, the form of an entry, and a catalog's entries."""
+
+    method: str
+    field: str
+    describe: Describe
+    entries: Callable[[Catalog], Mapping[str, Any]] = lambda _: {}
+
+
+class View(NamedTuple):
+    """What a page depends on besides the catalog: the revision, the page size, and the caller's permitted patterns."""
+
+    version: str
+    size: int
+    patterns: tuple[str, ...] | None
+
+
+async def page(listing: Listing, context: RequestContext) -> bytes:
+    """Return the requested page. Raises RpcError for a cursor that the hub did not issue for this list."""
+    after = _opened_cursor(listing.method, context.params.get("cursor"))
+    found = await compiled.cache.get(context.principal.tenant_id)
+    if found is None:
+        return cacheable({listing.field: []}, context.era)
+    # The cache key covers everything that a page depends on: equal keys give equal bytes.
+    view = _view(context)
+    key = (listing.method, found.tenant_id, found.version, view, after)
+    rendered = _rendered.get(key)
+    if rendered is None:
+        rendered = cacheable(_shown(listing, listing.entries(found), view, after), context.era)
+        # The version of a catalog is the row of its tenant.
+        _rendered.put(key, rendered, len(rendered) + len(found.version) + len(after))
+    return rendered
+
+
+_rendered: BoundedCache[tuple[object, ...], bytes] = BoundedCache(RENDERED_PAGES, MAX_RENDERED_BYTES)
+
+
+def page_of(listing: Listing, entries: Mapping[str, Any], context: RequestContext) -> bytes:
+    """Return a page of entries that are not part of a catalog. Raises RpcError for a cursor of another list."""
+    after = _opened_cursor(listing.method, context.params.get("cursor"))
+    return cacheable(_shown(listing, entries, _view(context), after), context.era)
+
+
+def _view(context: RequestContext) -> View:
+    return View(context.version, PAGE_SIZE, context.principal.patterns)
+
+
+def _shown(listing: Listing, entries: Mapping[str, Any], view: View, after: str) -> dict[str, Any]:
+    """Return one page of the permitted entries after a name, and the cursor of the next page."""
+    patterns = view.patterns
+    following = [name for name in entries if name > after and (patterns is None or matches(name, patterns))]
+    shown = following[: view.size]
+    result: dict[str, Any] = {listing.field: [listing.describe(entries[name], view.version) for name in shown]}
+    if len(following) > len(shown):
+        result["nextCursor"] = signing.dumps(shown[-1], salt=listing.method)
+    return result
+
+
+def _opened_cursor(method: str, cursor: object) -> str:
+    """Return the name after which the page begins. A cursor is signed and contains only that name."""
+    if cursor is None:
+        return ""
+    try:
+        return str(signing.loads(cursor, salt=method)) if isinstance(cursor, str) else _refuse_cursor()
+    except signing.BadSignature:
+        _refuse_cursor()
+
+
+def _refuse_cursor() -> NoReturn:
+    raise RpcError(INVALID_PARAMS, "params.cursor is not one that this hub gave.")

@@ -1,0 +1,156 @@
+"""Method permissions of API keys: a method that a key may not use is refused by name and recorded as a denial.
+
+Tools, resources and prompts that a key may not use look as if they do not exist; see `may_use`. The scopes of a key are
+validated entry by entry, with messages that suggest a correction.
+"""
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django.core.exceptions import ValidationError
+
+from tools_app.access.principal import Principal, matches
+from tools_app.audit.recorder import denials
+from tools_app.audit.recorder.denials import Denial
+from tools_app.methods.context import RequestContext
+from tools_app.models.validators import validate_patterns
+from tools_app.protocol.errors import NOT_PERMITTED, RpcError
+from tools_app.protocol.versions import Era
+from tools_app.tool_api.results import without
+
+FORBIDDEN = 403
+
+# The methods that a key's permissions may list, in any revision; all others are always allowed, see `principal.ALWAYS`.
+METHODS: Final = (
+    "completion/complete",
+    "prompts/get",
+    "prompts/list",
+    "resources/directory/read",
+    "resources/list",
+    "resources/read",
+    "resources/subscribe",
+    "resources/templates/list",
+    "resources/unsubscribe",
+    "skills/get",
+    "skills/list",
+    "subscriptions/listen",
+    "tasks/cancel",
+    "tasks/get",
+    "tasks/list",
+    "tasks/result",
+    "tasks/update",
+    "tools/call",
+    "tools/list",
+)
+
+# A capability is declared to callers that may use at least one of these methods.
+_ASKED_BY: Final[Mapping[str, tuple[str, ...]]] = {
+    "tools": ("tools/list", "tools/call"),
+    "resources": ("resources/list", "resources/templates/list", "resources/read"),
+    "prompts": ("prompts/list", "prompts/get"),
+    "completions": ("completion/complete",),
+    "tasks": ("tasks/get",),
+    "io.modelcontextprotocol/tasks": ("tasks/get",),
+    "io.modelcontextprotocol/skills": ("skills/list", "skills/get"),
+}
+# A part of a capability is declared to callers that may use this method. In the modern era, `subscriptions/listen`
+# reports all changes.
+_PARTS: Final[Mapping[tuple[str, str], str]] = {
+    ("tools", "listChanged"): "tools/list",
+    ("prompts", "listChanged"): "prompts/list",
+    ("resources", "listChanged"): "resources/list",
+    ("resources", "subscribe"): "resources/subscribe",
+    ("tasks", "list"): "tasks/list",
+    ("tasks", "cancel"): "tasks/cancel",
+    ("io.modelcontextprotocol/skills", "directoryRead"): "resources/directory/read",
+}
+_TOLD_BY_LISTENING: Final = {"listChanged", "subscribe"}
+
+
+def check(context: RequestContext) -> None:
+    """Raise RpcError -32003, and record a denial, for a method that the caller's key does not permit."""
+    principal, method = context.principal, context.request.method
+    if principal.may_ask(method):
+        return
+    refusal = RpcError(
+        NOT_PERMITTED,
+        f"This API key may not use {method}. An admin of its tenant can add that to the key's methods.",
+        {"scope": "methods", "method": method},
+    )
+    denials.note(
+        Denial(
+            http_status=FORBIDDEN,
+            cause=refusal.message,
+            remote_address=context.client.remote_address,
+            tenant_id=principal.tenant_id,
+            key_id=principal.key_id,
+            rpc_error=refusal.code,
+            method=method,
+            tool_name=_named(context),
+        )
+    )
+    raise refusal
+
+
+def declared(capabilities: Mapping[str, Any], principal: Principal, era: Era) -> Mapping[str, Any]:
+    """Return the hub's capabilities that this caller may use."""
+    if principal.methods is None:
+        return capabilities
+    told = {name: _parts(name, capability, principal, era) for name, capability in capabilities.items()}
+    extensions = {
+        name: _parts(name, settings, principal, era)
+        for name, settings in told.pop("extensions", {}).items()
+        if _is_usable(name, principal)
+    }
+    usable = {name: capability for name, capability in told.items() if _is_usable(name, principal)}
+    return usable | ({"extensions": extensions} if extensions else {})
+
+
+def _is_usable(capability: str, principal: Principal) -> bool:
+    methods = _ASKED_BY.get(capability)
+    return methods is None or any(map(principal.may_ask, methods))
+
+
+def _parts(name: str, capability: Mapping[str, Any], principal: Principal, era: Era) -> dict[str, Any]:
+    def method(part: str) -> str | None:
+        return "subscriptions/listen" if era is Era.MODERN and part in _TOLD_BY_LISTENING else _PARTS.get((name, part))
+
+    wanted = {part: method(part) for part in capability}
+    return without(capability, *(part for part, asked in wanted.items() if asked and not principal.may_ask(asked)))
+
+
+def _named(context: RequestContext) -> str:
+    """Return the name or URI that the request refers to, if it has one."""
+    named = context.params.get("name", context.params.get("uri", ""))
+    return named if isinstance(named, str) else ""
+
+
+def check_pattern(line: str) -> None:
+    """Raise ValidationError for an invalid pattern of names or URIs."""
+    try:
+        validate_patterns([line])
+    except ValidationError as problem:
+        raise ValidationError([text.removeprefix("Entry 1: ") for text in problem.messages]) from problem
+
+
+def check_method(line: str) -> None:
+    """Raise ValidationError for a pattern that matches no method of the hub: it would permit nothing."""
+    check_pattern(line)
+    if not any(matches(method, [line]) for method in METHODS):
+        raise ValidationError(f"the hub has no method {line}. It has: {', '.join(METHODS)}.")
+
+
+def check_network(line: str) -> None:
+    """Raise ValidationError for an invalid network in CIDR notation, with a suggestion."""
+    try:
+        ipaddress.ip_network(line)
+    except ValueError as problem:
+        raise ValidationError(_meant(line)) from problem
+
+
+def _meant(line: str) -> str:
+    try:
+        return f"{line} has bits set outside of its network: write {ipaddress.ip_network(line, strict=False)}."
+    except ValueError:
+        return f"{line} is no network: write one such as 203.0.113.0/24, 203.0.113.7 or 2001:db8::/32."

@@ -1,0 +1,57 @@
+"""Resumption of a stream after its last event, in any process (2025-11-25, transports, §Resumability)."""
+
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+import orjson
+
+from tools_app.access.sessions import SessionFacts
+from tools_app.calls import events as store
+from tools_app.calls.background.delivery import follow
+from tools_app.calls.events import Event, Origin
+from tools_app.calls.invocation import call_topic
+from tools_app.calls.run import CallOutcome
+from tools_app.core.database import run_in_db_thread
+from tools_app.core.notifications.listener import TopicListener
+from tools_app.methods.context import complete
+from tools_app.methods.events import NotificationEncoder, parsed_event_id
+from tools_app.methods.invocation import downgrade_for_version
+from tools_app.protocol.jsonrpc import error_message, result_message
+from tools_app.protocol.sse import Frame
+from tools_app.protocol.versions import Era
+
+
+async def stream_after(
+    last_event: str | None, session: SessionFacts, listener: TopicListener
+) -> AsyncIterator[Frame] | None:
+    """Return a call's events after `last_event`, and its response. None if that is no event of this session."""
+    place = parsed_event_id(last_event) if last_event else None
+    if place is None:
+        return None
+    call_id, after = place
+    origin = await run_in_db_thread(store.origin, call_id, session.id)
+    return _rest(call_id, after, origin, session, listener) if origin else None
+
+
+async def _rest(
+    call_id: UUID, after: int, origin: Origin, session: SessionFacts, listener: TopicListener
+) -> AsyncIterator[Frame]:
+    hearing = NotificationEncoder(call_id, session.version, session.log_level)
+    # The stream starts immediately, even if the next event is late.
+    yield Frame(b"")
+    with listener.subscribe(call_topic(call_id)) as subscription:
+        async for news in follow(call_id, origin.name, after, subscription):
+            if not isinstance(news, Event):
+                assert isinstance(news, CallOutcome), "in this era a call waits in its process"
+                if not news.withdrawn:
+                    yield Frame(_answer(news, origin, session.version))
+                return
+            message = hearing.message_of(news)
+            yield Frame(message, hearing.event_id(news.sequence)) if message else Frame(b"")
+
+
+def _answer(ran: CallOutcome, origin: Origin, version: str) -> bytes:
+    id = orjson.loads(origin.request_id)
+    if ran.refusal is not None:
+        return error_message(id, ran.refusal)
+    return result_message(id, complete(downgrade_for_version(ran, version), Era.HANDSHAKE))

@@ -1,0 +1,125 @@
+"""Periodic work of a process: its heartbeat and, in another thread, sweeps and the writing of buffered data.
+
+A process without a heartbeat is considered dead, with all its calls. So nothing may block the heartbeat: a hanging
+Redis blocks other chores for seconds.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from time import monotonic
+
+from django.db import close_old_connections, connection
+from django.utils import timezone
+
+from tools_app.access import last_used, sessions
+from tools_app.audit.checkpoints import signer
+from tools_app.audit.recorder import denials, recorder
+from tools_app.audit.retention.daily import Daily
+from tools_app.audit.stats import storage
+from tools_app.calls import limits, sweeper
+from tools_app.core.runtime import Service
+from tools_app.models import CallAnswer, CallInput, SessionMessage
+from tools_app.runtime import metrics_publisher
+from tools_app.telemetry import snapshots
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.25
+CLOSE_SECONDS = 5.0
+# A client's answer is read at once, or the call that asked has ended.
+INPUTS_LIVE = timedelta(hours=1)
+
+Chore = tuple[float, Callable[[], object]]
+
+
+def heartbeat(kind: str) -> list[Chore]:
+    """Return the chores that only the database may delay, with their intervals in seconds."""
+    return [
+        (0.25, sweeper.stop_cancelled),
+        (1.0, lambda: sweeper.beat(kind)),
+    ]
+
+
+def chores() -> list[Chore]:
+    """Return the other chores, with their intervals in seconds."""
+    return [
+        (1.0, sweeper.Sweeper().sweep),
+        (1.0, sweeper.Requeuer().requeue_forgotten),
+        (5.0, limits.renew),
+        (5.0, last_used.write),
+        (snapshots.EVERY_SECONDS, metrics_publisher.publish),
+        (5.0, denials.flush),
+        (signer.EVERY_SECONDS, signer.sign),
+        (30.0, sessions.end_idle),
+        (60.0, drop_old_answers),
+        (storage.MERGE_SECONDS, storage.merge),
+    ]
+
+
+def drop_old_answers() -> None:
+    """Delete expired answers of calls, inputs from clients, and messages to closed streams."""
+    CallAnswer.objects.filter(expires_at__lt=timezone.now()).delete()
+    for passing in (CallInput, SessionMessage):
+        passing.objects.filter(created_at__lt=timezone.now() - INPUTS_LIVE).delete()
+
+
+class Housekeeper:
+    """The two housekeeping threads. A chore that fails is logged and runs again at its next interval."""
+
+    def __init__(self, kind: str) -> None:
+        self._pruning = Daily()
+        self._stopping = threading.Event()
+        self._heart = self._thread("heart", heartbeat(kind), lambda: None)
+        self._house = self._thread("housekeeping", [*chores(), (60.0, self._pruning.prune_if_due)], self._farewell)
+
+    def stop(self) -> None:
+        """Write buffered data, delete the process row, and end the threads."""
+        self._stopping.set()
+        self._house.join(CLOSE_SECONDS)
+
+    def _thread(self, name: str, chores: list[Chore], at_last: Callable[[], object]) -> threading.Thread:
+        thread = threading.Thread(target=self._work, args=[chores, at_last], name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def _work(self, chores: list[Chore], at_last: Callable[[], object]) -> None:
+        due = [0.0] * len(chores)
+        while not self._stopping.wait(TICK_SECONDS):
+            _do_what_is_due(chores, due)
+        at_last()
+        _do(connection.close)
+
+    def _farewell(self) -> None:
+        with suppress(Exception):
+            last_used.write()
+            denials.flush(at_once=True)
+        # A later heartbeat would create the deleted process row again.
+        self._heart.join(CLOSE_SECONDS)
+        # While the recorder runs, records are unsigned: the process row is deleted after they are signed.
+        with suppress(Exception):
+            if recorder.current.running() is None:
+                sweeper.leave()
+        self._pruning.stop()
+
+
+def _do_what_is_due(chores: list[Chore], due: list[float]) -> None:
+    _do(close_old_connections)
+    now = monotonic()
+    for turn, (every, chore) in enumerate(chores):
+        if now >= due[turn]:
+            due[turn] = now + every
+            _do(chore)
+
+
+def _do(chore: Callable[[], object]) -> None:
+    try:
+        chore()
+    except Exception as problem:  # noqa: BLE001 - the database may be away for a while
+        log.warning("Housekeeping is postponed: %s", problem)
+
+
+# The housekeeper of this process.
+housekeeper = Service(Housekeeper, Housekeeper.stop)

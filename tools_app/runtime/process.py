@@ -1,0 +1,33 @@
+"""Start and stop of the services that every web and worker process runs."""
+
+from tools_app.audit.recorder import recorder
+from tools_app.calls.background import broker
+from tools_app.core.notifications import publish
+from tools_app.core.thread_loops import thread_loops
+from tools_app.runtime import housekeeping, metrics_publisher, witness_forwarding
+from tools_app.telemetry import tracing
+
+
+def start(kind: str) -> None:
+    """Start notifications of durable records, metrics and housekeeping. `kind` is "web" or "worker"."""
+    recorder.on_commit(publish.notify_with_payloads)
+    metrics_publisher.start(kind)
+    tracing.start(metrics_publisher.hub_version())
+    witness_forwarding.start()
+    housekeeping.housekeeper(kind)
+
+
+def stop() -> None:
+    """Stop housekeeping, the broker's threads and notifications. `stop_recording` follows when the last call ended."""
+    housekeeping.housekeeper.stop()
+    broker.current.stop()
+    publish.publisher.stop()
+    metrics_publisher.publisher.stop()
+    tracing.stop()
+
+
+def stop_recording() -> None:
+    """Close idle event loops, write and sign the last records, then forward the last checkpoints."""
+    thread_loops.stop()
+    recorder.current.stop()
+    witness_forwarding.forwarder.stop()

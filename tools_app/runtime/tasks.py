@@ -1,0 +1,53 @@
+"""Celery tasks: background calls, whose data is encrypted in the database, and nightly pruning.
+
+`Worker` of `celery.apps.worker` distinguishes `celery worker` from the embedded worker: only it has `on_start`
+(`tests/server/test_contracts.py`).
+"""
+
+from time import sleep
+from typing import Any
+from uuid import UUID
+
+from celery import current_app, current_task, shared_task
+from celery.apps.worker import Worker
+from celery.signals import worker_process_shutdown, worker_shutdown
+
+from tools_app.audit import partitions
+from tools_app.audit.retention import retention
+from tools_app.calls import tracing as traced
+from tools_app.calls.background import worker
+from tools_app.calls.background.queue import RUN_CALL
+from tools_app.runtime import inspection, process
+
+# The import registers the inspect command.
+COMMANDS = (inspection,)
+
+
+@shared_task(name=RUN_CALL)
+def run_call(call_id: str) -> None:
+    """Run one background call."""
+    process.start("worker")
+    with traced.taken(current_app.conf.task_default_queue, current_task.request.headers or {}):
+        worker.run_claimed(UUID(call_id))
+
+
+@worker_shutdown.connect
+def stop_worker(sender: object = None, **_options: Any) -> None:
+    """Write and sign the records of `celery worker` and its threads. The hub stops an embedded worker."""
+    if isinstance(sender, Worker):
+        stop_process()
+
+
+@worker_process_shutdown.connect
+def stop_process(**_options: Any) -> None:
+    """Write and sign the records of a prefork pool process, which has its own recorder."""
+    process.stop()
+    process.stop_recording()
+
+
+@shared_task(name="tools_app.prune")
+def prune() -> None:
+    """Create future partitions, and prune data that exceeds its retention period."""
+    partitions.make_ahead()
+    for _ in retention.prune():
+        sleep(retention.PAUSE_SECONDS)

@@ -1,0 +1,54 @@
+"""A limit on the connections of one client address to a process."""
+
+import resource
+from collections import Counter
+from collections.abc import Callable, Iterable
+from time import monotonic
+from typing import Final
+
+MAX_CONNECTIONS: Final = 2000
+# The interval of recounts while an address is at its limit.
+RECOUNT_SECONDS: Final = 1.0
+
+
+class AddressLimit:
+    """The number of connections of each address.
+
+    `connected` lists the addresses of open connections, and `key` maps an address to the key that is counted. Only
+    accepted connections are reported; closed ones are found by recounting the open ones.
+    """
+
+    def __init__(
+        self,
+        connected: Callable[[], Iterable[str]],
+        key: Callable[[str], str],
+        most: int | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._connected = connected
+        self._key = key
+        self._most = max_connections() if most is None else most
+        self._clock = clock
+        self._counts: Counter[str] = Counter()
+        self._counted_at = clock()
+
+    def admits(self, address: str) -> bool:
+        """Whether one more connection of this address is allowed; it is counted if so."""
+        key = self._key(address)
+        if self._counts[key] >= self._most and self._clock() - self._counted_at >= RECOUNT_SECONDS:
+            self.recount()
+        if self._counts[key] >= self._most:
+            return False
+        self._counts[key] += 1
+        return True
+
+    def recount(self) -> None:
+        """Recount the open connections."""
+        self._counts = Counter(map(self._key, self._connected()))
+        self._counted_at = self._clock()
+
+
+def max_connections() -> int:
+    """Return the limit of this process: at most half of its maximum number of open files."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_CONNECTIONS if files == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, files // 2)

@@ -1,0 +1,114 @@
+"""The first run of a hub: creates an admin and a demo tenant with tools and an API key, and shows them in a banner."""
+
+from dataclasses import dataclass, field
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.db.models import Q
+from django.utils.crypto import get_random_string
+
+from tools_app.access import keys
+from tools_app.access.snippets import clients
+from tools_app.audit.changes import changes
+from tools_app.catalog import authoring
+from tools_app.catalog.kinds import python
+from tools_app.models import ApiKey, Tenant
+
+ADMIN = "admin"
+DEMO = "demo"
+DEMO_MODULE = "tools_app.mcp_tools."
+PASSWORD_LENGTH = 20
+KEY_PLACEHOLDER = "YOUR_API_KEY"
+SERVER = "mcphub"
+
+
+@dataclass(frozen=True)
+class Credential:
+    """A secret that was just stored. `value` is empty if the operator chose it."""
+
+    value: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True)
+class FirstRun:
+    """The created objects; None for what existed before or was not requested."""
+
+    admin_password: Credential | None
+    demo_key: Credential | None
+
+
+def prepare(*, demo: bool) -> FirstRun:
+    """Create what is missing. Raises keys.WeakKey if MCPHUB_DEMO_API_KEY is too short."""
+    with changes.recording_as(changes.at_command_line()), changes.change_log_transaction():
+        return FirstRun(admin_password=_admin(), demo_key=_demo() if demo else None)
+
+
+def _admin() -> Credential | None:
+    people = get_user_model().objects
+    if people.filter(Q(is_superuser=True) | Q(username=ADMIN)).exists():
+        return None
+    chosen = settings.MCPHUB_ADMIN_PASSWORD
+    password = chosen or get_random_string(PASSWORD_LENGTH)
+    people.create_superuser(username=ADMIN, email="", password=password)
+    return Credential("" if chosen else password)
+
+
+def _demo() -> Credential | None:
+    tenant, is_new = Tenant.objects.get_or_create(slug=DEMO, defaults={"name": "Demo", "allow_query_key": True})
+    if is_new:
+        authoring.add_code_tools(tenant, demo_tools())
+    return _demo_key(tenant)
+
+
+def demo_tools() -> list[str]:
+    """Return the names of the hub's demo tools."""
+    return [name for name, function in python.all_registered().items() if function.place.startswith(DEMO_MODULE)]
+
+
+def _demo_key(tenant: Tenant) -> Credential | None:
+    chosen = settings.MCPHUB_DEMO_API_KEY
+    known = ApiKey.objects.filter(digest=keys.digest_of(chosen)) if chosen else tenant.api_keys.filter(name=DEMO)
+    if known.exists():
+        return None
+    _, key = keys.issue(tenant, DEMO, key=chosen or None)
+    return Credential("" if chosen else key)
+
+
+def banner(url: str, made: FirstRun, *, demo: bool) -> str:
+    """Return the banner for a terminal. It contains secrets only if they were just created."""
+    parts = [_addresses(url, demo=demo), _sign_in(made.admin_password)]
+    if demo:
+        parts += [_api_key(made.demo_key), _connect(url, made.demo_key)]
+    else:
+        parts.append("API key  create a tenant and an API key in the admin.")
+    return "\n\n".join([*parts, "Press Ctrl-C to stop."])
+
+
+def _addresses(url: str, *, demo: bool) -> str:
+    tenant = f"\nTenant   {url}/t/{DEMO}/mcp" if demo else ""
+    return f"mcphub is running.\n\nMCP      {url}/mcp{tenant}\nAdmin    {url}/admin/"
+
+
+def _sign_in(password: Credential | None) -> str:
+    if password is None:
+        return f"Sign in  as {ADMIN} with your password. To reset it: python manage.py changepassword {ADMIN}"
+    if not password.value:
+        return f"Sign in  as {ADMIN} with the password from MCPHUB_ADMIN_PASSWORD."
+    return f"Sign in  as {ADMIN} with the password {password.value}\n         It is shown only once."
+
+
+def _api_key(key: Credential | None) -> str:
+    if key is None:
+        return (
+            f"API key  your existing key. To issue another one: python manage.py issue_key --tenant {DEMO} --name NAME"
+        )
+    if not key.value:
+        return "API key  the one from MCPHUB_DEMO_API_KEY."
+    return f"API key  {key.value}\n         It is shown only once."
+
+
+def _connect(url: str, key: Credential | None) -> str:
+    shown = key.value if key and key.value else KEY_PLACEHOLDER
+    line = clients.claude_command(SERVER, f"{url}/mcp", shown)
+    snippet = clients.client_json(SERVER, f"{url}/mcp", shown)
+    return f"Connect Claude Code:\n\n{line}\n\nAny other client:\n\n{snippet}"

@@ -1,0 +1,106 @@
+"""Export of a tenant's configuration as a file, in a fixed order, so that two files can be compared."""
+
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from tools_app.catalog.kinds import http
+from tools_app.catalog.validation.mime_types import mime_type_of
+from tools_app.models import Prompt, Resource, Tenant, Tool
+from tools_app.tenant_config.document import FORMAT
+from tools_app.tenant_config.fields import SECTIONS, TENANT_FIELDS, Row, Section, Source, default_of
+
+HEADER: Final = """\
+# The configuration of the tenant {slug} of an mcphub.
+# Preview and apply it with: python manage.py import_tenant SLUG FILE
+# Secrets are listed without their values. API keys and members are not included.
+# Fields that are left out of a row have their defaults.
+"""
+WIDTH: Final = 110
+# Fields of a request that are written even if they have their defaults.
+REQUEST_ALWAYS: Final = ("method", "base_url")
+
+
+# Other line breaks of YAML: only a double-quoted string preserves them.
+OTHER_BREAKS: Final = frozenset("\x85\u2028\u2029")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes multi-line strings as blocks, and repeats values in full."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - what it is asked about makes no difference
+        """Never write aliases."""
+        return True
+
+
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if OTHER_BREAKS & set(text) else style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def export(tenant: Tenant) -> str:
+    """Return the configuration of a tenant as YAML."""
+    text = yaml.dump(
+        described(tenant), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=WIDTH
+    )
+    return HEADER.format(slug=tenant.slug) + text
+
+
+def described(tenant: Tenant) -> dict[str, Any]:
+    """Return the configuration of a tenant as values."""
+    return {
+        "mcphub": FORMAT,
+        "tenant": settings_of(tenant),
+        "secrets": list(tenant.secrets.order_by("name").values_list("name", flat=True)),
+        **{section.name: described_rows(section, tenant) for section in SECTIONS},
+    }
+
+
+def settings_of(tenant: Tenant) -> Row:
+    """Return all settings of a tenant."""
+    return {name: getattr(tenant, name) for name in TENANT_FIELDS}
+
+
+def described_rows(section: Section, tenant: Tenant) -> dict[str, Row]:
+    """Return the rows of a section by name, sorted by name."""
+    rows = section.model._default_manager.filter(tenant=tenant)
+    found = {getattr(row, section.key): described_row(section, row) for row in rows}
+    # Databases differ in their sort order.
+    return {name: found[name] for name in sorted(found)}
+
+
+def described_row(section: Section, row: Tool | Resource | Prompt) -> Row:
+    """Return a row as a file describes it: all fields that differ from their defaults, its source last."""
+    source = next(source for source in section.sources if source.kind == row.kind)
+    fields = {name: getattr(row, name) for name in source.others}
+    if isinstance(row, Resource) and "mime_type" in fields:
+        # Older files may lack a MIME type; importing one sets it.
+        fields["mime_type"] = mime_type_of(row)
+    told = {name: value for name, value in fields.items() if value != default_of(section.model, name)}
+    return {**told, source.field: _sourced(source, row)}
+
+
+def _sourced(source: Source, row: Tool | Resource | Prompt) -> Any:
+    value = getattr(row, source.stored)
+    match source.field:
+        case "function":
+            return value.get("function", "")
+        case "request":
+            return told_request(value)
+        case "file":
+            return bytes(value)
+    return value
+
+
+def told_request(config: Row) -> Row:
+    """Return a request without fields that have their defaults; an invalid one is returned unchanged."""
+    try:
+        parsed = http.parse_config(config)
+    except http.ConfigProblem:
+        return dict(config)
+    full, plain = msgspec.to_builtins(parsed), msgspec.to_builtins(http.HttpConfig())
+    return {name: value for name, value in full.items() if name in REQUEST_ALWAYS or value != plain[name]}

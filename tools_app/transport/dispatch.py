@@ -1,0 +1,162 @@
+"""Dispatch of requests to method handlers, in spans: the only boundary where exceptions become JSON-RPC errors."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from django.db import Error
+
+from tools_app.audit.recorder.recorder import RecorderUnavailable
+from tools_app.calls.run import TOOLS_CALL
+from tools_app.core.tracebacks import clear_traceback
+from tools_app.methods import completion, lifecycle, permissions, prompts, resources, subscriptions, tasks, tools
+from tools_app.methods.context import Cancelled, Handler, RequestContext, handler_of
+from tools_app.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, RpcError, store_gone
+from tools_app.protocol.jsonrpc import Malformed, Message, Request, id_json, result_message
+from tools_app.protocol.versions import Era
+from tools_app.telemetry import tracing
+from tools_app.telemetry.log_context import about
+from tools_app.telemetry.scrubbing import scrubbed
+from tools_app.transport.request import BodyRefused
+from tools_app.transport.responses import Reply, refusal
+
+log = logging.getLogger(__name__)
+
+# Importing these modules registers their handlers.
+NAMESPACES = (completion, lifecycle, prompts, resources, subscriptions, tasks, tools)
+
+
+async def answer(context: RequestContext) -> Reply:
+    """Return the reply to a request. The reply to a cancelled request has no message."""
+    request = context.request
+    if request.method != TOOLS_CALL:
+        _set_log_context(context)
+    try:
+        if context.principal.methods is not None:
+            permissions.check(context)
+        handler = handler_of(request.method, context.era)
+        answering = handler(context) if tracing.active is None else answered_in_span(handler, context)
+        return Reply(result_message(request.id, await answering))
+    except Cancelled:
+        return Reply(None)
+    except BaseException as problem:
+        if isinstance(problem, GeneratorExit) or _is_cancelled(problem):
+            raise
+        if not about.get():
+            _set_log_context(context)
+        return _refused(problem, context)
+
+
+def _is_cancelled(problem: BaseException) -> bool:
+    """Return whether this task was cancelled: functions of a tenant's app may raise CancelledError themselves."""
+    task = asyncio.current_task()
+    return isinstance(problem, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def _refused(problem: BaseException, context: RequestContext) -> Reply:
+    request, modern = context.request, context.era is Era.MODERN
+    try:
+        return refusal(as_rpc_error(problem), request.id, modern=modern)
+    except Exception as unserializable:  # noqa: BLE001 - an error's data may be anything
+        return refusal(as_rpc_error(unserializable), request.id, modern=modern)
+
+
+def _set_log_context(context: RequestContext) -> None:
+    """Set this task's log context to this request. A tool call sets its own, with more detail."""
+    request, session = context.request, context.session
+    about.set((request.method, request.id, context.principal.tenant_slug, session.id if session else None))
+
+
+async def answer_batch(exchanges: Sequence[RequestContext], malformed: Sequence[bytes]) -> Reply:
+    """Return one array of responses, in the order of the requests (2025-03-26, base protocol, §Batching)."""
+    replies = await asyncio.gather(*(answer(context) for context in exchanges))
+    parts = [*malformed, *(reply.message for reply in replies if reply.message is not None)]
+    return Reply(b"[%b]" % b",".join(parts) if parts else None)
+
+
+def batchable(message: Message) -> Message:
+    """Reject `initialize` in a batch (2025-03-26, lifecycle, §Initialization); return other messages unchanged."""
+    if isinstance(message, Request) and message.method == "initialize":
+        return Malformed(RpcError(INVALID_REQUEST, "Invalid request: initialize stands alone."), message.id)
+    return message
+
+
+def as_rpc_error(problem: BaseException) -> RpcError:
+    """Convert a handled exception to the client's error, without its cause unless it is meant for the client."""
+    error = _converted(problem)
+    clear_traceback(problem)
+    return error
+
+
+def _converted(problem: BaseException) -> RpcError:
+    if isinstance(problem, RpcError):
+        return problem
+    if isinstance(problem, BodyRefused):
+        return RpcError(INVALID_REQUEST, str(problem), status=problem.status)
+    if isinstance(problem, RecorderUnavailable):
+        # The recorder has logged it once: do not log it again for each rejected request.
+        return store_gone()
+    if isinstance(problem, Error):
+        log.warning("The database is unavailable: %s", problem)
+        return store_gone()
+    log.error("The hub failed", exc_info=problem)
+    return RpcError(INTERNAL_ERROR, "Internal error.", status=500)
+
+
+# Methods whose parameter `name` becomes a span attribute, and that attribute.
+NAMED = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
+FAILED = b'"isError":true'
+
+
+async def answered_in_span(handler: Handler, context: RequestContext) -> bytes:
+    """Return the result of `handler`, run in a span that continues the client's trace if there is one."""
+    assert tracing.active is not None
+    carrier = tracing.carrier_of(context.params, context.carrier)
+    with tracing.active.span("server", _name(context), _attributes(context), carrier) as span:
+        try:
+            result = await handler(context)
+        except RpcError as problem:
+            span.note("rpc.response.status_code", str(problem.code))
+            span.fail(str(problem.code))
+            raise
+        except Cancelled:
+            span.fail("cancelled")
+            raise
+        if _is_error(result):
+            span.fail("tool_error")
+        return result
+
+
+def _name(context: RequestContext) -> str:
+    """Return the span name: the method, with the tool or prompt name, which has low cardinality."""
+    method, name = context.request.method, context.params.get("name")
+    return f"{method} {name}" if method in NAMED and isinstance(name, str) else method
+
+
+def _attributes(context: RequestContext) -> dict[str, str | int | bool]:
+    request, params = context.request, context.params
+    attributes: dict[str, Any] = {
+        "mcp.method.name": request.method,
+        "mcp.protocol.version": context.version,
+        "network.transport": "tcp" if context.client.remote_address else "pipe",
+        "mcphub.tenant": context.principal.tenant_slug,
+    }
+    if request.id is not None:
+        attributes["jsonrpc.request.id"] = id_json(request.id).decode()
+    if context.session is not None:
+        # The hub's internal id: the client's session id is a secret.
+        attributes["mcp.session.id"] = str(context.session.id)
+    if request.method in NAMED and isinstance(params.get("name"), str):
+        attributes[NAMED[request.method]] = params["name"]
+    if request.method == "tools/call":
+        attributes["gen_ai.operation.name"] = "execute_tool"
+    if isinstance(params.get("uri"), str):
+        attributes["mcp.resource.uri"] = scrubbed(params["uri"])
+    return attributes
+
+
+def _is_error(result: bytes) -> bool:
+    """Return whether a result is a tool error (`isError`)."""
+    return FAILED in result and orjson.loads(result).get("isError") is True

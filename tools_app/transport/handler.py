@@ -1,0 +1,291 @@
+"""The base handler of MCP requests over HTTP: Host and Origin checks, authentication, scheduling, errors and denials.
+
+Each step may reject the request by raising RpcError, which `_refuse` turns into the response.
+"""
+
+import logging
+from collections.abc import Hashable
+from contextlib import suppress
+from functools import lru_cache
+from http import HTTPStatus
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+from django.http.request import split_domain_port, validate_host
+
+from tools_app.access.principal import Credential, Principal, anybody, authenticate, is_known, rate_limit_key
+from tools_app.audit.recorder import denials
+from tools_app.audit.recorder.denials import Denial
+from tools_app.audit.recorder.recorder import RecorderUnavailable
+from tools_app.calls import limits
+from tools_app.core import fair_scheduler
+from tools_app.core.config import config
+from tools_app.protocol.errors import INVALID_REQUEST, NOT_PERMITTED, RpcError
+from tools_app.protocol.jsonrpc import Request
+from tools_app.transport.dispatch import as_rpc_error
+from tools_app.transport.request import AsgiRequest, Disconnected, Send
+from tools_app.transport.responses import Header, Reply, headers_of, refusal
+from tools_app.transport.state import WebState
+from tools_app.transport.stranger_queue import STRANGERS
+
+DEFAULT_PORTS = {"http": 80, "https": 443}
+Origin = tuple[str, str, int]
+
+
+def check_host_and_origin(http_request: AsgiRequest) -> None:
+    """Raise RpcError for a Host that is not allowed (421) or an Origin that is not allowed (403)."""
+    host = http_request.headers.get("host", "")
+    if not _is_allowed_host(host, tuple(config.ALLOWED_HOSTS)):
+        raise RpcError(INVALID_REQUEST, "This hub does not answer for that host.", status=421)
+    origin = http_request.headers.get("origin")
+    if origin is None:
+        return
+    if not _is_allowed_origin(origin, http_request.scheme, host, tuple(config.MCPHUB_ALLOWED_ORIGINS)):
+        raise RpcError(INVALID_REQUEST, "Origin not allowed.", status=403)
+
+
+@lru_cache(maxsize=256)
+def _is_allowed_host(host: str, allowed: tuple[str, ...]) -> bool:
+    domain, _ = split_domain_port(host)
+    return bool(domain) and validate_host(domain, allowed)
+
+
+@lru_cache(maxsize=256)
+def _is_allowed_origin(origin: str, scheme: str, host: str, allowed: tuple[str, ...]) -> bool:
+    """Return whether an origin is listed or is the hub's own, by its Host, which was checked before."""
+    parsed = parse_origin(origin)
+    if parsed is None:
+        return False
+    own = parse_origin(f"{scheme}://{host}")
+    return parsed == own or parsed in {parse_origin(entry) for entry in allowed}
+
+
+def parse_origin(origin: str) -> Origin | None:
+    """Return the scheme, host and port of an origin; None if it is invalid (RFC 6454, §7)."""
+    try:
+        parts = urlsplit(origin)
+        port = parts.port or DEFAULT_PORTS.get(parts.scheme)
+    except ValueError:
+        return None
+    extra = parts.path or parts.query or parts.fragment or parts.username is not None
+    if extra or port is None or not parts.hostname:
+        return None
+    return parts.scheme, parts.hostname, port
+
+
+log = logging.getLogger(__name__)
+
+OUTSIDE = "This API key may not be used from this address."
+RECORDED_DENIALS = frozenset({401, 403, 404, 421, 429})
+
+
+def stopping() -> RpcError:
+    """Return the error of a hub that is stopping (503)."""
+    return RpcError(INVALID_REQUEST, "The hub is stopping.", status=503, retry_after=1)
+
+
+class RequestAuthenticator:
+    """The authentication state of one request."""
+
+    def __init__(self, http_request: AsgiRequest) -> None:
+        self._incoming = http_request
+        self.credential: Credential | None = http_request.credential
+        self.principal: Principal | None = None
+
+    async def authenticate(self, *, draining: bool) -> None:
+        """Set `principal`. Raises RpcError: stopping (503), or an invalid key (401), address (403) or path (404)."""
+        if draining:
+            raise stopping()
+        self.principal = await self.who()
+        if self.principal is None:
+            raise RpcError(NOT_PERMITTED, "A valid API key is needed.", status=401)
+        if not self.principal.may_call_from(self._incoming.remote_address):
+            raise RpcError(NOT_PERMITTED, OUTSIDE, {"scope": "networks"}, status=403)
+        if self._incoming.tenant_slug not in (None, self.principal.tenant_slug):
+            raise RpcError(INVALID_REQUEST, "Not found.", status=404)
+
+    @property
+    def caller(self) -> str:
+        """The key that unauthenticated requests are scheduled by: the client's address."""
+        return rate_limit_key(self._incoming.remote_address)
+
+    @property
+    def known(self) -> Principal:
+        """The principal, after `authenticate` succeeded."""
+        assert self.principal is not None
+        return self.principal
+
+    async def who(self) -> Principal | None:
+        """Return the principal of the request's key; without a key, the anonymous one of a public tenant's path."""
+        if self.credential is not None:
+            return await authenticate(self.credential)
+        slug = self._incoming.tenant_slug
+        return await anybody(slug, self._incoming.remote_address) if slug else None
+
+    async def still(self) -> Principal | None:
+        """Return the current principal, or None if the key may no longer be used from this address."""
+        principal = await self.who()
+        if principal is None or not principal.may_call_from(self._incoming.remote_address):
+            return None
+        return principal
+
+    @property
+    def identity(self) -> Hashable:
+        """What `who` depends on."""
+        if self.credential is not None:
+            return self.credential.digest, self.credential.from_query
+        return self._incoming.tenant_slug, self._incoming.remote_address
+
+    def note(self, status: int, cause: str, method: str) -> None:
+        """Record a denial, if the status is one of RECORDED_DENIALS."""
+        if status not in RECORDED_DENIALS:
+            return
+        denial = Denial(
+            http_status=status,
+            cause=cause,
+            remote_address=self._incoming.remote_address,
+            tenant_id=self.principal.tenant_id if self.principal else None,
+            key_id=self.principal.key_id if self.principal else None,
+            method=method,
+        )
+        try:
+            denials.note(denial)
+        except RecorderUnavailable:
+            log.warning("A denial (%d) could not be recorded", status)
+
+
+class RequestHandler:
+    """One HTTP request. Subclasses define the `verbs` that they answer, and `answer`."""
+
+    verbs: ClassVar[tuple[str, ...]]
+    transport: ClassVar[str]
+
+    def __init__(self, http_request: AsgiRequest, send: Send, web: WebState) -> None:
+        self.http_request = http_request
+        self.web = web
+        self.authenticator = RequestAuthenticator(http_request)
+        # Set before `answer` is called.
+        self.principal: Principal
+        self.request: Request | None = None
+        self.modern = False
+        self.cors: tuple[Header, ...] = ()
+        self._send = send
+        self._had_slot = False
+
+    async def run(self) -> None:
+        """Handle the request. A disconnect is ignored."""
+        self.web.busy += 1
+        self.web.requests[self.transport] += 1
+        try:
+            await self._serve()
+        except Disconnected:
+            pass
+        except Exception as problem:  # noqa: BLE001 - nothing may leave the endpoint but JSON-RPC
+            # Its slot is released by now, but the time of the error response is still charged to its tenant.
+            await fair_scheduler.measured(self._refuse(as_rpc_error(problem)))
+        finally:
+            self.web.busy -= 1
+
+    async def answer(self) -> None:
+        """Answer a request that passed all checks. Raises RpcError and Disconnected."""
+        raise NotImplementedError
+
+    async def _serve(self) -> None:
+        if not is_known(self.authenticator.credential, self.http_request.tenant_slug):
+            self._had_slot = True
+            await self.web.scheduler.run_background(STRANGERS, self.authenticator.caller, self._admit())
+        else:
+            await self._admit()
+        if self.authenticator.principal is None:
+            return
+        self.principal = self.authenticator.principal
+        if self.principal.allowed.requests:
+            await limits.take_requests(self.principal)
+        self._had_slot = True
+        await self.web.scheduler.run(self.principal.tenant_id, self.answer)
+
+    async def _admit(self) -> None:
+        """Check and authenticate a request. Raises RpcError. CORS preflight requests are answered here."""
+        check_host_and_origin(self.http_request)
+        if "origin" in self.http_request.headers:
+            self.cors = _cors_headers(self.http_request, self._allowed())
+        if self.http_request.http_method == "OPTIONS":
+            await self.send_reply(Reply(None, 204, (self._allow(),)))
+            return
+        if self.http_request.http_method not in self.verbs:
+            raise RpcError(INVALID_REQUEST, f"Use {_or(self.verbs)}.", status=405)
+        # Requests that arrive while the hub drains are answered: their clients could not know yet.
+        await self.authenticator.authenticate(draining=self.web.given_up.is_set())
+
+    async def _wait_to_refuse(self) -> None:
+        """Wait for a slot if the request is rejected before it had one, so that rejections do not delay others."""
+        if self._had_slot:
+            return
+        principal = self.authenticator.principal
+        with suppress(RpcError):
+            if principal is None:
+                await self.web.scheduler.run_background(STRANGERS, self.authenticator.caller, _nothing())
+            else:
+                await self.web.scheduler.run(principal.tenant_id, _nothing)
+
+    def _check_not_stopping(self) -> None:
+        """Raise RpcError while the hub drains, for work that outlasts its request."""
+        if self.web.draining:
+            raise stopping()
+
+    async def send_reply(self, reply: Reply) -> None:
+        """Answer with one body, even if the request's body was not read."""
+        headers = headers_of(reply, self.cors)
+        await self.http_request.unread.answer(self._send, reply.status, headers, reply.message or b"")
+
+    async def _refuse(self, error: RpcError) -> None:
+        """Record a denial and send the error."""
+        await self._wait_to_refuse()
+        reply = refusal(error, self.request.id if self.request else None, modern=self.modern)
+        method = self.request.method if self.request else self.http_request.http_method
+        self.authenticator.note(reply.status, error.message, method)
+        headers = (*reply.headers, *self._explaining(reply.status))
+        await self.send_reply(Reply(reply.message, reply.status, headers))
+
+    def _explaining(self, status: int) -> tuple[Header, ...]:
+        """Return the headers that HTTP requires with a status."""
+        if status == HTTPStatus.UNAUTHORIZED:
+            return _challenge(self.authenticator.credential)
+        return (self._allow(),) if status == HTTPStatus.METHOD_NOT_ALLOWED else ()
+
+    def _allow(self) -> Header:
+        return b"allow", self._allowed().encode()
+
+    def _allowed(self) -> str:
+        return ", ".join((*self.verbs, "OPTIONS"))
+
+
+async def _nothing() -> None:
+    """Empty work of a rejected request."""
+
+
+def _or(words: tuple[str, ...]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+
+
+def _challenge(credential: Credential | None) -> tuple[Header, ...]:
+    """Return the WWW-Authenticate header for a missing or invalid key (RFC 6750, §3)."""
+    value = 'Bearer realm="mcphub"' + (', error="invalid_token"' if credential else "")
+    return ((b"www-authenticate", value.encode()),)
+
+
+def _cors_headers(http_request: AsgiRequest, allowed: str) -> tuple[Header, ...]:
+    """Return the CORS headers that let a page of an allowed origin read the response."""
+    headers = [
+        (b"access-control-allow-origin", http_request.headers["origin"].encode("latin-1")),
+        (b"access-control-expose-headers", b"Mcp-Session-Id, WWW-Authenticate, Retry-After"),
+        (b"vary", b"Origin"),
+    ]
+    if http_request.http_method == "OPTIONS":
+        wanted = http_request.headers.get("access-control-request-headers", "")
+        headers += [
+            (b"access-control-allow-methods", allowed.encode()),
+            (b"access-control-allow-headers", wanted.encode("latin-1")),
+            (b"access-control-max-age", b"600"),
+        ]
+    return tuple(headers)

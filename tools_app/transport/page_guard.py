@@ -1,0 +1,157 @@
+"""Limits on request bodies for Django's paths: Django reads a whole body before it authenticates the sender.
+
+Anonymous clients may send as much as a login form needs. Larger bodies are accepted only where logged-in users may
+upload, and the user is authenticated before the body is read.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from importlib import import_module
+from typing import Any, Final
+
+import orjson
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.db import Error
+from django.http import HttpRequest
+
+from tools_app.access import tokens
+from tools_app.core.config import config
+from tools_app.core.database import run_in_db_thread
+from tools_app.transport.request import (
+    Application,
+    BodyRefused,
+    BodyTooLarge,
+    BodyTooSlow,
+    Disconnected,
+    Fault,
+    Receive,
+    RequestBody,
+    Send,
+    headers_in,
+    seconds_for,
+)
+
+MAX_FORM_BYTES: Final = 64 * 1024
+# Uploads in the admin: a resource's file (5 MB) or a tenant's configuration, in a form.
+MAX_UPLOAD_BYTES: Final = 8 * 1024 * 1024
+ADMIN, API, LOGIN = "/admin/", "/api/", "/admin/login/"
+DISCONNECT: Final = {"type": "http.disconnect"}
+
+
+async def serve_page(pages: Application, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+    """Let `pages` answer a request, whose body is limited by what its sender may send."""
+    headers = headers_in(scope)
+    body = RequestBody(headers, receive)
+    if body.is_complete:
+        await pages(scope, receive, send)
+        return
+    bounded = _BoundedBody(scope["path"], headers, body, receive)
+    try:
+        await bounded.check_declared()
+        await pages(scope, bounded.receive, send)
+    except BodyRefused as problem:
+        bounded.fault = Fault(problem.status, str(problem))
+    if bounded.fault is not None:
+        await refuse(send, scope["path"], body, bounded.fault)
+
+
+async def refuse(send: Send, path: str, body: RequestBody, fault: Fault) -> None:
+    """Reject a request, in JSON for the REST API, otherwise in plain text."""
+    if path.startswith(API):
+        problem = {"type": "about:blank", "title": fault.message, "status": fault.status, "detail": fault.message}
+        kind, content = b"application/problem+json", orjson.dumps(problem)
+    else:
+        kind, content = b"text/plain; charset=utf-8", fault.message.encode()
+    length = str(len(content)).encode()
+    headers = ((b"content-type", kind), (b"content-length", length), (b"cache-control", b"no-store"))
+    await body.answer(send, fault.status, headers, content)
+
+
+class _BoundedBody:
+    """The limited body that Django receives. `fault` is set when the body is too large or too slow: Django then gets a
+    disconnect, the only way to make it stop.
+    """
+
+    def __init__(self, path: str, headers: Mapping[str, str], body: RequestBody, receive: Receive) -> None:
+        self._path = path
+        self._headers = headers
+        self._body = body
+        self._receive = receive
+        self._end = 0.0
+        self.limit = MAX_FORM_BYTES
+        self.fault: Fault | None = None
+
+    async def check_declared(self) -> None:
+        """Raise BodyTooLarge if the Content-Length exceeds what the sender may send."""
+        if self._body.declared > self.limit:
+            await self._ask_for_more(self._body.declared)
+        self._end = asyncio.get_running_loop().time() + seconds_for(self.limit)
+
+    async def receive(self) -> Mapping[str, Any]:
+        """Return the next ASGI event: a chunk of the body, or after the body, a disconnect."""
+        if self._body.is_complete:
+            return await self._receive()
+        if self.fault is not None:
+            return DISCONNECT
+        try:
+            piece = await self._next()
+        except BodyRefused as problem:
+            self.fault = Fault(problem.status, str(problem))
+            return DISCONNECT
+        except Disconnected:
+            return DISCONNECT
+        return {"type": "http.request", "body": piece, "more_body": not self._body.is_complete}
+
+    async def _next(self) -> bytes:
+        try:
+            async with asyncio.timeout_at(self._end):
+                piece = await self._body.next()
+        except TimeoutError:
+            raise BodyTooSlow from None
+        if self._body.received > self.limit:
+            await self._ask_for_more(self._body.received)
+            self._end += seconds_for(self.limit)
+        return piece
+
+    async def _ask_for_more(self, size: int) -> None:
+        """Raise the limit if the path accepts uploads and the sender is logged in. Raises BodyTooLarge."""
+        most = upload_limit(self._path)
+        if size > most or self.limit == most or not await _is_known(self._headers):
+            raise BodyTooLarge(self.limit)
+        self.limit = most
+
+
+def upload_limit(path: str) -> int:
+    """Return how many bytes a logged-in user may send to a path."""
+    if path.startswith(API):
+        return int(config.MCPHUB_MAX_BODY_BYTES)
+    return MAX_UPLOAD_BYTES if path.startswith(ADMIN) and path != LOGIN else MAX_FORM_BYTES
+
+
+async def _is_known(headers: Mapping[str, str]) -> bool:
+    """Return whether a request has the session or token of an active user. False if the database is unavailable."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    cookie = _session_cookie(headers.get("cookie", ""))
+    try:
+        if scheme.lower() == "bearer":
+            return await run_in_db_thread(tokens.find, token.strip()) is not None
+        return bool(cookie) and await run_in_db_thread(_is_logged_in, cookie)
+    except Error:
+        return False
+
+
+def _session_cookie(header: str) -> str:
+    try:
+        morsel = SimpleCookie(header).get(settings.SESSION_COOKIE_NAME)
+    except CookieError:
+        return ""
+    return morsel.value if morsel else ""
+
+
+def _is_logged_in(session_key: str) -> bool:
+    request = HttpRequest()
+    request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
+    user = get_user(request)
+    return user.is_authenticated and user.is_active
