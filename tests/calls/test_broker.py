@@ -1,6 +1,7 @@
 """A broker that hangs or refuses fails only what needs it, holds nobody up, and is used again when it is back."""
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -110,6 +111,30 @@ def test_a_request_that_began_late_does_not_make_the_broker_unavailable(
     assert not own.circuit.is_open
     part.comes_back()
     assert own.call(part) == "done"
+
+
+def test_an_error_that_comes_after_the_timeout_is_not_logged_by_the_loop(
+    own: Broker, part: Part, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "HANGING_SECONDS", WAIT_SECONDS)
+    logged: list[dict[str, Any]] = []
+
+    def fails_late(_connection: Connection) -> None:
+        assert part.released.wait(WAIT_SECONDS)
+        raise OperationalError("timed out")
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: logged.append(context))
+        with pytest.raises(BrokerUnavailable, match="no answer within"):
+            await own.acall(fails_late)
+        part.comes_back()
+        # The threads are done with it, and so is the loop.
+        await asyncio.to_thread(own._threads.shutdown)
+        await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+    gc.collect()
+    assert not logged
 
 
 @pytest.fixture

@@ -77,10 +77,13 @@ class Broker:
     async def acall(self, request: Callable[[Connection], T]) -> T:
         """Execute `request` from an event loop. A request that times out may still complete later."""
         doing = self.submit(request)
+        answer = asyncio.wrap_future(doing)
+        # An error that comes after the timeout has no reader, and is not to be logged as forgotten.
+        answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
         bound = asyncio.timeout(REQUEST_SECONDS)
         try:
             async with bound:
-                return await asyncio.shield(asyncio.wrap_future(doing))
+                return await asyncio.shield(answer)
         except TimeoutError:
             if bound.expired():
                 raise self._timed_out(doing) from None
