@@ -213,7 +213,7 @@ def completer(function: Callable[..., Any], argument: str) -> Callable[[Complete
         if entry.function.function is function
     ]
     if not offered:
-        raise ImproperlyConfigured(f"{function!r} is no prompt and no resource: it has nothing to complete.")
+        raise ImproperlyConfigured(f"{function!r} is neither a registered prompt nor a registered resource.")
 
     def suggest(suggesting: Completer) -> Completer:
         for entry in offered:

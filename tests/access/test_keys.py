@@ -26,7 +26,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> datetime:
 
 
 def good(row: ApiKey) -> bool:
-    return keys.good(ApiKey.objects.filter(pk=row.pk)).exists()
+    return keys.valid(ApiKey.objects.filter(pk=row.pk)).exists()
 
 
 def test_a_key_is_kept_as_its_digest_with_all_that_was_said_of_it(tenant: Tenant) -> None:
@@ -90,7 +90,7 @@ def test_a_key_is_good_until_the_moment_at_which_it_expires(tenant: Tenant, now:
     assert good(keys.issue(tenant, "one", expires_at=now + MICROSECOND)[0])
     assert not good(keys.issue(tenant, "one", expires_at=now)[0])
     assert good(keys.issue(tenant, "one")[0])
-    tomorrow = keys.good(ApiKey.objects.all(), now + DAY)
+    tomorrow = keys.valid(ApiKey.objects.all(), now + DAY)
     assert [row.expires_at for row in tomorrow] == [None]
     assert keys.rotatable(ApiKey.objects.all(), now).count() == 2
     assert keys.rotatable(ApiKey.objects.all(), now + DAY).count() == 1

@@ -28,8 +28,8 @@ def change(row: ApiKey, **fields: Any) -> ApiKey:
     return row
 
 
-def is_good(row: ApiKey) -> bool:
-    return keys.good(ApiKey.objects.filter(pk=row.pk)).exists()
+def is_valid(row: ApiKey) -> bool:
+    return keys.valid(ApiKey.objects.filter(pk=row.pk)).exists()
 
 
 # --- Scopes on the page -----------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def test_a_key_is_rotated_on_its_page_and_shown_once(as_: Any, page: Any, acme: 
     key = shown_key(answer)
     new = ApiKey.objects.get(digest=keys.digest_of(key))
     acme.apikey.refresh_from_db()
-    assert (acme.apikey.replaced_by, is_good(acme.apikey), is_good(new)) == (new, good, True)
+    assert (acme.apikey.replaced_by, is_valid(acme.apikey), is_valid(new)) == (new, good, True)
     assert new.created_by.username == "admin"
     assert "no-store" in answer["Cache-Control"]
     for row in (new, acme.apikey):
@@ -234,9 +234,9 @@ def test_an_overlap_is_ended_now_and_prolonged(as_: Any, page: Any, acme: Any) -
     client, address = as_("admin"), page("apikey", "overlap_key", acme.apikey)
     assert client.get(address).status_code == 200
     assert client.post(address, {"overlap": "now"}).status_code == 302
-    assert not is_good(acme.apikey)
+    assert not is_valid(acme.apikey)
     assert client.post(address, {"overlap": "week"}).status_code == 302
-    assert is_good(acme.apikey)
+    assert is_valid(acme.apikey)
     keys.revoke(acme.apikey)
     assert client.post(address, {"overlap": "week"}).status_code == 403
 

@@ -39,7 +39,7 @@ def test_nobody_sees_or_revokes_another_persons_token(as_: Any, people: dict[str
     for page in ("change/", "revoke/", "delete/", "history/"):
         assert client.get(f"{LIST}{row.pk}/{page}").status_code in {403, 404}
         assert client.post(f"{LIST}{row.pk}/{page}").status_code in {403, 404}
-    assert tokens.is_good(PersonalToken.objects.get(pk=row.pk))
+    assert tokens.is_valid(PersonalToken.objects.get(pk=row.pk))
 
 
 @pytest.mark.parametrize("role", ["outsider", "anonymous"])

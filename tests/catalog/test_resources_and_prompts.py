@@ -208,7 +208,7 @@ def test_a_completer_stands_above_the_values_of_a_hint() -> None:
 
 
 def test_a_completer_needs_a_prompt_or_a_resource() -> None:
-    refused(lambda: completer(guide, "page"), "is no prompt and no resource")
+    refused(lambda: completer(guide, "page"), "is neither a registered prompt")
 
 
 @pytest.mark.parametrize("argument", ["shelf", "", "context"])

@@ -24,7 +24,7 @@ from tools_app.tenant_config import document
         ("reliability", "It may have run.", run),
         ("reliability", "was abandoned before it started", run),
         ("reliability", "was lost", run),
-        ("writing-tools", "this takes too much work to check against the schema", schema),
+        ("writing-tools", "this value is too expensive to validate", schema),
         ("writing-tools", "An error occurred invoking '", run),
         ("configuration-files", "unknown field.", document),
     ],

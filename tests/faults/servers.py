@@ -136,6 +136,7 @@ class OwnRedis:
 
     def _answers(self) -> bool:
         try:
-            return bool(self.client.ping())
+            with self.client as client:
+                return bool(client.ping())
         except redis.ConnectionError:
             return False

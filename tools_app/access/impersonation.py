@@ -64,7 +64,7 @@ def sealed(said: ImpersonationToken) -> str:
     return START + base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
-def is_pass(credential: str) -> bool:
+def is_token(credential: str) -> bool:
     """Whether a credential has the form of an impersonation token."""
     return credential.startswith(START)
 

@@ -62,7 +62,7 @@ def check_strength(key: str) -> None:
     if len(key) < MIN_KEY:
         raise WeakKey(f"An API key needs at least {MIN_KEY} characters.")
     if key.startswith(ACTING_START):
-        raise WeakKey(f"What begins with {ACTING_START} is a pass: choose another API key.")
+        raise WeakKey(f"{ACTING_START} is the prefix of impersonation tokens: choose another API key.")
 
 
 def issue(
@@ -135,7 +135,7 @@ def rotate(row: ApiKey, overlap: timedelta, by: User | None = None) -> tuple[Api
         if row.expires_at:
             ends = min(row.expires_at, ends)
         if not rotatable(ApiKey.objects.filter(pk=row.pk), now).update(expires_at=ends, replaced_by=new):
-            raise NotRotatable("Only a key that is good now can be rotated, and only once: issue a new one instead.")
+            raise NotRotatable("Only a valid key can be rotated, and only once: issue a new key instead.")
     row.expires_at, row.replaced_by = ends, new
     return new, key
 
@@ -155,10 +155,10 @@ def set_overlap(row: ApiKey, overlap: timedelta) -> bool:
 
 def rotatable(rows: QuerySet[ApiKey], now: datetime | None = None) -> QuerySet[ApiKey]:
     """Return those of `rows` that are valid now and have no valid successor."""
-    return good(rows, now).filter(Q(replaced_by=None) | Q(replaced_by__revoked_at__isnull=False))
+    return valid(rows, now).filter(Q(replaced_by=None) | Q(replaced_by__revoked_at__isnull=False))
 
 
-def good(rows: QuerySet[ApiKey], now: datetime | None = None) -> QuerySet[ApiKey]:
+def valid(rows: QuerySet[ApiKey], now: datetime | None = None) -> QuerySet[ApiKey]:
     """Return those of `rows` that are valid now, as far as the key itself determines it."""
     now = now or timezone.now()
     return rows.filter(Q(expires_at=None) | Q(expires_at__gt=now), revoked_at=None)
@@ -176,4 +176,4 @@ def expiring_soon(rows: QuerySet[ApiKey] | None = None, within: timedelta = SOON
     """Return those of `rows`, or of all keys, that expire `within` this time and have no successor, earliest first."""
     now = timezone.now()
     every = ApiKey.objects.all() if rows is None else rows
-    return good(every, now).filter(expires_at__lte=now + within, replaced_by=None).order_by("expires_at")
+    return valid(every, now).filter(expires_at__lte=now + within, replaced_by=None).order_by("expires_at")

@@ -21,7 +21,7 @@ MAX_OF_ADDRESS: Final = 20
 MAX_OF_NAME: Final = 50
 
 
-class TooManyTries(Exception):
+class TooManyAttempts(Exception):
     """Too many recent login attempts from this address or with this name."""
 
 
@@ -29,7 +29,7 @@ class TooManyTries(Exception):
 def attempt(name: str, address: str) -> Iterator[None]:
     """Count a login attempt for WAIT_SECONDS if the block raises ValidationError.
 
-    Raises TooManyTries before the block runs.
+    Raises TooManyAttempts before the block runs.
     """
     # A name is user input: of any length, and perhaps the password.
     digest = sha256(name.casefold().encode(errors="replace")).hexdigest()
@@ -39,7 +39,7 @@ def attempt(name: str, address: str) -> Iterator[None]:
     ]
     id = str(new_id())
     if limits.hold_here(places, id, WAIT_SECONDS) is not None:
-        raise TooManyTries
+        raise TooManyAttempts
     failed = False
     try:
         yield

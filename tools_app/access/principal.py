@@ -129,12 +129,12 @@ class Credential:
     `digest` is the stored form of the key.
     """
 
-    __slots__ = ("digest", "from_query", "is_pass", "key")
+    __slots__ = ("digest", "from_query", "is_impersonation", "key")
 
     def __init__(self, key: str, *, from_query: bool = False) -> None:
         self.key = key
         self.from_query = from_query
-        self.is_pass = key.startswith(impersonation.START)
+        self.is_impersonation = impersonation.is_token(key)
         self.digest = digest_of(key)
 
 
@@ -232,7 +232,7 @@ def is_known(credential: Credential | None, tenant_slug: str | None) -> bool:
     """Whether this process has accepted these credentials before. They may be invalid by now."""
     if credential is None:
         return tenant_slug is not None and public_cache.has_row(tenant_slug)
-    if credential.is_pass:
+    if credential.is_impersonation:
         return impersonation.is_known(credential.key)
     return cache.has_row(credential.digest)
 
@@ -265,7 +265,7 @@ async def authenticate(credential: Credential) -> Principal | None:
     Raises the database's error when the key is not cached and cannot be read.
     """
     holder, digest = None, credential.digest
-    if credential.is_pass:
+    if credential.is_impersonation:
         holder = await impersonation.holder_of(credential.key)
         if holder is None or credential.from_query:
             return None

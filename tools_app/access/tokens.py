@@ -50,13 +50,13 @@ def find(token: str) -> PersonalToken | None:
         return None
     digest = digest_of(token)
     row = PersonalToken.objects.select_related("person").filter(digest=digest).first()
-    if row is None or not hmac.compare_digest(row.digest, digest) or not is_good(row):
+    if row is None or not hmac.compare_digest(row.digest, digest) or not is_valid(row):
         return None
     _note_use(row)
     return row
 
 
-def is_good(row: PersonalToken) -> bool:
+def is_valid(row: PersonalToken) -> bool:
     """Whether a token is valid now."""
     expired = row.expires_at is not None and row.expires_at <= timezone.now()
     return row.revoked_at is None and not expired and row.person.is_active

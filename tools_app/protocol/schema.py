@@ -15,8 +15,8 @@ from tools_app.protocol.schema_keywords import REFERENCES, subschemas
 MAX_PROBLEMS = 20
 MAX_RECEIVED = 200
 MAX_MESSAGE = 300
-TOO_MUCH_WORK = "this takes too much work to check against the schema: send shorter texts or fewer entries"
-UNEXPLAINED = "this does not fit the schema, and is too much to say where: send less to learn which field fails"
+TOO_MUCH_WORK = "this value is too expensive to validate: send shorter strings or fewer items"
+UNEXPLAINED = "this value does not match the schema, and is too large to tell which field fails: send a smaller one"
 
 
 class BadSchema(ValueError):

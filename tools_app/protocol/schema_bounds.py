@@ -22,7 +22,7 @@ MAX_PARTS: Final = 100_000
 MAX_WAYS: Final = 10_000
 DEEPEST: Final = 64
 TOO_LARGE: Final = f"it has more than {MAX_PARTS} parts"
-TOO_ENTANGLED: Final = f"it leads to one value by more than {MAX_WAYS} ways"
+TOO_ENTANGLED: Final = f"its references lead to one value along more than {MAX_WAYS} paths"
 TOO_DEEP: Final = f"it nests deeper than {DEEPEST} levels"
 
 
@@ -172,7 +172,7 @@ def _refusal(pattern: str) -> str:
     bare = _INERT.sub("", pattern)
     for kind, sign in _UNSUPPORTED.items():
         if sign.search(bare):
-            return f"uses {kind}, which is not supported because its work has no bound: write it without"
+            return f"uses {kind}, which is not supported because its time has no bound: rewrite it without"
     if _compiles(_COUNTED.sub(_once, pattern), LINEAR):
         return "is too large when compiled: repeat less, or bound the length with maxLength"
     return "is not a valid regular expression, or is too large when compiled"

@@ -38,7 +38,7 @@ class OpenStream:
         identity: Hashable = None,
     ) -> None:
         # Impersonation tokens are checked one by one: there are few, and they are short-lived.
-        self.key_digest = credential.digest if credential and not credential.is_pass else None
+        self.key_digest = credential.digest if credential and not credential.is_impersonation else None
         self.session: SessionFacts | None = session
         self.who = who
         self.identity: Hashable = self if identity is None else identity

@@ -46,7 +46,7 @@ class CountedLoginForm(AuthenticationForm):
         try:
             with logins.attempt(name, address_of(self.request)):
                 return super().clean()
-        except logins.TooManyTries:
+        except logins.TooManyAttempts:
             raise ValidationError(TOO_OFTEN, code="too_often") from None
 
 

@@ -47,7 +47,7 @@ def _page(site: AdminSite) -> Callable[[HttpRequest, UUID], HttpResponse]:
             **site.each_context(request),
             "title": f"Connect with {key.name}",
             "key": key,
-            "is_good": ApiKey.objects.filter(active_keys(), pk=key.pk, tenant__is_active=True).exists(),
+            "is_valid": ApiKey.objects.filter(active_keys(), pk=key.pk, tenant__is_active=True).exists(),
             "runs": permitted.changes(key.tenant_id),
             "connect": connect,
             "start": {

@@ -128,7 +128,7 @@ def _successor(key: ApiKey) -> list[Note]:
 
 
 def _predecessors(key: ApiKey) -> list[Note]:
-    rows = keys.good(key.replaces.all())
+    rows = keys.valid(key.replaces.all())
     return [
         Note(
             f"This key replaces one that is valid for another {left(old.expires_at or timezone.now())}"

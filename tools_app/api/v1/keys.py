@@ -125,7 +125,7 @@ class KeysQuery(SearchQuery):
         rows = super().found(rows, chosen)
         match chosen.get("status"):
             case "active":
-                return keys.good(rows)
+                return keys.valid(rows)
             case "expired":
                 return rows.filter(Q(expires_at__lte=timezone.now()), revoked_at=None)
             case "revoked":
