@@ -12,6 +12,7 @@ from tools_app.server.address_limit import RECOUNT_SECONDS, AddressLimit
 from tools_app.server.base import SERVERS
 
 MOST = 3
+MANY = 64
 SERVING = """
 import sys
 from django.utils.module_loading import import_string
@@ -82,8 +83,35 @@ def test_addresses_of_one_caller_share_a_bound_and_others_have_their_own() -> No
     now = [0.0]
     standing: list[str] = []
     limit = AddressLimit(lambda: standing, lambda address: address[:3], most=2, clock=lambda: now[0])
-    assert [limit.admits(address) for address in ("a::1", "a::2", "a::3", "b::1")] == [True, True, False, True]
-    standing.append("a::1")
-    assert not limit.admits("a::2"), "counted again at most once a second"
+
+    def connects(address: str) -> bool:
+        admitted = limit.admits(address)
+        standing.extend([address] * admitted)
+        return admitted
+
+    assert [connects(address) for address in ("a::1", "a::2", "a::3", "b::1")] == [True, True, False, True]
+    standing.remove("a::1")
+    assert [connects("a::2") for _ in range(2)] == [True, False]
+
+
+def test_connections_that_come_and_go_quickly_are_all_let_in() -> None:
+    limit = AddressLimit(list, str, most=MANY, clock=lambda: 0.0)
+    assert all(limit.admits("a") for _ in range(10 * MANY))
+
+
+def test_refused_connections_cause_one_recount_a_second() -> None:
+    now = [0.0]
+    recounts: list[float] = []
+
+    def connected() -> list[str]:
+        recounts.append(now[0])
+        return ["a"] * MANY
+
+    limit = AddressLimit(connected, str, most=MANY, clock=lambda: now[0])
+    for _ in range(MANY):
+        limit.admits("a")
+    assert not any(limit.admits("a") for _ in range(100))
+    assert len(recounts) == 1
     now[0] += RECOUNT_SECONDS
-    assert [limit.admits("a::2") for _ in range(2)] == [True, False]
+    assert not any(limit.admits("a") for _ in range(100))
+    assert len(recounts) == 2

@@ -7,8 +7,10 @@ from time import monotonic
 from typing import Final
 
 MAX_CONNECTIONS: Final = 2000
-# The interval of recounts while an address is at its limit.
+# The interval of recounts while an address is at its limit: after this time, or after a fraction of the limit was
+# accepted since the last recount. A recount reads all open connections; that many new ones cost much more.
 RECOUNT_SECONDS: Final = 1.0
+RECOUNT_FRACTION: Final = 16
 
 
 class AddressLimit:
@@ -31,21 +33,28 @@ class AddressLimit:
         self._clock = clock
         self._counts: Counter[str] = Counter()
         self._counted_at = clock()
+        self._accepted = 0
 
     def admits(self, address: str) -> bool:
         """Whether one more connection of this address is allowed; it is counted if so."""
         key = self._key(address)
-        if self._counts[key] >= self._most and self._clock() - self._counted_at >= RECOUNT_SECONDS:
+        if self._counts[key] >= self._most and self._is_recount_due():
             self.recount()
         if self._counts[key] >= self._most:
             return False
         self._counts[key] += 1
+        self._accepted += 1
         return True
+
+    def _is_recount_due(self) -> bool:
+        accepted = self._accepted * RECOUNT_FRACTION >= self._most
+        return accepted or self._clock() - self._counted_at >= RECOUNT_SECONDS
 
     def recount(self) -> None:
         """Recount the open connections."""
         self._counts = Counter(map(self._key, self._connected()))
         self._counted_at = self._clock()
+        self._accepted = 0
 
 
 def max_connections() -> int:
