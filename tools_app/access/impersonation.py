@@ -64,11 +64,6 @@ def sealed(said: ImpersonationToken) -> str:
     return START + base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
-def is_token(credential: str) -> bool:
-    """Whether a credential has the form of an impersonation token."""
-    return credential.startswith(START)
-
-
 def is_known(credential: str) -> bool:
     """Whether a token was opened before and its holder found. Does not open the token."""
     opened = _known.get(_digest_of(credential))

@@ -134,7 +134,7 @@ class Credential:
     def __init__(self, key: str, *, from_query: bool = False) -> None:
         self.key = key
         self.from_query = from_query
-        self.is_impersonation = impersonation.is_token(key)
+        self.is_impersonation = key.startswith(impersonation.START)
         self.digest = digest_of(key)
 
 
