@@ -72,7 +72,7 @@ PARTS: list[tuple[str, str, Any, str, str]] = [
         "_respondToBadRequestAndDisconnect lineLengthExceeded MAX_LENGTH totalHeadersSize",
         "the head of a request has no bound",
     ),
-    ("tools_app.server.daphne", "Twisted", HTTPChannel, "timeOut", "a silent connection is kept for ever"),
+    ("tools_app.server.daphne", "Twisted", HTTPChannel, "timeOut timeoutConnection", "a silent connection is kept for ever"),
     (
         "tools_app.server.daphne",
         "Twisted",
@@ -105,7 +105,7 @@ PARTS: list[tuple[str, str, Any, str, str]] = [
         "tools_app.server.daphne",
         "daphne",
         Daphne,
-        "connections http_factory ws_factory endpoints",
+        "connections disconnected http_factory ws_factory endpoints",
         "connections that the hub has accepted are not served",
     ),
     (

@@ -15,7 +15,7 @@ from tests.wire.client import WAIT_SECONDS, RawClient, modern_request, rpc
 from tools_app.toolkit import ProtocolError, tool
 
 SIZE = 1_000_000
-REQUESTS = 6
+REQUESTS, MANY_REQUESTS = 6, 100
 LARGE = "x" * SIZE
 # Messages of about SIZE bytes, and what answers them: refused at one step or another, or run.
 MESSAGES: dict[str, tuple[Any, Any, str]] = {
@@ -100,3 +100,22 @@ def test_a_large_request_leaves_nothing_behind(
             connection.close()
     # The server may still be ending the last request when its client has the answer.
     eventually(lambda: allocated() - before < SIZE)
+
+
+@pytest.mark.usefixtures("allocated")
+def test_a_request_leaves_no_reference_cycle(
+    client: RawClient,
+    connect: Callable[[], HTTPConnection],
+    eventually: Callable[..., object],
+    offer: Callable[..., object],
+) -> None:
+    # Cycles are garbage for a full collection, which pauses all calls for as long as there are many of them.
+    offer("echo")
+    message, headers = modern_request("tools/call", {"name": "echo", "arguments": {"message": "x"}})
+    connection, body = connect(), json.dumps(message).encode()
+    for _ in range(REQUESTS):
+        assert "hello x" in post(connection, client, body, headers)
+    before = len(gc.get_objects())
+    for _ in range(MANY_REQUESTS):
+        post(connection, client, body, headers)
+    eventually(lambda: len(gc.get_objects()) - before < MANY_REQUESTS)

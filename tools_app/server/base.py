@@ -81,7 +81,7 @@ def url_of(listener: socket.socket) -> str:
 
 
 class Connection(Protocol):
-    """An HTTP connection, as far as draining needs it."""
+    """An HTTP connection, as far as draining and idle checks need it."""
 
     @property
     def is_idle(self) -> bool:
@@ -96,6 +96,22 @@ class Connection(Protocol):
 
     def close(self) -> None:
         """Close the connection after everything is sent."""
+
+    def check_idle(self) -> None:
+        """Close the connection if it has waited for IDLE_SECONDS. Called IDLE_CHECKS times within them."""
+
+
+class IdleCounter:
+    """Counts the checks in a row that found a connection waiting, with nothing received in between."""
+
+    def __init__(self) -> None:
+        self._pieces = self._checks = 0
+
+    def is_idle(self, pieces: int, *, is_waiting: bool) -> bool:
+        """Return whether it has waited for IDLE_SECONDS. `pieces` is what it has received so far, in any unit."""
+        self._checks = self._checks + 1 if is_waiting and pieces == self._pieces else 0
+        self._pieces = pieces
+        return self._checks >= IDLE_CHECKS
 
 
 class AsgiServer(ABC):
@@ -196,6 +212,8 @@ class AsgiServer(ABC):
 
     def _check(self) -> None:
         """Check all connections with one timer: a timer for each request would be expensive."""
+        for connection in list(self._connections()):
+            connection.check_idle()
         if self._limit is not None:
             self._limit.recount()
         self._check_later()

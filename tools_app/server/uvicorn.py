@@ -26,12 +26,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from tools_app.server.base import (
-    IDLE_CHECKS,
     IDLE_SECONDS,
     MAX_HEAD_BYTES,
     MAX_PIPELINED,
     Application,
     AsgiServer,
+    IdleCounter,
     authority_of,
 )
 
@@ -86,8 +86,8 @@ class _Connection(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # The number of received bytes; its value at the last check; the number of checks without a change.
-        self._pieces = self._checked_pieces = self._idle_checks = 0
+        self._pieces = 0
+        self._idle = IdleCounter()
 
     @property
     def _current(self) -> RequestResponseCycle | None:
@@ -153,10 +153,7 @@ class _Connection(HttpToolsProtocol):
     def check_idle(self) -> None:
         """Close the connection if several checks in a row find it waiting for a request, or for the rest of one."""
         cycle = self._current
-        is_waiting = cycle is None or cycle.more_body
-        self._idle_checks = self._idle_checks + 1 if is_waiting and self._pieces == self._checked_pieces else 0
-        self._checked_pieces = self._pieces
-        if self._idle_checks >= IDLE_CHECKS:
+        if self._idle.is_idle(self._pieces, is_waiting=cycle is None or cycle.more_body):
             self.close()
 
 
@@ -226,11 +223,6 @@ class UvicornServer(AsgiServer):
         for connection in list(self._state.connections):
             connection.shutdown()
         await self._end_tasks()
-
-    def _check(self) -> None:
-        for connection in self._connections():
-            connection.check_idle()
-        super()._check()
 
     async def _end_tasks(self) -> None:
         """Wait briefly for the last writes, and cancel the remaining tasks."""

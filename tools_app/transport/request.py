@@ -5,8 +5,10 @@ response is sent completely and input is discarded for a bounded time before the
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
+from itertools import chain
 from typing import Any, ClassVar, Final, NamedTuple
 from urllib.parse import parse_qs
 
@@ -155,17 +157,14 @@ def fault_of(scope: Mapping[str, Any]) -> Fault | None:
     headers = scope["headers"]
     if len(headers) > MAX_HEADERS:
         return Fault(431, f"The request has more than {MAX_HEADERS} headers.")
-    names: list[bytes] = []
-    size = 0
-    for name, value in headers:
-        size += len(name) + len(value)
-        if name in SINGLE:
-            names.append(name)
-    if size > MAX_HEADER_BYTES:
+    if sum(map(len, chain.from_iterable(headers))) > MAX_HEADER_BYTES:
         return Fault(431, f"The headers of the request have more than {MAX_HEADER_BYTES} bytes.")
-    if len(names) != len(set(names)):
-        twice = next(name for name in names if names.count(name) > 1).decode()
-        return Fault(400, f"The header {twice.title()} stands more than once in the request.")
+    names = {name for name, _ in headers}
+    if len(names) != len(headers):
+        counts = Counter(name for name, _ in headers)
+        twice = next((name for name in counts if name in SINGLE and counts[name] > 1), None)
+        if twice is not None:
+            return Fault(400, f"The header {twice.decode().title()} stands more than once in the request.")
     if b"content-length" in names and b"transfer-encoding" in names:
         return Fault(400, "A request has either Content-Length or Transfer-Encoding.")
     return _target_fault(scope)
@@ -190,13 +189,12 @@ def headers_in(scope: Scope) -> dict[str, str]:
 
     The values of a repeated list are joined; of other repeated headers, the last value is used.
     """
-    headers: dict[str, str] = {}
-    for raw_name, raw_value in scope["headers"]:
-        # Not every server strips the whitespace around a value (RFC 9110, §5.5).
-        name, value = raw_name.decode("latin-1"), raw_value.strip(WHITE_SPACE).decode("latin-1")
-        if name in headers and (name in LISTS or name.startswith(PARAMETER_PREFIX)):
-            value = f"{headers[name]}, {value}"
-        headers[name] = value
+    # Not every server strips the whitespace around a value (RFC 9110, §5.5).
+    pairs = [(name.decode("latin-1"), value.strip(WHITE_SPACE).decode("latin-1")) for name, value in scope["headers"]]
+    headers = dict(pairs)
+    if len(headers) != len(pairs):
+        for listed in [name for name in headers if name in LISTS or name.startswith(PARAMETER_PREFIX)]:
+            headers[listed] = ", ".join(value for name, value in pairs if name == listed)
     return headers
 
 
