@@ -72,7 +72,13 @@ PARTS: list[tuple[str, str, Any, str, str]] = [
         "_respondToBadRequestAndDisconnect lineLengthExceeded MAX_LENGTH totalHeadersSize",
         "the head of a request has no bound",
     ),
-    ("tools_app.server.daphne", "Twisted", HTTPChannel, "timeOut timeoutConnection", "a silent connection is kept for ever"),
+    (
+        "tools_app.server.daphne",
+        "Twisted",
+        HTTPChannel,
+        "timeOut timeoutConnection",
+        "a silent connection is kept for ever",
+    ),
     (
         "tools_app.server.daphne",
         "Twisted",
