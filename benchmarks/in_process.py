@@ -158,7 +158,7 @@ def drive(made: hub.Hub, name: str, work: Callable[[Driver], Coroutine[Any, Any,
         with asyncio.Runner(loop_factory=_loops()) as runner:
             return runner.run(driven())
     finally:
-        importlib.import_module("tools_app.audit.recorder.recorder").shutdown()
+        importlib.import_module("tools_app.runtime.process").stop_recording()
 
 
 def _loops() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -192,7 +192,14 @@ class FairScheduler:
         Raises RpcError as `acquire` does, and what `work` raises.
         """
         slot = self.try_acquire(tenant_id) or await self.acquire(tenant_id)
-        return await self.run_in_slot(slot, work(*args, **kwargs))
+        if self._busy > 1:
+            return await self.run_in_slot(slot, work(*args, **kwargs))
+        # A tenant that is alone is not charged.
+        _own.set(slot)
+        try:
+            return await work(*args, **kwargs)
+        finally:
+            self.release(slot)
 
     async def run_background(self, group: Background, caller: Hashable, work: Coroutine[Any, Any, T]) -> T:
         """Run a caller's `work` in a background group when it gets a slot. Raises as `run` does."""

@@ -107,11 +107,7 @@ class _WritableWaiter:
     stopProducing = resumeProducing  # noqa: N815 - Twisted's name
 
 
-async def _wait_until_writable(request: Any) -> None:
-    """Delay a response until its client has read what was sent before: Daphne would buffer all of it."""
-    channel = getattr(request, "channel", None)  # None once the response is complete
-    if channel is None or not channel._waitingForTransport:  # noqa: SLF001 - nothing else tells
-        return
+async def _wait_until_writable(channel: Any) -> None:
     waiter = _WritableWaiter()
     channel.registerProducer(waiter, streaming=True)
     try:
@@ -198,6 +194,8 @@ class _Channel(HTTPChannel):
         self.pieces += 1
         if self.requests or self.persistent:
             super().rawDataReceived(data)
+        for request in self.requests[-1:]:
+            request.pass_on()
 
     def lineLengthExceeded(self, line: bytes) -> None:  # noqa: ARG002, N802 - Twisted's
         """Refuse a head with a line that is too long."""
@@ -215,6 +213,8 @@ class _Request(WebRequest):
         super().__init__(channel, *args, **{**kwargs, "parsePOSTFormSubmission": False})
         self.body_is_coming = False
         self.expects_continue = False
+        # A piece of the body that is not passed on before it is known whether it is the last.
+        self._piece: bytes | None = None
         channel.pieces += 1
 
     def gotLength(self, length: int | None) -> None:  # noqa: ARG002, N802 - Twisted's
@@ -230,9 +230,15 @@ class _Request(WebRequest):
         self._start(command, target, version)
 
     def handleContentChunk(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
-        """Pass on a piece of the body."""
-        if self.application_queue is not None and not self.finished:
-            self.application_queue.put_body(data, is_last=False)
+        """Receive a piece of the body."""
+        self.pass_on()
+        self._piece = data
+
+    def pass_on(self, *, is_last: bool = False) -> None:
+        """Pass the piece that has arrived on to the application."""
+        piece, self._piece = self._piece, None
+        if (piece is not None or is_last) and self.application_queue is not None and not self.finished:
+            self.application_queue.put_body(piece or b"", is_last=is_last)
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:  # noqa: N802 - Twisted's name
         """Handle the end of the request."""
@@ -240,8 +246,7 @@ class _Request(WebRequest):
             self._start(command, path, version)
             return
         self.body_is_coming = False
-        if self.application_queue is not None and not self.finished:
-            self.application_queue.put_body(b"", is_last=True)
+        self.pass_on(is_last=True)
 
     def send_continue(self) -> None:
         """Send "100 Continue" to a client that waits for it."""
@@ -337,8 +342,11 @@ class _Daphne(Daphne):
             del self.connections[protocol]
 
     async def handle_reply(self, protocol: Any, message: Any) -> None:
+        """Send a message, and wait until the client has read what was sent before: Daphne would buffer all of it."""
         await super().handle_reply(protocol, message)
-        await _wait_until_writable(protocol)
+        channel = getattr(protocol, "channel", None)  # None once the response is complete
+        if channel is not None and channel._waitingForTransport:  # noqa: SLF001 - nothing else tells
+            await _wait_until_writable(channel)
 
     def prepare(self) -> None:
         """Set up the factories once Daphne has made its own."""

@@ -28,6 +28,7 @@ from tools_app.transport.request import (
     Fault,
     Receive,
     RequestBody,
+    Scope,
     Send,
     headers_in,
     seconds_for,
@@ -40,7 +41,7 @@ ADMIN, API, LOGIN = "/admin/", "/api/", "/admin/login/"
 DISCONNECT: Final = {"type": "http.disconnect"}
 
 
-async def serve_page(pages: Application, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+async def serve_page(pages: Application, scope: Scope, receive: Receive, send: Send) -> None:
     """Let `pages` answer a request, whose body is limited by what its sender may send."""
     headers = headers_in(scope)
     body = RequestBody(headers, receive)

@@ -6,7 +6,7 @@ response is sent completely and input is discarded for a bounded time before the
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
 from contextlib import suppress
 from itertools import chain
 from typing import Any, ClassVar, Final, NamedTuple
@@ -21,6 +21,7 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 Application = Callable[[Any, Receive, Send], Coroutine[Any, Any, None]]
 Headers = Iterable[tuple[bytes, bytes]]
+Scope = MutableMapping[str, Any]
 
 MAX_HEADERS: Final = 100
 MAX_HEADER_BYTES: Final = 32 * 1024
@@ -42,6 +43,8 @@ FORWARDED_FOR: Final = "x-forwarded-for"
 # Headers whose repetition is one list (RFC 9110, §5.3), like those that begin with `Mcp-Param-`.
 LISTS: Final = frozenset({ACCEPT, FORWARDED_FOR})
 WHITE_SPACE: Final = b" \t"
+# The key in a scope of the headers by name.
+BY_NAME: Final = "mcphub.headers"
 
 
 class Disconnected(Exception):
@@ -152,25 +155,25 @@ class Fault(NamedTuple):
     message: str
 
 
-def fault_of(scope: Mapping[str, Any]) -> Fault | None:
+def fault_of(scope: Scope) -> Fault | None:
     """Return what is wrong with the head of a request, or None."""
     headers = scope["headers"]
     if len(headers) > MAX_HEADERS:
         return Fault(431, f"The request has more than {MAX_HEADERS} headers.")
     if sum(map(len, chain.from_iterable(headers))) > MAX_HEADER_BYTES:
         return Fault(431, f"The headers of the request have more than {MAX_HEADER_BYTES} bytes.")
-    names = {name for name, _ in headers}
-    if len(names) != len(headers):
+    by_name = headers_in(scope)
+    if len(by_name) != len(headers):
         counts = Counter(name for name, _ in headers)
         twice = next((name for name in counts if name in SINGLE and counts[name] > 1), None)
         if twice is not None:
             return Fault(400, f"The header {twice.decode().title()} stands more than once in the request.")
-    if b"content-length" in names and b"transfer-encoding" in names:
+    if "content-length" in by_name and "transfer-encoding" in by_name:
         return Fault(400, "A request has either Content-Length or Transfer-Encoding.")
     return _target_fault(scope)
 
 
-def _target_fault(scope: Mapping[str, Any]) -> Fault | None:
+def _target_fault(scope: Scope) -> Fault | None:
     path, query = scope["path"], scope.get("query_string", b"")
     if len(path) > MAX_PATH_BYTES:
         return Fault(414, f"The path has more than {MAX_PATH_BYTES} bytes.")
@@ -181,20 +184,21 @@ def _target_fault(scope: Mapping[str, Any]) -> Fault | None:
     return None
 
 
-Scope = Mapping[str, Any]
-
-
 def headers_in(scope: Scope) -> dict[str, str]:
-    """Return a request's headers by lower-case name.
+    """Return a request's headers by lower-case name. They are parsed once, and kept in its scope.
 
     The values of a repeated list are joined; of other repeated headers, the last value is used.
     """
-    # Not every server strips the whitespace around a value (RFC 9110, §5.5).
-    pairs = [(name.decode("latin-1"), value.strip(WHITE_SPACE).decode("latin-1")) for name, value in scope["headers"]]
-    headers = dict(pairs)
-    if len(headers) != len(pairs):
-        for listed in [name for name in headers if name in LISTS or name.startswith(PARAMETER_PREFIX)]:
-            headers[listed] = ", ".join(value for name, value in pairs if name == listed)
+    headers: dict[str, str] | None = scope.get(BY_NAME)
+    if headers is None:
+        raw = scope["headers"]
+        # Not every server strips the whitespace around a value (RFC 9110, §5.5).
+        headers = {name.decode("latin-1"): value.strip(WHITE_SPACE).decode("latin-1") for name, value in raw}
+        if len(headers) != len(raw):
+            for name in [name for name in headers if name in LISTS or name.startswith(PARAMETER_PREFIX)]:
+                values = [value for repeated, value in raw if repeated.decode("latin-1") == name]
+                headers[name] = ", ".join(value.strip(WHITE_SPACE).decode("latin-1") for value in values)
+        scope[BY_NAME] = headers
     return headers
 
 
