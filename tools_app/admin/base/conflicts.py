@@ -90,7 +90,7 @@ class ConflictForm(forms.ModelForm):  # type: ignore[type-arg]
         for name in names:
             self.fields[name].disabled = disabled
 
-    def _told(self) -> str:
+    def _conflict_message(self) -> str:
         kind = self.instance._meta.verbose_name
         return (
             f"Somebody else changed this {kind} while you edited it, and nothing was saved. Select which values to"
