@@ -125,6 +125,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
+            "libraries": {"moments": "tools_app.admin.base.moments"},
         },
     },
 ]
@@ -306,7 +307,7 @@ UNFOLD = {
     "SITE_SYMBOL": "hub",
     "SITE_URL": None,
     "STYLES": ["tools_app.admin.base.site.colors", "tools_app.admin.base.site.style"],
-    "SCRIPTS": ["tools_app.admin.base.site.zone_script", "tools_app.admin.base.site.htmx_script"],
+    "SCRIPTS": [f"tools_app.admin.base.site.{name}_script" for name in ("zone", "htmx", "moments", "drafts")],
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "tools_app.admin.base.site.favicon"}],
     "SIDEBAR": {"navigation": "tools_app.admin.base.site.sidebar"},
 }
@@ -354,6 +355,7 @@ if env.flag("MCPHUB_HTTPS"):
     SECURE_HSTS_PRELOAD = True
     SESSION_COOKIE_SECURE = True
     CSRF_COOKIE_SECURE = True
+CSRF_FAILURE_VIEW = "tools_app.admin.base.errors.csrf_failure"
 CSRF_TRUSTED_ORIGINS = MCPHUB_ALLOWED_ORIGINS
 SESSION_COOKIE_HTTPONLY = True
 

@@ -6,6 +6,11 @@ from django.views.generic import RedirectView
 from tools_app.admin.base.site import site
 from tools_app.admin.people import invitation_views
 
+handler400 = "tools_app.admin.base.errors.bad_request"
+handler403 = "tools_app.admin.base.errors.permission_denied"
+handler404 = "tools_app.admin.base.errors.page_not_found"
+handler500 = "tools_app.admin.base.errors.server_error"
+
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", site.urls),

@@ -158,6 +158,7 @@ PAGES: Final[dict[str, Page]] = {
     # --- Keys and clients -----------------------------------------------------------------------------------------
     **model("tools_app_apikey", delete=NOBODY),
     "tools_app_apikey_preview": Page(None, row(RUN, sent=of_tenant)),
+    "tools_app_apikey_issued": Page(row(RUN), None, "apikey"),
     "tools_app_apikey_connect_key": Page(row(READ), row(READ), "apikey"),
     "tools_app_apikey_rotate_key": Page(row(RUN), row(RUN), "apikey"),
     "tools_app_apikey_overlap_key": Page(row(RUN), row(RUN), "replaced"),
@@ -169,6 +170,7 @@ PAGES: Final[dict[str, Page]] = {
     "playground_records": Page(row(RUN, sent=of_key)),
     # --- People ---------------------------------------------------------------------------------------------------
     **model("tools_app_invitation", change=NOBODY, delete=NOBODY),
+    "tools_app_invitation_link": Page(row(RUN), None, "invitation"),
     "tools_app_invitation_renew_link": Page(row(RUN), row(RUN), "invitation"),
     "tools_app_invitation_revoke_invitation": Page(row(RUN), row(RUN), "invitation"),
     **model("tools_app_membership", add=SUPERUSER),
@@ -179,6 +181,7 @@ PAGES: Final[dict[str, Page]] = {
     **hub("auth_user"),
     "auth_user_password_change": Page(site(SUPERUSER), site(SUPERUSER), "user"),
     **personal("tools_app_personaltoken"),
+    "tools_app_personaltoken_issued": Page(own("admin"), None, "personaltoken"),
     "tools_app_personaltoken_revoke_token": Page(own("admin"), own("admin"), "personaltoken"),
     # --- The catalogue --------------------------------------------------------------------------------------------
     **model("tools_app_tool"),

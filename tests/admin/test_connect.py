@@ -58,7 +58,7 @@ def connect_address(world: Any) -> str:
 
 def test_the_page_of_a_new_key_shows_every_snippet_with_the_key(as_: Any, page: Any, acme: Any) -> None:
     form = {"tenant": acme.tenant.pk, "name": "CI robot", "expires_at_0": "", "expires_at_1": ""}
-    answer = as_("admin").post(page("apikey", "add"), form)
+    answer = as_("admin").post(page("apikey", "add"), form, follow=True)
     text = answer.content.decode()
     key = re.search(r'id="issued-key"[^>]*>(mcphub_[\w-]{43})<', text)
     assert key

@@ -40,7 +40,7 @@ def link(token: str) -> str:
 
 
 def invite(client: Any, page: Any, tenant: Any, email: str = EMAIL, role: str = "operator") -> Any:
-    return client.post(page("invitation", "add"), {"tenant": tenant.pk, "email": email, "role": role})
+    return client.post(page("invitation", "add"), {"tenant": tenant.pk, "email": email, "role": role}, follow=True)
 
 
 def shown_link(answer: Any) -> str:
@@ -170,7 +170,7 @@ def test_a_new_link_takes_the_place_of_the_one_before(as_: Any, page: Any, made:
     Invitation.objects.update(expires_at=timezone.now())
     client = as_("admin")
     assert "Create a new link?" in client.get(page("invitation", "renew_link", row)).content.decode()
-    new = shown_link(client.post(page("invitation", "renew_link", row)))
+    new = shown_link(client.post(page("invitation", "renew_link", row), follow=True))
     assert Client().get(link(token)).status_code == 404
     assert Client().get(new).status_code == 200
 

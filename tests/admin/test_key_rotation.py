@@ -188,7 +188,7 @@ def test_a_key_whose_successor_was_revoked_is_rotated_again(acme: Any) -> None:
 def test_a_key_is_rotated_on_its_page_and_shown_once(as_: Any, page: Any, acme: Any, overlap: str, good: bool) -> None:
     client, address = as_("admin"), page("apikey", "rotate_key", acme.apikey)
     assert 'value="day"' in client.get(address).content.decode()
-    answer = client.post(address, {"overlap": overlap})
+    answer = client.post(address, {"overlap": overlap}, follow=True)
     key = shown_key(answer)
     new = ApiKey.objects.get(digest=keys.digest_of(key))
     acme.apikey.refresh_from_db()

@@ -13,7 +13,7 @@ from tools_app.models import ApiKey
 
 def issue(client: Any, page: Any, tenant: Any, **values: Any) -> Any:
     form = {"tenant": tenant.pk, "name": "CI robot", "expires_at_0": "", "expires_at_1": "", "calls_per_minute": ""}
-    return client.post(page("apikey", "add"), form | values)
+    return client.post(page("apikey", "add"), form | values, follow=True)
 
 
 def shown_key(answer: Any) -> str:

@@ -87,7 +87,7 @@ def test_each_page_has_them_under_one_heading(as_: Any, page: Any, acme: Any, mo
 def test_a_new_key_has_its_limits_from_the_start(as_: Any, page: Any, acme: Any) -> None:
     wanted = numbered(KEY_LIMITS)
     form = {"tenant": acme.tenant.pk, "name": "New", "expires_at_0": "", "expires_at_1": "", **wanted}
-    assert as_("admin").post(page("apikey", "add"), form).status_code == 200
+    assert as_("admin").post(page("apikey", "add"), form).status_code == 302
     assert values(ApiKey.objects.get(name="New"), KEY_LIMITS) == wanted
 
 

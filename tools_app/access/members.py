@@ -2,6 +2,7 @@
 
 from django.contrib.auth.models import User
 
+from tools_app.access import permissions
 from tools_app.models import Membership, Role
 
 ROLES_MEAN = (
@@ -9,6 +10,9 @@ ROLES_MEAN = (
     " how long it took and how it ended; never arguments, events and results."
 )
 SUPERUSERS_ADD = "Only superusers add an account that exists. Invite the person instead: POST /api/v1/invitations/."
+# Tenants of a person whose admins a page names, and the admins of all of them.
+MAX_TENANTS_NAMED = 3
+MAX_ADMINS_NAMED = 9
 LAST_ADMIN = "This is the tenant's last admin. Make somebody else an admin first."
 
 
@@ -33,3 +37,14 @@ def is_last_admin(member: Membership) -> bool:
         return False
     others = Membership.objects.filter(tenant=member.tenant_id, role=Role.ADMIN, user__is_active=True)
     return not others.exclude(pk=member.pk).exists()
+
+
+def admins_to_ask(person: User) -> list[tuple[str, list[str]]]:
+    """Return the names of the other active admins of the person's tenants, by the name of the tenant."""
+    tenants = permissions.tenants_seen_by(person).order_by("name")[:MAX_TENANTS_NAMED]
+    rows = Membership.objects.filter(tenant__in=list(tenants), role=Role.ADMIN, user__is_active=True)
+    others = rows.exclude(user=person).order_by("tenant__name", "user__username")
+    named: dict[str, list[str]] = {}
+    for tenant, name in others.values_list("tenant__name", "user__username")[:MAX_ADMINS_NAMED]:
+        named.setdefault(tenant, []).append(name)
+    return list(named.items())

@@ -60,6 +60,8 @@ class JsonTextField(forms.Field):
 
     def to_python(self, value: Any) -> Any:
         """Return the parsed value. Raises ValidationError with line and column."""
+        if self.disabled:
+            return value
         text = (value or "").strip()
         if not text:
             return self.empty() if self.empty else None
@@ -120,6 +122,8 @@ class LinesField(forms.Field):
 
     def to_python(self, value: Any) -> list[str]:
         """Return the texts. Raises ValidationError that names each invalid line."""
+        if self.disabled:
+            return list(value or [])
         lines = _lines(value or "")
         if len(lines) > MAX_LINES:
             raise ValidationError(f"At most {MAX_LINES} lines are allowed, not {len(lines)}.", code="lines")

@@ -3,9 +3,13 @@
 from datetime import datetime, timedelta
 from typing import Final
 
+from django.template import Library
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+
+# The library of filters `moments` of the templates.
+register = Library()
 
 NONE: Final = "-"
 NOW_SECONDS: Final = 5
@@ -15,6 +19,7 @@ UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 MAX_RELATIVE: Final = timedelta(days=30)
 
 
+@register.filter
 def moment(value: datetime | None) -> SafeString | str:
     """Return a time as it stands in a list or a table: relative, with the full time on hover. `-` for None."""
     if value is None:
@@ -23,8 +28,11 @@ def moment(value: datetime | None) -> SafeString | str:
     return format_html('<time datetime="{}" title="{}">{}</time>', value.isoformat(), full_text(value), text)
 
 
-def full_text(value: datetime) -> str:
-    """Return a time to the millisecond with its time zone: `2026-11-23 07:24:32.123 UTC`."""
+@register.filter
+def full_text(value: datetime | None) -> str:
+    """Return a time to the millisecond with its time zone: `2026-11-23 07:24:32.123 UTC`. `-` for None."""
+    if value is None:
+        return NONE
     local = timezone.localtime(value)
     return f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03d} {local:%Z}"
 

@@ -4,6 +4,7 @@ Every page is based on `ScopedAdmin`, or on `RecordAdmin` for read-only records.
 treated as missing on every URL.
 """
 
+from contextlib import nullcontext
 from typing import Any
 from uuid import UUID
 
@@ -20,8 +21,10 @@ from unfold.views import ChangeList
 
 from tools_app.access import permissions
 from tools_app.admin.base import json_source
+from tools_app.admin.base.conflicts import ConflictForm
 from tools_app.admin.base.history import HistoryAdmin
 from tools_app.admin.base.permissions import TenantPermissions, tenant_permissions_of
+from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.core.relations import large_columns
 
 MAX_CHOICES = 200
@@ -29,8 +32,7 @@ MAX_CHOICES = 200
 PRE = '<pre tabindex="0" class="bg-base-50 dark:bg-base-800 font-mono max-w-4xl overflow-auto p-3 rounded-default \
 text-xs" style="max-height: 30rem; white-space: pre-wrap; overflow-wrap: anywhere">{}</pre>'
 
-NARROW = '<span title="{0}" style="display: inline-block; max-width: min(14rem, 50vw); overflow: hidden; \
-text-overflow: ellipsis; vertical-align: bottom; white-space: nowrap">{0}</span>'
+NARROW = '<span class="hub-cut" title="{0}">{0}</span>'
 
 
 class TenantFilter(DropdownFilter):
@@ -128,6 +130,23 @@ class ScopedAdmin(HistoryAdmin):
         """Omit the tenant column for users with a single tenant."""
         columns = super().get_list_display(request)
         return [name for name in columns if name != "tenant" or tenant_permissions_of(request).sees_several_tenants]
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any) -> Any:
+        """Return the form of a new row, or one that notices what somebody else saved meanwhile."""
+        form = super().get_form(request, obj, change, **options)
+        return type(form.__name__, (ConflictForm, form), {}) if change and obj is not None else form
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> Any:
+        """Show a form, or save it. While an existing row is read, compared and saved, nobody else changes it."""
+        saves = request.method == "POST" and object_id is not None
+        with change_log_transaction() if saves else nullcontext():
+            return super().changeform_view(request, object_id, form_url, extra_context)
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Allow only the lookups of the filters: any other could be used to guess the value of a hidden column."""

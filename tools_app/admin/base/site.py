@@ -190,3 +190,13 @@ def zone_script(_request: HttpRequest) -> str:
 def htmx_script(_request: HttpRequest) -> str:
     """Return the script that configures htmx for the Content-Security-Policy."""
     return static("tools_app/htmx_config.js")
+
+
+def moments_script(_request: HttpRequest) -> str:
+    """Return the script that keeps relative times fresh."""
+    return static("tools_app/moments.js")
+
+
+def drafts_script(_request: HttpRequest) -> str:
+    """Return the script that keeps a form over a login that ran out. Loaded on the login page, too."""
+    return static("tools_app/drafts.js")

@@ -13,6 +13,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
+from tools_app.admin.base.columns import cut_column, moment_column
 from tools_app.admin.base.decorators import button, column
 from tools_app.admin.base.fields import JsonTextField, OfferForm
 from tools_app.admin.base.scoping import TenantFilter
@@ -105,7 +106,14 @@ DECLARED = ("title", "description", "icons_json", "arguments_shown")
 class PromptAdmin(OfferAdmin):
     """Prompts of the user's tenants."""
 
-    list_display = ("name", "title", "tenant", "kind_label", "enabled", "updated_at")
+    list_display = (
+        cut_column("name", "name"),
+        cut_column("title", "title"),
+        "tenant",
+        "kind_label",
+        "enabled",
+        moment_column("updated_at", "updated"),
+    )
     list_filter = (("kind", ChoicesDropdownFilter), "enabled", TenantFilter)
     search_fields = ("name", "title", "description")
     actions_list = ("add_python_prompts", "add_prompt")

@@ -118,6 +118,8 @@ class FileResourceForm(WrittenResourceForm):
     """An uploaded file."""
 
     kind = ResourceKind.FILE
+    # See ConflictForm.
+    WRITE_ONLY: ClassVar = {"upload": "blob"}
 
     upload = forms.FileField(label="File", widget=UnfoldAdminFileFieldWidget)
 

@@ -13,8 +13,9 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
+from tools_app.admin.base.columns import cut_column, moment_column
 from tools_app.admin.base.decorators import button, column
-from tools_app.admin.base.scoping import TenantFilter, json_block, narrow, text_block
+from tools_app.admin.base.scoping import TenantFilter, json_block, text_block
 from tools_app.admin.base.site import site
 from tools_app.admin.catalog.base import Fieldsets, OfferAdmin
 from tools_app.admin.catalog.resource_forms import WRITTEN, PythonResourceForm
@@ -36,7 +37,14 @@ class ResourceAdmin(OfferAdmin):
     """Resources of the user's tenants."""
 
     code_name = "uri"
-    list_display = ("address", "name", "tenant", "kind_label", "enabled", "updated_at")
+    list_display = (
+        cut_column("uri", "URI"),
+        cut_column("name", "name"),
+        "tenant",
+        "kind_label",
+        "enabled",
+        moment_column("updated_at", "updated"),
+    )
     list_filter = (("kind", ChoicesDropdownFilter), "enabled", TenantFilter)
     search_fields = ("uri", "name", "title", "description")
     actions_list = ("add_python_resources", "add_text_resource", "add_file_resource", "add_http_resource")
@@ -119,10 +127,6 @@ class ResourceAdmin(OfferAdmin):
     def add_http_resource(self, request: HttpRequest) -> HttpResponse:
         """Redirect to the form of a new HTTP request."""
         return _to_form(ResourceKind.HTTP)
-
-    @column("URI", ordering="uri")
-    def address(self, resource: Resource) -> SafeString:
-        return narrow(resource.uri)
 
     @column("text")
     def text_shown(self, resource: Resource) -> SafeString:

@@ -1,6 +1,6 @@
 """Secrets: write-only values."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin
@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from unfold.widgets import UnfoldAdminPasswordWidget
 
+from tools_app.admin.base.columns import cut_column, full_moment, moment_column
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter
 from tools_app.admin.base.site import site
 from tools_app.catalog import authoring
@@ -25,9 +26,15 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]
         help_text="Replaces the stored value. The value is encrypted and cannot be read back.",
     )
 
+    # See ConflictForm.
+    WRITE_ONLY: ClassVar = {"value": "ciphertext"}
+
     class Meta:
         model = Secret
         fields = ("tenant", "name", "value")
+
+
+UPDATED = full_moment("updated_at", "updated")
 
 
 @admin.register(Secret, site=site)
@@ -35,7 +42,12 @@ class SecretAdmin(ScopedAdmin):
     """Secrets of the user's tenants."""
 
     form = SecretForm
-    list_display = ("name", "tenant", "updated_at", "created_at")
+    list_display = (
+        cut_column("name", "name"),
+        "tenant",
+        moment_column("updated_at", "updated"),
+        moment_column("created_at", "created"),
+    )
     list_filter = (TenantFilter,)
     list_select_related = ("tenant",)
     search_fields = ("name",)
@@ -43,11 +55,11 @@ class SecretAdmin(ScopedAdmin):
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """Return the fields, without the write-only value for auditors."""
         fields = ["tenant", "name"]
-        return [*fields, "value"] if self.has_change_permission(request, obj) else [*fields, "updated_at"]
+        return [*fields, "value"] if self.has_change_permission(request, obj) else [*fields, UPDATED]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """Make the name read-only: it is bound into the encryption."""
-        fixed = super().get_readonly_fields(request, obj)
+        fixed = [*super().get_readonly_fields(request, obj), UPDATED]
         return [*fixed, "name"] if obj else fixed
 
     def save_model(self, request: HttpRequest, obj: Secret, form: Any, change: bool) -> None:

@@ -9,6 +9,7 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
+from tools_app.admin.base.columns import cut_column, moment_column
 from tools_app.admin.base.decorators import button, column
 from tools_app.admin.base.fields import TOOL_LIMITS, limits_fieldset
 from tools_app.admin.base.scoping import TenantFilter, json_block, writer
@@ -37,7 +38,16 @@ DECLARED = (
 class ToolAdmin(RevisionsAdmin):
     """Tools of the user's tenants."""
 
-    list_display = ("name", "title", "tenant", "kind_label", "enabled", "background", "revision", "updated_at")
+    list_display = (
+        cut_column("name", "name"),
+        cut_column("title", "title"),
+        "tenant",
+        "kind_label",
+        "enabled",
+        "background",
+        "revision",
+        moment_column("updated_at", "updated"),
+    )
     list_filter = (("kind", ChoicesDropdownFilter), "enabled", TenantFilter)
     search_fields = ("name", "title", "description")
     actions_list = ("add_python_tools", "add_http_tool")

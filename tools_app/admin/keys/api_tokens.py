@@ -9,12 +9,15 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.urls import path, reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
+from django.views.decorators.http import require_GET
 from unfold.admin import ModelAdmin
 
 from tools_app.access import tokens
+from tools_app.admin.base import shown_once
+from tools_app.admin.base.columns import cut_column, full_moment, moment_column
 from tools_app.admin.base.decorators import button, column
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import badge
@@ -22,14 +25,27 @@ from tools_app.admin.base.site import site
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.models import PersonalToken
 
-FACTS = ("visible_prefix", "status", "created_at", "last_used_at", "revoked_at")
+FACTS = (
+    "visible_prefix",
+    "status",
+    full_moment("last_used_at", "last used"),
+    full_moment("created_at", "created"),
+    full_moment("revoked_at", "revoked"),
+)
 
 
 @admin.register(PersonalToken, site=site)
 class TokenAdmin(ModelAdmin):
     """The tokens of the current user, also for superusers."""
 
-    list_display = ("name", "visible_prefix", "status", "last_used_at", "expires_at", "created_at")
+    list_display = (
+        cut_column("name", "name"),
+        "visible_prefix",
+        "status",
+        moment_column("last_used_at", "last used"),
+        moment_column("expires_at", "expires"),
+        moment_column("created_at", "created"),
+    )
     actions = None
     actions_detail = ("revoke_token",)
     fields = ("name", "expires_at")
@@ -38,6 +54,11 @@ class TokenAdmin(ModelAdmin):
         super().__init__(*args, **options)
         # The new token, held only until its request is answered.
         self._issued: WeakKeyDictionary[HttpRequest, str] = WeakKeyDictionary()
+
+    def get_urls(self) -> list[Any]:
+        """Return the URLs of the admin and of the page of a new token."""
+        issued = self.admin_site.admin_view(require_GET(self.issued))
+        return [path("<path:object_id>/issued/", issued, name="tools_app_personaltoken_issued"), *super().get_urls()]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[PersonalToken]:
         """Return the user's own tokens."""
@@ -89,21 +110,31 @@ class TokenAdmin(ModelAdmin):
         obj.pk, obj.prefix = row.pk, row.prefix
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:
-        """Show the token in the response: a redirect would have to carry it in a cookie or a URL."""
-        token = self._issued.pop(request)
+        """Redirect to the page that shows the token once."""
+        shown_once.keep(request, obj, {"token": self._issued.pop(request)})
+        return HttpResponseRedirect(reverse("admin:tools_app_personaltoken_issued", args=[obj.pk]))
+
+    def issued(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Show a new token once, and say afterwards that it was shown."""
+        row = self.get_object(request, object_id)
+        shown = shown_once.take(request, row)
+        context = {**self.admin_site.each_context(request), "opts": self.opts, "original": row}
+        if shown is None:
+            page = {
+                "title": "This token is not shown again",
+                "message": "A token is shown once, on the page that opens when it is created.",
+                "advice": "If you did not copy it, revoke it and create another one.",
+                "back": "Go to my tokens",
+                "back_url": reverse("admin:tools_app_personaltoken_changelist"),
+            }
+            return shown_once.gone(request, {**context, **page})
         me = request.build_absolute_uri(reverse("api-me"))
         page = {
             "title": "Copy your token now",
-            "token": token,
-            "command": f'curl --header "Authorization: Bearer {token}" {me}',
-            "opts": self.opts,
+            "token": shown["token"],
+            "command": f'curl --header "Authorization: Bearer {shown["token"]}" {me}',
         }
-        return TemplateResponse(
-            request,
-            "admin/tools_app/personaltoken/issued.html",
-            {**self.admin_site.each_context(request), **page},
-            headers={"Cache-Control": "no-store"},
-        )
+        return shown_once.page(request, "admin/tools_app/personaltoken/issued.html", {**context, **page})
 
     @button("Revoke", url_path="revoke", permissions=["revoke"], icon="block", danger=True)
     def revoke_token(self, request: HttpRequest, object_id: str) -> HttpResponse:

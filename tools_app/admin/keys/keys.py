@@ -13,15 +13,16 @@ from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_GET, require_POST
 
 from tools_app.access import keys
-from tools_app.admin.base import fields
+from tools_app.admin.base import fields, shown_once
+from tools_app.admin.base.columns import cut_column, full_moment, moment_column
 from tools_app.admin.base.decorators import button, column
+from tools_app.admin.base.moments import full_text
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge, writer
 from tools_app.admin.base.site import site
-from tools_app.admin.base.time_zone import zoned
 from tools_app.admin.keys import connect, forms
 from tools_app.admin.keys.forms import ApiKeyForm, OverlapForm, PreviewForm
 from tools_app.admin.keys.status import StatusFilter, has_overlap, notes_on, status_of
@@ -29,14 +30,29 @@ from tools_app.audit.changes import keys as key_changes
 from tools_app.models import ApiKey
 
 PICK_TENANT = "Select a tenant to see what the key can use."
-FACTS = ("visible_prefix", "status", "last_used_at", "created_at", "created_by_name", "revoked_at")
+FACTS = (
+    "visible_prefix",
+    "status",
+    full_moment("last_used_at", "last used"),
+    full_moment("created_at", "created"),
+    "created_by_name",
+    full_moment("revoked_at", "revoked"),
+)
 
 
 @admin.register(ApiKey, site=site)
 class ApiKeyAdmin(ScopedAdmin):
     """Keys of the user's tenants. Keys are revoked, never deleted: sessions and calls refer to them."""
 
-    list_display = ("name", "tenant", "visible_prefix", "status", "last_used_at", "expires_at", "created_at")
+    list_display = (
+        cut_column("name", "name"),
+        "tenant",
+        "visible_prefix",
+        "status",
+        moment_column("last_used_at", "last used"),
+        moment_column("expires_at", "expires"),
+        moment_column("created_at", "created"),
+    )
     list_filter = (StatusFilter, TenantFilter)
     list_select_related = ("tenant", "created_by")
     search_fields = ("name", "prefix")
@@ -61,9 +77,14 @@ class ApiKeyAdmin(ScopedAdmin):
         return [settings, scopes, limits, *([("Details", {"fields": FACTS})] if obj else [])]
 
     def get_urls(self) -> list[Any]:
-        """Return the URLs of the admin and of the preview of patterns."""
+        """Return the URLs of the admin, of the preview of patterns and of the page of a new key."""
         preview = self.admin_site.admin_view(require_POST(self.preview))
-        return [path("preview/", preview, name="tools_app_apikey_preview"), *super().get_urls()]
+        issued = self.admin_site.admin_view(require_GET(self.issued))
+        return [
+            path("preview/", preview, name="tools_app_apikey_preview"),
+            path("<path:object_id>/issued/", issued, name="tools_app_apikey_issued"),
+            *super().get_urls(),
+        ]
 
     def preview(self, request: HttpRequest) -> HttpResponse:
         """Return what a key with these patterns could use, as JSON: `{"text": …}`."""
@@ -123,25 +144,35 @@ class ApiKeyAdmin(ScopedAdmin):
         obj.pk, obj.prefix = row.pk, row.prefix
 
     def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None) -> HttpResponse:
-        """Show the key in the response: a redirect would have to carry it in a cookie or a URL."""
-        return self._shown_once(request, obj, self._issued.pop(request))
+        """Redirect to the page that shows the key once."""
+        return self._to_issued(request, obj, self._issued.pop(request))
 
-    def _shown_once(
-        self, request: HttpRequest, obj: ApiKey, key: str, replaces: ApiKey | None = None
-    ) -> TemplateResponse:
-        page = {
+    def _to_issued(self, request: HttpRequest, key: ApiKey, text: str) -> HttpResponse:
+        shown_once.keep(request, key, {"key": text})
+        return HttpResponseRedirect(reverse("admin:tools_app_apikey_issued", args=[key.pk]))
+
+    def issued(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Show a new key once, and say afterwards that it was shown."""
+        key = self._to_change(request, object_id)
+        shown = shown_once.take(request, key)
+        context = {**self.admin_site.each_context(request), "opts": self.opts, "original": key}
+        if shown is None:
+            gone = {
+                "title": "This key is not shown again",
+                "message": "A key is shown once, on the page that opens when it is created.",
+                "advice": "If you did not copy it, rotate the key on its page: you get a new one in its place.",
+                "back": "Go to the key",
+                "back_url": reverse("admin:tools_app_apikey_change", args=[key.pk]),
+            }
+            return shown_once.gone(request, {**context, **gone})
+        page: dict[str, Any] = {
             "title": "Copy your key now",
-            "api_key": obj,
-            "replaces": replaces,
-            "key": key,
-            "connect": connect.offer(request, obj.tenant, key),
+            "api_key": key,
+            "replaces": key.replaces.first(),
+            "key": shown["key"],
+            "connect": connect.offer(request, key.tenant, shown["key"]),
         }
-        return TemplateResponse(
-            request,
-            "admin/tools_app/apikey/issued.html",
-            {**self.admin_site.each_context(request), "opts": self.opts, **page},
-            headers={"Cache-Control": "no-store"},
-        )
+        return shown_once.page(request, "admin/tools_app/apikey/issued.html", {**context, **page})
 
     @admin.action(description="Revoke selected keys", permissions=["revoke"])
     def revoke_selected(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse | None:
@@ -168,7 +199,7 @@ class ApiKeyAdmin(ScopedAdmin):
 
     @button("Rotate", url_path="rotate", permissions=["rotate"], icon="autorenew")
     def rotate_key(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Issue a replacement for this key and show it once."""
+        """Issue a replacement for this key, and redirect to the page that shows it once."""
         key, form = self._to_change(request, object_id), OverlapForm(request.POST or None)
         if not form.is_valid():
             return self._about_overlap(request, key, form, rotating=True)
@@ -178,7 +209,7 @@ class ApiKeyAdmin(ScopedAdmin):
             self.message_user(request, str(problem), messages.ERROR)
             return HttpResponseRedirect(reverse("admin:tools_app_apikey_change", args=[key.pk]))
         self.log_change(request, key, f"Rotated. The new key is {new}.")
-        return self._shown_once(request, new, text, replaces=key)
+        return self._to_issued(request, new, text)
 
     @button("Overlap", url_path="overlap", permissions=["overlap"], icon="timelapse")
     def overlap_key(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -187,8 +218,8 @@ class ApiKeyAdmin(ScopedAdmin):
         if not form.is_valid():
             return self._about_overlap(request, key, form, rotating=False)
         if key_changes.set_overlap(key, form.chosen):
-            self.log_change(request, key, f"Valid until {key.expires_at}.")
-            until = f"valid until {zoned(key.expires_at)}" if form.chosen and key.expires_at else "no longer valid"
+            self.log_change(request, key, f"Valid until {full_text(key.expires_at)}.")
+            until = f"valid until {full_text(key.expires_at)}" if form.chosen and key.expires_at else "no longer valid"
             self.message_user(request, f"The old key is {until}.", messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:tools_app_apikey_change", args=[key.pk]))
 

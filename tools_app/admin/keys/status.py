@@ -9,8 +9,8 @@ from django.utils import timezone
 from unfold.contrib.filters.admin import DropdownFilter
 
 from tools_app.access import keys
+from tools_app.admin.base.moments import full_text
 from tools_app.admin.base.scoping import ScopedAdmin
-from tools_app.admin.base.time_zone import zoned
 from tools_app.admin.dashboard.dashboard import active_keys
 from tools_app.models import ApiKey
 
@@ -103,12 +103,15 @@ def _expiry(key: ApiKey) -> list[Note]:
         return []
     if key.expires_at <= timezone.now():
         return [
-            Note(f"This key expired on {zoned(key.expires_at)} and its clients are rejected. Issue a new key for them.")
+            Note(
+                f"This key expired on {full_text(key.expires_at)} and its clients are rejected. Issue a new key for"
+                " them."
+            )
         ]
     return [
         Note(
-            f"This key expires in {left(key.expires_at)}, on {zoned(key.expires_at)}. Rotate it: the old and the new"
-            " key both work during the overlap."
+            f"This key expires in {left(key.expires_at)}, on {full_text(key.expires_at)}. Rotate it: the old and the"
+            " new key both work during the overlap."
         )
     ]
 
@@ -141,7 +144,7 @@ def _predecessors(key: ApiKey) -> list[Note]:
 
 
 def _when(key: ApiKey) -> str:
-    return zoned(key.last_used_at) if key.last_used_at else "never"
+    return full_text(key.last_used_at) if key.last_used_at else "never"
 
 
 def has_overlap(key: ApiKey) -> bool:

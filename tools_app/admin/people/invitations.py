@@ -9,15 +9,17 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.urls import path, reverse
 from django.utils import timezone
-from django.utils.functional import SimpleLazyObject
 from django.utils.safestring import SafeString
+from django.views.decorators.http import require_GET
 from unfold.contrib.filters.admin import DropdownFilter
 
 from tools_app.access import invitation_mail, invitations
 from tools_app.access.invitations import NotInvited, State
 from tools_app.access.members import ROLES_MEAN
+from tools_app.admin.base import shown_once
+from tools_app.admin.base.columns import cut_column, full_moment, moment_column, role_badge
 from tools_app.admin.base.decorators import button, column
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge, writer
@@ -82,18 +84,39 @@ class InvitationAdmin(ScopedAdmin):
     """Invitations to the user's tenants. They are revoked, never changed or deleted."""
 
     form = InvitationForm
-    list_display = ("email", "tenant", "role", "status", "invited_by", "created_at", "expires_at")
+    list_display = (
+        cut_column("email", "e-mail"),
+        "tenant",
+        "role_label",
+        "status",
+        "invited_by",
+        moment_column("created_at", "created"),
+        moment_column("expires_at", "expires"),
+    )
     list_filter = (OpenFilter, "role", TenantFilter)
     list_select_related = ("tenant", "invited_by", "accepted_by")
     search_fields = ("email",)
     actions = None
     actions_detail = ("renew_link", "revoke_invitation")
-    readonly_fields = ("status", "invited_by", "created_at", "expires_at", "accepted_by", "accepted_at", "revoked_at")
+    readonly_fields = (
+        "status",
+        "invited_by",
+        full_moment("created_at", "created"),
+        full_moment("expires_at", "expires"),
+        "accepted_by",
+        full_moment("accepted_at", "accepted"),
+        full_moment("revoked_at", "revoked"),
+    )
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # The secret of the new link, held only until its request is answered.
-        self._made: WeakKeyDictionary[HttpRequest, str] = WeakKeyDictionary()
+        # The new row and the secret of its link, held only until the request is answered.
+        self._made: WeakKeyDictionary[HttpRequest, tuple[Invitation, str]] = WeakKeyDictionary()
+
+    def get_urls(self) -> list[Any]:
+        """Return the URLs of the admin and of the page of a new link."""
+        made = self.admin_site.admin_view(require_GET(self.made))
+        return [path("<path:object_id>/link/", made, name="tools_app_invitation_link"), *super().get_urls()]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the rows with the data that determines whether they are still valid."""
@@ -124,16 +147,21 @@ class InvitationAdmin(ScopedAdmin):
         """Create the invitation."""
         by = writer(request)
         assert by is not None, "the view requires a login"
-        row, self._made[request] = invitations.make(obj.tenant, obj.email, obj.role, by)
+        row, token = invitations.make(obj.tenant, obj.email, obj.role, by)
+        self._made[request] = row, token
         for field in Invitation._meta.concrete_fields:
             setattr(obj, field.attname, getattr(row, field.attname))
 
-    def response_add(self, request: HttpRequest, obj: Invitation, post_url_continue: str | None = None) -> HttpResponse:
-        """Show the link in the response, and send it by e-mail if the hub can.
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Create an invitation and redirect to its link, which is sent by e-mail if the hub can.
 
-        The page is rendered after the transaction, so a slow mail server does not hold locks.
+        It is sent after the transaction, so a slow mail server does not hold locks.
         """
-        return self._shown_once(request, obj, self._made.pop(request))
+        page: HttpResponse = super().add_view(request, form_url, extra_context)
+        made = self._made.pop(request, None)
+        return self._to_link(request, *made) if made else page
 
     @button("New link", url_path="renew", permissions=["answer"], icon="link")
     def renew_link(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -143,7 +171,7 @@ class InvitationAdmin(ScopedAdmin):
             return self._ask(request, row, "New link")
         by = writer(request)
         token = invitation_changes.renew(row, by) if by else None
-        return self._shown_once(request, row, token) if token else self._gone(request, row)
+        return self._to_link(request, row, token) if token else self._gone(request, row)
 
     @button("Revoke", url_path="revoke", permissions=["answer"], icon="block", danger=True)
     def revoke_invitation(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -173,18 +201,37 @@ class InvitationAdmin(ScopedAdmin):
             request, "admin/tools_app/invitation/ask.html", {**self.admin_site.each_context(request), **page}
         )
 
-    def _shown_once(self, request: HttpRequest, row: Invitation, token: str) -> TemplateResponse:
+    def _to_link(self, request: HttpRequest, row: Invitation, token: str) -> HttpResponse:
+        """Send the link by e-mail, and redirect to the page that shows it once."""
         link, mailed = (
             request.build_absolute_uri(reverse("invitation", args=[text]))
             for text in (token, invitations.mailed(row, token))
         )
-        page = {"title": "Copy the link now", "invitation": row, "link": link, "opts": self.opts}
-        return TemplateResponse(
-            request,
-            "admin/tools_app/invitation/link.html",
-            {**self.admin_site.each_context(request), **page, "mail": SimpleLazyObject(lambda: _sent(row, mailed))},
-            headers={"Cache-Control": "no-store"},
-        )
+        shown_once.keep(request, row, {"link": link, "mail": _sent(row, mailed)})
+        return HttpResponseRedirect(reverse("admin:tools_app_invitation_link", args=[row.pk]))
+
+    def made(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Show a new link once, and say afterwards that it was shown."""
+        row = self.get_object(request, object_id)
+        if not self._changes(tenant_permissions_of(request), row):
+            raise PermissionDenied
+        shown = shown_once.take(request, row)
+        context = {**self.admin_site.each_context(request), "opts": self.opts, "original": row}
+        if shown is None:
+            page = {
+                "title": "This link is not shown again",
+                "message": "A link is shown once, on the page that opens when it is created.",
+                "advice": "If you did not copy it, create a new link on the invitation's page.",
+                "back": "Go to the invitation",
+                "back_url": reverse("admin:tools_app_invitation_change", args=[row.pk]),
+            }
+            return shown_once.gone(request, {**context, **page})
+        page = {"title": "Copy the link now", "invitation": row, **shown}
+        return shown_once.page(request, "admin/tools_app/invitation/link.html", {**context, **page})
+
+    @column("role", ordering="role")
+    def role_label(self, row: Invitation) -> SafeString:
+        return role_badge(row.role)
 
     @column("status")
     def status(self, row: Invitation) -> SafeString:
@@ -192,12 +239,12 @@ class InvitationAdmin(ScopedAdmin):
         return badge(state.value, COLOURS[state])
 
 
-def _sent(row: Invitation, link: str) -> dict[str, str]:
+def _sent(row: Invitation, link: str) -> str:
     """Send the link by e-mail. Returns the result as a message."""
     if not invitation_mail.is_possible():
-        return {"problem": "Email is not configured (MCPHUB_EMAIL_URL). Send the link to the person yourself."}
+        return "Email is not configured (MCPHUB_EMAIL_URL). Send the link to the person yourself."
     try:
         invitation_mail.send(row, link)
     except invitation_mail.NotSent as problem:
-        return {"problem": f"{problem}. Send the link to the person yourself."}
-    return {"sent": f"The link was also sent to {row.email}."}
+        return f"{problem}. Send the link to the person yourself."
+    return f"The link was also sent to {row.email}."

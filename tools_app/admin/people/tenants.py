@@ -7,12 +7,15 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
+from django.utils.safestring import SafeString
 
 from tools_app.access.permissions import PUBLIC, SUPERUSERS_ONLY
 from tools_app.access.principal import matches
+from tools_app.admin.base.columns import cut_column, moment_column
 from tools_app.admin.base.decorators import column
 from tools_app.admin.base.fields import TENANT_LIMITS, LinesField, check_anything, limits_fieldset
 from tools_app.admin.base.permissions import tenant_permissions_of
+from tools_app.admin.base.scoping import narrow
 from tools_app.admin.base.site import site
 from tools_app.admin.catalog.base import Fieldsets
 from tools_app.admin.people.tenant_config import ConfigurationAdmin
@@ -71,7 +74,14 @@ class TenantAdmin(ConfigurationAdmin):
     tenant_field = "pk"
     actions_detail = ("export_configuration", "import_configuration")
     form = TenantForm
-    list_display = ("name", "slug", "endpoint", "is_active", "is_public", "created_at")
+    list_display = (
+        cut_column("name", "name"),
+        cut_column("slug", "slug"),
+        "endpoint",
+        "is_active",
+        "is_public",
+        moment_column("created_at", "created"),
+    )
     search_fields = ("name", "slug")
     list_filter = ("is_active", "is_public")
     readonly_fields = ("anonymous_callers_get",)
@@ -118,9 +128,9 @@ class TenantAdmin(ConfigurationAdmin):
         return f"{described(tenant)}."
 
     @column("endpoint")
-    def endpoint(self, tenant: Tenant) -> str:
+    def endpoint(self, tenant: Tenant) -> SafeString:
         """The URL of this tenant's MCP endpoint."""
-        return f"/t/{tenant.slug}/mcp"
+        return narrow(f"/t/{tenant.slug}/mcp")
 
 
 def _how_long_records_are_kept() -> str:

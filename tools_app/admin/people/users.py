@@ -20,10 +20,11 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from tools_app.access.members import LAST_ADMIN, ROLES_MEAN, NobodyNamed, is_last_admin, person_named
+from tools_app.admin.base.columns import cut_column, full_moment, moment_column, role_badge
 from tools_app.admin.base.decorators import button, column
 from tools_app.admin.base.history import HistoryAdmin
 from tools_app.admin.base.permissions import TenantPermissions, tenant_permissions_of
-from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge
+from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, narrow
 from tools_app.admin.base.site import site
 from tools_app.models import Membership, Role
 
@@ -80,7 +81,13 @@ class MemberForm(forms.ModelForm):  # type: ignore[type-arg]
 class MembershipAdmin(ScopedAdmin):
     """Members of the user's tenants. Admins of a tenant invite people; superusers can also add accounts."""
 
-    list_display = ("user", "email", "tenant", "role_label", "created_at")
+    list_display = (
+        "user",
+        "email",
+        "tenant",
+        "role_label",
+        moment_column("created_at", "created"),
+    )
     list_filter = ("role", TenantFilter)
     list_select_related = ("user", "tenant")
     search_fields = ("user__username", "user__email")
@@ -128,12 +135,15 @@ class MembershipAdmin(ScopedAdmin):
         return f"{member.user.get_username()} {member.user.email}".strip()
 
     @column("e-mail", ordering="user__email")
-    def email(self, member: Membership) -> str:
-        return member.user.email
+    def email(self, member: Membership) -> SafeString:
+        return narrow(member.user.email or "-")
 
     @column("role", ordering="role")
     def role_label(self, member: Membership) -> SafeString:
-        return badge(Role(member.role).label, "primary" if member.role == Role.ADMIN else "info")
+        return role_badge(member.role)
+
+
+DATES = (full_moment("last_login", "last login"), full_moment("date_joined", "created"))
 
 
 @admin.register(User, site=site)
@@ -143,15 +153,21 @@ class UserAdmin(HistoryAdmin, DjangoUserAdmin, ModelAdmin):  # type: ignore[type
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
-    list_display = ("username", "email", "is_active", "is_superuser", "last_login")
+    list_display = (
+        cut_column("username", "username"),
+        cut_column("email", "e-mail"),
+        "is_active",
+        "is_superuser",
+        moment_column("last_login", "last login"),
+    )
     list_filter = ("is_active", "is_superuser")
     filter_horizontal = ()
     fieldsets = (
         (None, {"fields": ("username", "password", "first_name", "last_name", "email")}),
         ("Access", {"fields": ("is_active", "is_superuser"), "description": "Superusers administer the whole hub."}),
-        ("Dates", {"fields": ("last_login", "date_joined")}),
+        ("Dates", {"fields": DATES}),
     )
-    readonly_fields = ("last_login", "date_joined")
+    readonly_fields = DATES
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return self._permissions_of(request).everything

@@ -1,0 +1,164 @@
+"""Two people who edit one row: nothing is overwritten that the second one has not seen."""
+
+import html
+import re
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from tests.admin.conftest import HTTP_TOOL
+from tools_app.admin.base.conflicts import OPENED, TAKE
+from tools_app.models import Membership, Resource, ResourceKind, Tool
+
+
+def opened(client: Any, address: str) -> dict[str, str]:
+    """What a browser sends when the form is opened and saved unchanged."""
+    answer = client.get(address)
+    form = answer.context["adminform"].form
+    sent: dict[str, str] = {OPENED: hidden(answer)}
+    for bound in form:
+        value, widget = bound.value(), bound.field.widget
+        names = widget.decompress(value) if hasattr(widget, "decompress") else None
+        if names is not None:
+            sent |= {f"{bound.html_name}_{place}": str(part or "") for place, part in enumerate(names)}
+        elif isinstance(value, bool):
+            sent |= {bound.html_name: "on"} if value else {}
+        else:
+            sent[bound.html_name] = "" if value is None else str(value)
+    # The tool of the tests has less in its configuration than the form stores.
+    return sent | {"max_response_bytes": "1000", "body_mode": "none"} if "max_response_bytes" in sent else sent
+
+
+def hidden(answer: Any) -> str:
+    found = re.search(f'name="{OPENED}" value="([^"]*)"', answer.content.decode())
+    assert found
+    return html.unescape(found[1])
+
+
+def conflicts(answer: Any) -> dict[str, Any]:
+    assert answer.status_code == 200
+    return {conflict.name: conflict for conflict in answer.context["adminform"].form.conflicts}
+
+
+@pytest.mark.parametrize(
+    ("model", "field", "mine", "theirs"),
+    [
+        ("tool", "description", "mine", "theirs"),
+        ("tool", "path", "mine", "theirs"),
+        ("tool", "input_schema", '{"type": "object"}', '{"type": "object", "title": "x"}'),
+        ("resource", "text", "mine\r\nof two lines", "theirs"),
+        ("prompt", "title", "mine", "theirs"),
+        ("apikey", "methods", "tools/*", "resources/*"),
+        ("tenant", "name", "mine", "theirs"),
+    ],
+)
+def test_what_somebody_else_saved_meanwhile_is_not_overwritten(
+    as_: Any, page: Any, acme: Any, model: str, field: str, mine: str, theirs: str
+) -> None:
+    first, second = as_("teammate"), as_("admin")
+    row = acme.row(model)
+    address = page(model, "change", row)
+    form = opened(first, address)
+    mine_form = opened(second, address) | {field: mine}
+    assert first.post(address, form | {field: theirs}).status_code == 302
+    answer = second.post(address, mine_form)
+    (found,) = conflicts(answer).values()
+    assert (found.name, found.take, found.change.person_name) == (field, "mine", "teammate")
+    text = html.unescape(answer.content.decode())
+    assert "Somebody else changed this" in text
+    assert "teammate changed it" in text
+    assert mine.splitlines()[0] in text
+    assert row_of(row, field) == row_of_theirs(first, address, field)
+
+
+def row_of(row: Any, field: str) -> Any:
+    fresh = type(row)._default_manager.get(pk=row.pk)
+    return fresh.config[field] if field == "path" else getattr(fresh, field)
+
+
+def row_of_theirs(client: Any, address: str, field: str) -> Any:
+    return client.get(address).context["adminform"].form[field].initial
+
+
+@pytest.mark.parametrize(("choice", "kept"), [("mine", "mine"), ("theirs", "theirs")])
+def test_whoever_comes_second_chooses_for_each_field(as_: Any, page: Any, acme: Any, choice: str, kept: str) -> None:
+    first, second, address = as_("teammate"), as_("admin"), page("tool", "change", acme.tool)
+    form, mine = opened(first, address), opened(second, address) | {"description": "mine", "title": "my title"}
+    first.post(address, form | {"description": "theirs"})
+    again = second.post(address, mine)
+    assert list(conflicts(again)) == ["description"]
+    chosen = mine | {OPENED: hidden(again), f"{TAKE}description": choice}
+    assert second.post(address, chosen).status_code == 302
+    acme.tool.refresh_from_db()
+    assert (acme.tool.description, acme.tool.title) == (kept, "my title")
+
+
+def test_a_choice_survives_another_error_and_a_third_change_asks_again(as_: Any, page: Any, acme: Any) -> None:
+    first, second, address = as_("teammate"), as_("admin"), page("tool", "change", acme.tool)
+    form, mine = opened(first, address), opened(second, address) | {"description": "mine"}
+    first.post(address, form | {"description": "theirs"})
+    again = second.post(address, mine)
+    chosen = mine | {OPENED: hidden(again), f"{TAKE}description": "theirs"}
+    wrong = second.post(address, chosen | {"input_schema": "{"})
+    found = conflicts(wrong)["description"]
+    assert (found.take, found.mine, found.theirs) == ("theirs", "mine", "theirs")
+    first.post(address, opened(first, address) | {"description": "third"})
+    late = second.post(address, chosen)
+    assert conflicts(late)["description"].theirs == "third"
+    acme.tool.refresh_from_db()
+    assert acme.tool.description == "third"
+
+
+def test_a_field_that_was_left_alone_is_theirs_unless_one_says_otherwise(as_: Any, page: Any, acme: Any) -> None:
+    first, second, address = as_("teammate"), as_("admin"), page("tool", "change", acme.tool)
+    form, mine = opened(first, address), opened(second, address) | {"title": "mine"}
+    first.post(address, form | {"description": "theirs"})
+    assert conflicts(second.post(address, mine))["description"].take == "theirs"
+
+
+def test_the_same_change_made_twice_and_a_change_of_other_rows_are_no_conflict(as_: Any, page: Any, acme: Any) -> None:
+    first, second, address = as_("teammate"), as_("admin"), page("tool", "change", acme.tool)
+    form, same = opened(first, address), opened(second, address) | {"description": "same"}
+    Tool.objects.create(tenant=acme.tenant, name="other", **HTTP_TOOL)
+    assert first.post(address, form | {"description": "same"}).status_code == 302
+    assert second.post(address, same).status_code == 302
+
+
+def test_the_role_of_a_member_is_not_given_twice(as_: Any, page: Any, acme: Any) -> None:
+    first, second, address = as_("teammate"), as_("admin"), page("membership", "change", acme.membership)
+    member = acme.membership
+    form, mine = opened(first, address), opened(second, address) | {"role": "admin"}
+    first.post(address, form | {"role": "operator"})
+    found = conflicts(second.post(address, mine))["role"]
+    assert (found.mine, found.theirs) == ("Admin", "Operator")
+    assert Membership.objects.get(pk=member.pk).role == "operator"
+
+
+def test_a_secret_that_was_replaced_meanwhile_is_typed_again_and_never_shown(as_: Any, page: Any, acme: Any) -> None:
+    first, second, address = as_("teammate"), as_("admin"), page("secret", "change", acme.secret)
+    form, mine = opened(first, address), opened(second, address)
+    first.post(address, form | {"value": "their-hush"})
+    again = second.post(address, mine | {"value": "my-hush"})
+    found = conflicts(again)["value"]
+    assert (found.mine, found.theirs, found.change.person_name) == (None, "", "teammate")
+    assert "hush" not in again.content.decode()
+    assert second.post(address, {OPENED: hidden(again), "value": "my-hush"}).status_code == 302
+
+
+def test_a_file_that_was_replaced_meanwhile_is_not_overwritten(as_: Any, page: Any, acme: Any) -> None:
+    row = Resource.objects.create(
+        tenant=acme.tenant, uri="docs://acme/file", name="file", kind=ResourceKind.FILE, blob=b"x", mime_type="a/b"
+    )
+    first, second, address = as_("teammate"), as_("admin"), page("resource", "change", row)
+    form, mine = opened(first, address), opened(second, address)
+    first.post(address, form | {"upload": SimpleUploadedFile("f", b"theirs")})
+    again = second.post(address, mine | {"upload": SimpleUploadedFile("f", b"mine")})
+    assert conflicts(again)["upload"].mine is None
+    assert bytes(Resource.objects.get(pk=row.pk).blob) == b"theirs"
+
+
+@pytest.mark.parametrize("sent", ["", "{", "[]", "x" * 10_000])
+def test_what_no_form_sends_does_no_harm(as_: Any, page: Any, acme: Any, sent: str) -> None:
+    client, address = as_("admin"), page("tool", "change", acme.tool)
+    assert client.post(address, opened(client, address) | {OPENED: sent, "title": "new"}).status_code == 302

@@ -1,0 +1,45 @@
+"""Columns and read-only fields that lists and pages share: times, and names that are cut where they are too long."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from django.utils.safestring import SafeString
+
+from tools_app.admin.base.decorators import column
+from tools_app.admin.base.moments import full_text, moment
+from tools_app.admin.base.scoping import badge, narrow
+from tools_app.models import Role
+
+# Where stubs expect names only, a function is as good.
+Cell = Any
+
+
+# Django compares the entries of `fields` and `readonly_fields`: the same field is the same function.
+@cache
+def moment_column(field: str, description: str) -> Cell:
+    """Return a list's column of times: how long ago, with the full time on hover."""
+    return _column(field, description, lambda row: moment(getattr(row, field)))
+
+
+@cache
+def full_moment(field: str, description: str) -> Cell:
+    """Return a read-only field with a full time."""
+    return _column(field, description, lambda row: full_text(getattr(row, field)))
+
+
+@cache
+def cut_column(field: str, description: str) -> Cell:
+    """Return a list's column of names, which are cut where they are too long, with the whole on hover."""
+    return _column(field, description, lambda row: narrow(getattr(row, field) or "-"))
+
+
+def _column(field: str, description: str, cell: Callable[[Any], str]) -> Cell:
+    # Names the class of the cell on the page.
+    cell.__name__ = field
+    return column(description, ordering=field)(cell)
+
+
+def role_badge(role: str) -> SafeString:
+    """Return the label of a member's or an invited person's role."""
+    return badge(Role(role).label, "primary" if role == Role.ADMIN else "info")
