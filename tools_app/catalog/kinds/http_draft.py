@@ -206,7 +206,8 @@ class _Drafting:
 
     def _secret_name(self, place: str) -> str:
         labels = [label for label in self.host.split(".") if label not in {"api", "www"}]
-        service = labels[-2] if len(labels) > 1 else labels[0] if labels else "api"
+        is_name = len(labels) > 1 and not labels[-1].isdecimal()
+        service = labels[-2] if is_name else "api"
         kind = "TOKEN" if place.lower() == "authorization" else re.sub(r"^x[-_]", "", place, flags=re.IGNORECASE)
         name = re.sub(r"[^A-Z0-9]+", "_", f"{service}_{kind}".upper()).strip("_")[:60] or "API_TOKEN"
         taken = {one.name for one in self.credentials}
@@ -293,7 +294,7 @@ def _escaped(text: str) -> str:
 def _name_of(method: str, path: str, host: str) -> str:
     """Return a name for the tool: a verb, and the last parts of the path that are words."""
     words = list(_words_of(path))
-    labels = [label for label in host.split(".") if label not in {"www", "api"}]
+    labels = [label for label in host.split(".") if label not in {"www", "api"} and not label.isdecimal()]
     subject = "_".join(words[-2:]) or (labels[0] if labels else "request")
     name = re.sub(r"[^a-z0-9]+", "_", f"{_VERBS[method]}_{subject}".lower()).strip("_")
     return name[:64]

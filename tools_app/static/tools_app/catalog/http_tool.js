@@ -50,6 +50,7 @@ function showErrors(form, errors) {
     shown.textContent = texts.join(" ");
     input.closest(".tb-schema, .grow, div").append(shown);
     input.setAttribute("aria-invalid", "true");
+    input.setAttribute("aria-describedby", `${input.getAttribute("aria-describedby") ?? ""} ${shown.id}`.trim());
     input.dataset.tbInvalid = "1";
     input.addEventListener("input", () => {
       shown.remove();
@@ -61,8 +62,9 @@ function showErrors(form, errors) {
 }
 
 function toggleBody() {
-  const row = field("body")?.closest(".field-body, .form-row, .field-row");
-  if (row) row.hidden = field("body_mode").value !== "template";
+  // A body that must be emptied stays visible.
+  const row = field("body").closest(".field-body, .form-row, .field-row");
+  if (row) row.hidden = field("body_mode").value !== "template" && field("body").value.trim() === "";
 }
 
 function build(form) {
@@ -85,7 +87,7 @@ function build(form) {
     title: "Arguments", help: "Placeholders such as {id} in the request become arguments by themselves.",
   });
   const request = ["path", "query", "headers", "body_mode", "body"].map(field);
-  const follow = syncArguments(editor, () => namesUsed(hub), start.isNew);
+  const follow = syncArguments(editor, () => namesUsed(hub));
   for (const input of request) input.addEventListener("input", follow);
   for (const input of request) input.addEventListener("change", follow);
   field("body_mode").addEventListener("change", toggleBody);
@@ -98,8 +100,9 @@ function build(form) {
   schemaSet.after(tryCard);
   tryCard.hidden = false;
   trial(hub, { editor, showErrors: (errors) => showErrors(form, errors) });
-  follow();
-  goToFirstError(form);
+  if (start.isNew) follow();
+  if (form.querySelector('[aria-invalid="true"]')) goToFirstError(form);
+  else if (start.isNew) document.getElementById("tb-paste-text").focus({ preventScroll: true });
 }
 
 const form = document.getElementById("tool_form");

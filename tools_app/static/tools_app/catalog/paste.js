@@ -123,7 +123,8 @@ export function pasteField(hub, { editor, secrets, follow }) {
     const schema = editor.value();
     if (!schema) return false;
     const properties = { ...(schema.properties ?? {}) };
-    properties[argument] ??= { type: typeOf(value, where), examples: [value] };
+    const type = typeOf(value, where);
+    properties[argument] ??= { type, examples: [type === "integer" ? Number(value) : value] };
     editor.set({ ...schema, properties });
     hub.fill(where, pretty(held));
     follow();
