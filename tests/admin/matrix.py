@@ -189,6 +189,10 @@ PAGES: Final[dict[str, Page]] = {
     "tools_app_tool_try_tool": Page(row(RUN), row(RUN), "tool"),
     "tools_app_tool_clone_tool": Page(row(RUN), row(RUN), "tool"),
     "tools_app_tool_show_revisions": Page(row(READ), row(RUN, sent=lambda _world: {"restore": "1"}), "tool"),
+    "tool_draft": Page(None, site(ANYWHERE)),
+    "tool_secrets": Page(row(RUN, sent=of_tenant)),
+    "tool_store_secret": Page(None, row(RUN, sent=of_tenant)),
+    "tool_trial": Page(None, row(RUN, sent=of_tenant)),
     **model("tools_app_resource"),
     **adding(
         "tools_app_resource",

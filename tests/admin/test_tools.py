@@ -38,7 +38,7 @@ def http_form(tenant: Any, **changes: Any) -> dict[str, Any]:
         "base_url": "https://api.example.com/v1",
         "path": "users/{id}",
         "query": '{"fields": "name"}',
-        "headers": '{"Authorization": "Bearer {secret:API_TOKEN}"}',
+        "headers": '{"Authorization": "Bearer {secret:acme_token}"}',
         "body_mode": "none",
         "body": "",
         "max_response_bytes": "5000",

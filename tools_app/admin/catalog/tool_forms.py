@@ -1,9 +1,14 @@
 """Forms of a tool: the editable settings of a Python tool, and the complete definition of an HTTP tool."""
 
-from typing import Any
+from typing import Any, Final
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.forms import Script
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
 from unfold.widgets import (
     UnfoldAdminIntegerFieldWidget,
     UnfoldAdminSelectWidget,
@@ -15,9 +20,12 @@ from tools_app.admin.base.fields import TOOL_LIMITS, JsonTextField, OfferForm
 from tools_app.catalog.kinds import http, python
 from tools_app.catalog.kinds.http_config import DEFAULT_RESPONSE_BYTES
 from tools_app.catalog.validation.items import check_tool_annotations, check_tool_arguments, check_tool_request
+from tools_app.catalog.validation.references import ReferenceFault, reference_faults
 from tools_app.catalog.validation.sizes import MAX_URL_LENGTH
-from tools_app.models import Tool, ToolKind
+from tools_app.models import Tenant, Tool, ToolKind
 from tools_app.protocol.authoring_schema import check_schema
+
+MAX_TRIAL_ARGUMENT_BYTES: Final = 256 * 1024
 
 
 class PythonToolForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -39,8 +47,8 @@ class PythonToolForm(forms.ModelForm):  # type: ignore[type-arg]
         return super().clean()
 
 
-class HttpToolForm(OfferForm):
-    """An HTTP tool: its request and response fields are stored in `Tool.config`."""
+class RequestForm(forms.Form):
+    """The request, the response and the arguments of an HTTP tool, packed into a validated `config`."""
 
     request_fields = ("method", "base_url", "path", "query", "headers", "body_mode", "body")
     response_fields = ("max_response_bytes", "follow_redirects")
@@ -86,6 +94,36 @@ class HttpToolForm(OfferForm):
         rows=14,
         help_text="JSON Schema of the arguments (2020-12 unless $schema says otherwise).",
     )
+
+    def clean(self) -> dict[str, Any] | None:
+        """Build and validate the configuration. Raises ValidationError on the invalid field."""
+        packed = (*self.request_fields, *self.response_fields)
+        if not {*packed, "input_schema"} & self.errors.keys():
+            self.config = {name: self.cleaned_data[name] for name in packed}
+            self._check(self.config)
+        return super().clean()
+
+    def _check(self, config: dict[str, Any]) -> None:
+        problem = check_tool_request(config, self.cleaned_data["input_schema"])
+        if problem is not None:
+            field = problem.field if problem.field in {*config, "input_schema"} else None
+            raise ValidationError({field: problem.message} if field else problem.message)
+
+
+class TrialForm(RequestForm):
+    """A definition that is not saved, and the arguments to try it with."""
+
+    name = forms.CharField(required=False, max_length=128)
+    timeout_seconds = forms.FloatField(required=False, min_value=0.1, max_value=86_400)
+    arguments = JsonTextField(empty=dict, required=False, max_bytes=MAX_TRIAL_ARGUMENT_BYTES)
+
+
+class HttpToolForm(RequestForm, OfferForm):
+    """An HTTP tool: its request and response fields are stored in `Tool.config`."""
+
+    # Whether the user may change the networks of tenants. Set for each request.
+    may_allow_networks = False
+
     output_schema = JsonTextField(
         check=check_schema, required=False, help_text="JSON Schema of the structured result. Optional."
     )
@@ -96,6 +134,10 @@ class HttpToolForm(OfferForm):
         rows=4,
         help_text=Tool._meta.get_field("annotations").help_text,
     )
+
+    class Media:
+        css = {"all": ("tools_app/playground/playground.css", "tools_app/catalog/http_tool.css")}
+        js = (Script("tools_app/catalog/http_tool.js", type="module"),)
 
     class Meta:
         model = Tool
@@ -125,19 +167,33 @@ class HttpToolForm(OfferForm):
         return self.unique("name")
 
     def clean(self) -> dict[str, Any] | None:
-        """Build and validate the configuration. Raises ValidationError on the invalid field."""
-        packed = (*self.request_fields, *self.response_fields)
+        """Validate the configuration and what it refers to. Raises ValidationError on the invalid field."""
+        cleaned = super().clean()
         if not self.errors:
-            config = {name: self.cleaned_data[name] for name in packed}
-            self._check(config)
-            self.instance.kind, self.instance.config = ToolKind.HTTP, config
-        return super().clean()
+            self._check_references()
+        if not self.errors:
+            self.instance.kind, self.instance.config = ToolKind.HTTP, self.config
+        return cleaned
 
-    def _check(self, config: dict[str, Any]) -> None:
-        problem = check_tool_request(config, self.cleaned_data["input_schema"])
-        if problem is not None:
-            field = problem.field if problem.field in {*config, "input_schema"} else None
-            raise ValidationError({field: problem.message} if field else problem.message)
+    def _check_references(self) -> None:
+        tenant = self.cleaned_data.get("tenant") or self.instance.tenant
+        for fault in reference_faults(tenant, self.config, before=self.instance.config):
+            self.add_error(fault.field, self._explained(fault, tenant))
+
+    def _explained(self, fault: ReferenceFault, tenant: Tenant) -> SafeString:
+        """Return the message of a fault, with a link to where it is mended. The link opens a new tab."""
+        if fault.kind == "secret":
+            query = urlencode({"tenant": str(tenant.pk), "name": fault.name})
+            return _linked(fault.message, f"{reverse('admin:tools_app_secret_add')}?{query}", "Add it in a new tab")
+        if self.may_allow_networks:
+            url = f"{reverse('admin:tools_app_tenant_change', args=[tenant.pk])}#id_allowed_networks"
+            return _linked(fault.message, url, "Allow its network in a new tab")
+        return format_html("{} Ask a hub admin to allow its network under Tenant > Allowed networks.", fault.message)
+
+
+def _linked(message: str, url: str, label: str) -> SafeString:
+    link = '{} <a class="underline" href="{}" target="_blank" rel="noopener">{}</a>, then save again.'
+    return format_html(link, message, url, label)
 
 
 def _config_of(tool: Tool | None) -> dict[str, Any]:

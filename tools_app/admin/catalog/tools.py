@@ -1,7 +1,7 @@
 """Tools: Python functions registered by apps, and HTTP requests defined in the admin."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -11,14 +11,17 @@ from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
 from tools_app.admin.base.columns import cut_column, moment_column
 from tools_app.admin.base.decorators import button, column
-from tools_app.admin.base.fields import TOOL_LIMITS, limits_fieldset
+from tools_app.admin.base.fields import LIMITS_MEANING, TOOL_LIMITS, limits_fieldset
+from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import TenantFilter, json_block, writer
 from tools_app.admin.base.site import site
+from tools_app.admin.catalog import tool_builder
 from tools_app.admin.catalog.base import Fieldsets
 from tools_app.admin.catalog.tool_forms import HttpToolForm, PythonToolForm
 from tools_app.admin.catalog.tool_revisions import RevisionsAdmin
 from tools_app.catalog import authoring
 from tools_app.catalog.kinds import python
+from tools_app.catalog.kinds.http_config import HttpConfig
 from tools_app.models import Tenant, Tool, ToolKind
 
 DECLARED = (
@@ -52,6 +55,7 @@ class ToolAdmin(RevisionsAdmin):
     search_fields = ("name", "title", "description")
     actions_list = ("add_python_tools", "add_http_tool")
     actions_detail = ("try_tool", "show_revisions", "clone_tool")
+    change_form_before_template = "admin/tools_app/tool/builder.html"
     delete_confirmation_template = "admin/tools_app/tool/delete_confirmation.html"
     delete_selected_confirmation_template = "admin/tools_app/tool/delete_selected_confirmation.html"
     readonly_fields = (
@@ -79,7 +83,21 @@ class ToolAdmin(RevisionsAdmin):
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any) -> Any:
         options["form"] = PythonToolForm if obj and obj.kind == ToolKind.PYTHON else HttpToolForm
-        return super().get_form(request, obj, change, **options)
+        form = super().get_form(request, obj, change, **options)
+        form.may_allow_networks = tenant_permissions_of(request).everything
+        return form
+
+    def get_urls(self) -> list[Any]:
+        """Return the URLs of the admin and of the endpoints that the form of an HTTP tool uses."""
+        return [*tool_builder.urls(self.admin_site), *super().get_urls()]
+
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **options: Any) -> Any:
+        """Show the form of an HTTP tool with the field to paste a request into, and with *Try it*."""
+        tool = options.get("obj")
+        may_write = tool is None or self.has_change_permission(request, tool)
+        if may_write and isinstance(context["adminform"].form, HttpToolForm):
+            context["builder"] = tool_builder.context_of(request, tool)
+        return super().render_change_form(request, context, *args, **options)
 
     def get_fieldsets(self, request: HttpRequest, obj: Tool | None = None) -> Fieldsets:
         """Return the fieldsets of an HTTP tool, of a function, or of a read-only tool."""
@@ -87,7 +105,7 @@ class ToolAdmin(RevisionsAdmin):
             return _read_only_page()
         if obj and obj.kind == ToolKind.PYTHON:
             return _python_page()
-        return _http_page(new=obj is None)
+        return _http_page(obj)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Tool | None = None) -> list[str]:
         fixed = super().get_readonly_fields(request, obj)
@@ -129,17 +147,41 @@ class ToolAdmin(RevisionsAdmin):
         return json_block(tool.output_schema)
 
 
-def _http_page(*, new: bool) -> Fieldsets:
-    facts: Fieldsets = [] if new else [("Facts", {"fields": ("kind_label", "revision")})]
+ADVANCED: Final = (
+    "enabled",
+    *HttpToolForm.response_fields,
+    "timeout_seconds",
+    "background",
+    "task",
+    "output_schema",
+    "annotations",
+    "icons",
+    *TOOL_LIMITS,
+)
+
+
+def _http_page(tool: Tool | None) -> Fieldsets:
+    facts: Fieldsets = [("Facts", {"fields": ("kind_label", "revision")})] if tool else []
+    folded = ("collapse",) if tool is None or _is_plain(tool) else ()
     return [
-        (None, {"fields": ("tenant", "name", "title", "description", "enabled")}),
+        (None, {"fields": ("tenant", "name", "title", "description")}),
         ("Request", {"fields": HttpToolForm.request_fields}),
-        ("Response", {"fields": HttpToolForm.response_fields}),
-        ("Shown to clients", {"fields": ("input_schema", "output_schema", "annotations", "icons")}),
-        ("Execution", {"fields": ("background", "task", "timeout_seconds")}),
-        limits_fieldset(TOOL_LIMITS),
+        ("Arguments", {"fields": ("input_schema",)}),
+        (
+            "Advanced",
+            {"fields": ADVANCED, "classes": folded, "description": f"Response, execution and limits. {LIMITS_MEANING}"},
+        ),
         *facts,
     ]
+
+
+def _is_plain(tool: Tool) -> bool:
+    """Whether a tool has no other than the default values in its advanced fields."""
+    usual = {field.name: field.get_default() for field in Tool._meta.concrete_fields if field.name in ADVANCED}
+    config = HttpConfig()
+    return all(getattr(tool, name) == value for name, value in usual.items()) and all(
+        tool.config.get(name, getattr(config, name)) == getattr(config, name) for name in HttpToolForm.response_fields
+    )
 
 
 def _python_page() -> Fieldsets:

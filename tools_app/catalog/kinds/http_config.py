@@ -26,7 +26,7 @@ MAX_RESPONSE_BYTES = 8 * 1024 * 1024
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_TEXT = re.compile(r"[\t -~\xa0-\xff]*")
 # These headers frame the message or belong to the connection, so the hub sets them.
-_RESERVED_HEADERS = frozenset({
+RESERVED_HEADERS = frozenset({
     "accept-encoding", "connection", "content-encoding", "content-length", "expect", "host", "http2-settings",
     "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
 })  # fmt: skip
@@ -163,7 +163,7 @@ def _check_headers(config: HttpConfig) -> None:
 def _check_header_name(name: str, seen: set[str]) -> None:
     if not _HEADER_NAME.fullmatch(name):
         raise ConfigProblem("headers", f"{name!r} is not a valid header name.")
-    if name.lower() in _RESERVED_HEADERS or name.lower().startswith("proxy-"):
+    if name.lower() in RESERVED_HEADERS or name.lower().startswith("proxy-"):
         raise ConfigProblem("headers", f"{name}: this header is set by the hub.")
     if name.lower() in seen:
         raise ConfigProblem("headers", f"{name} is given twice.")

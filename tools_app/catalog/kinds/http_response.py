@@ -95,6 +95,21 @@ def _excerpt(reply: Reply, scrubber: Scrubber) -> str:
     return whole if len(whole) <= EXCERPT_CHARACTERS else f"{whole[:EXCERPT_CHARACTERS]}…"
 
 
+def readable_body(reply: Reply, scrubber: Scrubber, most: int) -> str:
+    """Return the body for a person to read, at most `most` characters: JSON indented, binary data described."""
+    kind = _content_type(reply)
+    if not reply.body:
+        return ""
+    if not _is_text(reply, kind):
+        return _described(reply, kind, scrubber)
+    parsed = _parsed(reply, kind, scrubber)
+    if parsed is None or len(parsed.text) > most:
+        whole = parsed.text if parsed else _readable(reply, kind, scrubber)
+    else:
+        whole = orjson.dumps(parsed.value, option=orjson.OPT_INDENT_2).decode()
+    return whole if len(whole) <= most else f"{whole[:most]}…"
+
+
 def _content_type(reply: Reply) -> _ContentType:
     essence, _, parameters = reply.headers.get("content-type", "").lower().partition(";")
     declared = re.search(r"charset\s*=\s*\"?([a-z0-9_-]+)", parameters)

@@ -1,0 +1,113 @@
+"""An HTTP tool in a real browser: from a pasted cURL command to a tool that is called, in five clicks."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.client import ask
+from tests.browser.test_first_hour import allow_this_machine, make_key
+
+pytestmark = pytest.mark.timeout(180)
+
+HIDDEN = "s3cret-of-the-service"
+# Pasting, where a test cannot press the keys of the clipboard.
+PASTE = (
+    """(field, text) => { field.value = text; field.dispatchEvent(new ClipboardEvent("paste", {bubbles: true})); }"""
+)
+
+
+class Service(BaseHTTPRequestHandler):
+    """The service that the tool calls; it remembers what it was asked."""
+
+    asked: list[tuple[str, str | None, bytes]] = []
+
+    def do_POST(self) -> None:
+        sent = self.rfile.read(int(self.headers["Content-Length"]))
+        self.asked.append((self.path, self.headers["Authorization"], sent))
+        body = json.dumps({"created": True}).encode()
+        self.send_response(201)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def service() -> Iterator[str]:
+    """The address of a service of our own."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_pasted_command_becomes_a_tool_that_is_called_in_five_clicks(hub: str, page: Page, service: str) -> None:
+    allow_this_machine(page)
+    key = make_key(page)
+    page.goto("/admin/tools_app/tool/")
+    page.get_by_role("link", name="Add HTTP tool").click()
+    page.locator("#tb-paste-text").evaluate(
+        PASTE,
+        f"curl '{service}/users/:id/notes' -H 'Authorization: Bearer {HIDDEN}' --json '{{\"text\": \"{{text}}\"}}'",
+    )
+    page.get_by_role("button", name="Store as a secret").click()
+    expect(page.locator("#tb-paste-said")).to_contain_text("Stored as the secret API_TOKEN.")
+    page.get_by_label("id *", exact=True).fill("7/8")
+    page.get_by_label("text *", exact=True).fill("hello")
+    page.get_by_role("button", name="Try it", exact=True).click()
+    expect(page.locator("#tb-try-result")).to_contain_text("HTTP 201")
+    expect(page.locator("#tb-try-result")).to_contain_text("Authorization: Bearer ••••••")
+    page.click("[name=_save]")
+    expect(page.locator("body")).to_contain_text("successfully")
+    # The fifth click would be that of the playground.
+    answer = ask(hub, key, "post_users_notes", {"id": "9", "text": "again"}).json()["result"]
+    assert json.loads(answer["content"][0]["text"]) == {"created": True}
+    assert Service.asked == [
+        ("/users/7%2F8/notes", f"Bearer {HIDDEN}", b'{"text":"hello"}'),
+        ("/users/9/notes", f"Bearer {HIDDEN}", b'{"text":"again"}'),
+    ]
+    assert HIDDEN not in page.content()
+
+
+def test_arguments_follow_the_placeholders_and_rows_follow_the_json(page: Page) -> None:
+    page.goto("/admin/tools_app/tool/add/")
+    schema = page.locator("[name=input_schema]")
+    rows = page.locator(".tb-row")
+    page.fill("[name=path]", "users/{id}/{part}")
+    expect(rows).to_have_count(2)
+    assert json.loads(schema.input_value())["required"] == ["id", "part"]
+    rows.nth(1).get_by_label("Description").fill("Which part.")
+    page.fill("[name=path]", "users")
+    # Nobody touched the first argument, so it goes with its placeholder; the other one was described.
+    expect(rows).to_have_count(1)
+    assert json.loads(schema.input_value())["properties"] == {"part": {"type": "string", "description": "Which part."}}
+    rows.first.get_by_label("Type").select_option("integer")
+    rows.first.get_by_label("Allowed values").fill("1, x")
+    rows.first.get_by_label("Allowed values").press("Tab")
+    expect(rows.first).to_contain_text("x is not a whole number.")
+    rows.first.get_by_label("Allowed values").fill("1, 2")
+    rows.first.get_by_label("Allowed values").press("Tab")
+    assert json.loads(schema.input_value())["properties"]["part"]["enum"] == [1, 2]
+    deep = {"type": "object", "properties": {"any": {"oneOf": [{"type": "string"}, {"type": "null"}], "x-kept": 1}}}
+    schema.fill(json.dumps(deep))
+    expect(rows.first).to_contain_text("This argument has more than a row can show.")
+    rows.first.get_by_label("Description").fill("Anything.")
+    kept = deep["properties"]["any"] | {"description": "Anything."}  # type: ignore[index]
+    assert json.loads(schema.input_value())["properties"] == {"any": kept}
+    schema.fill("{")
+    expect(rows).to_have_count(0)
+    expect(page.locator(".tb-schema")).to_contain_text("The JSON is invalid.")
+    schema.fill('{"type": "object", "oneOf": [{"required": ["a"]}]}')
+    expect(page.locator(".tb-schema")).to_contain_text("This schema combines others. Edit it as JSON.")
+    page.fill("[name=base_url]", "ftp://x")
+    page.get_by_role("button", name="Try it", exact=True).click()
+    expect(page.locator("[name=base_url]")).to_be_focused()
+    expect(page.locator("[data-tb-error=base_url]")).to_contain_text("Invalid URL")

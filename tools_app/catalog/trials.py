@@ -1,0 +1,210 @@
+"""Trials of HTTP tools: the request of a definition that is not saved yet, sent once for an admin of its tenant.
+
+A trial is not a call of a client: there is no key and no tool. It uses the tenant's secrets, so the change log records
+who sent what and where before the request is sent, and how it ended before the answer is shown. Both entries have the
+same object. The tenant's limits on calls apply, as does a limit on trials.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from secrets import token_hex
+from time import perf_counter
+from typing import Any, Final
+
+from asgiref.sync import async_to_sync
+
+from tools_app.access.limits import limits, quotas
+from tools_app.access.limits.limits import OverLimit
+from tools_app.access.limits.quotas import ConcurrencyLimit, Rate
+from tools_app.audit.changes import changes
+from tools_app.catalog import authoring
+from tools_app.catalog.http.addresses import parse_networks
+from tools_app.catalog.http.client import Reply, Terms
+from tools_app.catalog.http.errors import RequestFailed
+from tools_app.catalog.kinds.http import HttpSender, secret_names
+from tools_app.catalog.kinds.http_config import HttpConfig
+from tools_app.catalog.kinds.http_request import build_request
+from tools_app.catalog.kinds.http_response import SUCCESSES, readable_body
+from tools_app.catalog.kinds.templates import Values
+from tools_app.core.encryption import DecryptionError
+from tools_app.models import Action, Tenant, Tool
+from tools_app.telemetry.secret_names import Scrubber
+from tools_app.tool_api.results import ToolError
+
+MAX_TRIAL_SECONDS: Final = 30.0
+MAX_TRIALS_PER_MINUTE: Final = 30
+MAX_TRIALS_AT_ONCE: Final = 4
+MAX_SHOWN_CHARACTERS: Final = 64 * 1024
+MAX_RECORDED_URL: Final = 2000
+DOTS: Final = "••••••"
+
+
+class TrialRefused(Exception):
+    """The request was not sent. The message says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class ShownRequest:
+    """A request with dots in place of secrets."""
+
+    method: str
+    url: str
+    headers: list[tuple[str, str]]
+    body: str | None
+
+
+@dataclass(frozen=True)
+class ShownReply:
+    """A response without secrets, cut to what a page can show."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: str
+    size: int
+
+    @property
+    def is_success(self) -> bool:
+        """Whether a call would return the content, and not an error."""
+        return self.status in SUCCESSES
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How a trial ended: with a response, or with a problem."""
+
+    request: ShownRequest
+    seconds: float
+    reply: ShownReply | None = None
+    problem: str = ""
+
+
+@dataclass
+class _Record:
+    """The two entries of a trial in the change log."""
+
+    tenant: Tenant
+    name: str
+    row: Tool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.row = Tool(tenant=self.tenant, name=self.name or "unnamed")
+
+    def begin(self, request: ShownRequest) -> None:
+        """Record the request that is about to be sent, without the values of its headers and without its body."""
+        said = {
+            "method": request.method,
+            "url": request.url[:MAX_RECORDED_URL],
+            "headers": [name for name, _ in request.headers],
+            "body_characters": len(request.body or ""),
+        }
+        self._write(Action.CREATED, said)
+
+    def end(self, trial: Trial) -> None:
+        """Record the status and size of the response, or the problem."""
+        said: dict[str, Any] = {"seconds": round(trial.seconds, 3)}
+        said |= {"problem": trial.problem} if trial.reply is None else _facts(trial.reply)
+        self._write(Action.CHANGED, said)
+
+    def _write(self, action: Action, said: Mapping[str, Any]) -> None:
+        with changes.change_log_transaction():
+            changes.record(action, self.row, after=said, kind="trial")
+
+
+def _facts(reply: ShownReply) -> dict[str, int]:
+    return {"status": reply.status, "bytes": reply.size}
+
+
+def try_request(
+    tenant: Tenant, name: str, config: HttpConfig, arguments: dict[str, Any], timeout_seconds: float
+) -> Trial:
+    """Send the request of `config` once, and record it. Raises ToolError for arguments that do not fit the request.
+
+    Raises TrialRefused for a secret that is not set, a disabled tenant, and an exceeded limit.
+    """
+    if not tenant.is_active:
+        raise TrialRefused("The tenant is disabled. Enable it first.")
+    secrets = _opened(tenant, config)
+    request = shown_request(config, arguments)
+    seconds = min(timeout_seconds, MAX_TRIAL_SECONDS)
+    scrubber = Scrubber(secrets.values())
+    terms = Terms(parse_networks(tenant.allowed_networks), seconds, config.max_response_bytes)
+    sender = HttpSender(config, secrets, terms, scrubber)
+    record = _Record(tenant, name)
+    places = (*quotas.calls_at_once("tenant", tenant), _at_once(tenant))
+    id = str(record.row.pk)
+    full = limits.hold_here(places, id, MAX_TRIAL_SECONDS)
+    if full is not None:
+        raise TrialRefused("Too many calls or trials of this tenant are running. Wait until one has ended.")
+    try:
+        _count(tenant)
+        record.begin(request)
+        trial = async_to_sync(_sent)(sender, request, arguments, seconds)
+        record.end(trial)
+    finally:
+        limits.release_of([place.key for place in places], id)
+    return trial
+
+
+def shown_request(config: HttpConfig, arguments: dict[str, Any]) -> ShownRequest:
+    """Return the request with dots in place of its secrets. Raises ToolError for arguments that do not fit it."""
+    # No header holds a dot: a mark takes its place until the request is built.
+    mark = f"secret{token_hex(8)}"
+    built = build_request(config, Values(arguments, dict.fromkeys(secret_names(config), mark)))
+
+    def hidden(text: str) -> str:
+        return text.replace(mark, DOTS)[:MAX_SHOWN_CHARACTERS]
+
+    body = None if built.body is None else hidden(built.body.decode())
+    headers = [(name, hidden(value)) for name, value in built.headers]
+    return ShownRequest(built.method, hidden(str(built.url)), headers, body)
+
+
+def _opened(tenant: Tenant, config: HttpConfig) -> dict[str, str]:
+    opened: dict[str, str] = {}
+    for secret in tenant.secrets.filter(name__in=secret_names(config)):
+        try:
+            opened[secret.name] = authoring.open_secret(secret)
+        except DecryptionError as problem:
+            raise TrialRefused(f"The secret {secret.name} cannot be decrypted. Set its value again.") from problem
+    if missing := sorted(secret_names(config) - opened.keys()):
+        raise TrialRefused(f"There is no secret {missing[0]}. Add it first.")
+    return opened
+
+
+def _at_once(tenant: Tenant) -> ConcurrencyLimit:
+    return ConcurrencyLimit("tenant", "trials", MAX_TRIALS_AT_ONCE, f"trials:tenant:{tenant.pk}")
+
+
+def _count(tenant: Tenant) -> None:
+    """Count a trial as a call of the tenant. Raises TrialRefused if a limit is exceeded."""
+    trials = Rate("tenant", "trials", MAX_TRIALS_PER_MINUTE, quotas.MINUTE, f"trials:60:tenant:{tenant.pk}")
+    over: OverLimit | None = async_to_sync(limits.take)((trials, *quotas.of_tenant(tenant).calls))
+    if over is not None:
+        rate = over.rate
+        raise TrialRefused(
+            f"Rate limit exceeded: {rate.most} {rate.what} per {rate.seconds} s for this tenant."
+            f" Try again in {over.retry_after} s."
+        )
+
+
+async def _sent(sender: HttpSender, request: ShownRequest, arguments: dict[str, Any], seconds: float) -> Trial:
+    """Send the request within `seconds`."""
+    began = perf_counter()
+    try:
+        async with asyncio.timeout(seconds):
+            reply = await sender.reply(arguments)
+    except RequestFailed as failure:
+        return Trial(request, perf_counter() - began, problem=sender.scrubber.text(failure.message))
+    except ToolError as failure:
+        return Trial(request, perf_counter() - began, problem=sender.scrubber.text(str(failure)))
+    except TimeoutError:
+        problem = f"No complete response within {seconds:g} s. Check the URL, or raise the timeout."
+        return Trial(request, perf_counter() - began, problem=problem)
+    return Trial(request, perf_counter() - began, _shown(reply, sender.scrubber))
+
+
+def _shown(reply: Reply, scrubber: Scrubber) -> ShownReply:
+    headers = [(scrubber.text(name), scrubber.text(value)) for name, value in reply.headers.items()]
+    body = readable_body(reply, scrubber, MAX_SHOWN_CHARACTERS)
+    return ShownReply(reply.status, headers, body, len(reply.body))

@@ -1,0 +1,86 @@
+"""What an HTTP tool's definition refers to outside of itself: secrets of its tenant, and the address of its service.
+
+The REST API and files may store a definition before its secrets and networks are set. The admin asks for both at once,
+because the person who saves a tool there expects that it can be called.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any, Literal
+
+from tools_app.catalog.http.addresses import parse_networks, refusal
+from tools_app.catalog.kinds import templates
+from tools_app.catalog.kinds.http_config import ConfigProblem, HttpConfig, base_of, body_templates, parse_config
+from tools_app.models import Tenant
+
+LOCALHOST = ip_address("127.0.0.1")
+
+
+@dataclass(frozen=True)
+class ReferenceFault:
+    """Something that a definition refers to and that is not there: the field, what it is, and its name."""
+
+    field: str
+    kind: Literal["secret", "address"]
+    name: str
+
+    @property
+    def message(self) -> str:
+        """What is wrong, in one sentence."""
+        if self.kind == "secret":
+            return f"There is no secret {self.name}."
+        return f"{self.name} is a private or reserved address, which this tenant may not call."
+
+
+def reference_faults(
+    tenant: Tenant, config: Mapping[str, Any], before: Mapping[str, Any] | None = None
+) -> list[ReferenceFault]:
+    """Return the faults of a valid `config`, except those that the definition `before` has already.
+
+    A tool whose secret was deleted can still be edited.
+    """
+    known = set(_faults(tenant, _parsed(before))) if before else set()
+    return [fault for fault in _faults(tenant, _parsed(config)) if fault not in known]
+
+
+def _parsed(config: Mapping[str, Any]) -> HttpConfig | None:
+    try:
+        return parse_config(config)
+    except ConfigProblem:
+        return None
+
+
+def _faults(tenant: Tenant, config: HttpConfig | None) -> Iterator[ReferenceFault]:
+    if config is None:
+        return
+    if fault := _address_fault(tenant, config):
+        yield fault
+    used = dict.fromkeys(_secrets(config))
+    present = set(tenant.secrets.filter(name__in={name for _, name in used}).values_list("name", flat=True))
+    for field, name in used:
+        if name not in present:
+            yield ReferenceFault(field, "secret", name)
+
+
+def _address_fault(tenant: Tenant, config: HttpConfig) -> ReferenceFault | None:
+    """Return the fault of an address in the URL. Names are resolved when they are called, not here."""
+    host = base_of(config).host
+    try:
+        address = LOCALHOST if host == "localhost" or host.endswith(".localhost") else ip_address(host)
+    except ValueError:
+        return None
+    if not refusal(address, parse_networks(tenant.allowed_networks)):
+        return None
+    return ReferenceFault("base_url", "address", host)
+
+
+def _secrets(config: HttpConfig) -> Iterator[tuple[str, str]]:
+    """Yield the field and the name of each secret."""
+    for field, texts in (("query", config.query.values()), ("headers", config.headers.values())):
+        for text in texts:
+            for name in sorted(templates.parse(text).secrets):
+                yield field, name
+    for template in body_templates(config):
+        for name in sorted(template.secrets):
+            yield "body", name
