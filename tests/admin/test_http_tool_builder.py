@@ -101,7 +101,7 @@ def test_a_trial_shows_request_and_response_without_secrets_and_is_recorded_twic
     assert (shown["reply"]["status"], shown["reply"]["success"]) == (200, True)
     assert json.loads(shown["reply"]["body"]) == {"token": "[redacted]", "id": 7}
     assert "acme-hush-hush" not in json.dumps(shown)
-    ended, began = Change.objects.filter(kind="trial")
+    ended, began = Change.objects.filter(kind="tool trial")
     assert (began.action, began.object_name, began.person_name) == ("created", "find_user", "admin")
     assert json.loads(began.after) == {
         "method": "GET",
@@ -119,7 +119,7 @@ def test_the_trial_of_a_request_that_cannot_be_sent_says_why(as_: Any, acme: Any
     client = as_("admin")
     private = tried(client, trial_of(open_tenant, "http://10.0.0.1"))
     assert "A hub admin can allow it under Tenant > Allowed networks." in private["problem"]
-    assert "problem" in json.loads(Change.objects.filter(kind="trial")[0].after)
+    assert "problem" in json.loads(Change.objects.filter(kind="tool trial")[0].after)
     missing = tried(client, trial_of(open_tenant, "http://10.0.0.1", headers='{"A": "{secret:NOPE}"}'))
     assert missing["problem"] == "There is no secret NOPE. Add it first."
     assert list(tried(client, trial_of(open_tenant, "ftp://x"))["errors"]) == ["base_url"]
@@ -128,7 +128,7 @@ def test_the_trial_of_a_request_that_cannot_be_sent_says_why(as_: Any, acme: Any
     ]
     outside = tried(client, trial_of(open_tenant, "http://10.0.0.1", arguments='{"id": "../x"}'))
     assert "'id' is a part of an address" in outside["problem"]
-    assert Change.objects.filter(kind="trial").count() == 2
+    assert Change.objects.filter(kind="tool trial").count() == 2
 
 
 def test_a_trial_ends_after_its_time(

@@ -77,6 +77,29 @@ def test_a_pasted_command_becomes_a_tool_that_is_called_in_five_clicks(hub: str,
     assert HIDDEN not in page.content()
 
 
+def test_a_second_paste_replaces_what_the_first_suggested_and_is_undone(page: Page) -> None:
+    page.goto("/admin/tools_app/tool/add/")
+    page.fill("#tb-paste-text", "https://api.example.com/users/{id}?limit=10")
+    page.get_by_role("button", name="Fill in the form").click()
+    expect(page.locator("[name=name]")).to_have_value("get_users")
+    page.get_by_role("button", name="limit = 10").click()
+    schema = page.locator("[name=input_schema]")
+    limit = {"type": "integer", "examples": [10]}
+    assert json.loads(schema.input_value())["properties"] == {"id": {"type": "string"}, "limit": limit}
+    assert json.loads(page.locator("[name=query]").input_value()) == {"limit": "{limit}"}
+    page.fill("#tb-paste-text", "DELETE https://api.example.com/notes/{note}")
+    page.get_by_role("button", name="Fill in the form").click()
+    expect(page.locator("[name=name]")).to_have_value("delete_notes")
+    expect(page.locator("[name=path]")).to_have_value("notes/{note}")
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator("[name=name]")).to_have_value("get_users")
+    expect(page.locator("[name=path]")).to_have_value("users/{id}")
+    assert json.loads(schema.input_value())["properties"] == {"id": {"type": "string"}, "limit": limit}
+    page.fill("#tb-paste-text", "wget https://api.example.com")
+    page.get_by_role("button", name="Fill in the form").click()
+    expect(page.locator("#tb-paste-said")).to_contain_text("Paste a command that starts with curl")
+
+
 def test_arguments_follow_the_placeholders_and_rows_follow_the_json(page: Page) -> None:
     page.goto("/admin/tools_app/tool/add/")
     schema = page.locator("[name=input_schema]")

@@ -109,7 +109,7 @@ class _Record:
 
     def _write(self, action: Action, said: Mapping[str, Any]) -> None:
         with changes.change_log_transaction():
-            changes.record(action, self.row, after=said, kind="trial")
+            changes.record(action, self.row, after=said, kind="tool trial")
 
 
 def _facts(reply: ShownReply) -> dict[str, int]:

@@ -67,6 +67,7 @@ export function trial(hub, { editor, showErrors }) {
     } else if (answer.faults) {
       status.textContent = "Not sent. Correct the arguments.";
       for (const { field, message } of answer.faults) form.fault(field ? field.split(".") : [], message);
+      place.querySelector('[aria-invalid="true"]')?.focus();
     } else {
       const parts = [answer.problem ? problemLine(answer.problem) : null];
       if (answer.request) parts.push(requestPart(answer.request));
