@@ -182,6 +182,9 @@ def test_a_missing_secret_and_a_private_address_are_told_at_their_fields(
     assert ("Ask a hub admin" in errors["base_url"][0]) == (not link)
     assert f"secret/add/?tenant={acme.tenant.pk}&amp;name=NOPE" in errors["headers"][0]
     assert "{&quot;A&quot;: &quot;{secret:NOPE}&quot;}" in answer.content.decode()
+    added = client.get(page("secret", "add"), {"tenant": acme.tenant.pk, "name": "NOPE"}).content.decode()
+    assert 'value="NOPE"' in added
+    assert f'value="{acme.tenant.pk}" selected' in added
 
 
 def test_a_tool_whose_secret_was_deleted_can_still_be_edited(as_: Any, page: Any, acme: Any) -> None:
