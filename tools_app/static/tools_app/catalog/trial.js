@@ -30,9 +30,11 @@ export function trial(hub, { editor, showErrors }) {
   }
 
   // Placeholders of the schema editor and typed JSON both end up in the textarea.
-  editor.onchange(() => {
+  editor.onchange((event) => {
     clearTimeout(waiting);
-    waiting = setTimeout(draw, PAUSE_MS);
+    // Only typed JSON may be incomplete.
+    if (event.detail === "rows") draw();
+    else waiting = setTimeout(draw, PAUSE_MS);
   });
   draw();
 
