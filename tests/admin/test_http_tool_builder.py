@@ -101,9 +101,15 @@ def test_a_trial_shows_request_and_response_without_secrets_and_is_recorded_twic
     assert (shown["reply"]["status"], shown["reply"]["success"]) == (200, True)
     assert json.loads(shown["reply"]["body"]) == {"token": "[redacted]", "id": 7}
     assert "acme-hush-hush" not in json.dumps(shown)
-    ended, began = Change.objects.filter(kind="trial")
+    ended, began = Change.objects.filter(kind="tool trial")
     assert (began.action, began.object_name, began.person_name) == ("created", "find_user", "admin")
-    assert json.loads(began.after)["url"] == f"{service.url}/users/7%20a"
+    assert json.loads(began.after) == {
+        "method": "GET",
+        "base_url": service.url,
+        "path": "users/{id}",
+        "arguments": ["id"],
+        "secrets": ["acme_token"],
+    }
     assert (ended.object_id, json.loads(ended.after)["status"]) == (began.object_id, 200)
     assert "acme-hush-hush" not in began.after + ended.after
     assert not Tool.objects.filter(name="find_user").exists()
@@ -113,7 +119,7 @@ def test_the_trial_of_a_request_that_cannot_be_sent_says_why(as_: Any, acme: Any
     client = as_("admin")
     private = tried(client, trial_of(open_tenant, "http://10.0.0.1"))
     assert "A hub admin can allow it under Tenant > Allowed networks." in private["problem"]
-    assert "problem" in json.loads(Change.objects.filter(kind="trial")[0].after)
+    assert "problem" in json.loads(Change.objects.filter(kind="tool trial")[0].after)
     missing = tried(client, trial_of(open_tenant, "http://10.0.0.1", headers='{"A": "{secret:NOPE}"}'))
     assert missing["problem"] == "There is no secret NOPE. Add it first."
     assert list(tried(client, trial_of(open_tenant, "ftp://x"))["errors"]) == ["base_url"]
@@ -122,7 +128,7 @@ def test_the_trial_of_a_request_that_cannot_be_sent_says_why(as_: Any, acme: Any
     ]
     outside = tried(client, trial_of(open_tenant, "http://10.0.0.1", arguments='{"id": "../x"}'))
     assert "'id' is a part of an address" in outside["problem"]
-    assert Change.objects.filter(kind="trial").count() == 2
+    assert Change.objects.filter(kind="tool trial").count() == 2
 
 
 def test_a_trial_ends_after_its_time(
@@ -176,6 +182,9 @@ def test_a_missing_secret_and_a_private_address_are_told_at_their_fields(
     assert ("Ask a hub admin" in errors["base_url"][0]) == (not link)
     assert f"secret/add/?tenant={acme.tenant.pk}&amp;name=NOPE" in errors["headers"][0]
     assert "{&quot;A&quot;: &quot;{secret:NOPE}&quot;}" in answer.content.decode()
+    added = client.get(page("secret", "add"), {"tenant": acme.tenant.pk, "name": "NOPE"}).content.decode()
+    assert 'value="NOPE"' in added
+    assert f'value="{acme.tenant.pk}" selected' in added
 
 
 def test_a_tool_whose_secret_was_deleted_can_still_be_edited(as_: Any, page: Any, acme: Any) -> None:

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.client import ask
+from tests.browser.test_accessibility import held_against_the_rules
 from tests.browser.test_first_hour import allow_this_machine, make_key
 
 pytestmark = pytest.mark.timeout(180)
@@ -52,7 +53,8 @@ def service() -> Iterator[str]:
 def test_a_pasted_command_becomes_a_tool_that_is_called_in_five_clicks(hub: str, page: Page, service: str) -> None:
     allow_this_machine(page)
     key = make_key(page)
-    page.goto("/admin/tools_app/tool/")
+    page.goto("/admin/")
+    page.locator("#nav-sidebar").get_by_role("link", name="Tools").click()
     page.get_by_role("link", name="Add HTTP tool").click()
     page.locator("#tb-paste-text").evaluate(
         PASTE,
@@ -65,9 +67,9 @@ def test_a_pasted_command_becomes_a_tool_that_is_called_in_five_clicks(hub: str,
     page.get_by_role("button", name="Try it", exact=True).click()
     expect(page.locator("#tb-try-result")).to_contain_text("HTTP 201")
     expect(page.locator("#tb-try-result")).to_contain_text("Authorization: Bearer ••••••")
+    held_against_the_rules(page)
     page.click("[name=_save]")
     expect(page.locator("body")).to_contain_text("successfully")
-    # The fifth click would be that of the playground.
     answer = ask(hub, key, "post_users_notes", {"id": "9", "text": "again"}).json()["result"]
     assert json.loads(answer["content"][0]["text"]) == {"created": True}
     assert Service.asked == [
@@ -75,6 +77,29 @@ def test_a_pasted_command_becomes_a_tool_that_is_called_in_five_clicks(hub: str,
         ("/users/9/notes", f"Bearer {HIDDEN}", b'{"text":"again"}'),
     ]
     assert HIDDEN not in page.content()
+
+
+def test_a_second_paste_replaces_what_the_first_suggested_and_is_undone(page: Page) -> None:
+    page.goto("/admin/tools_app/tool/add/")
+    page.fill("#tb-paste-text", "https://api.example.com/users/{id}?limit=10")
+    page.get_by_role("button", name="Fill in the form").click()
+    expect(page.locator("[name=name]")).to_have_value("get_users")
+    page.get_by_role("button", name="limit = 10").click()
+    schema = page.locator("[name=input_schema]")
+    limit = {"type": "integer", "examples": [10]}
+    assert json.loads(schema.input_value())["properties"] == {"id": {"type": "string"}, "limit": limit}
+    assert json.loads(page.locator("[name=query]").input_value()) == {"limit": "{limit}"}
+    page.fill("#tb-paste-text", "DELETE https://api.example.com/notes/{note}")
+    page.get_by_role("button", name="Fill in the form").click()
+    expect(page.locator("[name=name]")).to_have_value("delete_notes")
+    expect(page.locator("[name=path]")).to_have_value("notes/{note}")
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator("[name=name]")).to_have_value("get_users")
+    expect(page.locator("[name=path]")).to_have_value("users/{id}")
+    assert json.loads(schema.input_value())["properties"] == {"id": {"type": "string"}, "limit": limit}
+    page.fill("#tb-paste-text", "wget https://api.example.com")
+    page.get_by_role("button", name="Fill in the form").click()
+    expect(page.locator("#tb-paste-said")).to_contain_text("Paste a command that starts with curl")
 
 
 def test_arguments_follow_the_placeholders_and_rows_follow_the_json(page: Page) -> None:

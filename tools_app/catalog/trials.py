@@ -1,8 +1,8 @@
 """Trials of HTTP tools: the request of a definition that is not saved yet, sent once for an admin of its tenant.
 
 A trial is not a call of a client: there is no key and no tool. It uses the tenant's secrets, so the change log records
-who sent what and where before the request is sent, and how it ended before the answer is shown. Both entries have the
-same object. The tenant's limits on calls apply, as does a limit on trials.
+who sends a request where, and with which secrets, before it is sent, and how it ended before the answer is shown. Both
+entries have the same object. The tenant's limits on calls apply, as does a limit on trials.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ MAX_TRIAL_SECONDS: Final = 30.0
 MAX_TRIALS_PER_MINUTE: Final = 30
 MAX_TRIALS_AT_ONCE: Final = 4
 MAX_SHOWN_CHARACTERS: Final = 64 * 1024
-MAX_RECORDED_URL: Final = 2000
+MAX_RECORDED_NAMES: Final = 100
 DOTS: Final = "••••••"
 
 
@@ -90,13 +90,14 @@ class _Record:
     def __post_init__(self) -> None:
         self.row = Tool(tenant=self.tenant, name=self.name or "unnamed")
 
-    def begin(self, request: ShownRequest) -> None:
-        """Record the request that is about to be sent, without the values of its headers and without its body."""
+    def begin(self, config: HttpConfig, arguments: Mapping[str, Any]) -> None:
+        """Record the request that is about to be sent, without the values of arguments: changes are never pruned."""
         said = {
-            "method": request.method,
-            "url": request.url[:MAX_RECORDED_URL],
-            "headers": [name for name, _ in request.headers],
-            "body_characters": len(request.body or ""),
+            "method": config.method,
+            "base_url": config.base_url,
+            "path": config.path,
+            "arguments": sorted(arguments)[:MAX_RECORDED_NAMES],
+            "secrets": sorted(secret_names(config)),
         }
         self._write(Action.CREATED, said)
 
@@ -108,7 +109,7 @@ class _Record:
 
     def _write(self, action: Action, said: Mapping[str, Any]) -> None:
         with changes.change_log_transaction():
-            changes.record(action, self.row, after=said, kind="trial")
+            changes.record(action, self.row, after=said, kind="tool trial")
 
 
 def _facts(reply: ShownReply) -> dict[str, int]:
@@ -138,7 +139,7 @@ def try_request(
         raise TrialRefused("Too many calls or trials of this tenant are running. Wait until one has ended.")
     try:
         _count(tenant)
-        record.begin(request)
+        record.begin(config, arguments)
         trial = async_to_sync(_sent)(sender, request, arguments, seconds)
         record.end(trial)
     finally:

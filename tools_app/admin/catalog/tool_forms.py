@@ -181,7 +181,7 @@ class HttpToolForm(RequestForm, OfferForm):
             self.add_error(fault.field, self._explained(fault, tenant))
 
     def _explained(self, fault: ReferenceFault, tenant: Tenant) -> SafeString:
-        """Return the message of a fault, with a link to where it is mended. The link opens a new tab."""
+        """Return the message of a fault, with a link to where it is corrected. The link opens a new tab."""
         if fault.kind == "secret":
             query = urlencode({"tenant": str(tenant.pk), "name": fault.name})
             return _linked(fault.message, f"{reverse('admin:tools_app_secret_add')}?{query}", "Add it in a new tab")

@@ -11,7 +11,7 @@ from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
 from tools_app.admin.base.columns import cut_column, moment_column
 from tools_app.admin.base.decorators import button, column
-from tools_app.admin.base.fields import LIMITS_MEANING, TOOL_LIMITS, limits_fieldset
+from tools_app.admin.base.fields import TOOL_LIMITS, limits_fieldset
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import TenantFilter, json_block, writer
 from tools_app.admin.base.site import site
@@ -156,32 +156,35 @@ ADVANCED: Final = (
     "output_schema",
     "annotations",
     "icons",
-    *TOOL_LIMITS,
 )
 
 
 def _http_page(tool: Tool | None) -> Fieldsets:
     facts: Fieldsets = [("Facts", {"fields": ("kind_label", "revision")})] if tool else []
-    folded = ("collapse",) if tool is None or _is_plain(tool) else ()
+    limits, about_limits = limits_fieldset(TOOL_LIMITS)
     return [
         (None, {"fields": ("tenant", "name", "title", "description")}),
         ("Request", {"fields": HttpToolForm.request_fields}),
         ("Arguments", {"fields": ("input_schema",)}),
-        (
-            "Advanced",
-            {"fields": ADVANCED, "classes": folded, "description": f"Response, execution and limits. {LIMITS_MEANING}"},
-        ),
+        ("Advanced", {"fields": ADVANCED, "classes": _folded(tool, ADVANCED)}),
+        (limits, {**about_limits, "classes": _folded(tool, TOOL_LIMITS)}),
         *facts,
     ]
 
 
-def _is_plain(tool: Tool) -> bool:
-    """Whether a tool has no other than the default values in its advanced fields."""
-    usual = {field.name: field.get_default() for field in Tool._meta.concrete_fields if field.name in ADVANCED}
-    config = HttpConfig()
-    return all(getattr(tool, name) == value for name, value in usual.items()) and all(
-        tool.config.get(name, getattr(config, name)) == getattr(config, name) for name in HttpToolForm.response_fields
-    )
+def _folded(tool: Tool | None, fields: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the class that folds these fields, unless one of them has another value than a new tool's."""
+    if tool is None:
+        return ("collapse",)
+    new, usual = Tool(), HttpConfig()
+    for name in fields:
+        if name in HttpToolForm.response_fields:
+            is_usual = tool.config.get(name, getattr(usual, name)) == getattr(usual, name)
+        else:
+            is_usual = getattr(tool, name) == getattr(new, name)
+        if not is_usual:
+            return ()
+    return ("collapse",)
 
 
 def _python_page() -> Fieldsets:

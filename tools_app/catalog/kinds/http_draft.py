@@ -16,6 +16,7 @@ from tools_app.catalog.kinds.curl import BadPaste, PastedRequest, basic_credenti
 from tools_app.catalog.kinds.http_config import BODILESS_METHODS, METHODS, RESERVED_HEADERS
 
 MAX_VALUES: Final = 50
+MAX_NOTES: Final = 20
 MAX_DEPTH: Final = 40
 MAX_TIMEOUT_SECONDS: Final = 86_400.0
 MIN_TIMEOUT_SECONDS: Final = 0.1
@@ -39,7 +40,9 @@ _URL = re.compile(
     r"(?P<origin>[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*)(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?(?:#.*)?", re.DOTALL
 )
 # A credential that stands for the reader's own: YOUR_API_KEY, <token>, xxxx, ...
-_EXAMPLE = re.compile(r"\{[^{}]*\}|<[^<>]*>|[.…*x•]{3,}|.*\b(?:your|my)[-_ ].*", re.IGNORECASE)
+_EXAMPLE = re.compile(
+    r"\{[^{}]*\}|<[^<>]*>|[.…*x•]{3,}|(?:[a-z]{1,20}[-_ ]){0,3}(?:your|my)[-_ ][\w -]{1,40}", re.IGNORECASE
+)
 _VERBS: Final = {"GET": "get", "HEAD": "check", "POST": "post", "PUT": "put", "PATCH": "update", "DELETE": "delete"}
 
 
@@ -117,7 +120,7 @@ class _Drafting:
         }
         if request.timeout_seconds:
             fields["timeout_seconds"] = min(max(request.timeout_seconds, MIN_TIMEOUT_SECONDS), MAX_TIMEOUT_SECONDS)
-        return Draft(fields, self.credentials, self.values[:MAX_VALUES], list(dict.fromkeys(self.notes)))
+        return Draft(fields, self.credentials, self.values[:MAX_VALUES], list(dict.fromkeys(self.notes))[:MAX_NOTES])
 
     def _origin(self, origin: str) -> str:
         scheme, _, authority = origin.partition("://")

@@ -78,8 +78,9 @@ function build(form) {
     if (response.redirected) throw new Error("Your login has expired. Log in again in a new tab.");
     if (response.status === 403) throw new Error("Only admins of the tenant can do this.");
     if (response.status === 404) throw new Error("Choose a tenant first.");
-    const answer = await response.json();
-    return answer;
+    return response.json().catch(() => {
+      throw new Error("The hub rejected the request. It may be too large: shorten it and try again.");
+    });
   };
   const hub = { start, tenant, post, field, fill, form };
 

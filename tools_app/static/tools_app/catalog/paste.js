@@ -2,6 +2,7 @@
 
 import { button, h, newId, pretty } from "../playground/dom.js";
 
+const SUGGESTED = ["name", "title"];
 const JSON_FIELDS = ["query", "headers", "body"];
 
 export function pasteField(hub, { editor, secrets, follow }) {
@@ -29,22 +30,37 @@ export function pasteField(hub, { editor, secrets, follow }) {
     said.replaceChildren(...parts.filter(Boolean));
   }
 
+  let suggested = {};
+
+  // Whether the user wrote this field; what an earlier paste suggested is replaced.
+  const isOwn = (name) => hub.field(name).value !== "" && hub.field(name).value !== suggested[name];
+
+  function written(name, value) {
+    if (!JSON_FIELDS.includes(name)) return value;
+    const isEmpty = value === null || (name !== "body" && !Object.keys(value).length);
+    return isEmpty ? "" : pretty(value);
+  }
+
   function show(draft, pasted) {
-    for (const [name, value] of Object.entries(draft.fields)) {
-      if (name === "name" && hub.field("name").value) continue;
-      if (name === "title" && hub.field("title").value) continue;
-      const written = JSON_FIELDS.includes(name)
-        ? (value === null || (typeof value === "object" && !Object.keys(value).length && name !== "body") ? "" : pretty(value))
-        : value;
-      hub.fill(name, written);
-    }
+    const names = Object.keys(draft.fields).filter((name) => !SUGGESTED.includes(name) || !isOwn(name));
+    const before = [...names, "input_schema"].map((name) => {
+      const input = hub.field(name);
+      return [name, input.type === "checkbox" ? input.checked : input.value];
+    });
+    for (const name of names) hub.fill(name, written(name, draft.fields[name]));
+    suggested = Object.fromEntries(SUGGESTED.map((name) => [name, draft.fields[name]]));
+    const undo = button("Undo", () => {
+      for (const [name, value] of before) hub.fill(name, value);
+      say(h("p", {}, "The form is as it was before."));
+      text.focus();
+    });
     if (draft.fields.follow_redirects || draft.fields.timeout_seconds) {
       const folded = hub.field("timeout_seconds").closest("details");
       if (folded) folded.open = true;
     }
     const { method, base_url: base, path } = draft.fields;
     say(
-      h("p", { class: "pg-good" }, `Filled in: ${method} ${base}/${path}`),
+      h("div", { class: "pg-actions" }, h("p", { class: "pg-good" }, `Filled in: ${method} ${base}/${path}`), undo),
       ...draft.notes.map((note) => h("p", { class: "pg-warn" }, note)),
       ...draft.credentials.map((credential, at) => credentialRow(credential, at, pasted)),
       draft.values.length ? constants(draft.values) : null,

@@ -30,9 +30,11 @@ export function trial(hub, { editor, showErrors }) {
   }
 
   // Placeholders of the schema editor and typed JSON both end up in the textarea.
-  editor.onchange(() => {
+  editor.onchange((event) => {
     clearTimeout(waiting);
-    waiting = setTimeout(draw, PAUSE_MS);
+    // Only typed JSON may be incomplete.
+    if (event.detail === "rows") draw();
+    else waiting = setTimeout(draw, PAUSE_MS);
   });
   draw();
 
@@ -67,6 +69,7 @@ export function trial(hub, { editor, showErrors }) {
     } else if (answer.faults) {
       status.textContent = "Not sent. Correct the arguments.";
       for (const { field, message } of answer.faults) form.fault(field ? field.split(".") : [], message);
+      place.querySelector('[aria-invalid="true"]')?.focus();
     } else {
       const parts = [answer.problem ? problemLine(answer.problem) : null];
       if (answer.request) parts.push(requestPart(answer.request));
