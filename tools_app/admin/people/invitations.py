@@ -43,6 +43,7 @@ class InvitationForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Invitation
         fields = ("tenant", "email", "role")
+        labels: ClassVar = {"email": "Email"}
         help_texts: ClassVar = {"role": ROLES_MEAN}
 
     def clean(self) -> dict[str, Any] | None:
@@ -85,7 +86,7 @@ class InvitationAdmin(ScopedAdmin):
 
     form = InvitationForm
     list_display = (
-        cut_column("email", "e-mail"),
+        cut_column("email", "email"),
         "tenant",
         "role_label",
         "status",
@@ -220,7 +221,7 @@ class InvitationAdmin(ScopedAdmin):
         if shown is None:
             page = {
                 "title": "This link is not shown again",
-                "message": "A link is shown once, on the page that opens when it is created.",
+                "message": shown_once.GONE_MESSAGE,
                 "advice": "If you did not copy it, create a new link on the invitation's page.",
                 "back": "Go to the invitation",
                 "back_url": reverse("admin:tools_app_invitation_change", args=[row.pk]),
