@@ -37,6 +37,7 @@ def test_a_reload_makes_no_second_one_and_says_what_to_do(as_: Any, page: Any, a
     count = FORMS[model][0].objects.count()
     first, second = client.get(address), client.get(address)
     assert (first.status_code, second.status_code) == (200, 410)
+    assert "added successfully" not in first.content.decode()
     assert "If you did not copy it" in second.content.decode()
     assert "no-store" in first["Cache-Control"]
     assert "no-store" in second["Cache-Control"]

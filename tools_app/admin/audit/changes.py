@@ -12,17 +12,19 @@ from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter
 
 from tools_app.admin.audit import change_values
 from tools_app.admin.audit.change_values import kind_name
+from tools_app.admin.base.columns import full_moment, moment_column
 from tools_app.admin.base.decorators import column
 from tools_app.admin.base.links import link
 from tools_app.admin.base.scoping import MAX_CHOICES, RecordAdmin, TenantFilter, badge, narrow
 from tools_app.admin.base.site import site
-from tools_app.admin.calls.columns import BoundedPaginator, moment_text
+from tools_app.admin.calls.columns import BoundedPaginator
 from tools_app.admin.calls.filters import MomentFilter
 from tools_app.core.relations import related
 from tools_app.models import Action, Change, Via
 
 # Changes are kept forever, so choices are read from the newest only.
 NEWEST = 5_000
+MOMENT = full_moment("at", "time")
 
 
 class PersonFilter(DropdownFilter):
@@ -75,8 +77,15 @@ def _found(request: HttpRequest, model_admin: RecordAdmin, field: str) -> list[s
 class ChangeAdmin(RecordAdmin):
     """Changes of the user's tenants. Hub-wide changes are visible to superusers only."""
 
-    list_display = ("moment", "who", "action_label", "kind_label", "what", "tenant_name", "how")
-    list_display_links = ("moment",)
+    list_display = (
+        moment_column("at", "time", "position"),
+        "who",
+        "action_label",
+        "kind_label",
+        "what",
+        "tenant_name",
+        "how",
+    )
     list_filter = (
         PersonFilter,
         KindFilter,
@@ -92,7 +101,7 @@ class ChangeAdmin(RecordAdmin):
     paginator = BoundedPaginator
     ordering = ("-position",)
     readonly_fields = (
-        "moment",
+        MOMENT,
         "who",
         "how",
         "remote_address",
@@ -106,7 +115,7 @@ class ChangeAdmin(RecordAdmin):
     )
     fieldsets = (
         (None, {"fields": ("action_label", "kind_label", "object_shown", "tenant_link", "difference")}),
-        ("Who", {"fields": ("who", "how", "remote_address", "moment")}),
+        ("Who", {"fields": ("who", "how", "remote_address", MOMENT)}),
         ("Evidence", {"fields": ("position", "digest_hex"), "description": "Its position in the chain of changes."}),
     )
 
@@ -117,10 +126,6 @@ class ChangeAdmin(RecordAdmin):
         (title, first), *others = self.fieldsets
         fields = tuple(name for name in first["fields"] if name != "difference")
         return [(title, {**first, "fields": fields}), *others]
-
-    @column("time", ordering="position")
-    def moment(self, change: Change) -> str:
-        return moment_text(change.at)
 
     @column("person", ordering="person_name")
     def who(self, change: Change) -> str:

@@ -17,9 +17,9 @@ Cell = Any
 
 # Django compares the entries of `fields` and `readonly_fields`: the same field is the same function.
 @cache
-def moment_column(field: str, description: str) -> Cell:
+def moment_column(field: str, description: str, ordering: str = "") -> Cell:
     """Return a list's column of times: how long ago, with the full time on hover."""
-    return _column(field, description, lambda row: moment(getattr(row, field)))
+    return _column(field, description, lambda row: moment(getattr(row, field)), ordering)
 
 
 @cache
@@ -34,10 +34,10 @@ def cut_column(field: str, description: str) -> Cell:
     return _column(field, description, lambda row: narrow(getattr(row, field) or "-"))
 
 
-def _column(field: str, description: str, cell: Callable[[Any], str]) -> Cell:
+def _column(field: str, description: str, cell: Callable[[Any], str], ordering: str = "") -> Cell:
     # Names the class of the cell on the page.
     cell.__name__ = field
-    return column(description, ordering=field)(cell)
+    return column(description, ordering=ordering or field)(cell)
 
 
 def role_badge(role: str) -> SafeString:

@@ -23,6 +23,7 @@ SECONDS: Final = 300.0
 MAX_WAITING: Final = 8
 # HTTP 410: the page was here, and does not come back.
 GONE: Final = 410
+GONE_MESSAGE: Final = "It was shown already, or you opened this page more than five minutes after creating it."
 
 Values = dict[str, str]
 

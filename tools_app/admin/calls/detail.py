@@ -16,10 +16,11 @@ from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 
 from tools_app.admin.base.decorators import column
+from tools_app.admin.base.moments import full_text
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import badge, by_id
 from tools_app.admin.calls import downloads, payloads
-from tools_app.admin.calls.columns import CallFactsAdmin, duration_text, moment_text
+from tools_app.admin.calls.columns import CallFactsAdmin, duration_text
 from tools_app.admin.calls.events import events_of
 from tools_app.admin.calls.subjects import Fact, about, links_of
 from tools_app.admin.calls.tool_revision import revision_of
@@ -117,7 +118,7 @@ class CallPage(CallFactsAdmin):
             "call": call,
             "audits": audits,
             "outcome": self.outcome_label(call),
-            "when": moment_text(call.started_at),
+            "when": full_text(call.started_at),
             "took": duration_text(call.duration_us),
             "spans": spans_of(call),
             "facts": [*about(self, call), *_answered(call)],
@@ -144,7 +145,7 @@ def is_row_seen(request: HttpRequest, model: Any, object_id: str) -> bool:
 def _answered(call: Call) -> list[Fact]:
     """Return how a call ended and where it is recorded."""
     return [
-        Fact("Ended", moment_text(call.finished_at)),
+        Fact("Ended", full_text(call.finished_at)),
         Fact("HTTP status", str(call.http_status or "-")),
         Fact("JSON-RPC error", "-" if call.rpc_error is None else str(call.rpc_error)),
         Fact("isError of the result", {True: "error", False: "no error", None: "-"}[call.is_error]),

@@ -15,10 +15,11 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
 from tools_app.admin.base.decorators import column
+from tools_app.admin.base.moments import full_text
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import TenantFilter, badge
 from tools_app.admin.base.site import site
-from tools_app.admin.calls.columns import CallFactsAdmin, duration_text, moment_text
+from tools_app.admin.calls.columns import CallFactsAdmin, duration_text
 from tools_app.admin.calls.detail import is_row_seen
 from tools_app.admin.calls.events import Events, events_of
 from tools_app.admin.calls.filters import KeyFilter, MethodFilter, SessionFilter, ToolFilter
@@ -138,7 +139,7 @@ class RunningCallAdmin(CallFactsAdmin):
             "audits": audits,
             "may_cancel": permitted.changes(call.tenant_id),
             "status": self.status_label(call),
-            "when": moment_text(call.started_at),
+            "when": full_text(call.started_at),
             "for": self.running_for(call),
             "facts": [*about(self, call), *_standing(call)],
             "revision": revision_of(call),
@@ -150,7 +151,7 @@ class RunningCallAdmin(CallFactsAdmin):
     def status_label(self, call: RunningCall) -> SafeString:
         return badge(call.get_status_display(), STATUS_COLOURS[CallStatus(call.status)])
 
-    @column("for")
+    @column("duration")
     def running_for(self, call: RunningCall) -> str:
         elapsed = timezone.now() - call.started_at
         return duration_text(max(0, elapsed // timedelta(microseconds=1)))
@@ -159,7 +160,7 @@ class RunningCallAdmin(CallFactsAdmin):
 def _standing(call: RunningCall) -> list[Fact]:
     """Return the facts that are known only while a call is running."""
     return [
-        Fact("Started running", moment_text(call.run_at) if call.run_at else "-"),
+        Fact("Started running", full_text(call.run_at)),
         Fact("Time limit", f"{call.timeout_seconds:g} s"),
         Fact("Task", "-" if call.task_seconds is None else f"kept for {call.task_seconds:g} s"),
         Fact("Cancellation requested", "yes" if call.cancel_requested else "no"),

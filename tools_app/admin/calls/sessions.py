@@ -13,13 +13,15 @@ from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import DropdownFilter
 
+from tools_app.admin.base.columns import moment_column
 from tools_app.admin.base.decorators import column
 from tools_app.admin.base.json_source import pretty
 from tools_app.admin.base.links import key_link, key_name, link
+from tools_app.admin.base.moments import full_text, moment
 from tools_app.admin.base.permissions import tenant_permissions_of
-from tools_app.admin.base.scoping import RecordAdmin, TenantFilter, badge
+from tools_app.admin.base.scoping import RecordAdmin, TenantFilter, badge, narrow
 from tools_app.admin.base.site import site
-from tools_app.admin.calls.columns import duration_text, moment_text
+from tools_app.admin.calls.columns import duration_text
 from tools_app.admin.calls.detail import OUTCOME_COLOURS
 from tools_app.admin.calls.payloads import shown_text
 from tools_app.admin.calls.subjects import Fact
@@ -34,7 +36,7 @@ MAX_LOOKED: Final = 5_000
 class OpenFilter(DropdownFilter):
     """Filter by whether a session has ended."""
 
-    title = "state"
+    title = "status"
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: RecordAdmin) -> list[tuple[str, str]]:
@@ -64,7 +66,15 @@ class CallOfSession:
 class SessionAdmin(RecordAdmin):
     """Sessions of the user's tenants. The digest of the session id on the wire is never shown."""
 
-    list_display = ("client", "tenant", "key", "protocol_version", "state", "created_at", "last_seen_at")
+    list_display = (
+        "client",
+        "tenant",
+        "key",
+        "protocol_version",
+        "status",
+        moment_column("created_at", "started"),
+        moment_column("last_seen_at", "last used"),
+    )
     list_filter = (OpenFilter, TenantFilter)
     list_select_related = ("tenant", "api_key")
     search_fields = ("client_name", "remote_address")
@@ -89,10 +99,10 @@ class SessionAdmin(RecordAdmin):
             raise PermissionDenied
         context = {
             **self.admin_site.each_context(request),
-            "title": f"Session of {self.client(session)}",
-            "name": self.client(session),
+            "title": f"Session of {_client_name(session)}",
+            "name": _client_name(session),
             "session": session,
-            "state": self.state(session),
+            "state": self.status(session),
             "may_end": session.ended_at is None and tenant_permissions_of(request).changes(session.tenant_id),
             "facts": _facts(session),
             "capabilities": shown_text(pretty(session.client_capabilities)),
@@ -113,16 +123,20 @@ class SessionAdmin(RecordAdmin):
         return HttpResponseRedirect(reverse("admin:tools_app_session_change", args=[session.pk]))
 
     @column("client", ordering="client_name")
-    def client(self, session: Session) -> str:
-        return f"{session.client_name} {session.client_version}".strip() or "-"
+    def client(self, session: Session) -> SafeString:
+        return narrow(_client_name(session))
 
     @column("key")
-    def key(self, session: Session) -> str:
-        return key_name(session)
+    def key(self, session: Session) -> SafeString:
+        return narrow(key_name(session))
 
-    @column("state")
-    def state(self, session: Session) -> SafeString:
+    @column("status")
+    def status(self, session: Session) -> SafeString:
         return badge("Ended", "info") if session.ended_at else badge("Open", "success")
+
+
+def _client_name(session: Session) -> str:
+    return f"{session.client_name} {session.client_version}".strip() or "-"
 
 
 def _facts(session: Session) -> list[Fact]:
@@ -131,9 +145,9 @@ def _facts(session: Session) -> list[Fact]:
         Fact("Key", key_link(session)),
         Fact("Remote address", session.remote_address or "-"),
         Fact("Protocol version", session.protocol_version or "-"),
-        Fact("Started", moment_text(session.created_at)),
-        Fact("Last used", moment_text(session.last_seen_at)),
-        Fact("Ended", moment_text(session.ended_at) if session.ended_at else "-"),
+        Fact("Started", full_text(session.created_at)),
+        Fact("Last used", full_text(session.last_seen_at)),
+        Fact("Ended", full_text(session.ended_at)),
         Fact("End reason", session.end_reason or "-"),
         Fact("Log level", session.log_level),
         Fact("Subscribed to", f"{len(session.subscriptions)} resource{'' if len(session.subscriptions) == 1 else 's'}"),
@@ -156,11 +170,11 @@ def _calls_of(session: Session) -> list[CallOfSession]:
 def _running(call: RunningCall) -> CallOfSession:
     url = reverse("admin:tools_app_runningcall_change", args=[call.pk])
     says = badge(call.get_status_display(), "primary")
-    return CallOfSession(moment_text(call.started_at), call.tool_name or call.method, url, says, "-")
+    return CallOfSession(moment(call.started_at), call.tool_name or call.method, url, says, "-")
 
 
 def _ended(call: Call) -> CallOfSession:
     url = reverse("admin:tools_app_call_change", args=[call.pk])
     says = badge(call.get_outcome_display(), OUTCOME_COLOURS[Outcome(call.outcome)])
     took = duration_text(call.duration_us)
-    return CallOfSession(moment_text(call.started_at), call.tool_name or call.method, url, says, took)
+    return CallOfSession(moment(call.started_at), call.tool_name or call.method, url, says, took)

@@ -93,7 +93,8 @@ class OfferAdmin(ScopedAdmin):
 
     @column("kind", ordering="kind")
     def kind_label(self, row: Any) -> SafeString:
-        return badge(row.get_kind_display(), "info" if row.kind == PYTHON else "primary")
+        # In one word: lists have little room.
+        return badge(row.get_kind_display().split()[0], "info" if row.kind == PYTHON else "primary")
 
     @column("configuration")
     def config_json(self, row: Any) -> SafeString:

@@ -122,7 +122,7 @@ class TokenAdmin(ModelAdmin):
         if shown is None:
             page = {
                 "title": "This token is not shown again",
-                "message": "A token is shown once, on the page that opens when it is created.",
+                "message": shown_once.GONE_MESSAGE,
                 "advice": "If you did not copy it, revoke it and create another one.",
                 "back": "Go to my tokens",
                 "back_url": reverse("admin:tools_app_personaltoken_changelist"),

@@ -159,7 +159,7 @@ class ApiKeyAdmin(ScopedAdmin):
         if shown is None:
             gone = {
                 "title": "This key is not shown again",
-                "message": "A key is shown once, on the page that opens when it is created.",
+                "message": shown_once.GONE_MESSAGE,
                 "advice": "If you did not copy it, rotate the key on its page: you get a new one in its place.",
                 "back": "Go to the key",
                 "back_url": reverse("admin:tools_app_apikey_change", args=[key.pk]),

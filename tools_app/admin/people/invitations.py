@@ -43,6 +43,7 @@ class InvitationForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Invitation
         fields = ("tenant", "email", "role")
+        labels: ClassVar = {"email": "Email"}
         help_texts: ClassVar = {"role": ROLES_MEAN}
 
     def clean(self) -> dict[str, Any] | None:
@@ -85,7 +86,7 @@ class InvitationAdmin(ScopedAdmin):
 
     form = InvitationForm
     list_display = (
-        cut_column("email", "e-mail"),
+        cut_column("email", "email"),
         "tenant",
         "role_label",
         "status",
@@ -155,13 +156,18 @@ class InvitationAdmin(ScopedAdmin):
     def add_view(
         self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Create an invitation and redirect to its link, which is sent by e-mail if the hub can.
+        """Create an invitation, and send its link by e-mail if the hub can.
 
         It is sent after the transaction, so a slow mail server does not hold locks.
         """
         page: HttpResponse = super().add_view(request, form_url, extra_context)
-        made = self._made.pop(request, None)
-        return self._to_link(request, *made) if made else page
+        if made := self._made.pop(request, None):
+            self._send(request, *made)
+        return page
+
+    def response_add(self, request: HttpRequest, obj: Invitation, post_url_continue: str | None = None) -> HttpResponse:
+        """Redirect to the page that shows the link once."""
+        return _to_link(obj)
 
     @button("New link", url_path="renew", permissions=["answer"], icon="link")
     def renew_link(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -171,7 +177,10 @@ class InvitationAdmin(ScopedAdmin):
             return self._ask(request, row, "New link")
         by = writer(request)
         token = invitation_changes.renew(row, by) if by else None
-        return self._to_link(request, row, token) if token else self._gone(request, row)
+        if token is None:
+            return self._gone(request, row)
+        self._send(request, row, token)
+        return _to_link(row)
 
     @button("Revoke", url_path="revoke", permissions=["answer"], icon="block", danger=True)
     def revoke_invitation(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -201,14 +210,13 @@ class InvitationAdmin(ScopedAdmin):
             request, "admin/tools_app/invitation/ask.html", {**self.admin_site.each_context(request), **page}
         )
 
-    def _to_link(self, request: HttpRequest, row: Invitation, token: str) -> HttpResponse:
-        """Send the link by e-mail, and redirect to the page that shows it once."""
+    def _send(self, request: HttpRequest, row: Invitation, token: str) -> None:
+        """Send the link by e-mail, and keep it for the page that shows it once."""
         link, mailed = (
             request.build_absolute_uri(reverse("invitation", args=[text]))
             for text in (token, invitations.mailed(row, token))
         )
         shown_once.keep(request, row, {"link": link, "mail": _sent(row, mailed)})
-        return HttpResponseRedirect(reverse("admin:tools_app_invitation_link", args=[row.pk]))
 
     def made(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show a new link once, and say afterwards that it was shown."""
@@ -220,7 +228,7 @@ class InvitationAdmin(ScopedAdmin):
         if shown is None:
             page = {
                 "title": "This link is not shown again",
-                "message": "A link is shown once, on the page that opens when it is created.",
+                "message": shown_once.GONE_MESSAGE,
                 "advice": "If you did not copy it, create a new link on the invitation's page.",
                 "back": "Go to the invitation",
                 "back_url": reverse("admin:tools_app_invitation_change", args=[row.pk]),
@@ -237,6 +245,10 @@ class InvitationAdmin(ScopedAdmin):
     def status(self, row: Invitation) -> SafeString:
         state = invitations.state_of(row)
         return badge(state.value, COLOURS[state])
+
+
+def _to_link(row: Invitation) -> HttpResponse:
+    return HttpResponseRedirect(reverse("admin:tools_app_invitation_link", args=[row.pk]))
 
 
 def _sent(row: Invitation, link: str) -> str:

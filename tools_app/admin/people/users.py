@@ -134,7 +134,7 @@ class MembershipAdmin(ScopedAdmin):
         """The account of the member."""
         return f"{member.user.get_username()} {member.user.email}".strip()
 
-    @column("e-mail", ordering="user__email")
+    @column("email", ordering="user__email")
     def email(self, member: Membership) -> SafeString:
         return narrow(member.user.email or "-")
 
@@ -155,7 +155,7 @@ class UserAdmin(HistoryAdmin, DjangoUserAdmin, ModelAdmin):  # type: ignore[type
     change_password_form = AdminPasswordChangeForm
     list_display = (
         cut_column("username", "username"),
-        cut_column("email", "e-mail"),
+        cut_column("email", "email"),
         "is_active",
         "is_superuser",
         moment_column("last_login", "last login"),

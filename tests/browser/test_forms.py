@@ -1,0 +1,128 @@
+"""Forms and lists in a browser: cards on a phone, two windows that edit one row, and a login that runs out."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.hubs import PASSWORD, log_in, window
+
+pytestmark = pytest.mark.timeout(180)
+
+LONG = "t" * 128
+ADD = "/admin/tools_app/tool/add/"
+LIST = "/admin/tools_app/tool/"
+
+
+@pytest.fixture(scope="module")
+def tool(admin: Page) -> str:
+    """The address of a tool with the longest name."""
+    admin.goto(ADD)
+    admin.fill("[name=name]", LONG)
+    admin.fill("[name=base_url]", "https://api.example.com/")
+    admin.click("[name=_save]")
+    admin.locator("#result_list a").filter(has_text=LONG).click()
+    return admin.url
+
+
+@pytest.fixture
+def phone(browser: Browser, hub: str) -> Iterator[Page]:
+    page = log_in(window(browser, hub, viewport={"width": 390, "height": 900}))
+    yield page
+    page.context.close()
+
+
+def sideways(page: Page) -> int:
+    """How many pixels the page and its list are wider than their room."""
+    return int(
+        page.evaluate(
+            """() => {
+              const list = document.querySelector("#result_list");
+              const room = list.closest(".simplebar-content-wrapper") ?? list.parentElement;
+              return Math.max(room.scrollWidth - room.clientWidth,
+                document.documentElement.scrollWidth - window.innerWidth);
+            }"""
+        )
+    )
+
+
+@pytest.mark.usefixtures("tool")
+def test_a_long_name_leaves_room_for_the_other_columns(page: Page) -> None:
+    page.goto(LIST)
+    name = page.locator("#result_list .hub-cut").filter(has_text=LONG)
+    expect(name).to_have_attribute("title", LONG)
+    expect(page.locator("#result_list .simplebar-content, #result_list")).to_be_visible()
+    assert sideways(page) <= 0
+
+
+@pytest.mark.usefixtures("tool")
+def test_a_list_is_cards_on_a_phone(phone: Page) -> None:
+    phone.goto(LIST)
+    cell = phone.locator("#result_list .field-updated_at").first
+    expect(cell).to_be_visible()
+    assert phone.evaluate("cell => getComputedStyle(cell, '::before').content", cell.element_handle()) == '"updated"'
+    left, right = (
+        phone.locator(f"#result_list .field-{name}").first.bounding_box() for name in ("title", "updated_at")
+    )
+    assert left
+    assert right
+    assert right["y"] > left["y"]
+    assert sideways(phone) <= 0
+
+
+def test_the_second_of_two_windows_sees_both_values_and_chooses(page: Page, tool: str) -> None:
+    page.goto(tool)
+    other = page.context.new_page()
+    other.goto(tool)
+    other.fill("[name=description]", "theirs")
+    other.click("[name=_save]")
+    other.close()
+    page.bring_to_front()
+    page.fill("[name=description]", "mine")
+    page.click("[name=_save]")
+    choices = page.get_by_role("group", name="Description")
+    expect(choices).to_contain_text("admin changed it just now")
+    expect(choices.get_by_label("Keep mine")).to_be_checked()
+    choices.get_by_label("Take theirs").check()
+    page.click("[name=_save]")
+    expect(page).to_have_url(re.compile(LIST + "$"))
+    page.goto(tool)
+    expect(page.locator("[name=description]")).to_have_value("theirs")
+
+
+def test_what_was_typed_survives_a_login_that_ran_out(browser: Browser, hub: str) -> None:
+    page = log_in(window(browser, hub))
+    page.goto(ADD)
+    page.fill("[name=name]", "kept_name")
+    page.fill("[name=input_schema]", '{"type": "object", "title": "kept"}')
+    page.select_option("[name=method]", "POST")
+    page.context.clear_cookies(name="sessionid")
+    page.click("[name=_save]")
+    page.fill("input[name=username]", "admin")
+    page.fill("input[name=password]", PASSWORD)
+    page.press("input[name=password]", "Enter")
+    expect(page.locator(".hub-note")).to_contain_text("is back")
+    expect(page.locator("[name=name]")).to_have_value("kept_name")
+    expect(page.locator("[name=input_schema]")).to_have_value('{"type": "object", "title": "kept"}')
+    expect(page.locator("[name=method]")).to_have_value("POST")
+    # It waits for nobody any more.
+    page.goto(ADD)
+    expect(page.locator("[name=name]")).to_have_value("")
+    assert page.evaluate("sessionStorage.getItem('mcphub_draft')") is None
+    page.context.close()
+
+
+def test_no_password_and_no_secret_is_kept_in_the_browser(browser: Browser, hub: str) -> None:
+    page = log_in(window(browser, hub))
+    page.goto("/admin/tools_app/secret/add/")
+    page.fill("[name=name]", "token")
+    page.fill("[name=value]", "hush-hush")
+    page.context.clear_cookies(name="sessionid")
+    page.click("[name=_save]")
+    expect(page.locator("#login-form")).to_be_visible()
+    kept = page.evaluate("sessionStorage.getItem('mcphub_draft')")
+    assert '"token"' in kept
+    assert "hush-hush" not in kept
+    assert "csrf" not in kept
+    page.context.close()
