@@ -16,12 +16,13 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests.admin.conftest import World
+from tools_app.access import invitations
 from tools_app.admin.base import time_zone
 from tools_app.admin.dashboard import health
 from tools_app.audit.stats import counters, storage
 from tools_app.audit.stats.counters import NIL, period_of
 from tools_app.audit.stats.overview import PERIODS, Asked, overview, percentile
-from tools_app.models import ApiKey, CallFigures, Membership, Role, RunningCall, Tenant
+from tools_app.models import ApiKey, Call, CallFigures, Membership, Role, RunningCall, Tenant, Tool
 from tools_app.models.audit import DURATION_BOUNDS_US
 from tools_app.models.ids import new_id
 from tools_app.runtime import hub_stats, readiness
@@ -117,6 +118,11 @@ def test_numbers_are_compared_with_the_period_before(first_page: Any, acme: Worl
     assert cards["p95"].figure == "1.9 ms"
 
 
+def test_a_period_before_without_calls_has_no_data(first_page: Any, acme: World) -> None:
+    count(acme.tenant, 30, errors=3)
+    assert {card.before for card in first_page("admin")["cards"]} == {"before: no data"}
+
+
 def test_tables_link_to_the_calls_behind_them(as_: Any, first_page: Any, acme: World, globex: World) -> None:
     count(acme.tenant, 4, tool_name="a&b<c>", api_key_id=acme.apikey.pk)
     count(acme.tenant, 2, tool_name="", client_name="", denials=3)
@@ -179,11 +185,36 @@ def test_keys_that_expire_soon_are_named(first_page: Any, acme: World, globex: W
     assert first_page("admin")["expiring_keys"] == [acme.apikey]
 
 
-def test_the_page_says_what_a_tenant_still_lacks(as_: Any, acme: World) -> None:
-    assert "First steps" not in as_("admin").get("/admin/").content.decode()
+def test_first_steps_tick_themselves_and_go_when_all_are_done(
+    as_: Any, first_page: Any, acme: World, people: dict[str, User]
+) -> None:
+    def left(name: str = "admin") -> list[str]:
+        steps = first_page(name)["first_steps"]
+        return [step.label for step in steps.steps if not step.is_done] if steps else []
+
+    Membership.objects.filter(tenant=acme.tenant).exclude(user__username="admin").delete()
+    Call.objects.all().delete()
     acme.tool.delete()
-    assert "Add an HTTP tool" in as_("admin").get("/admin/").content.decode()
-    assert "Add an HTTP tool" not in as_("auditor").get("/admin/").content.decode()
+    assert left() == ["Add a tool", "Connect a client", "See the first call", "Invite a colleague"]
+    assert all(as_("admin").get(step.url).status_code == 200 for step in first_page("admin")["first_steps"].steps)
+    Tool.objects.create(tenant=acme.tenant, name="again", kind="python")
+    ApiKey.objects.update(last_used_at=timezone.now())
+    assert left() == ["See the first call", "Invite a colleague"]
+    invitations.make(acme.tenant, "colleague@example.com", Role.OPERATOR, people["admin"])
+    assert left() == ["See the first call"]
+    assert left("superuser") == ["See the first call"]
+    Call.objects.create(
+        tenant=acme.tenant, started_at=NOW, finished_at=NOW, duration_us=1, outcome="ok", writer=new_id(), result_size=2
+    )
+    assert left() == []
+    assert "First steps" not in as_("admin").get("/admin/").content.decode()
+
+
+def test_first_steps_are_for_those_who_can_take_them(first_page: Any, acme: World) -> None:
+    acme.tool.delete()
+    assert first_page("admin")["first_steps"].tenant == acme.tenant
+    for name in ("auditor", "operator"):
+        assert first_page(name)["first_steps"] is None
 
 
 def test_a_hub_without_calls_says_what_to_do_next(as_: Any, acme: World) -> None:

@@ -55,6 +55,13 @@ def sent_path(message: Any) -> str:
     return found.group(1)
 
 
+def test_an_invitation_offers_the_least_role(as_: Any, page: Any, acme: Any) -> None:
+    answer = as_("admin").get(page("invitation", "add"))
+    assert answer.context["adminform"].form["role"].value() == Role.OPERATOR
+    sent = as_("admin").post("/api/v1/invitations/", {"tenant": "acme", "email": EMAIL}, "application/json")
+    assert (sent.status_code, sent.json()["role"]) == (201, "operator")
+
+
 def proven_link(made: tuple[Invitation, str]) -> str:
     """The link as it goes out by e-mail."""
     return link(invitations.mailed(*made))

@@ -5,6 +5,8 @@ from django.contrib.auth.models import User
 from tools_app.access import permissions
 from tools_app.models import Membership, Role
 
+# What a new member may do if nobody chose otherwise.
+LEAST_ROLE = Role.OPERATOR
 ROLES_MEAN = (
     "An admin changes everything of the tenant. An auditor reads everything. An operator reads who called what, when,"
     " how long it took and how it ended; never arguments, events and results."

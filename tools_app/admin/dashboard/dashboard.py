@@ -4,13 +4,13 @@ Calls are read from aggregated statistics, so the duration does not depend on th
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Window
+from django.db.models import Count, Q, QuerySet, Window
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
@@ -22,26 +22,27 @@ from tools_app.admin.base.links import ANONYMOUS
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import MAX_CHOICES, narrow
 from tools_app.admin.dashboard import charts
+from tools_app.admin.dashboard.first_steps import FirstSteps, first_steps_of, with_steps
 from tools_app.audit.stats.overview import PERIODS, Asked, CallStatistics, Overview, Period, Row, overview
-from tools_app.models import ApiKey, RunningCall, Tenant, Tool
+from tools_app.models import ApiKey, RunningCall, Tenant
 
 USUAL_PERIOD: Final = "24h"
-MAX_TENANTS: Final = 10
 MAX_RUNNING: Final = 5
 MAX_KEYS: Final = 5
 MILLISECOND: Final = 1000
 SECOND: Final = 1_000_000
 NOTHING: Final = "-"
+NO_DATA: Final = "before: no data"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The selected period and tenant, and the tenants that can be selected."""
+    """The selected period and tenant, the tenants that can be selected, and the steps of those with steps left."""
 
     period: Period
     tenant: Tenant | None
     tenants: list[Tenant]
-    lacking: "list[FirstSteps]"
+    incomplete: list[FirstSteps]
 
     def query(self, **other: str) -> str:
         """Return the query string of this selection with other values."""
@@ -57,15 +58,6 @@ class Card:
     figure: str
     before: str
     link: str = ""
-
-
-@dataclass(frozen=True)
-class FirstSteps:
-    """What a tenant lacks before a client can call it."""
-
-    tenant: Tenant
-    needs_tool: bool
-    needs_key: bool
 
 
 @dataclass(frozen=True)
@@ -110,23 +102,14 @@ def _choice(request: HttpRequest) -> Choice:
     """Return the selection in the query string, with defaults for values that are invalid or not accessible."""
     period = PERIODS.get(request.GET.get("period", ""), PERIODS[USUAL_PERIOD])
     reachable = permissions.tenants_seen_by(request.user)
-    found: list[Any] = list(_with_what_they_have(reachable)[:MAX_CHOICES])
+    found: list[Any] = list(with_steps(reachable)[:MAX_CHOICES])
     tenants: list[Tenant] = found
     slug = request.GET.get("tenant", "")
     tenant = next((tenant for tenant in tenants if tenant.slug == slug), None)
     if tenant is None and slug and len(tenants) == MAX_CHOICES:
         tenant = reachable.filter(slug=slug).first()
-    lacking = [
-        FirstSteps(row, not row.has_tool, not row.has_key) for row in found if not (row.has_tool and row.has_key)
-    ]
-    return Choice(period, tenant, tenants, lacking)
-
-
-def _with_what_they_have(tenants: "QuerySet[Tenant]") -> "QuerySet[Any]":
-    """Annotate tenants with whether they have a tool and an API key."""
-    tools = Exists(Tool.objects.filter(tenant=OuterRef("pk")))
-    good = Exists(ApiKey.objects.filter(tenant=OuterRef("pk"), revoked_at=None))
-    return tenants.annotate(has_tool=tools, has_key=good)
+    steps = [first_steps_of(row) for row in found]
+    return Choice(period, tenant, tenants, [one for one in steps if not one.are_complete])
 
 
 def _within(request: HttpRequest, choice: Choice) -> Iterable[UUID] | QuerySet[Tenant] | None:
@@ -154,7 +137,7 @@ class _Calls:
 def _cards(seen: Overview, calls: _Calls) -> list[Card]:
     total, before = seen.total, seen.before
     failed = ("tool_error", "rejected", "timeout", "not_started", "lost", "interrupted")
-    return [
+    cards = [
         Card("Calls", _count(total.calls), _versus(total.calls, before.calls, _count), calls.link()),
         Card("Errors", _share(total), f"before: {_share(before)}", calls.link(outcome=failed)),
         Card(
@@ -166,6 +149,7 @@ def _cards(seen: Overview, calls: _Calls) -> list[Card]:
         Card("Median", _took(total.p50_us), _versus(total.p50_us, before.p50_us, _took)),
         Card("p95", _took(total.p95_us), _versus(total.p95_us, before.p95_us, _took)),
     ]
+    return cards if before.calls or before.denials else [replace(card, before=NO_DATA) for card in cards]
 
 
 def _versus(now: float | None, before: float | None, text: Callable[[float | None], str]) -> str:
@@ -273,8 +257,8 @@ def _keys(person: permissions.Person, choice: Choice, rows: list[Row]) -> tuple[
     return expiring, named
 
 
-def _first_steps(request: HttpRequest, choice: Choice) -> list[FirstSteps]:
-    """Return what tenants administered by the user lack."""
+def _first_steps(request: HttpRequest, choice: Choice) -> FirstSteps | None:
+    """Return the steps of the selected tenant, or of the first that the user administers and that has steps left."""
     permitted = tenant_permissions_of(request)
-    about = [steps for steps in choice.lacking if choice.tenant in {None, steps.tenant}]
-    return [steps for steps in about if permitted.changes(steps.tenant.pk)][:MAX_TENANTS]
+    about = (one for one in choice.incomplete if choice.tenant in {None, one.tenant})
+    return next((one for one in about if permitted.changes(one.tenant.pk)), None)

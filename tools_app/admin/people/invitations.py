@@ -17,7 +17,7 @@ from unfold.contrib.filters.admin import DropdownFilter
 
 from tools_app.access import invitation_mail, invitations
 from tools_app.access.invitations import NotInvited, State
-from tools_app.access.members import ROLES_MEAN
+from tools_app.access.members import LEAST_ROLE, ROLES_MEAN
 from tools_app.admin.base import shown_once
 from tools_app.admin.base.columns import cut_column, full_moment, moment_column, role_badge
 from tools_app.admin.base.decorators import button, column
@@ -122,6 +122,10 @@ class InvitationAdmin(ScopedAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the rows with the data that determines whether they are still valid."""
         return super().get_queryset(request).prefetch_related("invited_by__memberships")
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the values of a new invitation: the role with the fewest permissions, unless the address names one."""
+        return {"role": LEAST_ROLE, **super().get_changeform_initial_data(request)}
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> list[tuple[str | None, dict[str, Any]]]:
         who = (None, {"fields": InvitationForm.Meta.fields})

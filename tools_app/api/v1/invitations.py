@@ -14,6 +14,7 @@ from rest_framework.response import Response
 
 from tools_app.access import invitation_mail, invitations
 from tools_app.access.invitations import State
+from tools_app.access.members import LEAST_ROLE
 from tools_app.api.v1.base.fields import Choice, Email
 from tools_app.api.v1.base.problems import Conflict
 from tools_app.api.v1.base.serializers import PersonField, Row, TenantField
@@ -32,6 +33,7 @@ class InvitationRow(Row):
     tenant = TenantField()
     email = Email(max_length=254, help_text=Invitation._meta.get_field("email").help_text)
     status = serializers.SerializerMethodField(help_text="`void`: the inviter is no longer an admin of the tenant.")
+    role = Choice(Role.choices, default=LEAST_ROLE, help_text="Role of the new member.")
     invited_by = PersonField(allow_null=True)
     accepted_by = PersonField(allow_null=True)
 
