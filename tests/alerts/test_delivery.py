@@ -9,6 +9,7 @@ import pytest
 from django.core import mail
 from django.utils import timezone
 
+from tests.documented.blocks import blocks
 from tests.web_services import Service, answered, serve  # noqa: F401 - a fixture
 from tools_app.alerts import delivery, destinations, evaluation
 from tools_app.models import AlertDelivery, AlertDestination, DeliveryStatus, Tenant
@@ -60,6 +61,11 @@ def test_a_webhook_receives_a_signed_message(serve: Serve) -> None:  # noqa: F81
         [secret], headers["webhook-id"], headers["webhook-timestamp"], request.body
     )
     assert orjson.loads(request.body)["type"] == "alert.test"
+    documented: dict[str, Any] = {}
+    [receiver] = (one for one in blocks("python") if "webhook-signature" in one.text)
+    exec(compile(receiver.text, str(receiver), "exec"), documented)
+    assert documented["is_authentic"](headers, request.body, secret)
+    assert not documented["is_authentic"](headers, request.body + b" ", secret)
     assert secret.encode() not in bytes(row.ciphertext or b"")
 
 

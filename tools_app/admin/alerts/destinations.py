@@ -79,6 +79,7 @@ class DestinationAdmin(ScopedAdmin):
         field = super().formfield_for_foreignkey(db_field, request, **options)
         if field is not None and db_field.name == "tenant":
             field.required = not tenant_permissions_of(request).everything
+            field.help_text = "" if field.required else field.help_text
         return field
 
     def save_model(self, request: HttpRequest, obj: AlertDestination, form: Any, change: bool) -> None:

@@ -2,15 +2,18 @@
 
 from typing import Any, ClassVar, Final
 
+import orjson
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.db.models import Exists, OuterRef, QuerySet
+from django.forms.widgets import Script
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from tools_app.access import permissions
 from tools_app.admin.alerts.log import send_tests
@@ -24,9 +27,33 @@ from tools_app.models import Alert, AlertDestination, AlertKind, AlertRule
 from tools_app.models.alerts import MEASURES
 
 RECENT: Final = 10
-FIRST_FIELDS: Final = ("tenant", "name", "kind", "enabled", "threshold")
+FIRST_FIELDS: Final = ("tenant", "name", "kind", "enabled")
 LAST_FIELDS: Final = ("quiet_minutes", "notify_resolved", "destinations")
-UNITS: Final = "; ".join(f"{kind.label}: {measure.unit}" for kind, measure in MEASURES.items())
+
+
+def threshold_help(kind: AlertKind) -> str:
+    """Return what the threshold of a kind means."""
+    measure = MEASURES[kind]
+    return f"Fires from this value on: {measure.lowest:g} to {measure.highest:g} {measure.unit}."
+
+
+def own_fields(kind: AlertKind) -> list[str]:
+    """Return the fields of a kind that not every kind has."""
+    measure = MEASURES[kind]
+    fields = {
+        "threshold": measure.lowest < measure.highest,
+        "window_minutes": measure.has_window,
+        "min_calls": measure.has_min_calls,
+        "tool_pattern": measure.has_pattern,
+    }
+    return [name for name, has in fields.items() if has]
+
+
+def measures_as_json() -> str:
+    """Return the fields and the unit of every kind for the form's script."""
+    return orjson.dumps(
+        {kind.value: {"fields": own_fields(kind), "help": threshold_help(kind)} for kind in MEASURES}
+    ).decode()
 
 
 class RuleForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -34,12 +61,18 @@ class RuleForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = AlertRule
-        fields = (*FIRST_FIELDS, "window_minutes", "min_calls", "tool_pattern", *LAST_FIELDS)
+        fields = (*FIRST_FIELDS, "threshold", "window_minutes", "min_calls", "tool_pattern", *LAST_FIELDS)
         help_texts: ClassVar = {
             "kind": "It cannot be changed later.",
-            "threshold": f"The alert fires at this value or above. {UNITS}.",
             "destinations": "Who is notified. Only destinations of the rule's tenant are valid.",
         }
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if "kind" in self.fields:
+            self.fields["kind"].widget.attrs["data-measures"] = measures_as_json()
+        if "threshold" in self.fields and self.instance.kind:
+            self.fields["threshold"].help_text = threshold_help(AlertKind(self.instance.kind))
 
     def clean(self) -> dict[str, Any] | None:
         """Check bounds, and that the destinations belong to the tenant. Raises ValidationError."""
@@ -64,8 +97,10 @@ class RuleAdmin(ScopedAdmin):
     list_filter = ("kind", "enabled", TenantFilter)
     list_select_related = ("tenant",)
     search_fields = ("name",)
-    filter_horizontal = ("destinations",)
     actions_detail = ("send_test",)
+
+    class Media:
+        js = (Script("tools_app/alert_rule.js", type="module"),)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the rows with whether an alert is open."""
@@ -77,29 +112,25 @@ class RuleAdmin(ScopedAdmin):
         """Return all fields for a new rule, and those of its kind for an existing one."""
         if obj is None:
             return list(RuleForm.Meta.fields)
-        measure = obj.measure
-        own = [
-            *(["window_minutes"] if measure.has_window else []),
-            *(["min_calls"] if measure.has_min_calls else []),
-            *(["tool_pattern"] if measure.has_pattern else []),
-        ]
-        return [*FIRST_FIELDS, "unit", *own, *LAST_FIELDS, "recent_alerts"]
+        return [*FIRST_FIELDS, *own_fields(AlertKind(obj.kind)), *LAST_FIELDS, "recent_alerts"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         fixed = super().get_readonly_fields(request, obj)
-        return [*fixed, "kind", "unit", "recent_alerts"] if obj else fixed
+        return [*fixed, "kind", "recent_alerts"] if obj else fixed
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
         """Require a tenant, except from superusers, whose rules may watch the whole hub."""
         field = super().formfield_for_foreignkey(db_field, request, **options)
         if field is not None and db_field.name == "tenant":
             field.required = not tenant_permissions_of(request).everything
+            field.help_text = "" if field.required else field.help_text
         return field
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
         """Offer the destinations of tenants that this user administers."""
         rows = AlertDestination.objects.select_related("tenant")
         options["queryset"] = self.rows_run(request, permissions.rows_seen_by(request.user, rows))
+        options["widget"] = UnfoldAdminCheckboxSelectMultipleWidget
         return super().formfield_for_manytomany(db_field, request, **options)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
@@ -128,10 +159,6 @@ class RuleAdmin(ScopedAdmin):
     @column("threshold")
     def threshold_text(self, row: AlertRule) -> str:
         return "-" if row.kind == AlertKind.PROCESS_DIED else f"{row.threshold:g} {row.measure.unit}"
-
-    @column("unit of the threshold")
-    def unit(self, row: AlertRule) -> str:
-        return f"{row.measure.unit}, {row.measure.lowest:g} to {row.measure.highest:g}"
 
     @column("status")
     def status(self, row: Any) -> SafeString:
