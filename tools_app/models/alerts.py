@@ -23,7 +23,7 @@ MIN_QUIET_MINUTES: Final = 5
 MAX_QUIET_MINUTES: Final = 7 * 24 * 60
 ONE_LINE: Final = RegexValidator(r"^[^\x00-\x1f\x7f]*\Z", "Use a single line without control characters.")
 NAME_PATTERN: Final = RegexValidator(
-    r"^[A-Za-z0-9_.*-]*\Z", "Use letters, digits, underscore, hyphen, dot, and * as the wildcard."
+    r"^[A-Za-z0-9_.*-]+\Z", "Use letters, digits, underscore, hyphen, dot, and * as the wildcard."
 )
 
 
@@ -186,6 +186,11 @@ class AlertRule(Recorded):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def destination_ids(self) -> list[str]:
+        """The ids of its destinations, as text."""
+        return sorted(str(row.pk) for row in self.destinations.all())
 
     @property
     def measure(self) -> Measure:
