@@ -19,6 +19,7 @@ LANDED = {
     "0009_outcome_not_started.py": "df72e88fb12ec8f06846ad6f196bd83d09f3284b6d5908d2ced0d10248a5bacd",
     "0010_invitation_help.py": "2227ba9bfd739560e70f4e78e0b39f14426d316bff12689a3d41228a889a4922",
     "0011_open_sessions_index.py": "09027f4206e4bf9799fec952bf264892cf0aab3a606a9dc19723a44970fe0ff2",
+    "0012_alerts.py": "23a30b431bc4c646489cae66cd8e5fa897cec748321aea9b5c2411ada84107e5",
 }
 MIGRATIONS = Path(settings.BASE_DIR) / "tools_app" / "migrations"
 

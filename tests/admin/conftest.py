@@ -13,8 +13,13 @@ from django.urls import reverse
 
 from tools_app.access import keys
 from tools_app.access.limits import limits
+from tools_app.alerts import destinations
 from tools_app.catalog import authoring
 from tools_app.models import (
+    Alert,
+    AlertDelivery,
+    AlertDestination,
+    AlertRule,
     ApiKey,
     Call,
     CallEvent,
@@ -57,6 +62,10 @@ class World:
     session: Session
     call: Call
     runningcall: RunningCall
+    alertdestination: AlertDestination
+    alertrule: AlertRule
+    alert: Alert
+    alertdelivery: AlertDelivery
 
     @property
     def membership(self) -> Membership:
@@ -101,6 +110,15 @@ def build_world(slug: str) -> World:
     )
     CallPayload.objects.create(call=call, arguments=f'{{"term": "{slug} words"}}', result='{"a": 1}')
     CallEvent.objects.create(call=call, sequence=1, kind="progress", data='{"progress": 0.5}')
+    # The hub may not reach this address, so that nothing is sent.
+    webhook = AlertDestination(tenant=tenant, name=f"{slug} hook", kind="webhook", url="http://127.0.0.1:9/hook")
+    destinations.add_secret(webhook)
+    webhook.save()
+    rule = AlertRule.objects.create(tenant=tenant, name=f"{slug} denials", kind="denials", threshold=5)
+    rule.destinations.set([webhook])
+    alert = Alert.objects.create(
+        rule=rule, tenant=tenant, summary=f"{slug} was denied", value=6, threshold=5, fired_at=NOON, resolved_at=NOON
+    )
     return World(
         tenant=tenant,
         apikey=apikey,
@@ -123,6 +141,12 @@ def build_world(slug: str) -> World:
         secret=authoring.set_secret(tenant, f"{slug}_token", f"{slug}-hush-hush"),
         session=session,
         call=call,
+        alertdestination=webhook,
+        alertrule=rule,
+        alert=alert,
+        alertdelivery=AlertDelivery.objects.create(
+            alert=alert, destination=webhook, tenant=tenant, event="alert.fired", body="{}"
+        ),
         runningcall=RunningCall.objects.create(
             **facts, status="running", background=True, owner=uuid4(), timeout_seconds=60, arguments="{}"
         ),

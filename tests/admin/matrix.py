@@ -205,6 +205,14 @@ PAGES: Final[dict[str, Page]] = {
     **model("tools_app_prompt"),
     **adding("tools_app_prompt", "add_python_prompts", "add_prompt"),
     **model("tools_app_secret"),
+    # --- Alerts ---------------------------------------------------------------------------------------------------
+    **model("tools_app_alertrule"),
+    "tools_app_alertrule_send_test": Page(row(RUN), row(RUN), "alertrule"),
+    **model("tools_app_alertdestination"),
+    "tools_app_alertdestination_send_test": Page(row(RUN), row(RUN), "alertdestination"),
+    "tools_app_alertdestination_rotate_secret": Page(row(RUN), row(RUN), "alertdestination"),
+    **record("tools_app_alert"),
+    **record("tools_app_alertdelivery"),
     # --- Records --------------------------------------------------------------------------------------------------
     **record("tools_app_call"),
     "tools_app_call_download": Page(row(AUDIT), row(NOBODY), "call", {"part": "result"}),

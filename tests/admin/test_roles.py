@@ -44,8 +44,8 @@ from tools_app.models import (
 
 MAX_QUERIES = 12
 
-WRITABLE = ("membership", "tool", "resource", "prompt", "secret")
-RECORDS = ("session", "call", "runningcall")
+WRITABLE = ("membership", "tool", "resource", "prompt", "secret", "alertrule", "alertdestination")
+RECORDS = ("session", "call", "runningcall", "alert", "alertdelivery")
 ALL = ("tenant", "apikey", *WRITABLE, *RECORDS)
 
 REFUSALS = {401, 403, 404, 405}

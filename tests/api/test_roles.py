@@ -90,6 +90,11 @@ ENDPOINTS: dict[str, dict[str, Expected]] = {
     "api-running-calls-cancel": {"post": writes(TAKEN)},
     "api-changes-list": {"get": LIST},
     "api-changes-detail": {"get": reads()},
+    **{f"api-{name}-list": CATALOG for name in ("alert-rules", "alert-destinations")},
+    **{f"api-{name}-detail": ROW for name in ("alert-rules", "alert-destinations")},
+    **{f"api-alert-destinations-{name}": {"post": writes()} for name in ("rotate", "test")},
+    **{f"api-{name}-list": {"get": LIST} for name in ("alerts", "alert-deliveries")},
+    **{f"api-{name}-detail": {"get": reads()} for name in ("alerts", "alert-deliveries")},
     # What belongs to a person is nobody else's, superusers included: here it is the admin's.
     **{f"api-{name}-list": {"get": LIST, "post": everybody(MADE)} for name in ("exports", "tokens")},
     **{
@@ -155,6 +160,10 @@ def rows(acme: World, people: dict[str, User]) -> dict[str, Any]:
         ),
         "exports": Export.objects.create(person=people["admin"], format="jsonl"),
         "tokens": tokens.issue(people["admin"], "own")[0],
+        "alert-rules": acme.alertrule,
+        "alert-destinations": acme.alertdestination,
+        "alerts": acme.alert,
+        "alert-deliveries": acme.alertdelivery,
     }
 
 
@@ -176,6 +185,8 @@ NEW: dict[str, dict[str, Any]] = {
     "invitations": {"tenant": "acme", "email": "other@example.com", "role": "operator"},
     "exports": {"format": "csv"},
     "tokens": {"name": "new"},
+    "alert-rules": {"tenant": "acme", "name": "new", "kind": "denials", "threshold": 5},
+    "alert-destinations": {"tenant": "acme", "name": "new", "kind": "webhook", "url": "https://example.com"},
 }
 FIXED = {
     "tenants": {"slug": "acme", "name": "Acme"},

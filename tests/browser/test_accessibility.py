@@ -11,7 +11,19 @@ pytestmark = pytest.mark.timeout(240)
 
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
 LOOKS = {"desk": ("light", 1280), "phone": ("dark", 390)}
-ADDED = ["apikey", "invitation", "membership", "personaltoken", "prompt", "resource", "secret", "tenant", "tool"]
+ADDED = [
+    "alertdestination",
+    "alertrule",
+    "apikey",
+    "invitation",
+    "membership",
+    "personaltoken",
+    "prompt",
+    "resource",
+    "secret",
+    "tenant",
+    "tool",
+]
 MODELS = [*ADDED, "call", "change", "runningcall", "session"]
 # One row of each of these has a page of its own that is worth a look.
 OPENED = ["apikey", "call", "change", "tenant", "tool"]

@@ -1,5 +1,6 @@
 """The web admin: each module registers the pages of one aggregate on `site.site`."""
 
+from tools_app.admin.alerts import destinations, log, rules
 from tools_app.admin.audit import changes
 from tools_app.admin.calls import calls, running, sessions
 from tools_app.admin.catalog import prompts, resources, secrets, tools
@@ -10,10 +11,13 @@ __all__ = [
     "api_tokens",
     "calls",
     "changes",
+    "destinations",
     "invitations",
     "keys",
+    "log",
     "prompts",
     "resources",
+    "rules",
     "running",
     "secrets",
     "sessions",

@@ -14,6 +14,7 @@ from time import monotonic
 from uuid import UUID
 
 from django.conf import settings
+from django.db import transaction
 from django.db.models import F, Max
 from django.utils import timezone
 
@@ -25,7 +26,7 @@ from tools_app.calls import inputs, limits, run, uncertain
 from tools_app.calls.background import queue
 from tools_app.calls.invocation import End, call_topic, encoded, record_builder_of_row
 from tools_app.calls.run import UNRECORDED, CallOutcome, LocalCall, outcome_of, stopped, unanswered
-from tools_app.models import Call, CallEvent, CallStatus, Outcome, Process, RunningCall
+from tools_app.models import Call, CallEvent, CallStatus, Outcome, Process, ProcessDeath, RunningCall
 from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
 from tools_app.tool_api.results import ToolResult
 
@@ -118,7 +119,8 @@ class Sweeper:
         uncertain.not_started.asked(not_started)
         _record_uncertain_responses()
         signer.sign_for(dead)
-        Process.objects.filter(pk__in=dead).delete()
+        if dead:
+            _record_deaths(dead)
 
     def _answer_settled(self, calls: list[LocalCall], with_row: set[UUID]) -> None:
         """Respond to calls that run here and were settled: their functions ignore their cancellation or timeout.
@@ -146,6 +148,15 @@ class Sweeper:
         unchanged = self._beats.seconds(facts)
         dead = {fact[0] for fact, seconds in unchanged.items() if seconds > settings.MCPHUB_PROCESS_TIMEOUT}  # type: ignore[index]
         return dead - {entries.process_id()}
+
+
+def _record_deaths(dead: set[UUID]) -> None:
+    """Replace the rows of dead processes by records of their deaths, which alert rules read."""
+    with transaction.atomic():
+        rows = Process.objects.select_for_update().filter(pk__in=dead)
+        deaths = [ProcessDeath(id=row.pk, kind=row.kind, host=row.host, pid=row.pid) for row in rows]
+        ProcessDeath.objects.bulk_create(deaths, ignore_conflicts=True)
+        Process.objects.filter(pk__in=[death.pk for death in deaths]).delete()
 
 
 def _progress_of(row: RunningCall) -> Hashable:

@@ -1,5 +1,16 @@
 """The models of all modules, imported for Django."""
 
+from tools_app.models.alerts import (
+    Alert,
+    AlertDelivery,
+    AlertDestination,
+    AlertEvent,
+    AlertKind,
+    AlertRule,
+    DeliveryStatus,
+    DestinationKind,
+    ProcessDeath,
+)
 from tools_app.models.audit import Action, CallFigures, ChainKind, ChainStart, Change, Checkpoint, Via
 from tools_app.models.calls import (
     Call,
@@ -29,6 +40,12 @@ from tools_app.models.tenants import ApiKey, Membership, Role, Tenant
 
 __all__ = [
     "Action",
+    "Alert",
+    "AlertDelivery",
+    "AlertDestination",
+    "AlertEvent",
+    "AlertKind",
+    "AlertRule",
     "ApiKey",
     "Call",
     "CallAnswer",
@@ -41,6 +58,8 @@ __all__ = [
     "ChainStart",
     "Change",
     "Checkpoint",
+    "DeliveryStatus",
+    "DestinationKind",
     "Export",
     "ExportFormat",
     "ExportState",
@@ -49,6 +68,7 @@ __all__ = [
     "Outcome",
     "PersonalToken",
     "Process",
+    "ProcessDeath",
     "Prompt",
     "PromptKind",
     "Resource",

@@ -15,6 +15,7 @@ from django.db import close_old_connections, connection
 from django.utils import timezone
 
 from tools_app.access import last_used, sessions
+from tools_app.alerts import runner
 from tools_app.audit.checkpoints import signer
 from tools_app.audit.recorder import denials, recorder
 from tools_app.audit.retention.daily import Daily
@@ -71,9 +72,11 @@ class Housekeeper:
 
     def __init__(self, kind: str) -> None:
         self._pruning = Daily()
+        self._alerts = runner.AlertRunner()
         self._stopping = threading.Event()
         self._heart = self._thread("heart", heartbeat(kind), lambda: None)
-        self._house = self._thread("housekeeping", [*chores(), (60.0, self._pruning.prune_if_due)], self._farewell)
+        own = [(60.0, self._pruning.prune_if_due), (runner.TICK_SECONDS, self._alerts.run_if_chosen)]
+        self._house = self._thread("housekeeping", [*chores(), *own], self._farewell)
 
     def stop(self) -> None:
         """Write buffered data, delete the process row, and end the threads."""
@@ -93,6 +96,7 @@ class Housekeeper:
         _do(connection.close)
 
     def _farewell(self) -> None:
+        self._alerts.stop()
         with suppress(Exception):
             last_used.write()
             denials.flush(at_once=True)

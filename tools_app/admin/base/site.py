@@ -144,6 +144,15 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
                 *retention,
             ],
         ),
+        _group(
+            "Alerts",
+            [
+                _item("Rules", "notifications", "tools_app_alertrule"),
+                _item("Destinations", "outgoing_mail", "tools_app_alertdestination"),
+                _item("Fired", "notifications_active", "tools_app_alert"),
+                _item("Deliveries", "send", "tools_app_alertdelivery"),
+            ],
+        ),
         _group("People", people),
         _group(
             "Scripts",

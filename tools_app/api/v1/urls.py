@@ -8,6 +8,7 @@ from rest_framework.request import Request
 from rest_framework.routers import SimpleRouter
 from rest_framework.views import APIView
 
+from tools_app.api.v1.alerts import AlertDeliveries, AlertDestinations, AlertRules, Alerts
 from tools_app.api.v1.base.documentation import Browser, Document
 from tools_app.api.v1.base.views import BaseApiView
 from tools_app.api.v1.base.viewsets import ApiView
@@ -41,6 +42,10 @@ AGGREGATES: dict[str, type[ApiView]] = {
     "changes": Changes,
     "exports": Exports,
     "tokens": Tokens,
+    "alert-rules": AlertRules,
+    "alert-destinations": AlertDestinations,
+    "alerts": Alerts,
+    "alert-deliveries": AlertDeliveries,
 }
 
 

@@ -20,6 +20,8 @@ from django.db.models.signals import post_delete, post_save, pre_delete, pre_sav
 from tools_app.audit.changes import changes
 from tools_app.models import (
     Action,
+    AlertDestination,
+    AlertRule,
     ApiKey,
     Invitation,
     Membership,
@@ -47,6 +49,7 @@ UNTOLD: Final = frozenset(
         "invited_by",
         "last_login",
         "last_used_at",
+        "previous_ciphertext",
         "updated_at",
     }
 )
@@ -117,7 +120,20 @@ def _columns(row: models.Model) -> list[str]:
     return [field.attname for field in _told(row)]
 
 
-RECORDED: Final = (Tenant, Membership, ApiKey, Tool, Resource, Prompt, Secret, User, Invitation, PersonalToken)
+RECORDED: Final = (
+    Tenant,
+    Membership,
+    ApiKey,
+    Tool,
+    Resource,
+    Prompt,
+    Secret,
+    User,
+    Invitation,
+    PersonalToken,
+    AlertRule,
+    AlertDestination,
+)
 Fields = frozenset[str] | None
 
 # The attribute that holds a row's previous state until it is saved.

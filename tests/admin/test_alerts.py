@@ -1,0 +1,126 @@
+"""The pages of alerts: rules, destinations with their secret, and tests."""
+
+import re
+from typing import Any
+
+import pytest
+
+from tools_app.alerts import destinations
+from tools_app.models import AlertDelivery, AlertDestination, AlertRule, Change
+
+pytestmark = pytest.mark.django_db
+RULE = {
+    "kind": "error_rate",
+    "enabled": "on",
+    "threshold": "25",
+    "window_minutes": "15",
+    "min_calls": "10",
+    "tool_pattern": "",
+    "quiet_minutes": "60",
+    "notify_resolved": "on",
+}
+
+
+def errors(answer: Any) -> dict[str, Any]:
+    return dict(answer.context["adminform"].form.errors) if answer.status_code == 200 else {}
+
+
+def test_a_rule_is_added_with_its_destinations_and_both_are_recorded(as_: Any, page: Any, acme: Any) -> None:
+    said = {**RULE, "tenant": acme.tenant.pk, "name": "errors", "destinations": [acme.alertdestination.pk]}
+    answer = as_("admin").post(page("alertrule", "add"), said)
+    assert answer.status_code == 302, errors(answer)
+    rule = AlertRule.objects.get(name="errors")
+    assert list(rule.destinations.all()) == [acme.alertdestination]
+    recorded = Change.objects.filter(object_id=str(rule.pk)).order_by("position")
+    assert [change.action for change in recorded] == ["created", "changed"]
+    assert '"destinations":["acme hook"]' in recorded[1].after
+
+
+def test_a_rule_of_one_tenant_never_notifies_another(as_: Any, page: Any, acme: Any, globex: Any) -> None:
+    said = {**RULE, "tenant": acme.tenant.pk, "name": "errors", "destinations": [globex.alertdestination.pk]}
+    for role in ("admin", "superuser"):
+        assert "destinations" in errors(as_(role).post(page("alertrule", "add"), said)), role
+    assert "globex hook" not in as_("admin").get(page("alertrule", "add")).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ({"threshold": "101"}, "threshold"),
+        ({"threshold": "nan"}, "threshold"),
+        ({"window_minutes": "361"}, "window_minutes"),
+        ({"quiet_minutes": "1"}, "quiet_minutes"),
+        ({"tool_pattern": "a b"}, "tool_pattern"),
+        ({"name": "two\nlines\x07"}, "name"),
+        ({"tenant": ""}, "tenant"),
+        ({"kind": "process_died", "threshold": "1"}, "kind"),
+    ],
+)
+def test_an_invalid_rule_is_rejected_at_its_field(as_: Any, page: Any, acme: Any, said: Any, field: str) -> None:
+    whole = {**RULE, "tenant": acme.tenant.pk, "name": "errors", **said}
+    assert field in errors(as_("admin").post(page("alertrule", "add"), whole))
+
+
+def test_only_a_superuser_watches_the_whole_hub(as_: Any, page: Any, acme: Any) -> None:
+    said = {**RULE, "tenant": "", "name": "died", "kind": "process_died", "threshold": "1"}
+    answer = as_("superuser").post(page("alertrule", "add"), said)
+    assert answer.status_code == 302, errors(answer)
+    rule = AlertRule.objects.get(name="died")
+    assert as_("admin").get(page("alertrule", "change", rule)).status_code == 404
+    assert rule not in as_("admin").get(page("alertrule", "changelist")).context["cl"].queryset
+    assert as_("superuser").get(page("alertrule", "change", rule)).status_code == 200
+
+
+def test_the_page_of_a_rule_has_the_fields_of_its_kind_and_its_recent_alerts(as_: Any, page: Any, acme: Any) -> None:
+    for role in ("admin", "auditor"):
+        text = as_(role).get(page("alertrule", "change", acme.alertrule)).content.decode()
+        assert "acme was denied" in text
+        assert "window_minutes" in text or role == "auditor"
+        assert 'name="min_calls"' not in text
+
+
+def test_a_webhooks_secret_is_shown_once(as_: Any, page: Any, acme: Any) -> None:
+    admin = as_("admin")
+    said = {
+        "tenant": acme.tenant.pk,
+        "name": "chat",
+        "kind": "webhook",
+        "url": "https://example.com/x",
+        "enabled": "on",
+    }
+    answer = admin.post(page("alertdestination", "add"), said)
+    assert "no-store" in answer["Cache-Control"]
+    row = AlertDestination.objects.get(name="chat")
+    [secret] = destinations.signing_secrets(row)
+    assert secret in answer.content.decode()
+    assert secret not in admin.get(page("alertdestination", "change", row)).content.decode()
+    assert not Change.objects.filter(after__contains=secret).exists()
+    rotated = admin.post(page("alertdestination", "rotate_secret", row)).content.decode()
+    row.refresh_from_db()
+    assert destinations.signing_secrets(row)[0] in rotated
+    assert destinations.signing_secrets(row)[1] == secret
+
+
+@pytest.mark.parametrize("url", ["", "ftp://example.com", "https://user@example.com", "nonsense"])
+def test_a_webhook_needs_a_url_that_can_be_called(as_: Any, page: Any, acme: Any, url: str) -> None:
+    said = {"tenant": acme.tenant.pk, "name": "chat", "kind": "webhook", "url": url, "enabled": "on"}
+    assert "url" in errors(as_("admin").post(page("alertdestination", "add"), said))
+
+
+def test_who_cannot_change_a_webhook_does_not_see_the_path_of_its_url(as_: Any, page: Any, acme: Any) -> None:
+    for role, seen in (("admin", True), ("auditor", False), ("operator", False)):
+        text = as_(role).get(page("alertdestination", "change", acme.alertdestination)).content.decode()
+        assert ("127.0.0.1:9/hook" in text) is seen, role
+
+
+def test_a_test_message_says_how_it_ended(as_: Any, page: Any, acme: Any) -> None:
+    for model in ("alertdestination", "alertrule"):
+        answer = as_("admin").post(page(model, "send_test", acme.row(model)), follow=True)
+        assert re.search("The test message to acme hook failed", answer.content.decode())
+    assert AlertDelivery.objects.filter(event="alert.test", attempts=1).count() == 2
+
+
+def test_a_tenant_has_a_bounded_number_of_rules(as_: Any, page: Any, acme: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(destinations, "MAX_RULES", 1)
+    said = {**RULE, "tenant": acme.tenant.pk, "name": "errors"}
+    assert "already 1 alert rules" in str(errors(as_("admin").post(page("alertrule", "add"), said)))

@@ -1,0 +1,160 @@
+"""Deliveries of alerts: signed, retried, given up, and never sent by two processes at once."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+from django.core import mail
+from django.utils import timezone
+
+from tests.documented.blocks import blocks
+from tests.web_services import Service, answered, serve  # noqa: F401 - a fixture
+from tools_app.alerts import delivery, destinations, evaluation
+from tools_app.models import AlertDelivery, AlertDestination, DeliveryStatus, Tenant
+
+# The delivery opens a loop of its own, whose connection to the service is another thread's.
+pytestmark = pytest.mark.django_db
+Serve = Callable[..., Service]
+
+
+def add_webhook(url: str, networks: tuple[str, ...] = ("127.0.0.0/8",)) -> tuple[AlertDestination, str]:
+    tenant = Tenant.objects.create(slug="acme", name="Acme", allowed_networks=list(networks))
+    row = AlertDestination(tenant=tenant, name="hook", kind="webhook", url=url)
+    secret = destinations.add_secret(row)
+    row.save()
+    return row, secret
+
+
+def sent(row: AlertDestination) -> AlertDelivery:
+    """Send a test message, and return its delivery as it is stored then."""
+    found = evaluation.send_test(row)
+    assert delivery.attempt(found.pk)
+    found.refresh_from_db()
+    return found
+
+
+def make_due(row: AlertDelivery) -> None:
+    AlertDelivery.objects.filter(pk=row.pk).update(next_attempt_at=timezone.now())
+
+
+def test_the_signature_is_that_of_the_specifications_example() -> None:
+    value = delivery.signatures(
+        ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],
+        "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        "1614265330",
+        b'{"test": 2432232314}',
+    )
+    assert value == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def test_a_webhook_receives_a_signed_message(serve: Serve) -> None:  # noqa: F811
+    service = serve(answered(204))
+    row, secret = add_webhook(f"{service.url}/hook")
+    found = sent(row)
+    assert (found.status, found.response_status, found.attempts) == (DeliveryStatus.DELIVERED, 204, 1)
+    [request] = service.received
+    headers = request.headers
+    assert headers["webhook-id"] == f"msg_{found.pk.hex}"
+    assert headers["webhook-signature"] == delivery.signatures(
+        [secret], headers["webhook-id"], headers["webhook-timestamp"], request.body
+    )
+    assert orjson.loads(request.body)["type"] == "alert.test"
+    documented: dict[str, Any] = {}
+    [receiver] = (one for one in blocks("python") if "webhook-signature" in one.text)
+    exec(compile(receiver.text, str(receiver), "exec"), documented)
+    assert documented["is_authentic"](headers, request.body, secret)
+    assert not documented["is_authentic"](headers, request.body + b" ", secret)
+    assert secret.encode() not in bytes(row.ciphertext or b"")
+
+
+def test_after_a_rotation_both_secrets_sign_until_the_overlap_ends(serve: Serve) -> None:  # noqa: F811
+    service = serve(answered(200))
+    row, old = add_webhook(service.url)
+    new = destinations.rotate_secret(row)
+    assert destinations.signing_secrets(row) == [new, old]
+    sent(row)
+    assert service.received[0].headers["webhook-signature"].count("v1,") == 2
+    row.previous_secret_until = timezone.now()
+    assert destinations.signing_secrets(row) == [new]
+
+
+def test_a_failed_delivery_is_retried_with_growing_pauses_and_the_same_id_then_given_up(
+    serve: Serve,  # noqa: F811
+) -> None:
+    service = serve(answered(500))
+    row, _ = add_webhook(service.url)
+    found = sent(row)
+    assert not delivery.attempt(found.pk), "it is not due"
+    for attempts, pause in enumerate(delivery.RETRY_SECONDS, start=1):
+        assert found.status == DeliveryStatus.PENDING
+        wait = (found.next_attempt_at - timezone.now()).total_seconds()  # type: ignore[operator]
+        assert pause * 0.5 < wait <= pause * (1 + delivery.JITTER)
+        assert found.attempts == attempts
+        make_due(found)
+        assert delivery.deliver_due() == 1
+        found.refresh_from_db()
+    assert found.status == DeliveryStatus.FAILED
+    assert found.error == "The webhook answered with HTTP status 500."
+    assert len({request.headers["webhook-id"] for request in service.received}) == 1
+    assert delivery.deliver_due() == 0
+
+
+def test_a_webhook_that_is_gone_is_disabled(serve: Serve) -> None:  # noqa: F811
+    row, _ = add_webhook(serve(answered(410)).url)
+    assert sent(row).status == DeliveryStatus.FAILED
+    row.refresh_from_db()
+    assert (row.enabled, row.disabled_reason) == (False, delivery.GONE_REASON)
+    assert sent(row).error == delivery.DISABLED
+
+
+def test_a_redirect_is_not_followed(serve: Serve) -> None:  # noqa: F811
+    service = serve(answered(302, Location="/elsewhere"))
+    row, _ = add_webhook(service.url)
+    assert sent(row).error == "The webhook answered with HTTP status 302."
+    assert len(service.received) == 1
+
+
+def test_a_private_address_is_refused_unless_the_tenant_may_reach_it(serve: Serve) -> None:  # noqa: F811
+    service = serve(answered(200))
+    row, _ = add_webhook(service.url, networks=())
+    found = sent(row)
+    assert found.status == DeliveryStatus.PENDING
+    assert "private" in found.error or "not" in found.error
+    assert service.received == []
+
+
+def test_a_message_that_another_process_holds_is_left_until_its_lease_ends(serve: Serve) -> None:  # noqa: F811
+    row, _ = add_webhook(serve(answered(200)).url)
+    found = evaluation.send_test(row)
+    AlertDelivery.objects.update(claimed_until=timezone.now() + timedelta(seconds=30))
+    assert not delivery.attempt(found.pk)
+    assert delivery.deliver_due() == 0
+    AlertDelivery.objects.update(claimed_until=timezone.now() - timedelta(seconds=1))
+    assert delivery.deliver_due() == 1
+
+
+def test_an_email_is_one_plain_message(settings: Any) -> None:
+    settings.MCPHUB_EMAIL_URL = "smtp://mail.example.com"
+    row = AlertDestination.objects.create(name="ops", kind="email", email="ops@example.com")
+    assert sent(row).status == DeliveryStatus.DELIVERED
+    [message] = mail.outbox
+    assert (message.subject, message.to) == ("[mcphub] Test: ops", ["ops@example.com"])
+    assert "This is a test message." in message.body
+
+
+def test_without_a_mail_server_the_delivery_says_what_to_set(settings: Any) -> None:
+    settings.MCPHUB_EMAIL_URL = ""
+    row = AlertDestination.objects.create(name="ops", kind="email", email="ops@example.com")
+    found = sent(row)
+    assert (found.status, found.error) == (DeliveryStatus.FAILED, delivery.NO_MAIL)
+
+
+def test_a_tenant_sends_a_bounded_number_of_emails_in_an_hour(settings: Any, monkeypatch: Any) -> None:
+    settings.MCPHUB_EMAIL_URL = "smtp://mail.example.com"
+    monkeypatch.setattr(delivery, "MAX_EMAILS_AN_HOUR", 1)
+    row = AlertDestination.objects.create(name="ops", kind="email", email="ops@example.com")
+    sent(row)
+    assert sent(row).status == DeliveryStatus.FAILED
+    assert len(mail.outbox) == 1

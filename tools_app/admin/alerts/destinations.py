@@ -1,0 +1,155 @@
+"""Alert destinations: e-mail addresses and webhooks, whose secret is shown once."""
+
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.safestring import SafeString
+
+from tools_app.admin.alerts.log import send_tests
+from tools_app.admin.base.decorators import button, column
+from tools_app.admin.base.permissions import tenant_permissions_of
+from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge, narrow
+from tools_app.admin.base.site import site
+from tools_app.alerts import delivery, destinations
+from tools_app.audit.changes.changes import change_log_transaction
+from tools_app.models import AlertDestination, DestinationKind
+
+
+class DestinationForm(forms.ModelForm):  # type: ignore[type-arg]
+    """An e-mail address or the URL of a webhook."""
+
+    class Meta:
+        model = AlertDestination
+        fields = ("tenant", "name", "kind", "email", "url", "enabled")
+        help_texts: ClassVar = {
+            "url": "For the kind Webhook. It receives a POST with JSON, signed with a secret that is shown once.",
+        }
+
+    def clean(self) -> dict[str, Any] | None:
+        """Check bounds and the URL. Raises ValidationError."""
+        said = super().clean() or self.cleaned_data
+        if "tenant" in said:
+            self.instance.tenant = said["tenant"]
+        self.instance.kind = said.get("kind", self.instance.kind)
+        self.instance.url = said.get("url", self.instance.url)
+        destinations.check_destination(self.instance)
+        if "enabled" in self.changed_data:
+            self.instance.disabled_reason = ""
+        return said
+
+
+@admin.register(AlertDestination, site=site)
+class DestinationAdmin(ScopedAdmin):
+    """The alert destinations of the user's tenants; those of the whole hub for superusers."""
+
+    form = DestinationForm
+    list_display = ("name", "tenant", "kind", "address", "status")
+    list_filter = ("kind", "enabled", TenantFilter)
+    list_select_related = ("tenant",)
+    search_fields = ("name",)
+    actions_detail = ("send_test", "rotate_secret")
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # The new secret, held only until its request is answered.
+        self._issued: WeakKeyDictionary[HttpRequest, str] = WeakKeyDictionary()
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        """Return all fields for a new destination, and those of its kind for an existing one."""
+        if obj is None:
+            return list(DestinationForm.Meta.fields)
+        address = "email" if obj.kind == DestinationKind.EMAIL else "url"
+        if not self.has_change_permission(request, obj):
+            # The path of a webhook's URL is often a credential.
+            address = "address"
+        return ["tenant", "name", "kind", address, "enabled", "status"]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        fixed = super().get_readonly_fields(request, obj)
+        return [*fixed, "kind", "status", "address"] if obj else fixed
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        """Require a tenant, except from superusers."""
+        field = super().formfield_for_foreignkey(db_field, request, **options)
+        if field is not None and db_field.name == "tenant":
+            field.required = not tenant_permissions_of(request).everything
+            field.help_text = "" if field.required else field.help_text
+        return field
+
+    def save_model(self, request: HttpRequest, obj: AlertDestination, form: Any, change: bool) -> None:
+        """Save a destination; a new webhook gets its secret."""
+        if change and form.changed_data:
+            obj.save(update_fields=[*form.changed_data, "disabled_reason"])
+        elif not change:
+            if obj.kind == DestinationKind.WEBHOOK:
+                self._issued[request] = destinations.add_secret(obj)
+            obj.save()
+
+    def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:
+        """Show the secret of a new webhook in the response: a redirect would have to carry it."""
+        secret = self._issued.pop(request, None)
+        if secret is None:
+            page: HttpResponse = super().response_add(request, obj, post_url_continue)
+            return page
+        return self._show(request, secret, obj)
+
+    def _show(self, request: HttpRequest, secret: str, row: AlertDestination) -> HttpResponse:
+        page = {"title": "Copy the secret now", "secret": secret, "destination": row, "opts": self.opts}
+        return TemplateResponse(
+            request,
+            "admin/tools_app/alert/issued.html",
+            {**self.admin_site.each_context(request), **page},
+            headers={"Cache-Control": "no-store"},
+        )
+
+    def has_test_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Return whether this user may send a test."""
+        row = self.get_object(request, object_id) if object_id else None
+        return self.has_change_permission(request, row)
+
+    def has_rotate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Return whether this user may rotate the secret; e-mail addresses have none."""
+        row = self.get_object(request, object_id) if object_id else None
+        return self.has_change_permission(request, row) and (row is None or row.kind == DestinationKind.WEBHOOK)
+
+    @button("Send test", url_path="test", permissions=["test"], icon="send")
+    def send_test(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Send a test message after confirmation, and show its result."""
+        row = self.get_object(request, object_id)
+        back = reverse("admin:tools_app_alertdestination_change", args=[row.pk])
+        if request.method != "POST":
+            page = {"title": "Send a test message?", "destinations": [row], "back": back, "opts": self.opts}
+            context = {**self.admin_site.each_context(request), **page}
+            return TemplateResponse(request, "admin/tools_app/alert/test.html", context)
+        send_tests(request, [row])
+        return HttpResponseRedirect(back)
+
+    @button("Rotate secret", url_path="rotate", permissions=["rotate"], icon="autorenew")
+    def rotate_secret(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Replace the secret of a webhook after confirmation, and show the new one once."""
+        row = self.get_object(request, object_id)
+        if request.method != "POST":
+            page = {"title": "Rotate the secret?", "destination": row, "opts": self.opts}
+            context = {**self.admin_site.each_context(request), **page}
+            return TemplateResponse(request, "admin/tools_app/alert/rotate.html", context)
+        with change_log_transaction():
+            secret = destinations.rotate_secret(row)
+        return self._show(request, secret, row)
+
+    @column("address")
+    def address(self, row: AlertDestination) -> SafeString:
+        return narrow(row.email or urlsplit(row.url).netloc)
+
+    @column("status")
+    def status(self, row: AlertDestination) -> SafeString:
+        if not row.enabled:
+            return badge(row.disabled_reason or "Disabled", "warning")
+        if row.kind == DestinationKind.EMAIL and not delivery.can_send_email():
+            return badge(delivery.NO_MAIL, "danger")
+        return badge("Enabled", "success")

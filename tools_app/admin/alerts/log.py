@@ -1,0 +1,133 @@
+"""Alerts that fired, and the log of their deliveries: read-only."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import orjson
+from django.contrib import admin, messages
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+
+from tools_app.admin.base.decorators import column
+from tools_app.admin.base.moments import full_text, moment
+from tools_app.admin.base.scoping import RecordAdmin, TenantFilter, badge, json_block
+from tools_app.admin.base.site import site
+from tools_app.alerts import delivery, evaluation
+from tools_app.models import Alert, AlertDelivery, AlertDestination, AlertRule, DeliveryStatus
+
+COLOURS: Final = {
+    DeliveryStatus.PENDING: "info",
+    DeliveryStatus.DELIVERED: "success",
+    DeliveryStatus.FAILED: "danger",
+}
+MAX_DELIVERIES: Final = 50
+
+
+def send_tests(request: HttpRequest, chosen: Sequence[AlertDestination], rule: AlertRule | None = None) -> None:
+    """Send a test message to each destination now, and tell the user how each ended."""
+    if not chosen:
+        messages.warning(request, "There is no enabled destination. Add one to the rule first.")
+    for row in chosen:
+        found = evaluation.send_test(row, rule)
+        delivery.attempt(found.pk)
+        found.refresh_from_db()
+        if found.status == DeliveryStatus.DELIVERED:
+            messages.success(request, f"The test message to {row} was delivered.")
+        elif found.status == DeliveryStatus.FAILED:
+            messages.error(request, f"The test message to {row} failed: {found.error}")
+        else:
+            messages.error(request, f"The test message to {row} failed and will be sent again: {found.error}")
+
+
+@admin.register(Alert, site=site)
+class AlertAdmin(RecordAdmin):
+    """The alerts of the user's tenants, with their deliveries."""
+
+    list_display = ("summary", "tenant", "rule", "status", "fired", "resolved")
+    list_filter = (("resolved_at", admin.EmptyFieldListFilter), TenantFilter)
+    list_select_related = ("tenant", "rule")
+    search_fields = ("summary", "rule__name")
+    fields = ("summary", "tenant", "rule", "status", "value", "threshold", "fired", "resolved", "delivery_log")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return list(self.fields)
+
+    @column("status")
+    def status(self, row: Alert) -> SafeString:
+        return badge("Resolved", "success") if row.resolved_at else badge("Firing", "danger")
+
+    @column("fired", ordering="fired_at")
+    def fired(self, row: Alert) -> SafeString | str:
+        return moment(row.fired_at)
+
+    @column("resolved", ordering="resolved_at")
+    def resolved(self, row: Alert) -> SafeString | str:
+        return moment(row.resolved_at)
+
+    @column("deliveries")
+    def delivery_log(self, row: Alert) -> SafeString | str:
+        rows = list(row.deliveries.select_related("destination")[:MAX_DELIVERIES])
+        if not rows:
+            return "None: the rule has no enabled destination."
+        lines = [
+            (
+                reverse("admin:tools_app_alertdelivery_change", args=[found.pk]),
+                str(found),
+                found.get_status_display().lower(),
+                moment(found.created_at),
+            )
+            for found in rows
+        ]
+        return format_html_join("", '<p><a href="{}" class="underline">{}</a>: {}, {}</p>', lines)
+
+
+@admin.register(AlertDelivery, site=site)
+class DeliveryAdmin(RecordAdmin):
+    """The messages to the destinations of the user's tenants, with their attempts."""
+
+    list_display = ("event_text", "tenant", "destination", "state", "attempts", "response_status", "created", "error")
+    list_filter = ("status", "event", TenantFilter)
+    list_select_related = ("tenant", "destination")
+    fields = (
+        "event_text",
+        "tenant",
+        "destination",
+        "alert",
+        "state",
+        "attempts",
+        "response_status",
+        "error",
+        "created",
+        "next_attempt",
+        "finished",
+        "message",
+    )
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return list(self.fields)
+
+    @column("event", ordering="event")
+    def event_text(self, row: AlertDelivery) -> str:
+        return row.get_event_display()
+
+    @column("status", ordering="status")
+    def state(self, row: AlertDelivery) -> SafeString:
+        return badge(row.get_status_display(), COLOURS[DeliveryStatus(row.status)])
+
+    @column("created", ordering="created_at")
+    def created(self, row: AlertDelivery) -> SafeString | str:
+        return moment(row.created_at)
+
+    @column("next attempt")
+    def next_attempt(self, row: AlertDelivery) -> str:
+        return full_text(row.next_attempt_at) if row.next_attempt_at else "-"
+
+    @column("finished")
+    def finished(self, row: AlertDelivery) -> str:
+        return full_text(row.finished_at) if row.finished_at else "-"
+
+    @column("message")
+    def message(self, row: AlertDelivery) -> SafeString:
+        return json_block(orjson.loads(row.body))

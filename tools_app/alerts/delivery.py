@@ -1,0 +1,194 @@
+"""Deliveries of alerts: claimed with a lease, sent by e-mail or as a signed webhook, and retried.
+
+Webhooks are signed as the Standard Webhooks specification says. A message may arrive twice if a process dies between
+sending and recording it: its `webhook-id` is the same.
+"""
+
+import asyncio
+import base64
+import hmac
+import random
+import smtplib
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+
+import orjson
+from django.conf import settings
+from django.core.mail import send_mail
+from django.db.models import F, Q
+from django.utils import timezone
+
+from tools_app.alerts import destinations
+from tools_app.catalog.http.addresses import parse_networks
+from tools_app.catalog.http.client import Outbound, Terms, exchange
+from tools_app.catalog.http.errors import RequestFailed
+from tools_app.catalog.http.urls import BadUrl, parse_url
+from tools_app.core import encryption
+from tools_app.models import AlertDelivery, AlertDestination, DeliveryStatus, DestinationKind
+from tools_app.models.alerts import MAX_ERROR_LENGTH
+
+# The pauses before each further attempt.
+RETRY_SECONDS: Final = (5, 60, 300, 1800, 7200)
+JITTER: Final = 0.2
+TIMEOUT_SECONDS: Final = 10.0
+MAX_RESPONSE_BYTES: Final = 64 * 1024
+# Longer than an attempt can take.
+LEASE: Final = timedelta(seconds=60)
+MAX_AT_ONCE: Final = 50
+# The hub is no mail relay.
+MAX_EMAILS_AN_HOUR: Final = 100
+GONE: Final = 410
+
+NO_MAIL: Final = "This hub cannot send e-mail. Set MCPHUB_EMAIL_URL."
+DISABLED: Final = "The destination is disabled."
+GONE_REASON: Final = "The webhook answered 410 Gone."
+
+
+class Result(NamedTuple):
+    """The end of an attempt: no `error` means delivered. `final`: another attempt would not help."""
+
+    error: str = ""
+    status: int | None = None
+    final: bool = False
+
+
+def deliver_due(may_go_on: Callable[[], bool] = lambda: True) -> int:
+    """Send the messages that are due, while `may_go_on` says so, and return how many were tried."""
+    now = timezone.now()
+    due = AlertDelivery.objects.filter(_claimable(now), status=DeliveryStatus.PENDING, next_attempt_at__lte=now)
+    ids = list(due.order_by("next_attempt_at").values_list("pk", flat=True)[:MAX_AT_ONCE])
+    return sum(attempt(delivery_id) for delivery_id in ids if may_go_on())
+
+
+def attempt(delivery_id: Any) -> bool:
+    """Send one message, unless another process holds it or it is not due; return whether it was tried."""
+    now = timezone.now()
+    claimed = AlertDelivery.objects.filter(
+        _claimable(now), pk=delivery_id, status=DeliveryStatus.PENDING, next_attempt_at__lte=now
+    ).update(claimed_until=now + LEASE, attempts=F("attempts") + 1)
+    if not claimed:
+        return False
+    row = AlertDelivery.objects.select_related("destination__tenant").get(pk=delivery_id)
+    _record(row, send(row))
+    return True
+
+
+def _claimable(now: datetime) -> Q:
+    return Q(claimed_until=None) | Q(claimed_until__lt=now)
+
+
+def send(row: AlertDelivery) -> Result:
+    """Send a claimed message."""
+    if not row.destination.enabled:
+        return Result(DISABLED, final=True)
+    if row.destination.kind == DestinationKind.EMAIL:
+        return _send_email(row)
+    try:
+        return asyncio.run(_send_webhook(row))
+    except (encryption.DecryptionError, BadUrl) as problem:
+        return Result(f"The webhook cannot be called: {problem}. Rotate its secret or correct its URL.", final=True)
+
+
+def _record(row: AlertDelivery, result: Result) -> None:
+    now = timezone.now()
+    row.claimed_until, row.response_status, row.error = None, result.status, result.error[:MAX_ERROR_LENGTH]
+    if not result.error:
+        row.status, row.next_attempt_at, row.finished_at = DeliveryStatus.DELIVERED, None, now
+    elif result.final or row.attempts > len(RETRY_SECONDS):
+        row.status, row.next_attempt_at, row.finished_at = DeliveryStatus.FAILED, None, now
+    else:
+        row.next_attempt_at = now + timedelta(seconds=pause_after(row.attempts))
+    row.save(update_fields=["claimed_until", "response_status", "error", "status", "next_attempt_at", "finished_at"])
+    if result.status == GONE:
+        AlertDestination.objects.filter(pk=row.destination_id).update(enabled=False, disabled_reason=GONE_REASON)
+
+
+def pause_after(attempts: int) -> float:
+    """Return the pause after a failed attempt, with jitter, so that many messages are not sent at once."""
+    seconds = RETRY_SECONDS[min(attempts, len(RETRY_SECONDS)) - 1]
+    return seconds * random.uniform(1, 1 + JITTER)  # noqa: S311 - no secret
+
+
+async def _send_webhook(row: AlertDelivery) -> Result:
+    destination, body = row.destination, row.body.encode()
+    message_id, seconds = f"msg_{row.pk.hex}", str(int(timezone.now().timestamp()))
+    headers = (
+        ("Content-Type", "application/json"),
+        ("User-Agent", "mcphub-alerts"),
+        ("webhook-id", message_id),
+        ("webhook-timestamp", seconds),
+        ("webhook-signature", signatures(destinations.signing_secrets(destination), message_id, seconds, body)),
+    )
+    allowed = destination.tenant.allowed_networks if destination.tenant else []
+    terms = Terms(parse_networks(allowed), TIMEOUT_SECONDS, MAX_RESPONSE_BYTES)
+    try:
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            reply = await exchange(Outbound("POST", parse_url(destination.url), headers, body), terms)
+    except TimeoutError:
+        return Result(f"The webhook did not answer within {TIMEOUT_SECONDS:g} s.")
+    except RequestFailed as problem:
+        return Result(problem.message)
+    if reply.status < 200 or reply.status >= 300:  # noqa: PLR2004 - the range of success
+        return Result(f"The webhook answered with HTTP status {reply.status}.", reply.status, reply.status == GONE)
+    return Result(status=reply.status)
+
+
+def signatures(secrets: list[str], message_id: str, seconds: str, body: bytes) -> str:
+    """Return the value of `webhook-signature`: one signature for each secret."""
+    signed = f"{message_id}.{seconds}.".encode() + body
+    return " ".join(f"v1,{_signature(secret, signed)}" for secret in secrets)
+
+
+def _signature(secret: str, signed: bytes) -> str:
+    key = base64.b64decode(secret.removeprefix(destinations.SECRET_PREFIX))
+    return base64.b64encode(hmac.new(key, signed, sha256).digest()).decode()
+
+
+def can_send_email() -> bool:
+    """Whether the hub has a mail server."""
+    return bool(settings.MCPHUB_EMAIL_URL)
+
+
+def _send_email(row: AlertDelivery) -> Result:
+    if not can_send_email():
+        return Result(NO_MAIL, final=True)
+    if _emails_sent(row) >= MAX_EMAILS_AN_HOUR:
+        return Result(f"At most {MAX_EMAILS_AN_HOUR} e-mails are sent in an hour.", final=True)
+    subject, text = email_of(row)
+    try:
+        send_mail(subject, text, None, [row.destination.email])
+    except smtplib.SMTPRecipientsRefused:
+        return Result("The mail server refused the recipient.", final=True)
+    except (OSError, smtplib.SMTPException) as problem:
+        # Its text may repeat credentials.
+        return Result(f"The mail server did not accept the e-mail ({type(problem).__name__}).")
+    return Result()
+
+
+def _emails_sent(row: AlertDelivery) -> int:
+    return AlertDelivery.objects.filter(
+        tenant=row.tenant_id,
+        destination__kind=DestinationKind.EMAIL,
+        status=DeliveryStatus.DELIVERED,
+        created_at__gt=timezone.now() - timedelta(hours=1),
+    ).count()
+
+
+def email_of(row: AlertDelivery) -> tuple[str, str]:
+    """Return subject and plain text of a message."""
+    said = orjson.loads(row.body)
+    data = said["data"]
+    rule = data["rule"]["name"] if data["rule"] else "no rule"
+    label = row.get_event_display()
+    subject = " ".join(f"[mcphub] {label}: {rule if data['rule'] else row.destination.name}".split())
+    lines = [
+        data["summary"],
+        "",
+        f"Event:   {label}",
+        f"Rule:    {rule}",
+        f"Tenant:  {data['tenant'] or 'the whole hub'}",
+        f"Time:    {said['timestamp']}",
+    ]
+    return subject, "\n".join([*lines, "", "An admin can change the rule under Alerts > Rules.", ""])
