@@ -25,8 +25,9 @@ from tests.wire.channels import sse
 from tests.wire.client import Peer, RawClient, answered, connected, head_of
 from tools_app.access import sessions, tokens
 from tools_app.catalog import authoring, compiled, skills, uri_templates
-from tools_app.catalog.kinds import http_request, stored
+from tools_app.catalog.kinds import curl, http_request, stored
 from tools_app.catalog.kinds.http_config import HttpConfig
+from tools_app.catalog.kinds.http_draft import draft_of
 from tools_app.catalog.kinds.templates import Values
 from tools_app.catalog.validation import sizes
 from tools_app.catalog.validation.items import prompt_faults, resource_faults, tool_faults
@@ -650,6 +651,25 @@ def work(_ground: Ground) -> None:
     schema = CompiledSchema({"pattern": "^.{1,900}$"})
     assert [len(schema.problems("x" * length)) for length in (900, 901, 100_000)] == [0, 1, 1]
     assert schema.problems("x" * 100_000)[0].message == TOO_MUCH_WORK
+
+
+@probe("pasted cURL command or URL")
+def pasted_text(_ground: Ground) -> None:
+    url = "https://api.example.com/"
+    assert draft_of(url.ljust(curl.MAX_PASTE_LENGTH, "x")).fields
+    with pytest.raises(curl.BadPaste, match="The limit is"):
+        draft_of(url.ljust(curl.MAX_PASTE_LENGTH + 1, "x"))
+    headers = " -H a:b" * (curl.MAX_WORDS // 2 - 1)
+    assert draft_of(f"curl {url}{headers}").fields
+    with pytest.raises(curl.BadPaste):
+        draft_of(f"curl {url}{headers} -s")
+
+
+@probe("arguments of a trial of an HTTP tool")
+@probe("trials of HTTP tools of a tenant")
+@probe("response that a trial shows")
+def trial(_ground: Ground) -> None:
+    """Shown by `tests/admin/test_http_tool_builder.py`."""
 
 
 def test_the_page_has_the_table_as_the_code_has_it() -> None:

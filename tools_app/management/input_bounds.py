@@ -11,10 +11,11 @@ import msgspec
 from django.conf import settings
 
 from tools_app.access import sessions
+from tools_app.admin.catalog import tool_forms
 from tools_app.admin.people import tenant_config
 from tools_app.api.v1.base import paging
-from tools_app.catalog import skills, uri_templates
-from tools_app.catalog.kinds import http_request
+from tools_app.catalog import skills, trials, uri_templates
+from tools_app.catalog.kinds import curl, http_request
 from tools_app.catalog.validation import resources, sizes
 from tools_app.models import validators, versioned
 from tools_app.protocol import jsonrpc, schema, schema_bounds
@@ -237,6 +238,23 @@ def _catalog() -> Sequence[Bound]:
             f"about {schema.MAX_NS // 1_000_000} milliseconds",
             note="rejected as invalid",
         ),
+        Bound(
+            "pasted cURL command or URL",
+            f"{curl.MAX_PASTE_LENGTH} characters, {curl.MAX_WORDS} words",
+            note="rejected",
+        ),
+        Bound(
+            "arguments of a trial of an HTTP tool",
+            f"{tool_forms.MAX_TRIAL_ARGUMENT_BYTES} bytes of JSON",
+            note="rejected, with the field",
+        ),
+        Bound(
+            "trials of HTTP tools of a tenant",
+            f"{trials.MAX_TRIALS_PER_MINUTE} per minute, {trials.MAX_TRIALS_AT_ONCE} at once,"
+            f" {trials.MAX_TRIAL_SECONDS:g} s each",
+            note="rejected, with the time to retry",
+        ),
+        Bound("response that a trial shows", f"{trials.MAX_SHOWN_CHARACTERS} characters", note="truncated"),
     )
 
 

@@ -20,7 +20,7 @@ from tools_app.admin.base.site import site
 from tools_app.admin.catalog.base import Fieldsets
 from tools_app.admin.people.tenant_config import ConfigurationAdmin
 from tools_app.methods.permissions import check_network, check_pattern
-from tools_app.models import ApiKey, Prompt, Resource, Session, Tenant, Tool
+from tools_app.models import Alert, AlertDelivery, ApiKey, Prompt, Resource, Session, Tenant, Tool
 
 SETTINGS = (
     "slug",
@@ -118,9 +118,10 @@ class TenantAdmin(ConfigurationAdmin):
     def get_deleted_objects(
         self, objs: QuerySet[Any] | list[Any], request: HttpRequest
     ) -> tuple[list[Model], dict[str, int], set[str], list[str]]:
-        """Allow a tenant to be deleted with its keys and sessions, which cannot be deleted individually."""
+        """Allow a tenant to be deleted with what cannot be deleted individually."""
         deleted, counts, lacking, protected = super().get_deleted_objects(objs, request)
-        return deleted, counts, lacking - {model._meta.verbose_name for model in (ApiKey, Session)}, protected
+        with_it = {str(model._meta.verbose_name) for model in (ApiKey, Session, Alert, AlertDelivery)}
+        return deleted, counts, lacking - with_it, protected
 
     @column("anonymous callers can use")
     def anonymous_callers_get(self, tenant: Tenant) -> str:

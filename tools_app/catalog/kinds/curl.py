@@ -114,7 +114,7 @@ def _words(text: str) -> tuple[list[str], bool]:
                 return words, not text[position:].strip()
             continue
         word = (word or "") + _meaning(token)
-        if len(words) > MAX_WORDS:
+        if len(words) >= MAX_WORDS:
             raise BadPaste(f"The command has more than {MAX_WORDS} words.")
     return (words if word is None else [*words, word]), True
 
