@@ -15,6 +15,7 @@ from django.utils import timezone
 from tests.admin.conftest import World, person, rows_of
 from tools_app.admin.calls import saved_filters
 from tools_app.audit.search import pages
+from tools_app.core.packing import pack
 from tools_app.models import Call, CallPayload, Membership, Role, SavedFilter
 
 MAX_QUERIES = 12
@@ -167,6 +168,54 @@ def test_the_form_offers_what_the_person_sees_and_nothing_else(as_: Any, address
     assert "acme_find" in text
     assert "globex" not in text
     assert "globex" in as_("superuser").get(address).content.decode().lower()
+
+
+# --- Rows ---------------------------------------------------------------------------------------------------------
+
+
+def lines_of(answer: Any) -> list[str]:
+    """The texts of the column with arguments and results."""
+    at = answer.context["table"]["headers"].index("arguments and result")
+    return [unescape(re.sub(r"<(?!/?mark)[^>]*>", "", str(row[at]))) for row in answer.context["table"]["rows"]]
+
+
+def test_a_row_shows_the_arguments_and_what_came_of_them(as_: Any, address: str, acme: World) -> None:
+    Call.objects.all().delete()
+    spoken = record(acme.tenant, 1, arguments='{"city": "Bern"}')
+    CallPayload.objects.filter(call=spoken).update(result='{"content": [{"type": "text", "text": "Cold,\\nwindy"}]}')
+    record(acme.tenant, 2, arguments='{"n": 1}', outcome="tool_error", cause="\nDivision by zero\nmore")
+    record(acme.tenant, 3, method="POST", outcome="denied", cause="A valid API key is needed.", repeated=7)
+    packed = record(acme.tenant, 4)
+    both = pack('{"large": "' + "x" * 50_000 + '"}', "never reached" * 50_000)
+    CallPayload.objects.filter(call=packed).update(arguments="", result="", packed=both)
+    record(acme.tenant, 5)
+    answer = as_("auditor").get(address)
+    lines = lines_of(answer)
+    assert lines[:3] == ['{"city": "Bern"} → Cold, windy', '{"n": 1} → Division by zero', "A valid API key is needed."]
+    assert lines[3].startswith('{"large": "xxx')
+    assert len(lines[3]) < 250
+    assert lines[4] == "-"
+    denied = " ".join(str(cell) for cell in answer.context["table"]["rows"][2])
+    assert ("Request" in denied, "POST" in denied, "7 times" in denied) == (True, False, True)
+
+
+def test_a_searched_text_is_marked_where_it_stands(as_: Any, address: str, acme: World) -> None:
+    record(acme.tenant, 1, arguments=f'{{"note": "{"a" * 500} needle <b> {"z" * 500}"}}')
+    record(acme.tenant, 2, cause="the Needle broke", outcome="tool_error")
+    lines = lines_of(as_("auditor").get(address, {"text": "NEEDLE"}))
+    assert re.fullmatch(r"…a+ <mark>needle</mark> <b> z+…", lines[0])
+    assert lines[1] == "the <mark>Needle</mark> broke"
+
+
+def test_an_operator_sees_no_line_and_an_auditor_only_those_of_their_tenants(
+    as_: Any, address: str, acme: World, globex: World, people: Any
+) -> None:
+    assert "arguments and result" not in as_("operator").get(address).context["table"]["headers"]
+    Membership.objects.create(user=people["auditor"], tenant=globex.tenant, role=Role.OPERATOR)
+    answer = as_("auditor").get(address)
+    lines = dict(zip([call.tenant for call in rows_of(answer)], lines_of(answer), strict=True))
+    assert "acme words" in lines[acme.tenant]
+    assert lines[globex.tenant] == "-"
 
 
 # --- Kept searches -----------------------------------------------------------------------------------------------

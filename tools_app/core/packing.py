@@ -13,6 +13,9 @@ LEVEL: Final = 3
 # Far above practical values of MCPHUB_MAX_PAYLOAD_BYTES. A larger pair is not packed.
 MAX_BYTES: Final = 16 * 1024 * 1024
 
+# What is unpacked to show the beginning of both texts.
+MAX_HEADS_BYTES: Final = 128 * 1024
+
 _LENGTH: Final = 4
 _HEAD: Final = len(FORMAT) + _LENGTH
 
@@ -44,6 +47,19 @@ def unpack(packed: bytes) -> tuple[str, str]:
         return both[:length].decode(), both[length:].decode()
     except UnicodeDecodeError as problem:
         raise NotPacked("these are no texts") from problem
+
+
+def heads(start: bytes, most: int) -> tuple[str, str]:
+    """Return at most `most` characters of each text, from the first bytes of a packed pair. Texts may be missing."""
+    if start[: len(FORMAT)] != FORMAT:
+        return "", ""
+    length = int.from_bytes(start[len(FORMAT) : _HEAD], "big")
+    try:
+        both = zlib.decompressobj().decompress(start[_HEAD:], MAX_HEADS_BYTES)
+    except zlib.error:
+        return "", ""
+    first, second = both[:length], both[length:]
+    return first.decode(errors="ignore")[:most], second.decode(errors="ignore")[:most]
 
 
 def _inflated(deflated: bytes) -> bytes:

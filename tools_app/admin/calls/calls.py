@@ -14,9 +14,13 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, Stream
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET, require_POST
 
 from tools_app.admin.base.decorators import column
+from tools_app.admin.base.moments import moment
+from tools_app.admin.base.scoping import narrow
 from tools_app.admin.base.site import site
 from tools_app.admin.calls import change_list, saved_filters
 from tools_app.admin.calls.detail import CallPage
@@ -27,6 +31,7 @@ from tools_app.audit.search.query import BadQuery
 from tools_app.models import Call, Export, ExportFormat, ExportState
 
 MAX_LISTED: Final = 20
+VERBS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 def urls(site: AdminSite) -> list[URLPattern]:
@@ -118,11 +123,22 @@ def _own(request: HttpRequest, id: Any) -> Export:
 class CallAdmin(CallPage):
     """Finished calls and denials. Denials without a tenant are visible to superusers only."""
 
-    list_display = ("started", "called_in_short", "asked", "outcome_label", "tenant", "key", "client", "took")
+    list_display = ("when", "called_in_short", "outcome_label", "tenant", "key", "client", "took")
 
-    @column("method")
-    def asked(self, call: Call) -> str:
-        return call.method or "-"
+    @column("time")
+    def when(self, call: Call) -> str:
+        return moment(call.started_at)
+
+    @column("name")
+    def called_in_short(self, call: Call) -> SafeString:
+        """Return the name or method. A denial before the message was read has only the verb of its request."""
+        return narrow("Request" if call.method in VERBS and not call.tool_name else self.called(call))
+
+    @column("outcome")
+    def outcome_label(self, call: Call) -> SafeString:
+        """Return the outcome, with the number of denials that were recorded together."""
+        label = super().outcome_label(call)
+        return format_html("{} {} times", label, call.repeated) if call.repeated > 1 else label
 
     def get_list_display(self, request: HttpRequest) -> list[str]:
         """Return the columns with `tenant_link`, since the tenant of a record may have been deleted."""

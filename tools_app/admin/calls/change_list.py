@@ -11,10 +11,12 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.widgets import BASE_INPUT_CLASSES
 
+from tools_app.admin.base.decorators import column
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.calls.columns import CallFactsAdmin, moment_text
 from tools_app.admin.calls.filter_choices import Offered, offered_to
 from tools_app.admin.calls.filter_form import GROUPS, LABELS, PERIODS, TOOLS_LIST, Entry, entries
+from tools_app.admin.calls.summaries import summaries
 from tools_app.audit.search.pages import Page, page_of
 from tools_app.audit.search.query import BadQuery, CallQuery
 from tools_app.audit.search.scope import scope_of
@@ -71,6 +73,8 @@ def _said(query: CallQuery, name: str, shown: str) -> str:
 
 
 MAX_SAVED: Final = 50
+# The columns before that of the summary: time and name.
+SUMMARY_AFTER: Final = 2
 PAGING: Final = ("after", "before")
 
 
@@ -93,7 +97,7 @@ def context_of(admin: CallFactsAdmin, request: HttpRequest) -> dict[str, Any]:
     fields = entries(request.GET, query, answer.errors, offered)
     return {
         "found": answer.page,
-        "table": _table(admin, request, answer.page) if answer.page else None,
+        "table": _table(admin, request, answer) if answer.page else None,
         "errors": answer.errors,
         "problems": [(LABELS.get(name, name), advice) for name, advice in answer.errors.items()],
         "text_entry": fields["text"] if audits else None,
@@ -130,10 +134,15 @@ def _groups(fields: Mapping[str, Entry], offered: Offered) -> dict[str, list[Ent
     return {title: [fields[name] for name in names if name not in hidden] for title, names in GROUPS.items()}
 
 
-def _table(admin: CallFactsAdmin, request: HttpRequest, page: Page) -> dict[str, Any]:
+def _table(admin: CallFactsAdmin, request: HttpRequest, answer: Answer) -> dict[str, Any]:
+    assert answer.page is not None
+    calls, permitted = answer.page.calls, tenant_permissions_of(request)
+    lines = summaries(calls, permitted.audits, answer.query.text if answer.query else "")
     columns = [getattr(admin, name) for name in admin.get_list_display(request)]
+    if permitted.everything or permitted.audited:
+        columns.insert(SUMMARY_AFTER, column("arguments and result")(lambda call: lines[call.pk]))
     headers = [column.short_description for column in columns]
-    return {"headers": headers, "rows": [_row(call, columns) for call in page.calls]}
+    return {"headers": headers, "rows": [_row(call, columns) for call in calls]}
 
 
 def _row(call: Call, columns: list[Any]) -> list[SafeString | str]:
