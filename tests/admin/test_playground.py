@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from tools_app.access import impersonation, keys
-from tools_app.models import ApiKey, Call
+from tools_app.models import ApiKey, Call, CallPayload
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 # Who may do nothing here, and what they hear: those who only read, those of other tenants, those of none.
@@ -60,6 +60,41 @@ def test_without_a_key_the_page_says_what_to_do(as_: Any, acme: Any) -> None:
 def test_a_link_chooses_tool_and_key(as_: Any, acme: Any) -> None:
     told = facts(as_("admin").get(reverse("admin:playground"), {"tool": acme.tool.pk, "key": acme.apikey.pk}))
     assert (told["tool"], told["tenant"], told["key"]) == ("acme_find", "acme", str(acme.apikey.pk))
+
+
+RECORDED = '{"term": "a", "token": "[redacted]", "more": [{"pin": "[redacted]", "n": 1}]}'
+
+
+@pytest.mark.parametrize(
+    ("recorded", "arguments", "note"),
+    [
+        ('{"term": "a"}', {"term": "a"}, ""),
+        (RECORDED, {"term": "a", "more": [{"n": 1}]}, "Secrets were redacted"),
+        ('{"truncated": true, "size": 9, "head": "x"}', {}, "The arguments were truncated"),
+        ("", {}, "The record does not have the arguments"),
+    ],
+)
+def test_a_recorded_call_is_offered_to_run_again(
+    as_: Any, page: Any, acme: Any, recorded: str, arguments: dict[str, Any], note: str
+) -> None:
+    Call.objects.update(method="tools/call")
+    CallPayload.objects.filter(call=acme.call).update(arguments=recorded)
+    address = f"{reverse('admin:playground')}?call={acme.call.pk}"
+    assert f'href="{address}"' in as_("admin").get(page("call", "change", acme.call)).content.decode()
+    assert f'href="{address}"' not in as_("auditor").get(page("call", "change", acme.call)).content.decode()
+    answer = as_("admin").get(address)
+    told = facts(answer)
+    assert (told["tool"], told["key"], told["arguments"]) == ("acme_find", str(acme.apikey.pk), arguments)
+    assert note in answer.content.decode()
+    for who, status in REFUSED:
+        assert as_(who).get(address).status_code == status
+
+
+def test_only_calls_of_tools_run_again(as_: Any, acme: Any) -> None:
+    Call.objects.update(method="resources/read")
+    address = reverse("admin:playground")
+    assert as_("admin").get(address, {"call": acme.call.pk}).status_code == 403
+    assert as_("admin").get(address, {"call": "nonsense"}).status_code == 404
 
 
 @pytest.mark.parametrize(("tool", "status"), [("globex", 404), ("nonsense", 404)])

@@ -24,6 +24,7 @@ from tools_app.admin.calls.columns import CallFactsAdmin, duration_text
 from tools_app.admin.calls.events import events_of
 from tools_app.admin.calls.subjects import Fact, about, links_of
 from tools_app.admin.calls.tool_revision import revision_of
+from tools_app.admin.playground.run_again import can_run_again
 from tools_app.models import Call, Outcome, RunningCall
 
 
@@ -117,6 +118,7 @@ class CallPage(CallFactsAdmin):
             "name": self.called(call),
             "call": call,
             "audits": audits,
+            "runs_again": can_run_again(request, call),
             "outcome": self.outcome_label(call),
             "when": full_text(call.started_at),
             "took": duration_text(call.duration_us),

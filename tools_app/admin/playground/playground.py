@@ -24,6 +24,7 @@ from tools_app.access.snippets.calls import Asked
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import MAX_CHOICES
 from tools_app.admin.dashboard.dashboard import active_keys
+from tools_app.admin.playground.run_again import RunAgain, run_again_of
 from tools_app.models import ApiKey, Call, RunningCall, Tool
 from tools_app.protocol import jsonrpc
 from tools_app.protocol.errors import RpcError
@@ -61,6 +62,7 @@ def _page(site: AdminSite) -> Callable[[HttpRequest], HttpResponse]:
         if not tenant_permissions_of(request).is_admin_anywhere:
             raise PermissionDenied
         tool = _chosen_tool(request)
+        again = run_again_of(request, request.GET.get("call"))
         keys = _keys_run(request)
         context = {
             **site.each_context(request),
@@ -68,12 +70,14 @@ def _page(site: AdminSite) -> Callable[[HttpRequest], HttpResponse]:
             "is_fullwidth": "1",
             "keys": keys,
             "tool": tool,
+            "again": again,
             "lacks_key": tool is not None and all(key.tenant_id != tool.tenant_id for key in keys),
             "start": {
                 "keys": [_key_facts(key) for key in keys],
                 "key": str(_chosen_key(request, keys) or ""),
                 "tenant": tool.tenant.slug if tool else "",
                 "tool": tool.name if tool else "",
+                **(_start_of(again) if again else {}),
                 "versions": VERSIONS,
                 "modern": MODERN_VERSIONS,
                 "levels": LOG_LEVELS,
@@ -85,6 +89,12 @@ def _page(site: AdminSite) -> Callable[[HttpRequest], HttpResponse]:
         return TemplateResponse(request, "admin/tools_app/playground.html", context)
 
     return page
+
+
+def _start_of(again: RunAgain) -> dict[str, Any]:
+    call = again.call
+    slug = call.tenant.slug if call.tenant else ""
+    return {"key": str(call.api_key_id or ""), "tenant": slug, "tool": call.tool_name, "arguments": again.arguments}
 
 
 def give_pass(request: HttpRequest) -> HttpResponse:

@@ -71,6 +71,7 @@ async function list() {
   if (kind === "tools" && start.tool && !first) {
     status(`The key cannot use the tool ${start.tool}: it is disabled, or outside the key's scope.`, "bad");
   }
+  if (first && start.arguments) drafts.set(`tools ${start.tool}`, pretty(start.arguments));
   start.tool = "";
   choose(first ?? wanted ?? entries[0] ?? null);
 }
