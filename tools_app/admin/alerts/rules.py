@@ -11,7 +11,7 @@ from django.forms.widgets import Script
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.html import format_html_join
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
@@ -71,8 +71,11 @@ class RuleForm(forms.ModelForm):  # type: ignore[type-arg]
         super().__init__(*args, **options)
         if "kind" in self.fields:
             self.fields["kind"].widget.attrs["data-measures"] = measures_as_json()
-        if "threshold" in self.fields and self.instance.kind:
-            self.fields["threshold"].help_text = threshold_help(AlertKind(self.instance.kind))
+        if "threshold" in self.fields:
+            kind = AlertKind(self.instance.kind or AlertKind.ERROR_RATE)
+            # unfold gives it no id, by which the field refers to it and the script finds it.
+            help_text = format_html('<span id="id_threshold_helptext">{}</span>', threshold_help(kind))
+            self.fields["threshold"].help_text = help_text
 
     def clean(self) -> dict[str, Any] | None:
         """Check bounds, and that the destinations belong to the tenant. Raises ValidationError."""

@@ -19,6 +19,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET, require_POST
 
 from tools_app.admin.base.decorators import column
+from tools_app.admin.base.links import key_name
 from tools_app.admin.base.moments import moment
 from tools_app.admin.base.scoping import narrow
 from tools_app.admin.base.site import site
@@ -133,6 +134,14 @@ class CallAdmin(CallPage):
     def called_in_short(self, call: Call) -> SafeString:
         """Return the name or method. A denial before the message was read has only the verb of its request."""
         return narrow("Request" if call.method in VERBS and not call.tool_name else self.called(call))
+
+    @column("key")
+    def key(self, call: Call) -> SafeString:
+        return narrow(key_name(call))
+
+    @column("client")
+    def client(self, call: Call) -> SafeString:
+        return narrow(super().client(call))
 
     @column("outcome")
     def outcome_label(self, call: Call) -> SafeString:
