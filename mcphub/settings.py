@@ -125,7 +125,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
-            "libraries": {"moments": "tools_app.admin.base.moments"},
+            "libraries": {"times": "tools_app.admin.base.times"},
         },
     },
 ]
@@ -307,7 +307,7 @@ UNFOLD = {
     "SITE_SYMBOL": "hub",
     "SITE_URL": None,
     "STYLES": ["tools_app.admin.base.site.colors", "tools_app.admin.base.site.style"],
-    "SCRIPTS": [f"tools_app.admin.base.site.{name}_script" for name in ("zone", "htmx", "moments", "drafts")],
+    "SCRIPTS": [f"tools_app.admin.base.site.{name}_script" for name in ("zone", "htmx", "times", "drafts")],
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "tools_app.admin.base.site.favicon"}],
     "SIDEBAR": {"navigation": "tools_app.admin.base.site.sidebar"},
 }

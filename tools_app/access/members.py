@@ -5,7 +5,7 @@ from django.contrib.auth.models import User
 from tools_app.access import permissions
 from tools_app.models import Membership, Role
 
-# What a new member may do if nobody chose otherwise.
+# The role of a new member unless another one is selected.
 LEAST_ROLE = Role.OPERATOR
 ROLES_MEAN = (
     "An admin changes everything of the tenant. An auditor reads everything. An operator reads who called what, when,"

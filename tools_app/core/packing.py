@@ -14,7 +14,7 @@ LEVEL: Final = 3
 MAX_BYTES: Final = 16 * 1024 * 1024
 
 # What is unpacked to show the beginning of both texts.
-MAX_HEADS_BYTES: Final = 128 * 1024
+MAX_BEGINNING_BYTES: Final = 128 * 1024
 
 _LENGTH: Final = 4
 _HEAD: Final = len(FORMAT) + _LENGTH
@@ -49,13 +49,13 @@ def unpack(packed: bytes) -> tuple[str, str]:
         raise NotPacked("these are no texts") from problem
 
 
-def heads(start: bytes, most: int) -> tuple[str, str]:
+def beginnings(start: bytes, most: int) -> tuple[str, str]:
     """Return at most `most` characters of each text, from the first bytes of a packed pair. Texts may be missing."""
     if start[: len(FORMAT)] != FORMAT:
         return "", ""
     length = int.from_bytes(start[len(FORMAT) : _HEAD], "big")
     try:
-        both = zlib.decompressobj().decompress(start[_HEAD:], MAX_HEADS_BYTES)
+        both = zlib.decompressobj().decompress(start[_HEAD:], MAX_BEGINNING_BYTES)
     except zlib.error:
         return "", ""
     first, second = both[:length], both[length:]

@@ -11,9 +11,9 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from tools_app.admin.base.decorators import column
-from tools_app.admin.base.moments import full_text, moment
 from tools_app.admin.base.scoping import RecordAdmin, TenantFilter, badge, json_block
 from tools_app.admin.base.site import site
+from tools_app.admin.base.times import full_text, moment
 from tools_app.alerts import delivery, evaluation
 from tools_app.models import Alert, AlertDelivery, AlertDestination, AlertRule, DeliveryStatus
 

@@ -18,10 +18,10 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 from tools_app.access import permissions
 from tools_app.admin.alerts.log import send_tests
 from tools_app.admin.base.decorators import button, column
-from tools_app.admin.base.moments import moment
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge
 from tools_app.admin.base.site import site
+from tools_app.admin.base.times import moment
 from tools_app.alerts import destinations
 from tools_app.models import Alert, AlertDestination, AlertKind, AlertRule
 from tools_app.models.alerts import MEASURES

@@ -7,8 +7,8 @@ from typing import Any
 from django.utils.safestring import SafeString
 
 from tools_app.admin.base.decorators import column
-from tools_app.admin.base.moments import full_text, moment
 from tools_app.admin.base.scoping import badge, narrow
+from tools_app.admin.base.times import full_text, moment
 from tools_app.models import Role
 
 # Where stubs expect names only, a function is as good.

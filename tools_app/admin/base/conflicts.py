@@ -17,7 +17,7 @@ from django import forms
 from django.db.models import Model
 
 from tools_app.admin.base import json_source
-from tools_app.admin.base.moments import full_text
+from tools_app.admin.base.times import full_text
 from tools_app.audit.changes.signals import SEALED
 from tools_app.core.relations import first_within
 from tools_app.models import Change

@@ -201,9 +201,9 @@ def htmx_script(_request: HttpRequest) -> str:
     return static("tools_app/htmx_config.js")
 
 
-def moments_script(_request: HttpRequest) -> str:
+def times_script(_request: HttpRequest) -> str:
     """Return the script that keeps relative times fresh."""
-    return static("tools_app/moments.js")
+    return static("tools_app/times.js")
 
 
 def drafts_script(_request: HttpRequest) -> str:

@@ -20,9 +20,9 @@ from django.views.decorators.http import require_GET, require_POST
 
 from tools_app.admin.base.decorators import column
 from tools_app.admin.base.links import key_name
-from tools_app.admin.base.moments import moment
 from tools_app.admin.base.scoping import narrow
 from tools_app.admin.base.site import site
+from tools_app.admin.base.times import moment
 from tools_app.admin.calls import change_list, saved_filters
 from tools_app.admin.calls.detail import CallPage
 from tools_app.admin.calls.saved_filters import back_to_list, posted_query

@@ -16,9 +16,9 @@ from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 
 from tools_app.admin.base.decorators import column
-from tools_app.admin.base.moments import full_text
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import badge, by_id
+from tools_app.admin.base.times import full_text
 from tools_app.admin.calls import downloads, payloads
 from tools_app.admin.calls.columns import CallFactsAdmin, duration_text
 from tools_app.admin.calls.events import events_of

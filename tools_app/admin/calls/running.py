@@ -15,10 +15,10 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
 from tools_app.admin.base.decorators import column
-from tools_app.admin.base.moments import full_text
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import TenantFilter, badge
 from tools_app.admin.base.site import site
+from tools_app.admin.base.times import full_text
 from tools_app.admin.calls.columns import CallFactsAdmin, duration_text
 from tools_app.admin.calls.detail import is_row_seen
 from tools_app.admin.calls.events import Events, events_of

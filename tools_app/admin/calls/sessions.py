@@ -17,10 +17,10 @@ from tools_app.admin.base.columns import moment_column
 from tools_app.admin.base.decorators import column
 from tools_app.admin.base.json_source import pretty
 from tools_app.admin.base.links import key_link, key_name, link
-from tools_app.admin.base.moments import full_text, moment
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import RecordAdmin, TenantFilter, badge, narrow
 from tools_app.admin.base.site import site
+from tools_app.admin.base.times import full_text, moment
 from tools_app.admin.calls.columns import duration_text
 from tools_app.admin.calls.detail import OUTCOME_COLOURS
 from tools_app.admin.calls.payloads import shown_text

@@ -29,7 +29,7 @@ MAX_SEARCHED_BYTES: Final = 4 * 1024 * 1024
 CUT: Final = "…"
 NONE: Final = "-"
 
-Heads = Mapping[UUID, tuple[str, str]]
+Beginnings = Mapping[UUID, tuple[str, str]]
 
 
 def summaries(calls: Sequence[Call], audits: Callable[[UUID | None], bool], text: str = "") -> dict[UUID, SafeString]:
@@ -39,13 +39,13 @@ def summaries(calls: Sequence[Call], audits: Callable[[UUID | None], bool], text
     """
     readable = [call for call in calls if audits(call.tenant_id)]
     matches = dict(_matches(readable, text)) if text else {}
-    heads = _heads([call.pk for call in readable if call.pk not in matches])
-    lines = {call.pk: matches.get(call.pk) or _line(call, heads) for call in readable}
+    beginnings = _beginnings([call.pk for call in readable if call.pk not in matches])
+    lines = {call.pk: matches.get(call.pk) or _line(call, beginnings) for call in readable}
     return {call.pk: lines.get(call.pk) or format_html("{}", NONE) for call in calls}
 
 
-def _line(call: Call, heads: Heads) -> SafeString:
-    arguments, result = heads.get(call.pk, ("", ""))
+def _line(call: Call, beginnings: Beginnings) -> SafeString:
+    arguments, result = beginnings.get(call.pk, ("", ""))
     came_of_it = first_line(call.cause) if call.cause and call.outcome != Outcome.OK else readable_result(result)
     parts = [_cut(part) for part in (arguments if arguments != "{}" else "", came_of_it) if part]
     if not parts:
@@ -75,7 +75,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_PART else text[:MAX_PART] + CUT
 
 
-def _heads(ids: Sequence[UUID]) -> Heads:
+def _beginnings(ids: Sequence[UUID]) -> Beginnings:
     """Return the beginning of the arguments and the result of calls."""
     if not ids:
         return {}
@@ -84,7 +84,7 @@ def _heads(ids: Sequence[UUID]) -> Heads:
         "pk", Left("arguments", MAX_HEAD), Left("result", MAX_HEAD), packed
     )
     return {
-        id: (arguments, result) if head is None else packing.heads(bytes(head), MAX_HEAD)
+        id: (arguments, result) if head is None else packing.beginnings(bytes(head), MAX_HEAD)
         for id, arguments, result, head in rows
     }
 

@@ -19,10 +19,10 @@ from tools_app.access import keys
 from tools_app.admin.base import fields, shown_once
 from tools_app.admin.base.columns import cut_column, full_moment, moment_column
 from tools_app.admin.base.decorators import button, column
-from tools_app.admin.base.moments import full_text
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge, writer
 from tools_app.admin.base.site import site
+from tools_app.admin.base.times import full_text
 from tools_app.admin.keys import connect, forms
 from tools_app.admin.keys.forms import ApiKeyForm, OverlapForm, PreviewForm
 from tools_app.admin.keys.status import StatusFilter, has_overlap, notes_on, status_of

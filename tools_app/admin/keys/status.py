@@ -9,8 +9,8 @@ from django.utils import timezone
 from unfold.contrib.filters.admin import DropdownFilter
 
 from tools_app.access import keys
-from tools_app.admin.base.moments import full_text
 from tools_app.admin.base.scoping import ScopedAdmin
+from tools_app.admin.base.times import full_text
 from tools_app.admin.dashboard.dashboard import active_keys
 from tools_app.models import ApiKey
 

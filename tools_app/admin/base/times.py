@@ -8,7 +8,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-# The library of filters `moments` of the templates.
+# The library of filters `times` of the templates.
 register = Library()
 
 NONE: Final = "-"

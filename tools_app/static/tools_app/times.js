@@ -1,4 +1,4 @@
-// Keeps the relative times of an open page fresh. The server writes the same texts: see moments.py.
+// Keeps the relative times of an open page fresh. The server writes the same texts: see times.py.
 (() => {
   const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
   const NOW_SECONDS = 5;
