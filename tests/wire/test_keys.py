@@ -10,7 +10,7 @@ from django.utils import timezone
 from tests.wire.client import RawClient, error_of
 from tools_app.access import keys
 from tools_app.core import refresh_ahead_cache
-from tools_app.models import ApiKey, Tenant
+from tools_app.models import ApiKey, Call, Tenant
 from tools_app.transport import state
 
 MakeClient = Callable[..., RawClient]
@@ -57,10 +57,14 @@ def test_a_key_in_the_url_is_good_only_where_the_tenant_allows_it(
     assert status(make_client(None, f"/mcp?api_key={key}")) == (200 if allowed else 401)
 
 
-def test_an_expired_key_is_refused(make_client: MakeClient, tenant: Tenant) -> None:
+def test_an_expired_key_is_refused_and_its_tenant_learns_why(
+    make_client: MakeClient, tenant: Tenant, eventually: Callable[..., Any]
+) -> None:
     past, future = timezone.now() - timedelta(seconds=1), timezone.now() + timedelta(hours=1)
-    expired = make_client(keys.issue(tenant, "old", expires_at=past)[1])
-    assert status(expired) == 401
+    row, key = keys.issue(tenant, "old", expires_at=past)
+    assert status(make_client(key)) == 401
+    denied = eventually(lambda: Call.objects.filter(outcome="denied").first())
+    assert (denied.cause, denied.tenant, denied.api_key) == ("The API key has expired.", tenant, row)
     assert status(make_client(keys.issue(tenant, "new", expires_at=future)[1])) == 200
 
 

@@ -289,6 +289,14 @@ async def authenticate(credential: Credential) -> Principal | None:
     return known.principal
 
 
+def expired_key(credential: Credential) -> Principal | None:
+    """Return the principal that a credential had until its key expired; None for any other invalid credential."""
+    known = cache.last_row(credential.digest)
+    if known is None or known.expires_at is None or known.expires_at > timezone.now():
+        return None
+    return known.principal
+
+
 MAX_ADDRESS_LENGTH = 45
 # The length of the network prefix of an IPv6 address.
 NETWORK_BITS = 64

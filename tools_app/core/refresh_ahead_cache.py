@@ -80,6 +80,11 @@ class RefreshAheadCache(Generic[K, V]):
         """Return whether `key` had a row at its last read, of any age."""
         return self._entries.get(key) is not None
 
+    def last_row(self, key: K) -> V | None:
+        """Return the row of `key` at its last read, of any age, without reading it."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.value
+
     def is_absent(self, key: K) -> bool:
         """Return whether `key` had no row less than a second ago."""
         seen_at = self._absent.get(key)

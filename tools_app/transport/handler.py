@@ -13,7 +13,15 @@ from urllib.parse import urlsplit
 
 from django.http.request import split_domain_port, validate_host
 
-from tools_app.access.principal import Credential, Principal, anybody, authenticate, is_known, rate_limit_key
+from tools_app.access.principal import (
+    Credential,
+    Principal,
+    anybody,
+    authenticate,
+    expired_key,
+    is_known,
+    rate_limit_key,
+)
 from tools_app.audit.recorder import denials
 from tools_app.audit.recorder.denials import Denial
 from tools_app.audit.recorder.recorder import RecorderUnavailable
@@ -75,6 +83,7 @@ def parse_origin(origin: str) -> Origin | None:
 
 log = logging.getLogger(__name__)
 
+EXPIRED = "The API key has expired."
 OUTSIDE = "This API key may not be used from this address."
 RECORDED_DENIALS = frozenset({401, 403, 404, 421, 429})
 
@@ -137,15 +146,19 @@ class RequestAuthenticator:
         return self._incoming.tenant_slug, self._incoming.remote_address
 
     def note(self, status: int, cause: str, method: str) -> None:
-        """Record a denial, if the status is one of RECORDED_DENIALS."""
+        """Record a denial, if the status is one of RECORDED_DENIALS. That of an expired key belongs to its tenant."""
         if status not in RECORDED_DENIALS:
             return
+        known = self.principal
+        if known is None and self.credential is not None and (known := expired_key(self.credential)):
+            # Told to the tenant's auditors; the client learns only that it has no valid key.
+            cause = EXPIRED
         denial = Denial(
             http_status=status,
             cause=cause,
             remote_address=self._incoming.remote_address,
-            tenant_id=self.principal.tenant_id if self.principal else None,
-            key_id=self.principal.key_id if self.principal else None,
+            tenant_id=known.tenant_id if known else None,
+            key_id=known.key_id if known else None,
             method=method,
         )
         try:
