@@ -309,7 +309,11 @@ UNFOLD = {
     "STYLES": ["tools_app.admin.base.site.colors", "tools_app.admin.base.site.style"],
     "SCRIPTS": [f"tools_app.admin.base.site.{name}_script" for name in ("zone", "htmx", "times", "drafts")],
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "tools_app.admin.base.site.favicon"}],
-    "SIDEBAR": {"navigation": "tools_app.admin.base.site.sidebar"},
+    "SIDEBAR": {
+        "navigation": "tools_app.admin.base.site.sidebar",
+        "show_search": True,
+        "command_search": True,
+    },
 }
 
 REST_FRAMEWORK = {

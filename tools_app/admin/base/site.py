@@ -17,6 +17,7 @@ from unfold.sites import UnfoldAdminSite
 from tools_app.access import logins, permissions
 from tools_app.access.principal import address_of
 from tools_app.admin.audit import retention, verification
+from tools_app.admin.base import search
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.calls import live_tail
 from tools_app.admin.dashboard import dashboard, health
@@ -90,6 +91,10 @@ class HubAdminSite(UnfoldAdminSite):
         with transaction.atomic():
             page: HttpResponse = super().password_change(request, extra_context)
             return page
+
+    def search(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Return what the user may see of a name or id. Unfold's own search keeps results for minutes."""
+        return search.answer(self, request, sidebar(request))
 
     def get_urls(self) -> list[Any]:
         """Return the pages of the models and those that belong to no model."""

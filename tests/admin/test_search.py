@@ -1,0 +1,78 @@
+"""The search of the admin: what somebody may see, by name or id, and nothing else."""
+
+import re
+from html import unescape
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.urls import reverse
+
+from tests.admin.conftest import World
+from tools_app.admin.base import search
+from tools_app.models import Membership, Tool
+
+MAX_QUERIES = 18
+
+
+def found(client: Any, text: str) -> dict[str, str]:
+    """The titles of the results, and where they lead."""
+    answer = client.get(reverse("admin:search"), {"s": text, "extended": "1"})
+    assert answer.status_code == 200
+    links = re.findall(r'href="([^"]*)"\s+data-title="([^"]*)"', answer.content.decode())
+    return {unescape(title): unescape(link) for link, title in links}
+
+
+@pytest.mark.parametrize("who", ["superuser", "admin", "auditor", "operator"])
+def test_rows_are_found_by_a_part_of_their_name(as_: Any, page: Any, acme: World, globex: World, who: str) -> None:
+    client = as_(who)
+    results = found(client, "ACME_")
+    assert results["acme_find"] == page("tool", "change", acme.tool)
+    assert str(acme.secret) in results
+    assert str(acme.apikey) in found(client, "acme laptop")
+    assert all(client.get(link).status_code == 200 for link in results.values())
+    assert bool(found(client, "globex")) == (who == "superuser")
+
+
+def test_pages_and_people_are_found(as_: Any, acme: World) -> None:
+    results = found(as_("admin"), "play")
+    assert results == {"Playground": reverse("admin:playground")}
+    assert "Playground" not in found(as_("auditor"), "play")
+    assert "teammate" in found(as_("auditor"), "teamm")
+    assert "stranger" not in found(as_("auditor"), "strang")
+
+
+def test_records_are_found_by_their_id(as_: Any, page: Any, acme: World, globex: World) -> None:
+    for model in ("call", "runningcall", "session", "tool"):
+        row = acme.row(model)
+        assert page(model, "change", row) in found(as_("operator"), f" {row.pk} ").values()
+        assert not found(as_("operator"), str(globex.row(model).pk))
+    trace = uuid4().hex
+    assert found(as_("operator"), trace) == {
+        f"Calls of the trace {trace}": f"{reverse('admin:tools_app_call_changelist')}?trace={trace}"
+    }
+
+
+def test_a_role_that_was_withdrawn_finds_nothing_from_then_on(as_: Any, acme: World, globex: World) -> None:
+    client = as_("stranger")
+    assert found(client, "globex_find")
+    Membership.objects.filter(user__username="stranger").update(tenant=acme.tenant)
+    assert not found(client, "globex_find")
+
+
+def test_a_search_is_bounded(as_: Any, acme: World, django_assert_max_num_queries: Any) -> None:
+    rows = [Tool(tenant=acme.tenant, name=f"many_{number}", kind="python") for number in range(20)]
+    Tool.objects.bulk_create(rows)
+    client = as_("auditor")
+    with django_assert_max_num_queries(MAX_QUERIES):
+        assert len(found(client, "many_")) == search.MAX_OF_KIND
+    assert not found(client, "m")
+    assert not found(client, "x" * 100_000)
+    assert (
+        "No results" in client.get(reverse("admin:search"), {"s": "nothing at all", "extended": "1"}).content.decode()
+    )
+
+
+@pytest.mark.parametrize("who", ["outsider", "anonymous"])
+def test_who_may_not_enter_finds_nothing(as_: Any, acme: World, who: str) -> None:
+    assert as_(who).get(reverse("admin:search"), {"s": "acme"}).status_code == 302
