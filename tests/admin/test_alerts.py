@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tools_app.alerts import destinations
+from tools_app.admin.alerts import log
+from tools_app.alerts import destinations, evaluation
 from tools_app.models import AlertDelivery, AlertDestination, AlertRule, Change
 
 pytestmark = pytest.mark.django_db
@@ -118,6 +119,21 @@ def test_a_test_message_says_how_it_ended(as_: Any, page: Any, acme: Any) -> Non
         answer = as_("admin").post(page(model, "send_test", acme.row(model)), follow=True)
         assert re.search("The test message to acme hook failed", answer.content.decode())
     assert AlertDelivery.objects.filter(event="alert.test", attempts=1).count() == 2
+
+
+def test_test_messages_are_bounded_in_number_and_in_time(
+    as_: Any, page: Any, acme: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = page("alertdestination", "send_test", acme.alertdestination)
+    monkeypatch.setattr(log, "MAX_TEST_SECONDS", 0)
+    assert "is queued" in as_("admin").post(address, follow=True).content.decode()
+    (queued,) = AlertDelivery.objects.filter(event="alert.test")
+    assert queued.attempts == 0
+    monkeypatch.setattr(evaluation, "MAX_TESTS_A_MINUTE", 1)
+    assert "Try again in a minute" in as_("admin").post(address, follow=True).content.decode()
+    answer = as_("admin").post(f"/api/v1/alert-destinations/{acme.alertdestination.pk}/test/")
+    assert (answer.status_code, answer["Retry-After"]) == (429, "60")
+    assert AlertDelivery.objects.filter(event="alert.test").count() == 1
 
 
 def test_a_tenant_has_a_bounded_number_of_rules(as_: Any, page: Any, acme: Any, monkeypatch: Any) -> None:

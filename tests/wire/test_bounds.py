@@ -665,6 +665,14 @@ def pasted_text(_ground: Ground) -> None:
         draft_of(f"curl {url}{headers} -s")
 
 
+@probe("alert rules and destinations of a tenant")
+@probe("emails about alerts of a tenant")
+@probe("response of a webhook")
+@probe("test messages of alerts of a tenant")
+def alerts(_ground: Ground) -> None:
+    """Shown by `tests/alerts`, `tests/admin/test_alerts.py` and `tests/api/test_alerts.py`."""
+
+
 @probe("arguments of a trial of an HTTP tool")
 @probe("trials of HTTP tools of a tenant")
 @probe("response that a trial shows")

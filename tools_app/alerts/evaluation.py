@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 FORMAT_VERSION: Final = 1
 DAY: Final = timedelta(days=1)
+MINUTE: Final = timedelta(minutes=1)
+MAX_TESTS_A_MINUTE: Final = 30
 # A key expires for days: once a day is enough. The death of a process is over when it is known.
 MIN_PAUSES: Final = {AlertKind.KEY_EXPIRES: DAY}
 HAPPENS_ONCE: Final = frozenset({AlertKind.PROCESS_DIED})
@@ -140,8 +142,19 @@ def notify(rule: AlertRule, alert: Alert, event: AlertEvent, now: datetime) -> N
     insert(rule.destinations.filter(enabled=True), event, data, now, alert)
 
 
+class TooManyTests(Exception):
+    """The tenant, or the whole hub, has sent MAX_TESTS_A_MINUTE test messages within the last minute."""
+
+    def __init__(self) -> None:
+        super().__init__(f"At most {MAX_TESTS_A_MINUTE} test messages are sent per minute. Try again in a minute.")
+
+
 def send_test(destination: AlertDestination, rule: AlertRule | None = None) -> AlertDelivery:
-    """Insert a test message to one destination, and return its delivery."""
+    """Insert a test message to one destination, and return its delivery. Raises TooManyTests."""
+    lately = timezone.now() - MINUTE
+    tests = AlertDelivery.objects.filter(event=AlertEvent.TEST, created_at__gte=lately, tenant=destination.tenant_id)
+    if tests[:MAX_TESTS_A_MINUTE].count() >= MAX_TESTS_A_MINUTE:
+        raise TooManyTests
     named = {"id": str(rule.pk), "name": rule.name, "kind": rule.kind} if rule else None
     data = {"summary": "This is a test message.", "rule": named, "tenant": tenant_name(destination.tenant)}
     return insert([destination], AlertEvent.TEST, data, timezone.now())[0]

@@ -13,6 +13,7 @@ from django.conf import settings
 from tools_app.access import sessions
 from tools_app.admin.catalog import tool_forms
 from tools_app.admin.people import tenant_config
+from tools_app.alerts import delivery, destinations, evaluation
 from tools_app.api.v1.base import paging
 from tools_app.catalog import skills, trials, uri_templates
 from tools_app.catalog.kinds import curl, http_request
@@ -253,6 +254,26 @@ def _catalog() -> Sequence[Bound]:
             f"{trials.MAX_TRIALS_PER_MINUTE} per minute, {trials.MAX_TRIALS_AT_ONCE} at once,"
             f" {trials.MAX_TRIAL_SECONDS:g} s each",
             note="rejected, with the time to retry",
+        ),
+        Bound(
+            "alert rules and destinations of a tenant",
+            f"{destinations.MAX_RULES} and {destinations.MAX_DESTINATIONS}",
+            note="rejected on save",
+        ),
+        Bound(
+            "test messages of alerts of a tenant",
+            f"{evaluation.MAX_TESTS_A_MINUTE} per minute",
+            note="not sent, REST: 429",
+        ),
+        Bound(
+            "emails about alerts of a tenant",
+            f"{delivery.MAX_EMAILS_AN_HOUR} per hour",
+            note="not sent; the log of deliveries says so",
+        ),
+        Bound(
+            "response of a webhook",
+            f"{delivery.MAX_RESPONSE_BYTES} bytes, {delivery.TIMEOUT_SECONDS:g} s",
+            note="the delivery fails, and is tried again",
         ),
         Bound("response that a trial shows", f"{trials.MAX_SHOWN_CHARACTERS} characters", note="truncated"),
     )

@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.decorators import action
+from rest_framework.exceptions import Throttled
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -187,8 +188,11 @@ class AlertDestinations(ListMixin, Retrieved, Created, Updated, Deleted, ScopedV
     @extend_schema(summary="Send test", request=None, responses={200: AlertDeliveryRow})
     @action(detail=True, methods=["post"])
     def test(self, request: Request, pk: str) -> Response:
-        """Send a test message now, and return its delivery."""
-        found = evaluation.send_test(self.get_object())
+        """Send a test message now, and return its delivery. At most 30 per minute of one tenant."""
+        try:
+            found = evaluation.send_test(self.get_object())
+        except evaluation.TooManyTests as problem:
+            raise Throttled(wait=60, detail=str(problem)) from problem
         delivery.attempt(found.pk)
         found.refresh_from_db()
         return Response(AlertDeliveryRow(found, context=self.get_serializer_context()).data)
