@@ -209,6 +209,7 @@ PAGES: Final[dict[str, Page]] = {
     **model("tools_app_alertrule"),
     "tools_app_alertrule_send_test": Page(row(RUN), row(RUN), "alertrule"),
     **model("tools_app_alertdestination"),
+    "tools_app_alertdestination_issued": Page(row(RUN), None, "alertdestination"),
     "tools_app_alertdestination_send_test": Page(row(RUN), row(RUN), "alertdestination"),
     "tools_app_alertdestination_rotate_secret": Page(row(RUN), row(RUN), "alertdestination"),
     **record("tools_app_alert"),

@@ -89,14 +89,19 @@ def test_a_webhooks_secret_is_shown_once(as_: Any, page: Any, acme: Any) -> None
         "url": "https://example.com/x",
         "enabled": "on",
     }
-    answer = admin.post(page("alertdestination", "add"), said)
+    answer = admin.post(page("alertdestination", "add"), said, follow=True)
     assert "no-store" in answer["Cache-Control"]
+    again = admin.get(answer.redirect_chain[-1][0])
+    assert (again.status_code, "rotate the secret" in again.content.decode()) == (410, True)
     row = AlertDestination.objects.get(name="chat")
     [secret] = destinations.signing_secrets(row)
     assert secret in answer.content.decode()
     assert secret not in admin.get(page("alertdestination", "change", row)).content.decode()
-    assert not Change.objects.filter(after__contains=secret).exists()
-    rotated = admin.post(page("alertdestination", "rotate_secret", row)).content.decode()
+    assert secret not in again.content.decode()
+    # Nor is the address of the webhook, whose path is often a credential.
+    for hidden in (secret, "example.com"):
+        assert not Change.objects.filter(after__contains=hidden).exists()
+    rotated = admin.post(page("alertdestination", "rotate_secret", row), follow=True).content.decode()
     row.refresh_from_db()
     assert destinations.signing_secrets(row)[0] in rotated
     assert destinations.signing_secrets(row)[1] == secret

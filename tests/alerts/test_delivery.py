@@ -121,7 +121,7 @@ def test_a_private_address_is_refused_unless_the_tenant_may_reach_it(serve: Serv
     row, _ = add_webhook(service.url, networks=())
     found = sent(row)
     assert found.status == DeliveryStatus.PENDING
-    assert "private" in found.error or "not" in found.error
+    assert "is private or reserved" in found.error
     assert service.received == []
 
 

@@ -6,12 +6,16 @@ from weakref import WeakKeyDictionary
 
 from django import forms
 from django.contrib import admin
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.urls import path, reverse
 from django.utils.safestring import SafeString
+from django.views.decorators.http import require_GET
 
 from tools_app.admin.alerts.log import send_tests
+from tools_app.admin.base import shown_once
 from tools_app.admin.base.decorators import button, column
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge, narrow
@@ -91,22 +95,41 @@ class DestinationAdmin(ScopedAdmin):
                 self._issued[request] = destinations.add_secret(obj)
             obj.save()
 
+    def get_urls(self) -> list[Any]:
+        """Return the URLs of the admin and of the page of a new secret."""
+        issued = self.admin_site.admin_view(require_GET(self.issued))
+        return [path("<path:object_id>/issued/", issued, name="tools_app_alertdestination_issued"), *super().get_urls()]
+
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:
-        """Show the secret of a new webhook in the response: a redirect would have to carry it."""
+        """Redirect to the page that shows the secret of a new webhook once."""
         secret = self._issued.pop(request, None)
         if secret is None:
             page: HttpResponse = super().response_add(request, obj, post_url_continue)
             return page
-        return self._show(request, secret, obj)
+        return self._to_issued(request, obj, secret)
 
-    def _show(self, request: HttpRequest, secret: str, row: AlertDestination) -> HttpResponse:
-        page = {"title": "Copy the secret now", "secret": secret, "destination": row, "opts": self.opts}
-        return TemplateResponse(
-            request,
-            "admin/tools_app/alert/issued.html",
-            {**self.admin_site.each_context(request), **page},
-            headers={"Cache-Control": "no-store"},
-        )
+    def _to_issued(self, request: HttpRequest, row: AlertDestination, secret: str) -> HttpResponse:
+        shown_once.keep(request, row, {"secret": secret})
+        return HttpResponseRedirect(reverse("admin:tools_app_alertdestination_issued", args=[row.pk]))
+
+    def issued(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Show a new secret once, and say afterwards that it was shown."""
+        row = self.get_object(request, unquote(object_id))
+        if not self.has_rotate_permission(request, object_id):
+            raise PermissionDenied
+        shown = shown_once.take(request, row)
+        context = {**self.admin_site.each_context(request), "opts": self.opts, "original": row}
+        if shown is None:
+            gone = {
+                "title": "This secret is not shown again",
+                "message": shown_once.GONE_MESSAGE,
+                "advice": "If you did not copy it, rotate the secret: you get a new one.",
+                "back": "Go to the destination",
+                "back_url": reverse("admin:tools_app_alertdestination_change", args=[row.pk]),
+            }
+            return shown_once.gone(request, {**context, **gone})
+        page = {"title": "Copy the secret now", "secret": shown["secret"], "destination": row}
+        return shown_once.page(request, "admin/tools_app/alert/issued.html", {**context, **page})
 
     def has_test_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         """Return whether this user may send a test."""
@@ -140,7 +163,7 @@ class DestinationAdmin(ScopedAdmin):
             return TemplateResponse(request, "admin/tools_app/alert/rotate.html", context)
         with change_log_transaction():
             secret = destinations.rotate_secret(row)
-        return self._show(request, secret, row)
+        return self._to_issued(request, row, secret)
 
     @column("address")
     def address(self, row: AlertDestination) -> SafeString:

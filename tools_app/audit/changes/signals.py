@@ -54,7 +54,7 @@ UNTOLD: Final = frozenset(
     }
 )
 # Only the fact that these changed is recorded, under this name.
-SEALED: Final = {"password": "password", "ciphertext": "value"}
+SEALED: Final = {"password": "password", "ciphertext": "value", "url": "url"}
 CHANGED: Final = "changed"
 EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
 
