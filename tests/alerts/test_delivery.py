@@ -158,3 +158,27 @@ def test_a_tenant_sends_a_bounded_number_of_emails_in_an_hour(settings: Any, mon
     sent(row)
     assert sent(row).status == DeliveryStatus.FAILED
     assert len(mail.outbox) == 1
+
+
+def test_slow_receivers_of_one_tenant_delay_the_others_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = []
+    for slug in ("slow", "quick"):
+        tenant = Tenant.objects.create(slug=slug, name=slug)
+        row = AlertDestination.objects.create(tenant=tenant, name="mail", kind="email", email="a@example.com")
+        rows += [evaluation.send_test(row) for _ in range(2)]
+    slow, again, quick, last = (row.pk for row in rows)
+    clock, tried = [0.0], []
+
+    def attempt(delivery_id: Any) -> bool:
+        tried.append(delivery_id)
+        clock[0] += 10 if delivery_id in (slow, again) else 0
+        return True
+
+    monkeypatch.setattr(delivery, "attempt", attempt)
+    monkeypatch.setattr(delivery, "monotonic", lambda: clock[0])
+    assert delivery.deliver_due() == 3
+    assert tried == [slow, quick, last]
+    tried.clear()
+    monkeypatch.setattr(delivery, "RUN_SECONDS", 5)
+    assert delivery.deliver_due() == 1
+    assert delivery.deliver_due(lambda: False) == 0
