@@ -6,6 +6,7 @@ and results for tenants where the user is an admin or auditor.
 """
 
 from typing import Any, Final, cast
+from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.contrib.admin import AdminSite
@@ -159,7 +160,13 @@ class CallAdmin(CallPage):
         return [*saved_filters.urls(site), *urls(site), *super().get_urls()]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """Show the calls that match a search. `audit.search` paginates because Django would count all rows."""
+        """Show the calls that match a search. `audit.search` paginates because Django would count all rows.
+
+        A form sends its empty fields, too: the address that people copy has only the filters in use.
+        """
+        used = [(name, value) for name, values in request.GET.lists() for value in values if value.strip()]
+        if len(used) < sum(len(values) for _, values in request.GET.lists()):
+            return redirect(f"{request.path}?{urlencode(used)}")
         context = {
             **self.admin_site.each_context(request),
             "title": "Calls",
