@@ -126,3 +126,26 @@ def test_no_password_and_no_secret_is_kept_in_the_browser(browser: Browser, hub:
     assert "hush-hush" not in kept
     assert "csrf" not in kept
     page.context.close()
+
+
+@pytest.mark.usefixtures("tool")
+def test_ctrl_k_finds_a_tool_and_opens_it(page: Page, tool: str) -> None:
+    page.goto("/admin/")
+    page.keyboard.press("Control+k")
+    box = page.locator("#search-input-command")
+    expect(box).to_be_focused()
+    box.press_sequentially("tttt")
+    expect(page.locator("#command-results a")).to_have_count(1)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(tool)
+
+
+def test_the_form_of_an_alert_rule_follows_its_kind(page: Page) -> None:
+    page.goto("/admin/tools_app/alertrule/add/")
+    help_text = page.locator("#id_threshold_helptext")
+    expect(help_text).to_contain_text("% of calls")
+    page.select_option("[name=kind]", "failures")
+    expect(help_text).to_contain_text("calls in a row")
+    expect(page.locator("[name=min_calls]")).to_be_hidden()
+    expect(page.locator("[name=tool_pattern]")).to_be_visible()
