@@ -61,8 +61,12 @@ class Running:
 
     def processor_seconds(self) -> float:
         """Processor time of all its threads that live, in seconds."""
-        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+        nanoseconds = 0
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            # A thread may end between the two.
+            with suppress(FileNotFoundError, ProcessLookupError):
+                nanoseconds += int((task / "schedstat").read_text().split()[0])
+        return nanoseconds / 1e9
 
 
 @contextmanager
