@@ -14,6 +14,7 @@ handler500 = "tools_app.admin.base.errors.server_error"
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", site.urls),
+    path("", include("tools_app.oauth.urls")),
     path("invitations/<str:token>/", invitation_views.page, name="invitation"),
     path("", include("tools_app.api.urls")),
 ]

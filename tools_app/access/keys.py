@@ -21,6 +21,9 @@ KEY_BYTES = 32
 KEY_START = "mcphub_"
 # The prefix of impersonation tokens; see `access.impersonation`.
 ACTING_START: Final = "mcphub_pass_"
+# The prefix of OAuth access tokens, and of their digests; see `access.oauth.tokens`.
+ACCESS_START: Final = "mcphub_at_"
+ACCESS_DIGEST: Final = "at:"
 PREFIX_LENGTH = 12
 MIN_KEY = 32
 # How long before its expiry a key is reported as expiring soon.
@@ -52,6 +55,11 @@ def digest_of(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
+def access_digest(token: str) -> str:
+    """Return the stored form of an OAuth access token, which differs from that of every key."""
+    return ACCESS_DIGEST + digest_of(token)
+
+
 def new_key() -> str:
     """Return a new key of 256 random bits."""
     return KEY_START + secrets.token_urlsafe(KEY_BYTES)
@@ -61,8 +69,9 @@ def check_strength(key: str) -> None:
     """Raise WeakKey for a chosen key that is not acceptable."""
     if len(key) < MIN_KEY:
         raise WeakKey(f"An API key needs at least {MIN_KEY} characters.")
-    if key.startswith(ACTING_START):
-        raise WeakKey(f"{ACTING_START} is the prefix of impersonation tokens: choose another API key.")
+    for start, meaning in ((ACTING_START, "impersonation tokens"), (ACCESS_START, "access tokens")):
+        if key.startswith(start):
+            raise WeakKey(f"{start} is the prefix of {meaning}: choose another API key.")
 
 
 def issue(
@@ -158,6 +167,11 @@ def rotatable(rows: QuerySet[ApiKey], now: datetime | None = None) -> QuerySet[A
     return valid(rows, now).filter(Q(replaced_by=None) | Q(replaced_by__revoked_at__isnull=False))
 
 
+def held(rows: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
+    """Return those of `rows` that somebody holds, without the keys behind OAuth connections."""
+    return rows.filter(connection=None)
+
+
 def valid(rows: QuerySet[ApiKey], now: datetime | None = None) -> QuerySet[ApiKey]:
     """Return those of `rows` that are valid now, as far as the key itself determines it."""
     now = now or timezone.now()
@@ -176,4 +190,4 @@ def expiring_soon(rows: QuerySet[ApiKey] | None = None, within: timedelta = SOON
     """Return those of `rows`, or of all keys, that expire `within` this time and have no successor, earliest first."""
     now = timezone.now()
     every = ApiKey.objects.all() if rows is None else rows
-    return valid(every, now).filter(expires_at__lte=now + within, replaced_by=None).order_by("expires_at")
+    return valid(held(every), now).filter(expires_at__lte=now + within, replaced_by=None).order_by("expires_at")

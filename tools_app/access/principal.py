@@ -18,13 +18,15 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from tools_app.access import impersonation, last_used
-from tools_app.access.keys import MIN_KEY, digest_of
+from tools_app.access.keys import ACCESS_DIGEST, ACCESS_START, MIN_KEY, access_digest, digest_of
 from tools_app.access.limits import quotas
 from tools_app.access.limits.quotas import UNLIMITED, Allowance
+from tools_app.access.oauth import scopes as oauth_scopes
+from tools_app.access.oauth import tokens as oauth_tokens
 from tools_app.core.config import config
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.refresh_ahead_cache import RefreshAheadCache
-from tools_app.models import ApiKey, Tenant
+from tools_app.models import AccessToken, ApiKey, Tenant
 from tools_app.protocol.jsonrpc import MAX_CLIENT_NAME_LENGTH
 
 # What every client needs before anything else, and what discloses nothing of the tenant.
@@ -40,7 +42,8 @@ class Principal(msgspec.Struct, frozen=True):
     `redacted_keys` are the tenant's own, beside the built-in ones. `patterns` restrict tools, resources and prompts;
     None is everything. `address` is set for anonymous callers, who are limited by it. `methods` are patterns of allowed
     methods, None for all, and `networks` the allowed client networks, empty for all. `allowed` holds the caller's
-    limits. `person` is the username of a person who acts as the key with an impersonation token.
+    limits. `person` is the username of a person who acts as the key with an impersonation token. `scopes` are those of
+    an OAuth access token, None for a key; `key_id` is then the key of its connection.
     """
 
     key_id: UUID | None
@@ -53,6 +56,7 @@ class Principal(msgspec.Struct, frozen=True):
     networks: tuple[Network, ...] = ()
     address: str = ""
     person: str = ""
+    scopes: tuple[str, ...] | None = None
 
     @property
     def limited_as(self) -> str:
@@ -78,6 +82,10 @@ class Principal(msgspec.Struct, frozen=True):
     def may_ask(self, method: str) -> bool:
         """Whether the caller may send requests of this method."""
         return self.methods is None or method in ALWAYS or matches(method, self.methods)
+
+    def lacks_scope(self, method: str) -> bool:
+        """Whether the caller's access token has too narrow a scope for this method."""
+        return self.scopes is not None and not oauth_scopes.permits(self.scopes, method, ALWAYS)
 
     def may_call_from(self, address: str) -> bool:
         """Whether the caller may connect from this address."""
@@ -124,18 +132,20 @@ def _within(address: str, networks: tuple[Network, ...]) -> bool:
 
 
 class Credential:
-    """A request's credential: the key, whether it was in the URL, and whether it is an impersonation token.
+    """A request's credential: the key or token, whether it was in the URL, and whether it is an impersonation token or
+    an OAuth access token.
 
-    `digest` is the stored form of the key.
+    `digest` is its stored form.
     """
 
-    __slots__ = ("digest", "from_query", "is_impersonation", "key")
+    __slots__ = ("digest", "from_query", "is_access_token", "is_impersonation", "key")
 
     def __init__(self, key: str, *, from_query: bool = False) -> None:
         self.key = key
         self.from_query = from_query
         self.is_impersonation = key.startswith(impersonation.START)
-        self.digest = digest_of(key)
+        self.is_access_token = key.startswith(ACCESS_START)
+        self.digest = access_digest(key) if self.is_access_token else digest_of(key)
 
 
 class _KnownKey(msgspec.Struct, frozen=True):
@@ -147,8 +157,26 @@ class _KnownKey(msgspec.Struct, frozen=True):
 
 
 def _load(digests: Sequence[str]) -> Mapping[str, _KnownKey]:
+    tokens = [digest for digest in digests if digest.startswith(ACCESS_DIGEST)]
     rows = ApiKey.objects.filter(digest__in=digests, revoked_at=None, tenant__is_active=True)
-    return {row.digest: _known(row) for row in rows.select_related("tenant")}
+    found = {row.digest: _known(row) for row in rows.select_related("tenant")} if len(tokens) < len(digests) else {}
+    return found | (_load_tokens(tokens) if tokens else {})
+
+
+def _load_tokens(digests: Sequence[str]) -> dict[str, _KnownKey]:
+    rows = oauth_tokens.valid_access_tokens().filter(digest__in=digests)
+    return {row.digest: _known_token(row) for row in rows.select_related("connection__key__tenant")}
+
+
+def _known_token(row: AccessToken) -> _KnownKey:
+    known, scopes = _known(row.connection.key), tuple(row.scope.split())
+    methods = known.principal.methods
+    if oauth_scopes.CALL not in scopes:
+        methods = tuple(name for name in oauth_scopes.READ_METHODS if methods is None or matches(name, methods))
+    principal = msgspec.structs.replace(known.principal, methods=methods, scopes=scopes)
+    # Tokens are never accepted in URLs (2026-07-28, authorization, §Access Token Usage).
+    ends = min(filter(None, (row.expires_at, known.expires_at)))
+    return _KnownKey(row.digest, known.key_id, principal, allow_query=False, expires_at=ends)
 
 
 def _known(row: ApiKey) -> _KnownKey:
@@ -197,10 +225,16 @@ def _standing_of(digests: Sequence[str]) -> Mapping[str, Hashable]:
     valid = ApiKey.objects.filter(unexpired, revoked_at=None, tenant__is_active=True).order_by()
     # As text, because it is only compared.
     columns = [Cast(name, TextField()) for name in ("tool_patterns", "methods", "networks")]
+    tokens = [digest for digest in digests if digest.startswith(ACCESS_DIGEST)]
+    held = [digest for digest in digests if not digest.startswith(ACCESS_DIGEST)]
     found: dict[str, Hashable] = {}
-    for start in range(0, len(digests), MAX_LOAD):
-        some = valid.filter(digest__in=digests[start : start + MAX_LOAD])
+    for start in range(0, len(held), MAX_LOAD):
+        some = valid.filter(digest__in=held[start : start + MAX_LOAD])
         found.update((row[0], row) for row in some.values_list("digest", "tenant__allow_query_key", *columns))
+    of_key = [Cast(f"connection__key__{name}", TextField()) for name in ("tool_patterns", "methods", "networks")]
+    for start in range(0, len(tokens), MAX_LOAD):
+        some_tokens = oauth_tokens.valid_access_tokens().order_by().filter(digest__in=tokens[start : start + MAX_LOAD])
+        found.update((row[0], row) for row in some_tokens.values_list("digest", "scope", *of_key))
     return found
 
 

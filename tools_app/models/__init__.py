@@ -34,11 +34,22 @@ from tools_app.models.catalog import (
     ToolKind,
     ToolRevision,
 )
+from tools_app.models.oauth import (
+    AccessToken,
+    AuthorizationCode,
+    ClientSource,
+    Connection,
+    OAuthClient,
+    RefreshToken,
+    SignInEvent,
+    SignInStep,
+)
 from tools_app.models.people import Export, ExportFormat, ExportState, Invitation, PersonalToken, SavedFilter
 from tools_app.models.sessions import Session, SessionMessage
 from tools_app.models.tenants import ApiKey, Membership, Role, Tenant
 
 __all__ = [
+    "AccessToken",
     "Action",
     "Alert",
     "AlertDelivery",
@@ -47,6 +58,7 @@ __all__ = [
     "AlertKind",
     "AlertRule",
     "ApiKey",
+    "AuthorizationCode",
     "Call",
     "CallAnswer",
     "CallEvent",
@@ -58,6 +70,8 @@ __all__ = [
     "ChainStart",
     "Change",
     "Checkpoint",
+    "ClientSource",
+    "Connection",
     "DeliveryStatus",
     "DestinationKind",
     "Export",
@@ -65,12 +79,14 @@ __all__ = [
     "ExportState",
     "Invitation",
     "Membership",
+    "OAuthClient",
     "Outcome",
     "PersonalToken",
     "Process",
     "ProcessDeath",
     "Prompt",
     "PromptKind",
+    "RefreshToken",
     "Resource",
     "ResourceKind",
     "Role",
@@ -79,6 +95,8 @@ __all__ = [
     "Secret",
     "Session",
     "SessionMessage",
+    "SignInEvent",
+    "SignInStep",
     "TaskSupport",
     "Tenant",
     "Tool",

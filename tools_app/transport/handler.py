@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 from django.http.request import split_domain_port, validate_host
 
+from tools_app.access.oauth import resources
+from tools_app.access.oauth.scopes import CALL, SCOPES
 from tools_app.access.principal import (
     Credential,
     Principal,
@@ -29,7 +31,7 @@ from tools_app.calls import limits
 from tools_app.core import fair_scheduler
 from tools_app.core.config import config
 from tools_app.protocol.errors import INVALID_REQUEST, NOT_PERMITTED, RpcError
-from tools_app.protocol.jsonrpc import Request
+from tools_app.protocol.jsonrpc import Message, Request
 from tools_app.transport.dispatch import as_rpc_error
 from tools_app.transport.request import AsgiRequest, Disconnected, Send
 from tools_app.transport.responses import Header, Reply, headers_of, refusal
@@ -93,6 +95,14 @@ def stopping() -> RpcError:
     return RpcError(INVALID_REQUEST, "The hub is stopping.", status=503, retry_after=1)
 
 
+class InsufficientScope(RpcError):
+    """The access token of a request does not permit its method (RFC 6750, §3.1)."""
+
+    def __init__(self, method: str) -> None:
+        message = f"The access token does not permit {method}: it needs the scope {CALL}. Sign in again to allow it."
+        super().__init__(NOT_PERMITTED, message, {"scope": CALL, "method": method}, status=403)
+
+
 class RequestAuthenticator:
     """The authentication state of one request."""
 
@@ -111,6 +121,9 @@ class RequestAuthenticator:
         if not self.principal.may_call_from(self._incoming.remote_address):
             raise RpcError(NOT_PERMITTED, OUTSIDE, {"scope": "networks"}, status=403)
         if self._incoming.tenant_slug not in (None, self.principal.tenant_slug):
+            if self.principal.scopes is not None:
+                # A token for another resource: the client is to sign in for this one.
+                raise RpcError(NOT_PERMITTED, "The access token is for another tenant.", status=401)
             raise RpcError(INVALID_REQUEST, "Not found.", status=404)
 
     @property
@@ -257,13 +270,20 @@ class RequestHandler:
         reply = refusal(error, self.request.id if self.request else None, modern=self.modern)
         method = self.request.method if self.request else self.http_request.http_method
         self.authenticator.note(reply.status, error.message, method)
-        headers = (*reply.headers, *self._explaining(reply.status))
+        headers = (*reply.headers, *self._explaining(reply.status, error))
         await self.send_reply(Reply(reply.message, reply.status, headers))
 
-    def _explaining(self, status: int) -> tuple[Header, ...]:
+    def check_scope(self, message: Message) -> None:
+        """Raise InsufficientScope for a method that needs a wider scope than the access token has."""
+        if isinstance(message, Request) and self.principal.lacks_scope(message.method):
+            raise InsufficientScope(message.method)
+
+    def _explaining(self, status: int, error: RpcError) -> tuple[Header, ...]:
         """Return the headers that HTTP requires with a status."""
         if status == HTTPStatus.UNAUTHORIZED:
-            return _challenge(self.authenticator.credential)
+            return _challenge(self.http_request, "invalid_token" if self.authenticator.credential else "")
+        if isinstance(error, InsufficientScope):
+            return _challenge(self.http_request, "insufficient_scope")
         return (self._allow(),) if status == HTTPStatus.METHOD_NOT_ALLOWED else ()
 
     def _allow(self) -> Header:
@@ -281,10 +301,14 @@ def _or(words: tuple[str, ...]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
 
 
-def _challenge(credential: Credential | None) -> tuple[Header, ...]:
-    """Return the WWW-Authenticate header for a missing or invalid key (RFC 6750, §3)."""
-    value = 'Bearer realm="mcphub"' + (', error="invalid_token"' if credential else "")
-    return ((b"www-authenticate", value.encode()),)
+def _challenge(http_request: AsgiRequest, error: str) -> tuple[Header, ...]:
+    """Return the WWW-Authenticate header: where to sign in, and for which scopes (RFC 6750, §3; RFC 9728, §5.1)."""
+    value = f'Bearer realm="mcphub", scope="{" ".join(SCOPES)}"'
+    if resources.ENDPOINT.fullmatch(http_request.path):
+        value += f', resource_metadata="{resources.metadata_url(http_request.origin, http_request.path)}"'
+    if error:
+        value += f', error="{error}"'
+    return ((b"www-authenticate", value.encode("latin-1")),)
 
 
 def _cors_headers(http_request: AsgiRequest, allowed: str) -> tuple[Header, ...]:

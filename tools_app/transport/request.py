@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from urllib.parse import parse_qs
 
 from tools_app.access.principal import Credential, client_ip
+from tools_app.core.config import config
 from tools_app.protocol.errors import INVALID_REQUEST, RpcError
 from tools_app.protocol.inbound import ROUTING_HEADERS, accepted, mismatch
 from tools_app.protocol.mirrored import PREFIX as PARAMETER_PREFIX
@@ -222,6 +223,17 @@ class AsgiRequest:
         # The media types that the client accepts.
         self.accepted = accepted(self.headers.get(ACCEPT))
         self.unread = RequestBody(self.headers, receive)
+
+    @property
+    def path(self) -> str:
+        """The path as the client wrote it."""
+        return str(self._scope["path"])
+
+    @property
+    def origin(self) -> str:
+        """The origin under which the client reached the hub, by its Host, which must have been checked."""
+        scheme = "https" if config.SECURE_SSL_REDIRECT else self.scheme
+        return f"{scheme}://{self.headers.get('host', '')}"
 
     @property
     def scheme(self) -> str:

@@ -94,8 +94,10 @@ class StreamableHttpHandler(RequestHandler):
         if isinstance(route, RpcError):
             self.modern = inbound.is_modern(self.http_request.headers, message)
             raise route
+        self.modern = isinstance(route, Modern)
+        if self.principal.scopes is not None:
+            self.check_scope(message)
         if isinstance(route, Modern):
-            self.modern = True
             await self._modern_message(route, message)
         else:
             await self._handshake_message(message)

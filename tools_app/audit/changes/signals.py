@@ -23,6 +23,7 @@ from tools_app.models import (
     AlertDestination,
     AlertRule,
     ApiKey,
+    Connection,
     Invitation,
     Membership,
     PersonalToken,
@@ -43,6 +44,7 @@ UNTOLD: Final = frozenset(
         "tenant",
         "catalog_version",
         "created_at",
+        "consented_at",
         "created_by",
         "date_joined",
         "digest",
@@ -133,6 +135,7 @@ RECORDED: Final = (
     PersonalToken,
     AlertRule,
     AlertDestination,
+    Connection,
 )
 Fields = frozenset[str] | None
 

@@ -1,0 +1,169 @@
+"""Codes and tokens of connections: issued, exchanged, rotated and ended. Only their digests are stored.
+
+A code begins a family. A refresh token that is used again later than GRACE after its rotation, or a code that is used
+twice, ends the family: somebody else has it (RFC 9700, section 4.14.2).
+"""
+
+import secrets
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.utils import timezone
+
+from tools_app.access.keys import ACCESS_START, KEY_BYTES, access_digest, digest_of
+from tools_app.models import AccessToken, AuthorizationCode, Connection, Membership, RefreshToken
+from tools_app.models.ids import new_id
+
+CODE_START: Final = "mcphub_ac_"
+REFRESH_START: Final = "mcphub_rt_"
+CODE_LIFETIME: Final = timedelta(seconds=60)
+ACCESS_LIFETIME: Final = timedelta(hours=1)
+REFRESH_LIFETIME: Final = timedelta(days=30)
+# Sessions of one client that run in parallel refresh with the same token.
+GRACE: Final = timedelta(minutes=5)
+MAX_PAIRS_OF_FAMILY: Final = 50
+
+
+class Replayed(Exception):
+    """A code or refresh token was used twice; its family has ended."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self.connection = connection
+
+
+class Pair(NamedTuple):
+    """An access token and the refresh token that renews it."""
+
+    access: str
+    refresh: str
+    scope: str
+    expires_in: int
+
+
+def issue_code(connection: Connection, *, redirect_uri: str, challenge: str, scope: str) -> str:
+    """Return a new code, which is valid for CODE_LIFETIME and once."""
+    code = CODE_START + secrets.token_urlsafe(KEY_BYTES)
+    AuthorizationCode.objects.create(
+        digest=digest_of(code),
+        connection=connection,
+        family=new_id(),
+        scope=scope,
+        redirect_uri=redirect_uri,
+        code_challenge=challenge,
+        expires_at=timezone.now() + CODE_LIFETIME,
+    )
+    return code
+
+
+def find_code(code: str, client_id: UUID) -> AuthorizationCode | None:
+    """Return the row of a code of this client, used or not; None if it is unknown, or expired and unused."""
+    rows = AuthorizationCode.objects.select_related("connection__client", "connection__person", "connection__tenant")
+    row = rows.filter(digest=digest_of(code), connection__client=client_id).first()
+    if row is None or (row.used_at is None and row.expires_at <= timezone.now()):
+        return None
+    return row
+
+
+def exchange_code(row: AuthorizationCode) -> Pair:
+    """Return the tokens of a code. Raises Replayed for its second use."""
+    if not AuthorizationCode.objects.filter(pk=row.pk, used_at=None).update(used_at=timezone.now()):
+        end_family(row.family)
+        raise Replayed(row.connection)
+    return _issue(row.connection, row.family, row.scope)
+
+
+def find_refresh_token(token: str, client_id: UUID) -> RefreshToken | None:
+    """Return the row of a refresh token of this client, rotated or not; None if it is unknown or expired."""
+    rows = RefreshToken.objects.select_related("connection__client", "connection__person", "connection__tenant")
+    return rows.filter(digest=digest_of(token), connection__client=client_id, expires_at__gt=timezone.now()).first()
+
+
+def rotate(row: RefreshToken, scope: str) -> Pair:
+    """Return the tokens that follow a refresh token, one pair for each use within GRACE.
+
+    Raises Replayed for a later use, and for more uses than parallel sessions need.
+    """
+    now = timezone.now()
+    if not RefreshToken.objects.filter(pk=row.pk, rotated_at=None).update(rotated_at=now):
+        row.refresh_from_db(fields=["rotated_at"])
+        pairs = RefreshToken.objects.filter(family=row.family, rotated_at=None).count()
+        if row.rotated_at is None or row.rotated_at < now - GRACE or pairs >= MAX_PAIRS_OF_FAMILY:
+            end_family(row.family)
+            raise Replayed(row.connection)
+    return _issue(row.connection, row.family, scope)
+
+
+def end_family(family: UUID) -> None:
+    """End all tokens that one code began."""
+    AccessToken.objects.filter(family=family).delete()
+    RefreshToken.objects.filter(family=family).delete()
+
+
+def end_all(connection: Connection) -> None:
+    """End all codes and tokens of a connection."""
+    for model in (AuthorizationCode, AccessToken, RefreshToken):
+        model.objects.filter(connection=connection).delete()
+
+
+def family_of(token: str, client_id: UUID) -> tuple[UUID, Connection] | None:
+    """Return the family and connection of an access or refresh token of this client."""
+    for model, digest in ((AccessToken, access_digest(token)), (RefreshToken, digest_of(token))):
+        row = model.objects.select_related("connection").filter(digest=digest, connection__client=client_id).first()
+        if row is not None:
+            return row.family, row.connection
+    return None
+
+
+def valid_connections(path: str = "") -> Q:
+    """Return the condition of a valid connection at `path`, such as "connection__".
+
+    Its key is neither revoked nor expired, its client not blocked, its tenant active, and its person active. Whether the
+    person still belongs to the tenant is in `is_member`.
+    """
+    unexpired = Q(**{f"{path}key__expires_at": None}) | Q(**{f"{path}key__expires_at__gt": timezone.now()})
+    return unexpired & Q(
+        **{
+            f"{path}key__revoked_at": None,
+            f"{path}client__blocked_at": None,
+            f"{path}tenant__is_active": True,
+            f"{path}person__is_active": True,
+        }
+    )
+
+
+def is_member(path: str = "") -> Q:
+    """Return the condition that the person of the connection at `path` may still use its tenant."""
+    members = Membership.objects.filter(user=OuterRef(f"{path}person"), tenant=OuterRef(f"{path}tenant"))
+    return Q(**{f"{path}person__is_superuser": True}) | Q(Exists(members))
+
+
+def is_valid(connection: Connection) -> bool:
+    """Whether a connection may get tokens now."""
+    return Connection.objects.filter(valid_connections() & is_member(), pk=connection.pk).exists()
+
+
+def valid_access_tokens() -> QuerySet[AccessToken]:
+    """Return the access tokens that are valid now."""
+    condition = valid_connections("connection__") & is_member("connection__")
+    return AccessToken.objects.filter(condition, expires_at__gt=timezone.now())
+
+
+def prune(before: datetime) -> None:
+    """Delete codes and tokens that expired before this time."""
+    for model in (AuthorizationCode, AccessToken, RefreshToken):
+        model.objects.filter(expires_at__lt=before).delete()
+
+
+def _issue(connection: Connection, family: UUID, scope: str) -> Pair:
+    access = ACCESS_START + secrets.token_urlsafe(KEY_BYTES)
+    refresh = REFRESH_START + secrets.token_urlsafe(KEY_BYTES)
+    now = timezone.now()
+    common = {"connection": connection, "family": family, "scope": scope}
+    with transaction.atomic():
+        AccessToken.objects.create(digest=access_digest(access), expires_at=now + ACCESS_LIFETIME, **common)
+        RefreshToken.objects.create(digest=digest_of(refresh), expires_at=now + REFRESH_LIFETIME, **common)
+    return Pair(access, refresh, scope, int(ACCESS_LIFETIME.total_seconds()))

@@ -1,0 +1,156 @@
+"""Sign-in of clients by OAuth 2.1: clients, connections, and what is issued to them.
+
+A connection is what a person allowed one client in one tenant. It owns an API key that nobody holds: its names, limits,
+expiry and revocation apply to the access tokens of the connection as they do to a key. Codes and tokens are stored as
+digests only.
+"""
+
+from django.conf import settings
+from django.db import models
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from tools_app.models.ids import new_id
+from tools_app.models.recorded import Recorded
+from tools_app.models.tenants import ApiKey, Tenant
+
+MAX_CLIENT_ID = 1000
+MAX_URI = 2000
+
+
+class ClientSource(models.TextChoices):
+    """How the hub got to know a client."""
+
+    DOCUMENT = "document", "Metadata document"
+    DYNAMIC = "dynamic", "Dynamic registration"
+
+
+class OAuthClient(Recorded):
+    """An application that may ask for access.
+
+    DOCUMENT: its id is the URL of its metadata, so its host is verified. DYNAMIC: it registered itself, and its name is
+    what it says (RFC 7591).
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    client_id = models.CharField("client ID", max_length=MAX_CLIENT_ID, unique=True, editable=False)
+    source = models.CharField(max_length=10, choices=ClientSource, editable=False)
+    name = models.CharField(max_length=200, editable=False)
+    redirect_uris = models.JSONField("redirect URIs", default=list, editable=False)
+    auth_method = models.CharField("authentication", max_length=30, default="none", editable=False)
+    secret_digest = models.CharField(max_length=64, blank=True, editable=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    fetched_at = models.DateTimeField(null=True, editable=False, help_text="When its metadata document was read.")
+    last_used_at = models.DateTimeField(null=True, editable=False)
+    blocked_at = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        ordering = ["name", "client_id"]
+        verbose_name = "client"
+        indexes = [models.Index(fields=["source", "created_at"], name="client_by_age")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Connection(Recorded):
+    """What a person allowed a client in a tenant. It ends when its key expires or is revoked, or the person leaves."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="connections")
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="connections")
+    client = models.ForeignKey(OAuthClient, on_delete=models.CASCADE, related_name="connections")
+    key = models.OneToOneField(ApiKey, on_delete=models.CASCADE, related_name="connection")
+    scope = models.CharField(max_length=200, help_text="The scopes that the person allowed.")
+    redirect_uri = models.CharField("redirect URI", max_length=MAX_URI, help_text="Where the last code was sent.")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    consented_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["-consented_at"]
+        indexes = [models.Index(fields=["tenant", "-consented_at"], name="connection_by_tenant")]
+
+    def __str__(self) -> str:
+        return f"{self.client} for {self.person}"
+
+
+class Issued(models.Model):
+    """A code or token: `family` is what one code began, and ends together."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    digest = models.CharField(max_length=80, unique=True)
+    connection = models.ForeignKey(Connection, on_delete=models.CASCADE, related_name="+")
+    family = models.UUIDField(db_index=True)
+    scope = models.CharField(max_length=200)
+    created_at = models.DateTimeField(default=timezone.now)
+    expires_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        abstract = True
+
+
+class AuthorizationCode(Issued):
+    """A code that a client exchanges for tokens, once (RFC 6749, section 4.1)."""
+
+    redirect_uri = models.CharField(max_length=MAX_URI)
+    code_challenge = models.CharField(max_length=128)
+    used_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"code of {self.family}"
+
+
+class AccessToken(Issued):
+    """A token that a client sends with each request."""
+
+    def __str__(self) -> str:
+        return f"access token of {self.family}"
+
+
+class RefreshToken(Issued):
+    """A token that is exchanged for a new pair of tokens. After its rotation it is kept to notice a replay."""
+
+    rotated_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"refresh token of {self.family}"
+
+
+class SignInStep(models.TextChoices):
+    """One step of a sign-in."""
+
+    CHALLENGED = "challenged", "Sent to sign in"
+    CLIENT_SEEN = "client_seen", "Client registered"
+    ASKED = "asked", "Access requested"
+    ALLOWED = "allowed", "Allowed"
+    DENIED = "denied", "Refused by the person"
+    ISSUED = "issued", "Tokens issued"
+    REFRESHED = "refreshed", "Tokens renewed"
+    REPLAYED = "replayed", "Used twice"
+    REVOKED = "revoked", "Ended"
+    REJECTED = "rejected", "Rejected"
+
+
+class SignInEvent(models.Model):
+    """One step of one sign-in, with its reason where it failed. Insert-only, pruned by age."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    at = models.DateTimeField(default=timezone.now, db_default=Now(), db_index=True)
+    step = models.CharField(max_length=12, choices=SignInStep)
+    reason = models.CharField(max_length=500, blank=True)
+    tenant = models.ForeignKey(
+        Tenant, null=True, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+"
+    )
+    connection_id = models.UUIDField(null=True)
+    client_id = models.CharField(max_length=MAX_CLIENT_ID, blank=True)
+    client_name = models.CharField(max_length=200, blank=True)
+    person_name = models.CharField(max_length=150, blank=True)
+    remote_address = models.CharField(max_length=45, blank=True)
+
+    class Meta:
+        ordering = ["-at", "-id"]
+        verbose_name = "sign-in event"
+        indexes = [models.Index(fields=["tenant", "-at"], name="sign_in_by_tenant")]
+
+    def __str__(self) -> str:
+        return f"{self.get_step_display()} {self.client_name}"

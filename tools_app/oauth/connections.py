@@ -1,0 +1,54 @@
+"""A person's own page of connections: what is connected, since when, last used, and how to end it."""
+
+from typing import Final
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
+from django.db.models import Q
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from tools_app.access.oauth import clients, connections
+from tools_app.admin.base.site import site
+from tools_app.audit.changes import connections as connection_changes
+from tools_app.models import Connection, SignInStep
+from tools_app.oauth import events
+
+MAX_SHOWN: Final = 200
+
+
+@never_cache
+@login_required
+@require_http_methods(["GET", "POST"])
+def page(request: HttpRequest) -> HttpResponse:
+    """Show the connections of the person, or end one of them."""
+    assert isinstance(request.user, User)
+    own = connections.of_person(request.user)
+    if request.method == "POST":
+        return _ended(request, own.filter(pk=_uuid(request.POST.get("connection", ""))).first())
+    unexpired = Q(key__expires_at=None) | Q(key__expires_at__gt=timezone.now())
+    rows = own.filter(unexpired, key__revoked_at=None)[:MAX_SHOWN]
+    context = {
+        "title": "Connections",
+        "rows": [(row, clients.host_of(row.client)) for row in rows],
+        "base": request.build_absolute_uri("/").rstrip("/"),
+    }
+    return TemplateResponse(request, "oauth/connections.html", {**site.each_context(request), **context})
+
+
+def _ended(request: HttpRequest, row: Connection | None) -> HttpResponse:
+    if row is None:
+        raise Http404("Connection not found.")
+    if connection_changes.revoke(row):
+        events.note(request, SignInStep.REVOKED, "By its person.", connection=row)
+        messages.success(request, f"{row.client.name} is disconnected from {row.tenant}.")
+    return HttpResponseRedirect(reverse("connections"))
+
+
+def _uuid(text: str) -> str | None:
+    return text if len(text) == len("00000000-0000-0000-0000-000000000000") else None

@@ -1,0 +1,101 @@
+"""The endpoints that clients call: tokens, registration, revocation. None reads a cookie."""
+
+from typing import Final
+
+import orjson
+from authlib.oauth2 import OAuth2Error
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.debug import sensitive_post_parameters
+
+from tools_app.access.limits import limits
+from tools_app.access.limits.quotas import ConcurrencyLimit
+from tools_app.access.oauth import clients
+from tools_app.access.principal import address_of, rate_limit_key
+from tools_app.models import SignInStep
+from tools_app.models.ids import new_id
+from tools_app.oauth import events
+from tools_app.oauth.client_documents import Unreadable
+from tools_app.oauth.metadata import open_to_browsers
+from tools_app.oauth.server import NO_STORE, check_parameters, server
+
+MAX_REGISTRATION_BYTES: Final = 16 * 1024
+MAX_REGISTRATIONS: Final = 10
+MAX_TOKEN_REQUESTS: Final = 300
+SECONDS: Final = 60.0
+UNCOUNTED: Final = frozenset({"invalid_request", "invalid_target"})
+
+
+@csrf_exempt
+@sensitive_post_parameters()
+@open_to_browsers("POST")
+def token(request: HttpRequest) -> HttpResponse:
+    """Exchange a code or refresh token for tokens (RFC 6749, sections 4.1.3 and 6)."""
+    return _answered(request, lambda: server.create_token_response(request))
+
+
+@csrf_exempt
+@sensitive_post_parameters()
+@open_to_browsers("POST")
+def revoke(request: HttpRequest) -> HttpResponse:
+    """End a token and everything that was issued with it (RFC 7009)."""
+    return _answered(request, lambda: server.create_endpoint_response("revocation", request))
+
+
+@csrf_exempt
+@open_to_browsers("POST")
+def register(request: HttpRequest) -> HttpResponse:
+    """Register a client (RFC 7591)."""
+    if is_too_often(request, "registrations", MAX_REGISTRATIONS):
+        return _error("temporarily_unavailable", "Too many registrations. Try again in a minute.", 429)
+    try:
+        metadata = orjson.loads(request.body) if len(request.body) <= MAX_REGISTRATION_BYTES else None
+    except orjson.JSONDecodeError:
+        metadata = None
+    if not isinstance(metadata, dict):
+        return _error("invalid_client_metadata", f"Send a JSON object of at most {MAX_REGISTRATION_BYTES} bytes.", 400)
+    try:
+        client, secret = clients.register(metadata)
+    except clients.InvalidMetadata as problem:
+        events.note(request, SignInStep.REJECTED, f"Registration: {problem}")
+        return _error(problem.error, str(problem), 400)
+    events.note(request, SignInStep.CLIENT_SEEN, client=client)
+    body = {
+        "client_id": client.client_id,
+        "client_id_issued_at": int(client.created_at.timestamp()),
+        "client_name": client.name,
+        "redirect_uris": client.redirect_uris,
+        "token_endpoint_auth_method": client.auth_method,
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+    }
+    if secret:
+        body |= {"client_secret": secret, "client_secret_expires_at": 0}
+    return JsonResponse(body, status=201, headers=NO_STORE)
+
+
+def is_too_often(request: HttpRequest, what: str, most: int) -> bool:
+    """Return whether an address sends more than `most` requests of a kind in SECONDS, to all processes together."""
+    place = ConcurrencyLimit("address", what, most, f"oauth:{what}:{rate_limit_key(address_of(request))}")
+    return limits.hold_here([place], str(new_id()), SECONDS) is not None
+
+
+def _answered(request: HttpRequest, answer) -> HttpResponse:  # type: ignore[no-untyped-def]
+    if is_too_often(request, "tokens", MAX_TOKEN_REQUESTS):
+        return _error("temporarily_unavailable", "Too many requests. Try again in a minute.", 429)
+    try:
+        check_parameters(request.POST)
+        response: HttpResponse = answer()
+    except OAuth2Error as problem:
+        response = _error(problem.error, problem.description, 400)
+    except Unreadable as problem:
+        response = _error("invalid_client", str(problem), 400)
+    if response.status_code >= 400:  # noqa: PLR2004 - an error
+        said = orjson.loads(response.content)
+        reason = f"{said.get('error')}: {said.get('error_description', '')}"
+        events.note(request, SignInStep.REJECTED, reason, client_id=request.POST.get("client_id", ""))
+    return response
+
+
+def _error(code: str, description: str, status: int) -> HttpResponse:
+    return JsonResponse({"error": code, "error_description": description}, status=status, headers=NO_STORE)

@@ -1,0 +1,103 @@
+"""Metadata for discovery: of the endpoints as protected resources, and of the authorization server."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final
+
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.urls import reverse
+
+from tools_app.access.oauth import resources, scopes
+from tools_app.oauth.server import AUTH_METHODS, issuer_of
+
+MAX_AGE: Final = 3600
+View = Callable[..., HttpResponse]
+
+
+def open_to_browsers(*methods: str) -> Callable[[View], View]:
+    """Answer pages of every origin, for these methods: no cookie is read, so that an origin proves nothing."""
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            if request.method == "OPTIONS":
+                response = HttpResponse(status=204)
+            elif request.method in methods:
+                response = view(request, *args, **kwargs)
+            else:
+                response = JsonResponse({"error": "invalid_request"}, status=405, headers={"Allow": ", ".join(methods)})
+            response.headers["Access-Control-Allow-Origin"] = "*"
+            response.headers["Access-Control-Allow-Methods"] = ", ".join((*methods, "OPTIONS"))
+            response.headers["Access-Control-Allow-Headers"] = "Authorization, Content-Type, MCP-Protocol-Version"
+            return response
+
+        return answer
+
+    return decorate
+
+
+@open_to_browsers("GET", "HEAD")
+def protected_resource(request: HttpRequest, path: str = "mcp") -> HttpResponse:
+    """Return the metadata of an endpoint (RFC 9728). Whether its tenant exists is not told."""
+    if not resources.ENDPOINT.fullmatch(f"/{path}"):
+        raise Http404("No such endpoint.")
+    issuer = issuer_of(request)
+    return _cached(
+        {
+            "resource": f"{issuer}/{path}",
+            "authorization_servers": [issuer],
+            "scopes_supported": list(scopes.SCOPES),
+            "bearer_methods_supported": ["header"],
+            "resource_name": "mcphub",
+        }
+    )
+
+
+@open_to_browsers("GET", "HEAD")
+def authorization_server(request: HttpRequest) -> HttpResponse:
+    """Return the metadata of the authorization server (RFC 8414)."""
+    return _cached(_server(issuer_of(request)))
+
+
+@open_to_browsers("GET", "HEAD")
+def openid_configuration(request: HttpRequest) -> HttpResponse:
+    """Return the same metadata for clients that look for OpenID Connect, with the fields that it requires.
+
+    The hub issues no ID tokens, so its key set is empty.
+    """
+    issuer = issuer_of(request)
+    required = {
+        "jwks_uri": issuer + reverse("oauth-keys"),
+        "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": ["RS256"],
+    }
+    return _cached(_server(issuer) | required)
+
+
+@open_to_browsers("GET", "HEAD")
+def key_set(request: HttpRequest) -> HttpResponse:
+    """Return the keys of ID tokens, of which there are none."""
+    return _cached({"keys": []})
+
+
+def _server(issuer: str) -> dict[str, Any]:
+    return {
+        "issuer": issuer,
+        "authorization_endpoint": issuer + reverse("oauth-authorize"),
+        "token_endpoint": issuer + reverse("oauth-token"),
+        "registration_endpoint": issuer + reverse("oauth-register"),
+        "revocation_endpoint": issuer + reverse("oauth-revoke"),
+        "scopes_supported": [*scopes.SCOPES, scopes.OFFLINE],
+        "response_types_supported": ["code"],
+        "response_modes_supported": ["query"],
+        "grant_types_supported": ["authorization_code", "refresh_token"],
+        "token_endpoint_auth_methods_supported": list(AUTH_METHODS),
+        "revocation_endpoint_auth_methods_supported": list(AUTH_METHODS),
+        "code_challenge_methods_supported": ["S256"],
+        "client_id_metadata_document_supported": True,
+        "authorization_response_iss_parameter_supported": True,
+    }
+
+
+def _cached(body: dict[str, Any]) -> HttpResponse:
+    return JsonResponse(body, headers={"Cache-Control": f"public, max-age={MAX_AGE}", "Vary": "Host"})

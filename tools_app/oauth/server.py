@@ -1,0 +1,271 @@
+"""The authorization server: Authlib's grants over the hub's clients and connections (OAuth 2.1).
+
+Authlib raises errors whose description has forbidden characters as ValueError: what a client sends is checked by
+`check_parameters` before.
+"""
+
+import re
+from typing import Any, Final
+
+from authlib.integrations.django_oauth2.requests import DjangoOAuth2Payload
+from authlib.oauth2 import AuthorizationServer as BaseServer
+from authlib.oauth2 import OAuth2Error, OAuth2Request
+from authlib.oauth2.rfc6749 import InvalidGrantError, InvalidRequestError, grants
+from authlib.oauth2.rfc6749.hooks import hooked
+from authlib.oauth2.rfc7009 import RevocationEndpoint as BaseRevocation
+from authlib.oauth2.rfc7636 import CodeChallenge
+from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
+from django.utils import timezone
+
+from tools_app.access.oauth import clients, redirects, resources, scopes, tokens
+from tools_app.models import AuthorizationCode, Connection, OAuthClient, RefreshToken, SignInStep
+from tools_app.oauth import client_documents, events
+
+MAX_PARAMETER: Final = 2000
+_PLAIN: Final = re.compile(r"[ !#-\[\]-~]*")
+AUTH_METHODS: Final = (clients.PUBLIC, *clients.SECRET_METHODS)
+NO_STORE: Final = {"Cache-Control": "no-store", "Pragma": "no-cache"}
+
+
+class InvalidTargetError(OAuth2Error):
+    """The resource is no endpoint of this hub (RFC 8707, section 2)."""
+
+    error = "invalid_target"
+
+
+class ClientAdapter:
+    """A client's row, as Authlib asks about it."""
+
+    def __init__(self, row: OAuthClient) -> None:
+        self.row = row
+
+    def get_client_id(self) -> str:
+        return self.row.client_id
+
+    def get_default_redirect_uri(self) -> str | None:
+        """Return the only redirect URI of a client that has one and may leave it out."""
+        uris = self.row.redirect_uris
+        return uris[0] if len(uris) == 1 and not redirects.is_loopback(uris[0]) else None
+
+    def get_allowed_scope(self, scope: str | None) -> str:
+        return scopes.granted(scope)
+
+    def check_redirect_uri(self, redirect_uri: str) -> bool:
+        return redirects.matches(redirect_uri, self.row.redirect_uris)
+
+    def check_client_secret(self, client_secret: str) -> bool:
+        return clients.has_secret(self.row, client_secret)
+
+    def check_endpoint_auth_method(self, method: str, endpoint: str) -> bool:
+        """Whether a client uses this method. A client with a secret may send it in either way."""
+        if self.row.auth_method == clients.PUBLIC:
+            return method == clients.PUBLIC
+        return method in clients.SECRET_METHODS
+
+    def check_response_type(self, response_type: str) -> bool:
+        return response_type == "code"
+
+    def check_grant_type(self, grant_type: str) -> bool:
+        return grant_type in ("authorization_code", "refresh_token")
+
+
+class PageRequest(OAuth2Request):  # type: ignore[misc]
+    """A Django request for Authlib, of any scheme: without HTTPS, the hub is on the person's own computer."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        super().__init__(request.method, f"https://{request.get_host()}{request.path}", headers=request.headers)
+        self.page = request
+        self.payload = DjangoOAuth2Payload(request)
+
+    @property
+    def args(self) -> QueryDict:
+        return self.page.GET
+
+    @property
+    def form(self) -> QueryDict:
+        return self.page.POST
+
+
+class Server(BaseServer):  # type: ignore[misc]
+    """The authorization server of the hub."""
+
+    def query_client(self, client_id: str) -> ClientAdapter | None:
+        """Return a client that is not blocked. Raises client_documents.Unreadable."""
+        row = client_documents.find(client_id)
+        return ClientAdapter(row) if row is not None and row.blocked_at is None else None
+
+    def create_oauth2_request(self, request: HttpRequest) -> PageRequest:
+        return PageRequest(request)
+
+    def handle_response(self, status: int, body: Any, headers: Any) -> HttpResponse:
+        response = HttpResponse(status=status) if not isinstance(body, dict) else JsonResponse(body, status=status)
+        for name, value in headers:
+            response.headers[name] = value
+        return response
+
+    def send_signal(self, name: str, *args: Any, **kwargs: Any) -> None:
+        """Do nothing: nothing listens."""
+
+
+class CodeGrant(grants.AuthorizationCodeGrant):  # type: ignore[misc]
+    """Authorization codes with PKCE (OAuth 2.1, section 4.1)."""
+
+    TOKEN_ENDPOINT_AUTH_METHODS = AUTH_METHODS
+
+    def query_authorization_code(self, code: str, client: ClientAdapter) -> "CodeAdapter | None":
+        row = tokens.find_code(code, client.row.pk)
+        return CodeAdapter(row) if row is not None else None
+
+    @hooked
+    def create_token_response(self) -> tuple[int, dict[str, Any], Any]:
+        """Return the tokens of a code."""
+        row: AuthorizationCode = self.request.authorization_code.row
+        _check_resource(self.request, row.connection)
+        _check_connection(self.request, row.connection)
+        pair = _guarded(self.request, lambda: tokens.exchange_code(row))
+        events.note(self.request.page, SignInStep.ISSUED, connection=row.connection)
+        return 200, _body(pair), NO_STORE.items()
+
+
+class CodeAdapter:
+    """A code's row, as Authlib asks about it."""
+
+    def __init__(self, row: AuthorizationCode) -> None:
+        self.row = row
+        self.code_challenge, self.code_challenge_method = row.code_challenge, "S256"
+
+    def get_redirect_uri(self) -> str:
+        return self.row.redirect_uri
+
+
+class S256(CodeChallenge):  # type: ignore[misc]
+    """PKCE, always, and with S256 only (OAuth 2.1, section 4.1.1)."""
+
+    DEFAULT_CODE_CHALLENGE_METHOD = "S256"
+    SUPPORTED_CODE_CHALLENGE_METHOD = ["S256"]
+
+    def validate_code_challenge(self, grant: CodeGrant, redirect_uri: str) -> None:
+        """Raise InvalidRequestError without a challenge, or with a method other than S256."""
+        if grant.request.payload.data.get("code_challenge_method") != "S256":
+            raise InvalidRequestError("PKCE is required: send code_challenge, and S256 as code_challenge_method.")
+        super().validate_code_challenge(grant, redirect_uri)
+
+
+class RefreshGrant(grants.RefreshTokenGrant):  # type: ignore[misc]
+    """Rotation of refresh tokens."""
+
+    TOKEN_ENDPOINT_AUTH_METHODS = AUTH_METHODS
+
+    def authenticate_refresh_token(self, refresh_token: str) -> "RefreshAdapter | None":
+        row = tokens.find_refresh_token(refresh_token, self.request.client.row.pk)
+        return RefreshAdapter(row) if row is not None else None
+
+    @hooked
+    def create_token_response(self) -> tuple[int, dict[str, Any], Any]:
+        """Return the next tokens."""
+        row: RefreshToken = self.request.refresh_token.row
+        _check_resource(self.request, row.connection)
+        _check_connection(self.request, row.connection)
+        scope = self.request.payload.scope
+        pair = _guarded(self.request, lambda: tokens.rotate(row, scopes.granted(scope) if scope else row.scope))
+        events.note(self.request.page, SignInStep.REFRESHED, connection=row.connection)
+        return 200, _body(pair), NO_STORE.items()
+
+
+class RefreshAdapter:
+    """A refresh token's row, as Authlib asks about it."""
+
+    def __init__(self, row: RefreshToken) -> None:
+        self.row = row
+
+    def check_client(self, client: ClientAdapter) -> bool:
+        return self.row.connection.client_id == client.row.pk
+
+    def get_scope(self) -> str:
+        """Return the scopes that a client may ask for again. What asks for no access is always among them."""
+        return f"{self.row.scope} {scopes.OFFLINE}"
+
+
+class Revocation(BaseRevocation):  # type: ignore[misc]
+    """Revocation of a token, which ends its family (RFC 7009)."""
+
+    CLIENT_AUTH_METHODS = AUTH_METHODS
+
+    def authenticate_token(self, request: PageRequest, client: ClientAdapter) -> Any:
+        self.check_params(request, client)
+        return tokens.family_of(request.form["token"], client.row.pk)
+
+    def revoke_token(self, token: Any, request: PageRequest) -> None:
+        family, connection = token
+        tokens.end_family(family)
+        events.note(request.page, SignInStep.REVOKED, "By the client.", connection=connection)
+
+
+server: Final = Server()
+server.register_grant(CodeGrant, [S256()])
+server.register_grant(RefreshGrant)
+server.register_endpoint(Revocation)
+
+
+def check_parameters(data: QueryDict) -> None:
+    """Raise InvalidRequestError for a parameter that is repeated, too long or has unusual characters."""
+    for name, values in data.lists():
+        if len(values) > 1 and name != "resource":
+            raise InvalidRequestError("A parameter is sent more than once.")
+        # The state is the client's own, and no message repeats it.
+        if name != "state" and any(len(value) > MAX_PARAMETER or not _PLAIN.fullmatch(value) for value in values):
+            raise InvalidRequestError("A parameter is too long or has unusual characters.")
+
+
+def issuer_of(request: HttpRequest) -> str:
+    """Return the issuer: the origin under which the client reached the hub."""
+    return f"{request.scheme}://{request.get_host()}"
+
+
+def resource_of(request: HttpRequest, data: QueryDict) -> resources.Resource:
+    """Return the endpoint that a request is about. Raises InvalidTargetError."""
+    asked = data.getlist("resource")
+    try:
+        found = {resources.parse(resource, issuer_of(request)) for resource in asked} or {resources.parse("", "")}
+    except resources.UnknownResource:
+        raise InvalidTargetError("The resource is no MCP endpoint of this hub.") from None
+    if len(found) > 1:
+        raise InvalidTargetError("Ask for one resource at a time.")
+    return found.pop()
+
+
+def _check_resource(request: PageRequest, connection: Connection) -> None:
+    """Raise InvalidTargetError for another resource than that of the connection."""
+    slug = resource_of(request.page, request.form).slug
+    if slug not in (None, connection.tenant.slug):
+        raise InvalidTargetError("The code or token is for another resource.")
+
+
+def _check_connection(request: PageRequest, connection: Connection) -> None:
+    """Raise InvalidGrantError if the person may not use the tenant any more, or the connection has ended."""
+    if tokens.is_valid(connection):
+        return
+    reason = "The connection has ended, or its person is no longer a member of the tenant."
+    events.note(request.page, SignInStep.REJECTED, reason, connection=connection)
+    raise InvalidGrantError(f"{reason} Sign in again.")
+
+
+def _guarded(request: PageRequest, issue: Any) -> tokens.Pair:
+    try:
+        pair: tokens.Pair = issue()
+    except tokens.Replayed as replay:
+        reason = "A code or refresh token was used a second time. Everything issued with it has ended."
+        events.note(request.page, SignInStep.REPLAYED, reason, connection=replay.connection)
+        raise InvalidGrantError("This was used before. Sign in again.") from None
+    OAuthClient.objects.filter(pk=request.client.row.pk).update(last_used_at=timezone.now())
+    return pair
+
+
+def _body(pair: tokens.Pair) -> dict[str, Any]:
+    return {
+        "access_token": pair.access,
+        "token_type": "Bearer",
+        "expires_in": pair.expires_in,
+        "refresh_token": pair.refresh,
+        "scope": pair.scope,
+    }

@@ -1,0 +1,18 @@
+"""URLs of sign-in: discovery, the authorization server's endpoints, and a person's connections."""
+
+from django.urls import path
+
+from tools_app.oauth import authorize, connections, endpoints, metadata
+
+urlpatterns = [
+    path(".well-known/oauth-protected-resource", metadata.protected_resource),
+    path(".well-known/oauth-protected-resource/<path:path>", metadata.protected_resource),
+    path(".well-known/oauth-authorization-server", metadata.authorization_server),
+    path(".well-known/openid-configuration", metadata.openid_configuration),
+    path("oauth/authorize", authorize.authorize, name="oauth-authorize"),
+    path("oauth/token", endpoints.token, name="oauth-token"),
+    path("oauth/register", endpoints.register, name="oauth-register"),
+    path("oauth/revoke", endpoints.revoke, name="oauth-revoke"),
+    path("oauth/keys", metadata.key_set, name="oauth-keys"),
+    path("connections", connections.page, name="connections"),
+]
