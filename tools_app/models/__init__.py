@@ -37,6 +37,8 @@ from tools_app.models.catalog import (
 from tools_app.models.oauth import (
     AccessToken,
     AuthorizationCode,
+    ClientDecision,
+    ClientPolicy,
     ClientSource,
     Connection,
     OAuthClient,
@@ -70,6 +72,8 @@ __all__ = [
     "ChainStart",
     "Change",
     "Checkpoint",
+    "ClientDecision",
+    "ClientPolicy",
     "ClientSource",
     "Connection",
     "DeliveryStatus",

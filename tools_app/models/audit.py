@@ -19,6 +19,7 @@ class Via(models.TextChoices):
     ADMIN = "admin", "Admin pages"
     API = "api", "REST API"
     COMMAND = "command", "Command line"
+    SIGN_IN = "sign_in", "Sign-in"
 
 
 class Action(models.TextChoices):

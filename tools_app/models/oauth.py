@@ -74,6 +74,36 @@ class Connection(Recorded):
         return f"{self.client} for {self.person}"
 
 
+class ClientDecision(models.TextChoices):
+    """What a tenant decides about clients of a host."""
+
+    ALLOW = "allow", "Members may connect it"
+    ASK = "ask", "An admin has to allow it first"
+    DENY = "deny", "Nobody may connect it"
+
+
+class ClientPolicy(Recorded):
+    """A tenant's decision about the clients of a host. Without one, members may connect every client."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="client_policies")
+    host = models.CharField(
+        max_length=255,
+        help_text="The verified host of a client, or where it returns to: claude.ai, *.example.com, localhost, "
+        "cursor:. * is every client.",
+    )
+    decision = models.CharField(max_length=10, choices=ClientDecision)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["tenant", "host"]
+        verbose_name_plural = "client policies"
+        constraints = [models.UniqueConstraint(fields=["tenant", "host"], name="one_policy_per_host")]
+
+    def __str__(self) -> str:
+        return f"{self.host}: {self.get_decision_display()}"
+
+
 class Issued(models.Model):
     """A code or token: `family` is what one code began, and ends together."""
 

@@ -21,10 +21,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from tools_app.access import permissions
-from tools_app.access.oauth import clients, connections, redirects, resources, scopes, tokens
+from tools_app.access.oauth import clients, connections, policy, redirects, resources, scopes, tokens
 from tools_app.admin.base.response_headers import ORIGIN_ONLY
 from tools_app.admin.base.site import site
-from tools_app.models import Connection, Membership, OAuthClient, Role, SignInStep, Tenant
+from tools_app.models import ClientDecision, Connection, Membership, OAuthClient, Role, SignInStep, Tenant
 from tools_app.oauth import choices, events
 from tools_app.oauth.client_documents import Unreadable
 from tools_app.oauth.endpoints import is_too_often
@@ -83,7 +83,7 @@ def _answer(request: HttpRequest) -> HttpResponse:
 
 
 def _asked(request: HttpRequest) -> Asked:
-    """Return what the client asks for. Raises OAuth2Error, with a redirect URI once that was checked, and Unreadable."""
+    """Return what the client asks for. Raises Unreadable, and OAuth2Error, with a redirect URI once that is checked."""
     check_parameters(request.GET)
     grant = server.get_consent_grant(_query_only(request))
     payload, state = grant.request.payload, request.GET.get("state", "")
@@ -123,17 +123,14 @@ def _tenant(request: HttpRequest, person: User, asked: Asked) -> Tenant | HttpRe
     if len(several) == 1:
         return several[0]
     if not several:
-        text = (
-            f"You are signed in as {person.get_username()}, who is no member of any tenant. Ask an admin to invite you."
-        )
-        return _refused(request, "No access", text, asked=asked, log_out=True)
+        return _no_member(request, person, "any tenant", asked)
     links = [(row.name, f"?{request.GET.urlencode()}&{urlencode({TENANT: row.slug})}") for row in several]
     context = {"title": f"Which tools should {asked.client.name} use?", "links": links[: choices.MAX_TENANTS]}
     return TemplateResponse(request, "oauth/tenants.html", {**site.each_context(request), **context})
 
 
-def _no_member(request: HttpRequest, person: User, slug: str, asked: Asked) -> HttpResponse:
-    text = f"You are signed in as {person.get_username()}, who is no member of {slug}. Ask one of its admins to invite you."
+def _no_member(request: HttpRequest, person: User, of: str, asked: Asked) -> HttpResponse:
+    text = f"You are signed in as {person.get_username()}, who is no member of {of}. Ask an admin to invite you."
     return _refused(request, "No access", text, asked=asked, log_out=True)
 
 
@@ -141,6 +138,9 @@ def _no_member(request: HttpRequest, person: User, slug: str, asked: Asked) -> H
 
 
 def _consent(request: HttpRequest, person: User, tenant: Tenant, asked: Asked) -> HttpResponse:
+    decision = policy.decision_on(tenant, asked.client, asked.redirect_uri)
+    if decision is not ClientDecision.ALLOW:
+        return _not_allowed(request, tenant, asked, decision)
     known = connections.find(tenant, person, asked.client)
     if request.method == "POST":
         return _decided(request, person, tenant, asked, known)
@@ -158,7 +158,7 @@ def _decided(
         return _to_client(request, asked, {"error": "access_denied", "error_description": "The person refused."})
     form = choices.ConsentForm(tenant, request.POST)
     if not form.is_valid():
-        return _page(request, person, tenant, asked, known, form)
+        return _page(request, person, tenant, asked, known, form=form)
     with transaction.atomic():
         connection = connections.allow(
             tenant,
@@ -179,6 +179,7 @@ def _page(
     tenant: Tenant,
     asked: Asked,
     known: Connection | None,
+    *,
     form: choices.ConsentForm | None = None,
 ) -> HttpResponse:
     form = form or choices.ConsentForm(tenant, initial=choices.initial_of(known))
@@ -200,9 +201,9 @@ def _page(
     }
     page = TemplateResponse(request, "oauth/consent.html", {**site.each_context(request), **context})
     # Browsers apply the policy to the redirect that answers the form, too.
-    policy = csp_update({"form-action": [redirects.source_of(asked.redirect_uri)]})
-    answer: HttpResponse = policy(lambda _request: page)(request)
-    return answer
+    widened = csp_update({"form-action": [redirects.source_of(asked.redirect_uri)]})
+    widened(lambda _request: page)(request)
+    return page
 
 
 def _connected(request: HttpRequest, connection: Connection, asked: Asked) -> HttpResponse:
@@ -253,13 +254,24 @@ def _refused(
     return _said(request, title, text, status=403 if asked else 400, log_out=log_out)
 
 
+def _not_allowed(request: HttpRequest, tenant: Tenant, asked: Asked, decision: ClientDecision) -> HttpResponse:
+    """Say that the tenant does not allow the client, and whom to ask. An admin sees it among the sign-ins."""
+    yet = " yet" if decision is ClientDecision.ASK else ""
+    admins = ", ".join(_admins_of(tenant)) or "none is known"
+    text = f"{tenant.name} does not allow {asked.client.name}{yet}. Ask one of its admins: {admins}."
+    host = policy.host_of(asked.client, asked.redirect_uri)
+    reason = f"The policy for {host} says: {decision.label}."
+    events.note(request, SignInStep.REJECTED, reason, client=asked.client, tenant=tenant)
+    return _said(request, "Not allowed", text, status=403)
+
+
 def _said(request: HttpRequest, title: str, text: str, *, status: int, log_out: bool = False) -> HttpResponse:
     again = request.get_full_path() if log_out else ""
     context = {**site.each_context(request), "title": title, "text": text, "log_out": log_out, "again": again}
     return TemplateResponse(request, "oauth/said.html", context, status=status)
 
 
-def admins_of(tenant: Tenant) -> list[str]:
+def _admins_of(tenant: Tenant) -> list[str]:
     """Return the usernames of some admins of a tenant, whom its members may ask."""
     rows = Membership.objects.filter(tenant=tenant, role=Role.ADMIN, user__is_active=True).order_by("created_at")
     return list(rows.values_list("user__username", flat=True)[:MAX_ADMINS])

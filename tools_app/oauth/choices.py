@@ -46,7 +46,7 @@ class ConsentForm(forms.Form):
         choices=[(days, f"{days} days") for days in LIFETIMES],
         initial=DEFAULT_LIFETIME,
         required=False,
-        empty_value=DEFAULT_LIFETIME,
+        empty_value=str(DEFAULT_LIFETIME),
     )
     later = forms.BooleanField(label="Everything, including what is added later", required=False)
 

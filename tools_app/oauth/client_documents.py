@@ -10,6 +10,7 @@ from typing import Any, Final
 import orjson
 from django.utils import timezone
 
+from tools_app.access.keys import digest_of
 from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import ConcurrencyLimit
 from tools_app.access.oauth import clients
@@ -54,7 +55,7 @@ def find(client_id: str) -> OAuthClient | None:
 
 def _read(client_id: str) -> OAuthClient:
     clients.check_document_url(client_id)
-    limit = ConcurrencyLimit("client", "documents", 1, f"oauth:document:{clients.digest_of(client_id)}")
+    limit = ConcurrencyLimit("client", "documents", 1, f"oauth:document:{digest_of(client_id)}")
     if limits.hold_here([limit], str(new_id()), SECONDS_BETWEEN_FETCHES) is not None:
         raise Unreadable("It was read less than a minute ago. Try again in a minute.")
     return clients.from_document(client_id, _parsed(thread_loops().run(fetch(client_id))))

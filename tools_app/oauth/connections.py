@@ -1,11 +1,12 @@
 """A person's own page of connections: what is connected, since when, last used, and how to end it."""
 
 from typing import Final
+from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -30,7 +31,7 @@ def page(request: HttpRequest) -> HttpResponse:
     assert isinstance(request.user, User)
     own = connections.of_person(request.user)
     if request.method == "POST":
-        return _ended(request, own.filter(pk=_uuid(request.POST.get("connection", ""))).first())
+        return _ended(request, _chosen(own, request.POST.get("connection", "")))
     unexpired = Q(key__expires_at=None) | Q(key__expires_at__gt=timezone.now())
     rows = own.filter(unexpired, key__revoked_at=None)[:MAX_SHOWN]
     context = {
@@ -50,5 +51,8 @@ def _ended(request: HttpRequest, row: Connection | None) -> HttpResponse:
     return HttpResponseRedirect(reverse("connections"))
 
 
-def _uuid(text: str) -> str | None:
-    return text if len(text) == len("00000000-0000-0000-0000-000000000000") else None
+def _chosen(own: QuerySet[Connection], text: str) -> Connection | None:
+    try:
+        return own.filter(pk=UUID(text)).first()
+    except ValueError:
+        return None

@@ -1,5 +1,6 @@
 """The endpoints that clients call: tokens, registration, revocation. None reads a cookie."""
 
+from collections.abc import Callable
 from typing import Final
 
 import orjson
@@ -23,7 +24,6 @@ MAX_REGISTRATION_BYTES: Final = 16 * 1024
 MAX_REGISTRATIONS: Final = 10
 MAX_TOKEN_REQUESTS: Final = 300
 SECONDS: Final = 60.0
-UNCOUNTED: Final = frozenset({"invalid_request", "invalid_target"})
 
 
 @csrf_exempt
@@ -80,12 +80,12 @@ def is_too_often(request: HttpRequest, what: str, most: int) -> bool:
     return limits.hold_here([place], str(new_id()), SECONDS) is not None
 
 
-def _answered(request: HttpRequest, answer) -> HttpResponse:  # type: ignore[no-untyped-def]
+def _answered(request: HttpRequest, answer: Callable[[], HttpResponse]) -> HttpResponse:
     if is_too_often(request, "tokens", MAX_TOKEN_REQUESTS):
         return _error("temporarily_unavailable", "Too many requests. Try again in a minute.", 429)
     try:
         check_parameters(request.POST)
-        response: HttpResponse = answer()
+        response = answer()
     except OAuth2Error as problem:
         response = _error(problem.error, problem.description, 400)
     except Unreadable as problem:

@@ -75,7 +75,7 @@ def openid_configuration(request: HttpRequest) -> HttpResponse:
 
 
 @open_to_browsers("GET", "HEAD")
-def key_set(request: HttpRequest) -> HttpResponse:
+def key_set(_request: HttpRequest) -> HttpResponse:
     """Return the keys of ID tokens, of which there are none."""
     return _cached({"keys": []})
 

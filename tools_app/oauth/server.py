@@ -69,7 +69,7 @@ class ClientAdapter:
         return grant_type in ("authorization_code", "refresh_token")
 
 
-class PageRequest(OAuth2Request):  # type: ignore[misc]
+class PageRequest(OAuth2Request):
     """A Django request for Authlib, of any scheme: without HTTPS, the hub is on the person's own computer."""
 
     def __init__(self, request: HttpRequest) -> None:
@@ -86,7 +86,7 @@ class PageRequest(OAuth2Request):  # type: ignore[misc]
         return self.page.POST
 
 
-class Server(BaseServer):  # type: ignore[misc]
+class Server(BaseServer):
     """The authorization server of the hub."""
 
     def query_client(self, client_id: str) -> ClientAdapter | None:
@@ -107,7 +107,7 @@ class Server(BaseServer):  # type: ignore[misc]
         """Do nothing: nothing listens."""
 
 
-class CodeGrant(grants.AuthorizationCodeGrant):  # type: ignore[misc]
+class CodeGrant(grants.AuthorizationCodeGrant):
     """Authorization codes with PKCE (OAuth 2.1, section 4.1)."""
 
     TOKEN_ENDPOINT_AUTH_METHODS = AUTH_METHODS
@@ -138,7 +138,7 @@ class CodeAdapter:
         return self.row.redirect_uri
 
 
-class S256(CodeChallenge):  # type: ignore[misc]
+class S256(CodeChallenge):
     """PKCE, always, and with S256 only (OAuth 2.1, section 4.1.1)."""
 
     DEFAULT_CODE_CHALLENGE_METHOD = "S256"
@@ -151,7 +151,7 @@ class S256(CodeChallenge):  # type: ignore[misc]
         super().validate_code_challenge(grant, redirect_uri)
 
 
-class RefreshGrant(grants.RefreshTokenGrant):  # type: ignore[misc]
+class RefreshGrant(grants.RefreshTokenGrant):
     """Rotation of refresh tokens."""
 
     TOKEN_ENDPOINT_AUTH_METHODS = AUTH_METHODS
@@ -186,14 +186,14 @@ class RefreshAdapter:
         return f"{self.row.scope} {scopes.OFFLINE}"
 
 
-class Revocation(BaseRevocation):  # type: ignore[misc]
+class Revocation(BaseRevocation):
     """Revocation of a token, which ends its family (RFC 7009)."""
 
     CLIENT_AUTH_METHODS = AUTH_METHODS
 
     def authenticate_token(self, request: PageRequest, client: ClientAdapter) -> Any:
         self.check_params(request, client)
-        return tokens.family_of(request.form["token"], client.row.pk)
+        return tokens.family_of(request.form.get("token", ""), client.row.pk)
 
     def revoke_token(self, token: Any, request: PageRequest) -> None:
         family, connection = token

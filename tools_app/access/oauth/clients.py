@@ -19,7 +19,7 @@ from tools_app.models import ClientSource, OAuthClient
 from tools_app.models.oauth import MAX_CLIENT_ID
 
 MAX_NAME: Final = 100
-SECRET_START: Final = "mcphub_cs_"
+SECRET_PREFIX: Final = "mcphub_cs_"  # noqa: S105 - no secret, but its beginning
 PUBLIC: Final = "none"
 SECRET_METHODS: Final = ("client_secret_basic", "client_secret_post")
 # Dynamic clients that nobody connected are deleted after this time.
@@ -40,7 +40,10 @@ def is_document(client_id: str) -> bool:
 
 
 def check_document_url(client_id: str) -> None:
-    """Raise InvalidMetadata unless a URL can name a client (draft-ietf-oauth-client-id-metadata-document, section 3)."""
+    """Raise InvalidMetadata unless a URL can name a client.
+
+    See draft-ietf-oauth-client-id-metadata-document, section 3.
+    """
     parts = urlsplit(client_id)
     segments = parts.path.split("/")
     if len(client_id) > MAX_CLIENT_ID or not client_id.isascii() or not client_id.isprintable():
@@ -73,14 +76,17 @@ def from_document(client_id: str, document: Mapping[str, Any]) -> OAuthClient:
 
 
 def register(metadata: Mapping[str, Any]) -> tuple[OAuthClient, str]:
-    """Store a client that registers itself; return it and its secret, "" for a public client. Raises InvalidMetadata."""
+    """Store a client that registers itself; return it and its secret, which is "" for a public client.
+
+    Raises InvalidMetadata.
+    """
     method = metadata.get("token_endpoint_auth_method", SECRET_METHODS[0])
     if method not in (PUBLIC, *SECRET_METHODS):
         raise InvalidMetadata(f"token_endpoint_auth_method is one of {', '.join((PUBLIC, *SECRET_METHODS))}.")
     for name, known in (("grant_types", ("authorization_code", "refresh_token")), ("response_types", ("code",))):
         _check_offered(metadata, name, known)
     uris = _redirect_uris(metadata)
-    secret = "" if method == PUBLIC else SECRET_START + secrets.token_urlsafe(32)
+    secret = "" if method == PUBLIC else SECRET_PREFIX + secrets.token_urlsafe(32)
     client = OAuthClient.objects.create(
         client_id=f"mcphub_client_{secrets.token_urlsafe(16)}",
         source=ClientSource.DYNAMIC,

@@ -14,21 +14,7 @@ _HOST: Final = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5}
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")
 # Schemes that a browser runs or opens itself.
 _REFUSED_SCHEMES: Final = frozenset(
-    {
-        "about",
-        "blob",
-        "chrome",
-        "data",
-        "file",
-        "filesystem",
-        "ftp",
-        "javascript",
-        "mailto",
-        "vbscript",
-        "view-source",
-        "ws",
-        "wss",
-    }
+    ("about", "blob", "chrome", "data", "file", "filesystem", "ftp", "javascript", "mailto", "vbscript", "ws", "wss")
 )
 
 

@@ -121,8 +121,8 @@ def family_of(token: str, client_id: UUID) -> tuple[UUID, Connection] | None:
 def valid_connections(path: str = "") -> Q:
     """Return the condition of a valid connection at `path`, such as "connection__".
 
-    Its key is neither revoked nor expired, its client not blocked, its tenant active, and its person active. Whether the
-    person still belongs to the tenant is in `is_member`.
+    Its key is neither revoked nor expired, its client not blocked, its tenant active, and its person active. That the
+    person still belongs to the tenant is the condition of `is_member`.
     """
     unexpired = Q(**{f"{path}key__expires_at": None}) | Q(**{f"{path}key__expires_at__gt": timezone.now()})
     return unexpired & Q(

@@ -9,6 +9,8 @@ from tools_app.audit.changes.changes import Actor, recording_as
 from tools_app.models import Via
 
 API = "/api/"
+# The consent page, and a person's own connections.
+SIGN_IN = ("/oauth/", "/connections")
 
 
 def actor_of(request: HttpRequest) -> Actor | None:
@@ -17,7 +19,8 @@ def actor_of(request: HttpRequest) -> Actor | None:
     person = getattr(request, "user", None)
     if not isinstance(person, User) or not person.is_authenticated:
         return None
-    via = Via.API if request.path_info.startswith(API) else Via.ADMIN
+    path = request.path_info
+    via = Via.API if path.startswith(API) else Via.SIGN_IN if path.startswith(SIGN_IN) else Via.ADMIN
     return Actor(person, via, address_of(request))
 
 

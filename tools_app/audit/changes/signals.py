@@ -23,9 +23,11 @@ from tools_app.models import (
     AlertDestination,
     AlertRule,
     ApiKey,
+    ClientPolicy,
     Connection,
     Invitation,
     Membership,
+    OAuthClient,
     PersonalToken,
     Prompt,
     Resource,
@@ -136,6 +138,8 @@ RECORDED: Final = (
     AlertRule,
     AlertDestination,
     Connection,
+    ClientPolicy,
+    OAuthClient,
 )
 Fields = frozenset[str] | None
 

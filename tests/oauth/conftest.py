@@ -1,0 +1,30 @@
+"""People who connect applications to a running hub."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+from django.contrib.auth.models import User
+
+from tests.oauth.person import Application, Person
+from tools_app.models import Membership, Role, Tenant
+from tools_app.server.embedded import EmbeddedHub
+
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture
+def ann(hub: EmbeddedHub, tenant: Tenant, offer: Callable[..., object]) -> Iterator[Person]:
+    """A member of a tenant with tools, at a browser."""
+    offer("calculator", "count", "echo")
+    user = User.objects.create_user("ann", password=PASSWORD)
+    Membership.objects.create(user=user, tenant=tenant, role=Role.OPERATOR)
+    with closing(Person(hub.url, "ann", PASSWORD)) as person:
+        yield person
+
+
+@pytest.fixture
+def application(hub: EmbeddedHub, tenant: Tenant) -> Iterator[Application]:
+    """An application that knows the URL of the tenant's endpoint."""
+    with closing(Application(hub.url, f"{hub.url}/t/{tenant.slug}/mcp")) as client:
+        yield client

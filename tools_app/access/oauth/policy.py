@@ -1,0 +1,24 @@
+"""Which clients the members of a tenant may connect: its decisions by host."""
+
+from collections.abc import Iterable
+
+from tools_app.access.oauth import clients, redirects
+from tools_app.access.principal import matches
+from tools_app.models import ClientDecision, ClientPolicy, OAuthClient, Tenant
+
+
+def host_of(client: OAuthClient, redirect_uri: str) -> str:
+    """Return what a policy names a client by: its verified host, else where it returns to, without a port."""
+    host = clients.host_of(client) or redirects.destination_of(redirect_uri)
+    return host if host.endswith(":") else host.rpartition(":")[0] or host
+
+
+def decision_on(tenant: Tenant, client: OAuthClient, redirect_uri: str) -> ClientDecision:
+    """Return what a tenant decided about a client. The most specific policy counts; without one, it is allowed."""
+    host = host_of(client, redirect_uri)
+    rows = [row for row in ClientPolicy.objects.filter(tenant=tenant) if matches(host, [row.host])]
+    return ClientDecision(_most_specific(rows).decision) if rows else ClientDecision.ALLOW
+
+
+def _most_specific(rows: Iterable[ClientPolicy]) -> ClientPolicy:
+    return max(rows, key=lambda row: ("*" not in row.host, len(row.host)))
