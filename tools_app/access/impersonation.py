@@ -117,7 +117,8 @@ _Who = tuple[UUID, int]
 
 def _load(asked: Sequence[_Who]) -> Mapping[_Who, Holder]:
     people = User.objects.filter(pk__in={person for _, person in asked}, is_active=True).in_bulk()
-    rows = ApiKey.objects.filter(pk__in={key for key, _ in asked}).in_bulk()
+    # Nobody acts as the connection of somebody else.
+    rows = ApiKey.objects.filter(pk__in={key for key, _ in asked}, connection=None).in_bulk()
     tenants = {row.tenant_id for row in rows.values()}
     admins = Membership.objects.filter(user__in=people, tenant__in=tenants, role=Role.ADMIN)
     run = set(admins.values_list("user_id", "tenant_id"))

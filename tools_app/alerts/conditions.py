@@ -98,11 +98,12 @@ def _last_outcomes(rule: AlertRule, tool_name: str, count: int) -> list[str]:
 
 
 def _key_expires(rule: AlertRule, now: datetime) -> Iterable[Finding]:
-    # The overlap of a rotated key ends as planned.
+    # The overlap of a rotated key ends as planned, as does a connection.
     keys = ApiKey.objects.filter(
         tenant=rule.tenant_id,
         revoked_at=None,
         replaced_by=None,
+        connection=None,
         expires_at__gt=now,
         expires_at__lte=now + timedelta(days=rule.threshold),
     )

@@ -6,7 +6,7 @@ from datetime import timedelta
 from django.contrib.auth import get_user_model
 from django.utils import timezone
 
-from tools_app.access.keys import expiring_soon
+from tools_app.access.keys import expiring_soon, held
 from tools_app.audit.checkpoints import signing, witness
 from tools_app.audit.verification.report import Report
 from tools_app.audit.verification.witness import missing_from
@@ -61,7 +61,7 @@ def secrets() -> Iterator[Finding]:
 def keys() -> Iterator[Finding]:
     """Check for API keys that have expired or expire soon."""
     now = timezone.now()
-    live = ApiKey.objects.filter(revoked_at=None, tenant__is_active=True).select_related("tenant")
+    live = held(ApiKey.objects.filter(revoked_at=None, tenant__is_active=True).select_related("tenant"))
     for about, rows, fix in (
         (
             "expired keys",

@@ -15,6 +15,7 @@ from django.db import close_old_connections, connection
 from django.utils import timezone
 
 from tools_app.access import last_used, sessions
+from tools_app.access.oauth import pruning
 from tools_app.alerts import runner
 from tools_app.audit.checkpoints import signer
 from tools_app.audit.recorder import denials, recorder
@@ -56,6 +57,7 @@ def chores() -> list[Chore]:
         (signer.EVERY_SECONDS, signer.sign),
         (30.0, sessions.end_idle),
         (60.0, drop_old_answers),
+        (pruning.EVERY_SECONDS, pruning.prune),
         (storage.MERGE_SECONDS, storage.merge),
     ]
 

@@ -103,10 +103,9 @@ def has_secret(client: OAuthClient, secret: str) -> bool:
     return bool(client.secret_digest) and hmac.compare_digest(client.secret_digest, digest_of(secret))
 
 
-def prune() -> int:
-    """Delete clients that nobody has connected for UNUSED since they registered; return how many."""
-    old = OAuthClient.objects.filter(connections=None, created_at__lt=timezone.now() - UNUSED, blocked_at=None)
-    return old.delete()[0]
+def prune() -> None:
+    """Delete clients that nobody has connected within UNUSED. Blocked clients stay blocked."""
+    OAuthClient.objects.filter(connections=None, created_at__lt=timezone.now() - UNUSED, blocked_at=None).delete()
 
 
 def _check_offered(metadata: Mapping[str, Any], name: str, known: tuple[str, ...]) -> None:

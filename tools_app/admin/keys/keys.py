@@ -70,6 +70,10 @@ class ApiKeyAdmin(ScopedAdmin):
         # The new key, held only until its request is answered.
         self._issued: WeakKeyDictionary[HttpRequest, str] = WeakKeyDictionary()
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ApiKey]:
+        """Return the keys of the user's tenants, without those behind connections."""
+        return keys.held(super().get_queryset(request))
+
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> list[tuple[str | None, dict[str, Any]]]:
         settings = (None, {"fields": ("tenant", "name", "expires_at")})
         scopes = ("Scopes", {"fields": ("tool_patterns", "gets", "methods", "networks")})

@@ -100,7 +100,7 @@ def _start_of(again: RunAgain) -> dict[str, Any]:
 def give_pass(request: HttpRequest) -> HttpResponse:
     """Return an impersonation token for a key of a tenant that this user administers, and its lifetime in seconds."""
     key = key_run(request, request.POST.get("key"))
-    if not ApiKey.objects.filter(active_keys(), pk=key.pk, tenant__is_active=True).exists():
+    if not ApiKey.objects.filter(active_keys(), pk=key.pk, connection=None, tenant__is_active=True).exists():
         problem = "This key is no longer active, or its tenant is disabled. Choose another key."
         return JsonResponse({"problem": problem}, status=409)
     try:
@@ -195,7 +195,7 @@ def _row(model: Any, row_id: str | None) -> Any:
 
 def _keys_run(request: HttpRequest) -> list[ApiKey]:
     tenants = permissions.tenants_run_by(request.user).filter(is_active=True)
-    keys = ApiKey.objects.filter(active_keys(), tenant__in=tenants).select_related("tenant")
+    keys = ApiKey.objects.filter(active_keys(), connection=None, tenant__in=tenants).select_related("tenant")
     return list(keys.order_by("tenant__name", "name")[:MAX_CHOICES])
 
 

@@ -137,7 +137,7 @@ class Keys(ListMixin, Retrieved, Created, Updated, ScopedView):
     """The API keys of MCP clients. A key is revoked, never deleted: its sessions and calls refer to it."""
 
     permission_classes = (Member, IsTenantAdmin)
-    queryset = ApiKey.objects.select_related("tenant", "created_by")
+    queryset = keys.held(ApiKey.objects.select_related("tenant", "created_by"))
     serializer_class = KeyRow
     query_class = KeysQuery
     plural, singular = "API keys", "API key"

@@ -1,0 +1,72 @@
+"""The key behind a connection is nobody's API key: it is shown, rotated and borrowed nowhere."""
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from tools_app.access import keys
+from tools_app.access.oauth import clients, connections, pruning
+from tools_app.models import Connection, Membership, OAuthClient, Role, SignInEvent, SignInStep, Tenant
+
+
+@pytest.fixture
+def ann(tenant: Tenant) -> User:
+    person = User.objects.create_user("ann", password="correct horse battery")
+    Membership.objects.create(user=person, tenant=tenant, role=Role.ADMIN)
+    return person
+
+
+@pytest.fixture
+def application(db: None) -> OAuthClient:
+    return clients.register({"redirect_uris": ["http://localhost/cb"], "client_name": "Robot"})[0]
+
+
+@pytest.fixture
+def connection(tenant: Tenant, ann: User, application: OAuthClient) -> Connection:
+    return connections.allow(
+        tenant, ann, application, patterns=["echo"], scope="mcp:call", redirect_uri="http://localhost/cb", days=7
+    )
+
+
+@pytest.fixture
+def browser(ann: User) -> Client:
+    client = Client()
+    client.force_login(ann)
+    return client
+
+
+def test_no_list_of_keys_shows_it(browser: Client, connection: Connection) -> None:
+    assert "Robot" not in browser.get(reverse("admin:tools_app_apikey_changelist")).content.decode()
+    assert browser.get(reverse("admin:tools_app_apikey_change", args=[connection.key_id])).status_code == 404
+    assert browser.get(reverse("admin:connect", args=[connection.key_id])).status_code == 404
+    assert browser.get("/api/v1/keys/").json()["results"] == []
+    assert browser.get(f"/api/v1/keys/{connection.key_id}/").status_code == 404
+    assert str(connection.key_id) not in browser.get(reverse("admin:playground")).content.decode()
+
+
+def test_nobody_acts_as_it(browser: Client, connection: Connection) -> None:
+    answer = browser.post(reverse("admin:playground_pass"), {"key": connection.key_id})
+    assert answer.status_code == 409
+
+
+def test_it_is_not_rotated_and_its_end_is_no_alarm(tenant: Tenant, connection: Connection) -> None:
+    with pytest.raises(CommandError, match="no such key"):
+        call_command("rotate_key", key=str(connection.key_id), tenant=tenant.slug)
+    assert not keys.expiring_soon().exists()
+
+
+def test_pruning_deletes_what_nobody_connected_and_old_events(connection: Connection, application: OAuthClient) -> None:
+    unused = clients.register({"redirect_uris": ["http://localhost/cb"]})[0]
+    new = clients.register({"redirect_uris": ["http://localhost/cb"]})[0]
+    long_ago = timezone.now() - timedelta(days=31)
+    OAuthClient.objects.filter(pk__in=[unused.pk, application.pk]).update(created_at=long_ago)
+    SignInEvent.objects.create(step=SignInStep.ASKED, at=timezone.now() - timedelta(days=91))
+    recent = SignInEvent.objects.create(step=SignInStep.ASKED)
+    pruning.prune()
+    assert set(OAuthClient.objects.all()) == {application, new}
+    assert list(SignInEvent.objects.all()) == [recent]

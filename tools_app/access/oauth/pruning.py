@@ -1,0 +1,22 @@
+"""Pruning of sign-in: expired codes and tokens, clients that nobody connected, old events."""
+
+from datetime import timedelta
+from typing import Final
+
+from django.utils import timezone
+
+from tools_app.access.oauth import clients, tokens
+from tools_app.models import SignInEvent
+
+EVERY_SECONDS: Final = 600.0
+# A used code is kept as long as its replay tells something.
+KEEP_EXPIRED: Final = timedelta(hours=1)
+KEEP_EVENTS: Final = timedelta(days=90)
+
+
+def prune() -> None:
+    """Delete what sign-in no longer needs."""
+    now = timezone.now()
+    tokens.prune(now - KEEP_EXPIRED)
+    clients.prune()
+    SignInEvent.objects.filter(at__lt=now - KEEP_EVENTS).delete()
