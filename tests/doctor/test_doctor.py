@@ -19,8 +19,10 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.recorder import MigrationRecorder
+from django.urls import clear_url_caches
 from django.utils import timezone
 
+from mcphub import urls as urlconf
 from tests.audit.chained import forget, record
 from tools_app.access import keys
 from tools_app.audit.checkpoints import signer, witness
@@ -31,7 +33,8 @@ from tools_app.doctor import configuration, contents, database, host, messaging
 from tools_app.doctor.checkup import checkup
 from tools_app.doctor.endpoint import Endpoint
 from tools_app.doctor.findings import Status, found, problem
-from tools_app.models import Call, CallPayload, Checkpoint, RunningCall, Tool
+from tools_app.doctor.sign_in import SignIn
+from tools_app.models import Call, CallPayload, Checkpoint, OAuthClient, RunningCall, Tool
 from tools_app.runtime import inspection
 
 LOCAL = ["localhost", "127.0.0.1"]
@@ -85,7 +88,7 @@ def run(*arguments: str) -> tuple[int, str]:
 def findings(monkeypatch):
     """Let the command find these."""
     given = []
-    monkeypatch.setattr("tools_app.management.commands.doctor.checkup", lambda _url, _key: iter(given))
+    monkeypatch.setattr("tools_app.management.commands.doctor.checkup", lambda *_urls: iter(given))
     return given
 
 
@@ -120,7 +123,10 @@ def test_it_speaks_json(findings):
     }
 
 
-@pytest.mark.parametrize("arguments", [["--url", "https://hub.example/mcp"], ["--url", "hub.example", "--key", "x"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--url", "https://hub.example/mcp"], ["--url", "hub.example", "--key", "x"], ["--oauth", "hub.example"]],
+)
 def test_an_address_needs_a_key_and_a_scheme(arguments, monkeypatch):
     monkeypatch.delenv("MCPHUB_API_KEY", raising=False)
     with pytest.raises(CommandError):
@@ -607,7 +613,7 @@ class Hoarder(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer.content)
 
-    do_DELETE = do_POST  # noqa: N815 - the library's name
+    do_DELETE = do_GET = do_OPTIONS = do_POST  # noqa: N815 - the library's names
 
     def log_message(self, *_values: object) -> None:
         """Nothing."""
@@ -632,6 +638,46 @@ def test_a_proxy_that_holds_streams_back_is_a_problem(hoarder, key, offer, monke
 
     assert statuses(bad(findings)) == [("stream", PROBLEM), ("progress", PROBLEM)]
     assert "proxy_buffering off" in the(findings, "stream").fix
+
+
+# --- Signing in, as clients do it -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/t/acme/mcp", "/t/acme/mcp/"])
+def test_all_is_well_where_clients_can_sign_in(hub, path):
+    findings = list(SignIn(f"{hub.url}{path}").checks())
+
+    assert not bad(findings)
+    assert [finding.about.removeprefix("sign-in: ") for finding in findings] == [
+        "https", "challenge", "resource", "slash", "server", "features", "browsers", "registration", "token", "page",
+    ]  # fmt: skip
+    assert not OAuthClient.objects.exists()
+
+
+def test_a_proxy_that_hides_the_host_of_the_clients_is_a_problem(hoarder):
+    findings = bad(list(SignIn(f"{hoarder.url}/mcp").checks()))
+
+    assert [finding.about for finding in findings][:2] == ["sign-in: challenge", "sign-in: resource"]
+    assert "Host" in findings[0].fix
+
+
+def test_a_proxy_that_lets_only_the_endpoint_through_is_a_problem(hub, monkeypatch):
+    monkeypatch.setattr(urlconf, "urlpatterns", [])
+    clear_url_caches()
+    try:
+        findings = bad(list(SignIn(f"{hub.url}/mcp").checks()))
+    finally:
+        monkeypatch.undo()
+        clear_url_caches()
+
+    assert [finding.about for finding in findings] == ["sign-in: resource", "sign-in: slash", "sign-in: server"]
+    assert "/.well-known/" in findings[0].fix
+
+
+def test_an_address_that_clients_refuse_is_a_problem():
+    findings = list(SignIn("http://hub.invalid/mcp").checks())
+
+    assert statuses(findings) == [("sign-in: https", PROBLEM), ("sign-in", PROBLEM)]
 
 
 # --- As people run it -----------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Final
 from tools_app.doctor import configuration, contents, database, host, messaging
 from tools_app.doctor.endpoint import Endpoint
 from tools_app.doctor.findings import Check, Finding, Status, found
+from tools_app.doctor.sign_in import SignIn
 
 HERE: Final[tuple[tuple[str, Check], ...]] = (
     ("python", host.python),
@@ -53,8 +54,8 @@ TABLES: Final[tuple[tuple[str, Check], ...]] = (
 )
 
 
-def checkup(url: str = "", key: str = "") -> Iterator[Finding]:
-    """Run all checks; `url` and `key` add a check of the endpoint."""
+def checkup(url: str = "", key: str = "", sign_in_url: str = "") -> Iterator[Finding]:
+    """Run all checks; `url` and `key` add a check of the endpoint, `sign_in_url` one of signing in at it."""
     yield from found(HERE)
     database_answers = yield from _passed(("database", database.reachable))
     if database_answers:
@@ -64,6 +65,8 @@ def checkup(url: str = "", key: str = "") -> Iterator[Finding]:
     yield from found(STORES)
     if url:
         yield from found([("endpoint", Endpoint(url, key).checks)])
+    if sign_in_url:
+        yield from found([("sign-in", SignIn(sign_in_url).checks)])
 
 
 def _passed(*checks: tuple[str, Check]) -> Generator[Finding, None, bool]:

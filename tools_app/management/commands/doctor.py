@@ -22,17 +22,21 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="Print the findings as one JSON object.")
         parser.add_argument("--url", default="", help="Also check this endpoint from outside: https://hub.example/mcp.")
+        parser.add_argument(
+            "--oauth", default="", metavar="URL", help="Also check signing in at this endpoint, as clients do it."
+        )
         parser.add_argument("--key", default="", help="API key for --url. Default: MCPHUB_API_KEY.")
 
-    def handle(self, *, url: str, key: str, **options: Any) -> None:
+    def handle(self, *, url: str, oauth: str, key: str, **options: Any) -> None:
         as_json: bool = options["json"]
         key = key or os.environ.get("MCPHUB_API_KEY", "")
         if url and not key:
             raise CommandError("--url requires --key or MCPHUB_API_KEY.")
-        if url and not url.startswith(("http://", "https://")):
-            raise CommandError("--url must be a URL such as https://hub.example/mcp.")
+        for option, value in (("--url", url), ("--oauth", oauth)):
+            if value and not value.startswith(("http://", "https://")):
+                raise CommandError(f"{option} must be a URL such as https://hub.example/mcp.")
         findings = []
-        for finding in checkup(url, key):
+        for finding in checkup(url, key, oauth):
             findings.append(finding)
             if not as_json:
                 self._say(finding)
