@@ -111,4 +111,5 @@ def _connect(url: str, key: Credential | None) -> str:
     shown = key.value if key and key.value else KEY_PLACEHOLDER
     line = clients.claude_command(SERVER, f"{url}/mcp", shown)
     snippet = clients.client_json(SERVER, f"{url}/mcp", shown)
-    return f"Connect Claude Code:\n\n{line}\n\nAny other client:\n\n{snippet}"
+    alone = f"Connect a client with the URL alone: {url}/mcp\nIt opens your browser, where you sign in as {ADMIN}."
+    return f"{alone}\n\nConnect Claude Code with the key:\n\n{line}\n\nAny other client:\n\n{snippet}"
