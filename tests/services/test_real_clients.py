@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.documented.blocks import block
+from tests.oauth.person import Person, form_of
 from tests.services.conftest import SERVERS, Hub
 from tests.services.stack import ROOT, WAIT_SECONDS, Stack, eventually
 from tools_app.access.snippets import calls, clients
@@ -244,6 +245,66 @@ def test_the_inspector(
     assert read["contents"][0]["text"] == SEEN["resource"]
     about = ["--prompt-name", "test_prompt_with_arguments", "--prompt-args", "arg1=a", "arg2=b"]
     assert inspect("--method", "prompts/get", *about)["messages"][0]["content"]["text"] == SEEN["prompt"]
+
+
+class Talk:
+    """A program that says what it does in lines of JSON, and is answered in lines."""
+
+    def __init__(self, hub: Hub, *command: str) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, env=hub.stack.environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        )
+        self._timer = threading.Timer(PLAY_SECONDS, self.process.kill)
+        self._timer.start()
+
+    def hear(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.stderr.read()
+        heard: dict[str, Any] = json.loads(line)
+        return heard
+
+    def say(self, line: str) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        return self.hear()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+        self._timer.cancel()
+
+
+@pytest.mark.parametrize("program", ["typescript-1", "typescript-2", "python-1"])
+def test_a_client_that_knows_nothing_but_the_url(hub: Hub, balancer: Balancer, node: Path, program: str) -> None:
+    """It signs in, renews its tokens by itself, and asks its person again when the connection was ended."""
+    hub.stack.shell(f"""
+from django.contrib.auth.models import User
+from tools_app.models import Membership, Role, Tenant
+person = User.objects.create_user({program!r}, password="correct horse battery")
+Membership.objects.create(user=person, tenant=Tenant.objects.get(slug="demo"), role=Role.OPERATOR)
+""")
+    url = f"{balancer.url}/t/demo/mcp"
+    command = {
+        "typescript-1": [_node(node), str(node / "sign_in.mjs"), "v1", url],
+        "typescript-2": [_node(node), str(node / "sign_in.mjs"), "v2", url],
+        "python-1": [os.environ["MCPHUB_MCP1_PYTHON"], str(CLIENTS / "sign_in_v1.py"), url],
+    }[program]
+    seen = {"tools": ["echo"], "said": SEEN["echo"]}
+    talk = Talk(hub, *command)
+    with closing(Person(balancer.url, program, "correct horse battery")) as person:
+        try:
+            assert talk.say(person.connect(talk.hear()["open"], ["echo"])) == seen
+            hub.stack.execute("UPDATE tools_app_accesstoken SET expires_at = now()")
+            assert talk.say("again") == seen
+            ended = person.browser.post("/connections", data=form_of(person.open("/connections").text).fields)
+            assert ended.status_code == 302
+            eventually(lambda: "open" in talk.say("again"))
+        finally:
+            talk.end()
 
 
 @pytest.mark.parametrize("version", ["2026-07-28", "2025-11-25"])

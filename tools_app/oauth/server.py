@@ -156,9 +156,11 @@ class RefreshGrant(grants.RefreshTokenGrant):
 
     TOKEN_ENDPOINT_AUTH_METHODS = AUTH_METHODS
 
-    def authenticate_refresh_token(self, refresh_token: str) -> "RefreshAdapter | None":
+    def authenticate_refresh_token(self, refresh_token: str) -> "RefreshAdapter":
         row = tokens.find_refresh_token(refresh_token, self.request.client.row.pk)
-        return RefreshAdapter(row) if row is not None else None
+        if row is None:
+            raise InvalidGrantError("The refresh token is unknown or has ended. Sign in again.")
+        return RefreshAdapter(row)
 
     @hooked
     def create_token_response(self) -> tuple[int, dict[str, Any], Any]:

@@ -1,0 +1,66 @@
+"""The same with the official Python SDK 1.x, as `node/sign_in.mjs` does it: `python sign_in_v1.py URL`."""
+
+import asyncio
+import json
+import sys
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from mcp import ClientSession
+from mcp.client.auth import OAuthClientProvider, TokenStorage
+from mcp.client.streamable_http import streamablehttp_client
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+
+REDIRECT = "http://localhost:33418/callback"
+
+
+class Storage(TokenStorage):
+    tokens: OAuthToken | None = None
+    client: OAuthClientInformationFull | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self.client = client_info
+
+
+def say(**told: Any) -> None:
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+
+
+async def open_browser(url: str) -> None:
+    say(open=url)
+
+
+async def wait_for_browser() -> tuple[str, str | None]:
+    came = parse_qs(urlsplit((await asyncio.to_thread(sys.stdin.readline)).strip()).query)
+    return came["code"][0], came.get("state", [None])[0]
+
+
+async def look(url: str, storage: Storage) -> None:
+    metadata = OAuthClientMetadata(client_name="Python 1", redirect_uris=[REDIRECT])
+    auth = OAuthClientProvider(url, metadata, storage, open_browser, wait_for_browser)
+    async with streamablehttp_client(url, auth=auth) as (read, write, _), ClientSession(read, write) as session:
+        await session.initialize()
+        tools = [tool.name for tool in (await session.list_tools()).tools]
+        said = await session.call_tool("echo", {"message": "world"})
+        say(tools=tools, said=said.content[0].text)
+
+
+async def main(url: str) -> None:
+    storage = Storage()
+    await look(url, storage)
+    while await asyncio.to_thread(sys.stdin.readline):
+        await look(url, storage)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))
