@@ -34,6 +34,7 @@ from tools_app.models.catalog import (
     ToolKind,
     ToolRevision,
 )
+from tools_app.models.issuers import ClaimRule, Identity, Issuer, IssuerUse
 from tools_app.models.oauth import (
     AccessToken,
     AuthorizationCode,
@@ -72,6 +73,7 @@ __all__ = [
     "ChainStart",
     "Change",
     "Checkpoint",
+    "ClaimRule",
     "ClientDecision",
     "ClientPolicy",
     "ClientSource",
@@ -81,7 +83,10 @@ __all__ = [
     "Export",
     "ExportFormat",
     "ExportState",
+    "Identity",
     "Invitation",
+    "Issuer",
+    "IssuerUse",
     "Membership",
     "OAuthClient",
     "Outcome",

@@ -23,9 +23,11 @@ from tools_app.models import (
     AlertDestination,
     AlertRule,
     ApiKey,
+    ClaimRule,
     ClientPolicy,
     Connection,
     Invitation,
+    Issuer,
     Membership,
     OAuthClient,
     PersonalToken,
@@ -140,6 +142,8 @@ RECORDED: Final = (
     Connection,
     ClientPolicy,
     OAuthClient,
+    Issuer,
+    ClaimRule,
 )
 Fields = frozenset[str] | None
 
