@@ -2,6 +2,7 @@
 
     python -m benchmarks.in_process
     python -m benchmarks.in_process --workload progress --calls 320
+    python -m benchmarks.in_process --token
     python -m benchmarks.in_process --profile tottime
 
 Makes a hub of its own on SQLite and sends it requests, 32 at a time. Good for comparing two versions of the code on
@@ -19,7 +20,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -101,9 +102,9 @@ async def opened(application: Application, key: str) -> str:
     return headers[workloads.SESSION.lower().encode()].decode()
 
 
-async def driver_of(application: Application, made: hub.Hub, workload: Workload) -> Driver:
+async def driver_of(application: Application, made: hub.Hub, workload: Workload, key: str = "") -> Driver:
     """What sends a workload's request, once its answer proved right. Raises WrongAnswer."""
-    key = made.many_key if workload is workloads.LIST else made.key
+    key = key or (made.many_key if workload is workloads.LIST else made.key)
     session = await opened(application, key) if workload is workloads.SESSION_ECHO else ""
     driver = Driver(application, workload.request(key, session))
     _, _, body = await driver.once()
@@ -130,6 +131,34 @@ async def measure(driver: Driver, chosen: argparse.Namespace) -> None:
         pstats.Stats(profile).sort_stats(chosen.profile).print_stats(TOLD_LINES)
 
 
+# The access token of a superuser's client in a tenant.
+SIGN_IN = """
+from django.contrib.auth.models import User
+from tools_app.access.oauth import clients, connections, tokens
+from tools_app.models import Tenant
+client, _ = clients.register({{"redirect_uris": ["http://localhost/"], "token_endpoint_auth_method": "none"}})
+tenant, person = Tenant.objects.get(slug="{slug}"), User.objects.get(username="root")
+allowed = {{"patterns": [], "scope": "mcp:read mcp:call", "redirect_uri": "http://localhost/", "days": 7}}
+connection = connections.allow(tenant, person, client, **allowed)
+code = tokens.issue_code(connection, redirect_uri="http://localhost/", challenge="", scope=allowed["scope"])
+print(tokens.exchange_code(tokens.find_code(code, client.pk)).access)
+"""
+
+
+async def compare(by_key: Driver, by_token: Driver, chosen: argparse.Namespace) -> None:
+    """Print what a request with an access token costs, as a part of what it costs with a key, in rounds by turns."""
+    used: dict[str, list[float]] = {"key": [], "token": []}
+    for turn in range(2 * chosen.rounds + 2):
+        name, driver = ("token", by_token) if turn % 2 else ("key", by_key)
+        gc.collect()
+        spent = time.process_time()
+        await driver.many(chosen.calls, chosen.clients)
+        if turn > 1:
+            used[name].append((time.process_time() - spent) / chosen.calls * 1e6)
+    key, token = (statistics.median(used[name]) for name in ("key", "token"))
+    print(f"{chosen.workload}: key {key:.1f} us of processor a request, access token {token:.1f} us: {token / key:.3f}")
+
+
 def main() -> None:
     """Make a hub, drive it, and print."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -138,13 +167,22 @@ def main() -> None:
     arguments.add_argument("--clients", type=int, default=32)
     arguments.add_argument("--rounds", type=int, default=8)
     arguments.add_argument("--profile", metavar="ORDER", help="such as tottime or cumtime")
+    arguments.add_argument("--token", action="store_true", help="Compare an OAuth access token with a key.")
     chosen = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        drive(hub.prepare(Path(folder)), chosen.workload, lambda driver: measure(driver, chosen))
+        made = hub.prepare(Path(folder))
+        if chosen.token:
+            token = made.shell(SIGN_IN.format(slug="many" if chosen.workload == "list" else hub.TENANT))
+            drive(made, chosen.workload, lambda *both: compare(*both, chosen), tokens=[token])
+        else:
+            drive(made, chosen.workload, lambda driver: measure(driver, chosen))
 
 
-def drive(made: hub.Hub, name: str, work: Callable[[Driver], Coroutine[Any, Any, T]]) -> T:
-    """Load a hub's application into this process, and let `work` send it the requests of a workload."""
+def drive(made: hub.Hub, name: str, work: Callable[..., Coroutine[Any, Any, T]], tokens: Sequence[str] = ()) -> T:
+    """Load a hub's application into this process, and let `work` send it the requests of a workload.
+
+    `work` gets a driver with a key, and one for each of `tokens`.
+    """
     # Django reads its settings when the application is imported, so not before they stand.
     os.environ.clear()
     os.environ.update(made.environment)
@@ -152,7 +190,7 @@ def drive(made: hub.Hub, name: str, work: Callable[[Driver], Coroutine[Any, Any,
     application = importlib.import_module("mcphub.asgi").application
 
     async def driven() -> T:
-        return await work(await driver_of(application, made, WORKLOADS[name]))
+        return await work(*[await driver_of(application, made, WORKLOADS[name], key) for key in ("", *tokens)])
 
     try:
         with asyncio.Runner(loop_factory=_loops()) as runner:

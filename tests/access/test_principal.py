@@ -171,9 +171,9 @@ def test_a_key_opens_until_the_moment_at_which_it_expires(
 ) -> None:
     expires = timezone.now() + timedelta(hours=1)
     key = keys.issue(tenant, "short", expires_at=expires)[1]
-    monkeypatch.setattr(principal.timezone, "now", lambda: expires - timedelta(microseconds=1))
+    monkeypatch.setattr(principal.time, "time", lambda: (expires - timedelta(milliseconds=1)).timestamp())
     assert ask.run(principal.authenticate(Credential(key)))
-    monkeypatch.setattr(principal.timezone, "now", lambda: expires)
+    monkeypatch.setattr(principal.time, "time", expires.timestamp)
     assert ask.run(principal.authenticate(Credential(key))) is None
 
 

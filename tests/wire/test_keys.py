@@ -35,8 +35,14 @@ def test_x_api_key_is_a_key(client: RawClient) -> None:
 def test_without_a_key_the_client_is_challenged(client: RawClient, header: str) -> None:
     response = client.modern("server/discover", headers={"Authorization": header.format(key=client.key)})
     assert response.status_code == 401
-    assert response.headers["www-authenticate"] == 'Bearer realm="mcphub"'
+    assert response.headers["www-authenticate"] == challenge_of(client)
     assert response.json().items() >= REFUSAL.items()
+
+
+def challenge_of(client: RawClient) -> str:
+    """What every 401 tells: where to sign in, and for which scopes (RFC 9728, section 5.1)."""
+    metadata = client.http.base_url.join("/.well-known/oauth-protected-resource/mcp")
+    return f'Bearer realm="mcphub", scope="mcp:read mcp:call", resource_metadata="{metadata}"'
 
 
 @pytest.mark.shows("streamable-http.authentication")
@@ -45,7 +51,7 @@ def test_a_wrong_key_is_told_so_whatever_the_verb(client: RawClient, verb: str) 
     headers = client.headers({"Authorization": f"Bearer {keys.new_key()}"})
     response = client.http.request(verb, "/mcp", headers=headers)
     assert response.status_code == 401
-    assert response.headers["www-authenticate"] == 'Bearer realm="mcphub", error="invalid_token"'
+    assert response.headers["www-authenticate"] == f'{challenge_of(client)}, error="invalid_token"'
     assert response.json() == REFUSAL
 
 

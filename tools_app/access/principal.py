@@ -4,8 +4,9 @@ Also the client's IP address behind trusted proxies, which keys and rate limits 
 """
 
 import hmac
+import math
+import time
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from datetime import datetime
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
@@ -153,7 +154,8 @@ class _KnownKey(msgspec.Struct, frozen=True):
     key_id: UUID
     principal: Principal
     allow_query: bool
-    expires_at: datetime | None
+    # Seconds since the epoch: comparing them costs a tenth of comparing times.
+    expires_at: float
 
 
 def _load(digests: Sequence[str]) -> Mapping[str, _KnownKey]:
@@ -175,7 +177,7 @@ def _known_token(row: AccessToken) -> _KnownKey:
         methods = tuple(name for name in oauth_scopes.READ_METHODS if methods is None or matches(name, methods))
     principal = msgspec.structs.replace(known.principal, methods=methods, scopes=scopes)
     # Tokens are never accepted in URLs (2026-07-28, authorization, §Access Token Usage).
-    ends = min(filter(None, (row.expires_at, known.expires_at)))
+    ends = min(row.expires_at.timestamp(), known.expires_at)
     return _KnownKey(row.digest, known.key_id, principal, allow_query=False, expires_at=ends)
 
 
@@ -191,7 +193,8 @@ def _known(row: ApiKey) -> _KnownKey:
         methods=tuple(row.methods) or None,
         networks=tuple(map(_network, row.networks)),
     )
-    return _KnownKey(row.digest, row.pk, principal, tenant.allow_query_key, row.expires_at)
+    expires_at = row.expires_at.timestamp() if row.expires_at else math.inf
+    return _KnownKey(row.digest, row.pk, principal, tenant.allow_query_key, expires_at)
 
 
 def _network(text: str) -> Network:
@@ -314,7 +317,7 @@ async def authenticate(credential: Credential) -> Principal | None:
         or (credential.from_query and not known.allow_query)
     ):
         return None
-    if known.expires_at is not None and known.expires_at <= timezone.now():
+    if known.expires_at <= time.time():
         return None
     if holder is not None:
         # Not counted as a use of the key: its last use tells whether a client still has it.
@@ -326,7 +329,7 @@ async def authenticate(credential: Credential) -> Principal | None:
 def expired_key(credential: Credential) -> Principal | None:
     """Return the principal that a credential had until its key expired; None for any other invalid credential."""
     known = cache.last_row(credential.digest)
-    if known is None or known.expires_at is None or known.expires_at > timezone.now():
+    if known is None or known.expires_at > time.time():
         return None
     return known.principal
 

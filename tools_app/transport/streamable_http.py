@@ -10,6 +10,7 @@ from typing import Any
 from channels.generic.http import AsyncHttpConsumer
 
 from tools_app.access import sessions
+from tools_app.access.oauth.scopes import CALL
 from tools_app.access.principal import Principal
 from tools_app.access.sessions import SessionFacts
 from tools_app.calls import limits
@@ -95,7 +96,7 @@ class StreamableHttpHandler(RequestHandler):
             self.modern = inbound.is_modern(self.http_request.headers, message)
             raise route
         self.modern = isinstance(route, Modern)
-        if self.principal.scopes is not None:
+        if self.principal.scopes is not None and CALL not in self.principal.scopes:
             self.check_scope(message)
         if isinstance(route, Modern):
             await self._modern_message(route, message)
