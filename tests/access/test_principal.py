@@ -171,7 +171,7 @@ def test_a_key_opens_until_the_moment_at_which_it_expires(
 ) -> None:
     expires = timezone.now() + timedelta(hours=1)
     key = keys.issue(tenant, "short", expires_at=expires)[1]
-    monkeypatch.setattr(principal.time, "time", lambda: (expires - timedelta(milliseconds=1)).timestamp())
+    monkeypatch.setattr(principal.time, "time", (expires - timedelta(milliseconds=1)).timestamp)
     assert ask.run(principal.authenticate(Credential(key)))
     monkeypatch.setattr(principal.time, "time", expires.timestamp)
     assert ask.run(principal.authenticate(Credential(key))) is None

@@ -11,6 +11,8 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 
 import httpx
 
+from tests.wire.client import NO_TLS
+
 REDIRECT = "http://localhost:33418/callback"
 
 
@@ -64,7 +66,7 @@ class Person:
 
     def __init__(self, base: str, username: str, password: str) -> None:
         self.base, self.username, self.password = base, username, password
-        self.browser = httpx.Client(base_url=base, timeout=30)
+        self.browser = httpx.Client(base_url=base, timeout=30, trust_env=False, verify=NO_TLS)
 
     def close(self) -> None:
         self.browser.close()
@@ -111,7 +113,7 @@ class Application:
 
     def __init__(self, base: str, resource: str = "", redirect_uri: str = REDIRECT) -> None:
         self.base, self.resource, self.redirect_uri = base, resource, redirect_uri
-        self.http = httpx.Client(base_url=base, timeout=30)
+        self.http = httpx.Client(base_url=base, timeout=30, trust_env=False, verify=NO_TLS)
         self.client_id = ""
         self.secret = ""
         self.verifier = secrets.token_urlsafe(48)

@@ -18,7 +18,7 @@ from tools_app.models.ids import new_id
 from tools_app.oauth import events
 from tools_app.oauth.client_documents import Unreadable
 from tools_app.oauth.metadata import open_to_browsers
-from tools_app.oauth.server import NO_STORE, check_parameters, server
+from tools_app.oauth.server import GRANT_TYPES, NO_STORE, check_parameters, server
 
 MAX_REGISTRATION_BYTES: Final = 16 * 1024
 MAX_REGISTRATIONS: Final = 10
@@ -66,7 +66,7 @@ def register(request: HttpRequest) -> HttpResponse:
         "client_name": client.name,
         "redirect_uris": client.redirect_uris,
         "token_endpoint_auth_method": client.auth_method,
-        "grant_types": ["authorization_code", "refresh_token"],
+        "grant_types": list(GRANT_TYPES),
         "response_types": ["code"],
     }
     if secret:

@@ -8,7 +8,7 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 
 from tools_app.access.oauth import resources, scopes
-from tools_app.oauth.server import AUTH_METHODS, issuer_of
+from tools_app.oauth.server import AUTH_METHODS, GRANT_TYPES, issuer_of
 
 MAX_AGE: Final = 3600
 View = Callable[..., HttpResponse]
@@ -90,7 +90,7 @@ def _server(issuer: str) -> dict[str, Any]:
         "scopes_supported": [*scopes.SCOPES, scopes.OFFLINE],
         "response_types_supported": ["code"],
         "response_modes_supported": ["query"],
-        "grant_types_supported": ["authorization_code", "refresh_token"],
+        "grant_types_supported": list(GRANT_TYPES),
         "token_endpoint_auth_methods_supported": list(AUTH_METHODS),
         "revocation_endpoint_auth_methods_supported": list(AUTH_METHODS),
         "code_challenge_methods_supported": ["S256"],

@@ -10,20 +10,21 @@ from typing import Any, Final
 from authlib.integrations.django_oauth2.requests import DjangoOAuth2Payload
 from authlib.oauth2 import AuthorizationServer as BaseServer
 from authlib.oauth2 import OAuth2Error, OAuth2Request
-from authlib.oauth2.rfc6749 import InvalidGrantError, InvalidRequestError, grants
+from authlib.oauth2.rfc6749 import InvalidGrantError, InvalidRequestError, UnsupportedGrantTypeError, grants
 from authlib.oauth2.rfc6749.hooks import hooked
 from authlib.oauth2.rfc7009 import RevocationEndpoint as BaseRevocation
 from authlib.oauth2.rfc7636 import CodeChallenge
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.utils import timezone
 
-from tools_app.access.oauth import clients, redirects, resources, scopes, tokens
-from tools_app.models import AuthorizationCode, Connection, OAuthClient, RefreshToken, SignInStep
+from tools_app.access.oauth import clients, policy, redirects, resources, scopes, tokens
+from tools_app.models import AuthorizationCode, ClientDecision, Connection, OAuthClient, RefreshToken, SignInStep
 from tools_app.oauth import client_documents, events
 
 MAX_PARAMETER: Final = 2000
 _PLAIN: Final = re.compile(r"[ !#-\[\]-~]*")
 AUTH_METHODS: Final = (clients.PUBLIC, *clients.SECRET_METHODS)
+GRANT_TYPES: Final = ("authorization_code", "refresh_token")
 NO_STORE: Final = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 
 
@@ -66,7 +67,7 @@ class ClientAdapter:
         return response_type == "code"
 
     def check_grant_type(self, grant_type: str) -> bool:
-        return grant_type in ("authorization_code", "refresh_token")
+        return grant_type in GRANT_TYPES
 
 
 class PageRequest(OAuth2Request):
@@ -96,6 +97,14 @@ class Server(BaseServer):
 
     def create_oauth2_request(self, request: HttpRequest) -> PageRequest:
         return PageRequest(request)
+
+    def get_token_grant(self, request: PageRequest) -> Any:
+        """Return the grant of a token request. Raises UnsupportedGrantTypeError, with what is supported."""
+        try:
+            return super().get_token_grant(request)
+        except UnsupportedGrantTypeError as problem:
+            problem.description = f"grant_type is one of {', '.join(GRANT_TYPES)}."
+            raise
 
     def handle_response(self, status: int, body: Any, headers: Any) -> HttpResponse:
         response = HttpResponse(status=status) if not isinstance(body, dict) else JsonResponse(body, status=status)
@@ -244,10 +253,13 @@ def _check_resource(request: PageRequest, connection: Connection) -> None:
 
 
 def _check_connection(request: PageRequest, connection: Connection) -> None:
-    """Raise InvalidGrantError if the person may not use the tenant any more, or the connection has ended."""
-    if tokens.is_valid(connection):
+    """Raise InvalidGrantError if the connection has ended, its person left the tenant, or that denies the client."""
+    if not tokens.is_valid(connection):
+        reason = "The connection has ended, or its person is no longer a member of the tenant."
+    elif policy.decision_on(connection.tenant, connection.client, connection.redirect_uri) is ClientDecision.DENY:
+        reason = "The tenant does not allow this client any more."
+    else:
         return
-    reason = "The connection has ended, or its person is no longer a member of the tenant."
     events.note(request.page, SignInStep.REJECTED, reason, connection=connection)
     raise InvalidGrantError(f"{reason} Sign in again.")
 

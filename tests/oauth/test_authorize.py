@@ -1,0 +1,316 @@
+"""The authorization endpoint: what it asks, whom it believes, and where it sends a person."""
+
+from collections.abc import Callable
+from html import unescape
+
+import pytest
+from django.contrib.auth.models import User
+
+from tests.oauth.conftest import PASSWORD
+from tests.oauth.person import Application, Person, answer_of, form_of
+from tools_app.access.oauth import clients, connections
+from tools_app.models import (
+    ClientDecision,
+    ClientPolicy,
+    ClientSource,
+    Connection,
+    Membership,
+    OAuthClient,
+    Role,
+    SignInEvent,
+    SignInStep,
+    Tenant,
+)
+from tools_app.server.embedded import EmbeddedHub
+
+
+def website(name: str = "Website") -> OAuthClient:
+    """A client with a metadata document, which was read just now."""
+    client_id = "https://claude.example/oauth/metadata"
+    document = {"client_id": client_id, "client_name": name, "redirect_uris": ["https://claude.example/callback"]}
+    return clients.from_document(client_id, document)
+
+
+@pytest.fixture
+def site(application: Application) -> Application:
+    application.client_id, application.redirect_uri = website().client_id, "https://claude.example/callback"
+    return application
+
+
+# --- What a client may ask for --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"code_challenge": None}, "invalid_request"),
+        ({"code_challenge_method": None}, "invalid_request"),
+        ({"code_challenge_method": "plain"}, "invalid_request"),
+        ({"code_challenge": "short"}, "invalid_request"),
+        ({"response_type": "token"}, "unsupported_response_type"),
+        ({"resource": "https://elsewhere.example/t/acme/mcp"}, "invalid_target"),
+        ({"resource": "http://127.0.0.1:1/t/acme/mcp"}, "invalid_target"),
+    ],
+)
+def test_a_faulty_request_returns_to_the_client_with_its_state_and_the_issuer(
+    hub: EmbeddedHub, ann: Person, application: Application, changes: dict[str, str | None], error: str
+) -> None:
+    application.register()
+    answer = ann.open(application.url(**changes))
+    assert answer.status_code == 302
+    assert answer.headers["location"].startswith(f"{application.redirect_uri}?")
+    told = answer_of(answer.headers["location"])
+    assert (told["error"], told["state"], told["iss"]) == (error, application.state, hub.url)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"client_id": "nobody"}, "does not know the application"),
+        ({"client_id": None}, "does not know the application"),
+        (
+            {"redirect_uri": "http://localhost:33418/evil"},
+            "to localhost:33418, which it did not register",
+        ),
+        ({"redirect_uri": "https://evil.example/callback"}, "asks to return to evil.example"),
+        ({"redirect_uri": "javascript:alert(1)"}, "which it did not register"),
+        ({"redirect_uri": 'http://localhost/"><script>'}, "unusual characters"),
+        ({"client_id": "x" * 3000}, "too long"),
+        ({"client_id": "https://claude.example"}, "could not be read"),
+        ({"client_id": "https://127.0.0.1/metadata"}, "could not be read"),
+    ],
+)
+def test_a_client_that_is_not_sure_gets_no_redirect_but_the_person_a_page(
+    ann: Person, application: Application, changes: dict[str, str | None], told: str
+) -> None:
+    """CVE-2025-4143: the redirect is checked before anything else is answered."""
+    application.register()
+    answer = ann.open(application.url(**changes))
+    assert answer.status_code == 400
+    assert told in unescape(answer.text)
+    assert "<script>'" not in answer.text
+
+
+def test_a_repeated_parameter_is_refused(ann: Person, application: Application) -> None:
+    application.register()
+    assert ann.open(f"{application.url()}&state=other").status_code == 400
+
+
+@pytest.mark.parametrize("port", ["", ":1", ":65535"])
+def test_a_program_on_the_same_computer_may_listen_on_any_port(
+    ann: Person, application: Application, port: str
+) -> None:
+    application.register(redirect_uris=["http://localhost/callback"])
+    location = ann.connect(application.url(redirect_uri=f"http://localhost{port}/callback"), ["echo"])
+    assert location.startswith(f"http://localhost{port}/callback?")
+
+
+def test_an_application_with_its_own_scheme_gets_its_answer_there(ann: Person, application: Application) -> None:
+    application.redirect_uri = "cursor://anysphere.cursor-mcp/oauth/callback"
+    application.register()
+    location = ann.connect(application.url(), ["echo"])
+    assert location.startswith(f"{application.redirect_uri}?")
+    assert application.exchange(location).status_code == 200
+
+
+# --- Who signs in, and where ----------------------------------------------------------------------------------------
+
+
+def test_who_is_no_member_learns_whom_to_ask(hub: EmbeddedHub, ann: Person, application: Application) -> None:
+    Tenant.objects.create(slug="rival", name="Rival")
+    application.register()
+    for slug in ("rival", "nothing"):
+        answer = ann.open(application.url(resource=f"{hub.url}/t/{slug}/mcp"))
+        assert answer.status_code == 403
+        assert f"You are signed in as ann, who is no member of {slug}." in answer.text
+
+
+def test_somebody_of_several_tenants_chooses_one(hub: EmbeddedHub, ann: Person, application: Application) -> None:
+    second = Tenant.objects.create(slug="second", name="Second")
+    Membership.objects.create(user=User.objects.get(username="ann"), tenant=second, role=Role.AUDITOR)
+    application.register()
+    application.resource = ""
+    page = ann.open(application.url())
+    assert "Acme" in page.text
+    assert "Second" in page.text
+    assert application.connected(ann, ["echo"], tenant="acme")
+    assert Connection.objects.get().tenant.slug == "acme"
+
+
+def test_a_person_who_is_deactivated_or_a_tenant_that_is_disabled_connects_nothing(
+    ann: Person, application: Application, tenant: Tenant
+) -> None:
+    application.register()
+    page = ann.open(application.url())
+    Tenant.objects.filter(pk=tenant.pk).update(is_active=False)
+    assert ann.decide(page).status_code == 403
+    Tenant.objects.filter(pk=tenant.pk).update(is_active=True)
+    User.objects.filter(username="ann").update(is_active=False)
+    assert "/admin/login/" in ann.decide(page).headers["location"]
+    assert not Connection.objects.exists()
+
+
+# --- Consent --------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_says_who_asks_for_what_and_where_it_leads(
+    ann: Person, application: Application, tenant: Tenant
+) -> None:
+    application.register(client_name="<b>Robot</b>\n\u202e")
+    page = ann.open(application.url())
+    assert page.status_code == 200
+    for said in ("&lt;b&gt;Robot&lt;/b&gt;", "unverified", "Acme", "ann", "localhost:33418", "Call tools"):
+        assert said in page.text
+    assert "<b>Robot" not in page.text
+    assert form_of(page.text).ticked("tool") == ["calculator", "count", "echo"]
+    policy = page.headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in policy
+    (actions,) = [part for part in policy.split("; ") if part.startswith("form-action")]
+    assert set(actions.split()[1:]) == {"'self'", "http://localhost:33418"}
+    assert page.headers["referrer-policy"] == "strict-origin"
+    assert page.headers["cache-control"].startswith("max-age=0, no-cache, no-store")
+
+
+def test_a_refusal_returns_to_the_client(ann: Person, application: Application) -> None:
+    application.register()
+    told = answer_of(ann.decide(ann.open(application.url()), "deny").headers["location"])
+    assert told["error"] == "access_denied"
+    assert told["iss"]
+    assert not Connection.objects.exists()
+
+
+@pytest.mark.parametrize("tools", [[], ["unknown"]])
+def test_nothing_ticked_asks_again(ann: Person, application: Application, tools: list[str]) -> None:
+    application.register()
+    answer = ann.decide(ann.open(application.url()), tools=tools)
+    assert answer.status_code == 200
+    assert "Choose at least one" in answer.text
+    assert not Connection.objects.exists()
+
+
+def test_what_the_tenant_does_not_offer_cannot_be_allowed(ann: Person, application: Application) -> None:
+    application.register()
+    ann.decide(ann.open(application.url()), tools=["echo", "*", "unknown"])
+    assert Connection.objects.get().key.tool_patterns == ["echo"]
+
+
+def test_everything_stays_everything(ann: Person, application: Application) -> None:
+    application.register()
+    ann.decide(ann.open(application.url()), tools=[], later="on")
+    assert Connection.objects.get().key.tool_patterns == []
+
+
+def test_the_form_of_one_browser_is_good_in_no_other(hub: EmbeddedHub, ann: Person, application: Application) -> None:
+    """CVE-2026-27124: consent belongs to the browser that began it."""
+    application.register()
+    page = ann.open(application.url())
+    User.objects.create_superuser("eve", password=PASSWORD)
+    eve = Person(hub.url, "eve", PASSWORD)
+    eve.open(application.url())
+    assert eve.decide(page).status_code == 403
+    nobody = Person(hub.url, "", "")
+    assert nobody.decide(page).status_code == 403
+    eve.close()
+    nobody.close()
+    assert not Connection.objects.exists()
+
+
+def test_each_client_needs_its_own_consent(ann: Person, site: Application, hub: EmbeddedHub) -> None:
+    """GHSA-c2jp-c369-7pvx: what one client was allowed says nothing of another."""
+    site.connected(ann, ["echo"])
+    other = Application(hub.url, site.resource)
+    other.register()
+    assert ann.open(other.url()).status_code == 200
+    other.close()
+
+
+def test_a_website_that_asks_for_the_same_again_gets_it_without_a_question(ann: Person, site: Application) -> None:
+    site.connected(ann, ["echo"], scope="mcp:read")
+    assert ann.open(site.url(scope="mcp:read")).status_code == 302
+    assert ann.open(site.url(scope="mcp:call")).status_code == 200
+    assert Connection.objects.get().key.tool_patterns == ["echo"]
+
+
+def test_a_program_on_a_computer_is_asked_for_each_time(ann: Person, application: Application) -> None:
+    application.connected(ann, ["echo"])
+    page = ann.open(application.url())
+    assert page.status_code == 200
+    assert form_of(page.text).ticked("tool") == ["echo"]
+
+
+def test_an_ended_connection_needs_a_new_consent(ann: Person, site: Application) -> None:
+    site.connected(ann, ["echo"])
+    connections.revoke(Connection.objects.get())
+    assert ann.open(site.url()).status_code == 200
+
+
+# --- Policies -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policies", "allowed"),
+    [
+        ({}, True),
+        ({"*": "deny"}, False),
+        ({"*": "deny", "claude.example": "allow"}, True),
+        ({"*": "allow", "*.example": "ask"}, False),
+        ({"claude.example": "deny", "*.example": "allow"}, False),
+        ({"localhost": "deny"}, True),
+    ],
+)
+def test_the_most_specific_policy_of_a_tenant_counts(
+    ann: Person, site: Application, tenant: Tenant, policies: dict[str, str], allowed: bool
+) -> None:
+    boss = User.objects.create_user("boss")
+    Membership.objects.create(user=boss, tenant=tenant, role=Role.ADMIN)
+    for host, decision in policies.items():
+        ClientPolicy.objects.create(tenant=tenant, host=host, decision=ClientDecision(decision))
+    page = ann.open(site.url())
+    assert page.status_code == (200 if allowed else 403)
+    if not allowed:
+        assert "Acme does not allow Website" in page.text
+        assert "Ask one of its admins: boss." in page.text
+
+
+def test_a_policy_counts_for_what_was_allowed_before(ann: Person, site: Application, tenant: Tenant) -> None:
+    site.connected(ann, ["echo"])
+    ClientPolicy.objects.create(tenant=tenant, host="*", decision=ClientDecision.DENY)
+    assert ann.open(site.url()).status_code == 403
+
+
+# --- Records --------------------------------------------------------------------------------------------------------
+
+
+def test_each_step_is_recorded_with_its_reason_and_without_a_secret(ann: Person, application: Application) -> None:
+    application.register()
+    ann.open(application.url(redirect_uri="http://localhost/evil"))
+    location = ann.connect(application.url(), ["echo"])
+    tokens = application.exchange(location).json()
+    application.exchange(location)
+    steps = list(SignInEvent.objects.order_by("at", "id").values_list("step", flat=True))
+    assert steps == [
+        SignInStep.CLIENT_SEEN,
+        SignInStep.REJECTED,
+        SignInStep.ASKED,
+        SignInStep.ALLOWED,
+        SignInStep.ISSUED,
+        SignInStep.REPLAYED,
+        SignInStep.REJECTED,
+    ]
+    kept = str(list(SignInEvent.objects.values()))
+    for secret in (answer_of(location)["code"], tokens["access_token"], tokens["refresh_token"], PASSWORD):
+        assert secret not in kept
+
+
+def test_a_document_makes_a_client_known_by_its_host(db: None) -> None:
+    client = website()
+    assert (client.source, clients.host_of(client)) == (ClientSource.DOCUMENT, "claude.example")
+
+
+def test_too_many_requests_of_one_address_wait(
+    ann: Person, application: Application, monkeypatch: pytest.MonkeyPatch, offer: Callable[..., object]
+) -> None:
+    application.register()
+    monkeypatch.setattr("tools_app.oauth.authorize.MAX_REQUESTS", 1)
+    assert ann.browser.get(application.url()).status_code == 302
+    assert ann.browser.get(application.url()).status_code == 429
