@@ -19,14 +19,14 @@ from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.core.management import call_command
 from django.test import Client
-from tools_app import docs_search
+from tools_app.documentation import search
 
 call_command("migrate", verbosity=0)
 page = Client(HTTP_HOST="localhost").get("/admin/login/")
 print(json.dumps({
     "package": mcphub.__file__,
     "data": str(settings.MCPHUB_DATA_DIR),
-    "found": sorted({hit.path for hit in docs_search.index().search("rotate a key")}),
+    "found": sorted({hit.path for hit in search.index().search("rotate a key")}),
     "page": page.status_code,
     "styles": bool(finders.find("tools_app/admin.css")),
 }))
