@@ -1,4 +1,4 @@
-"""Every page of the admin held against WCAG 2.1 AA by axe, in light and dark, on a desk and on a phone."""
+"""Every page of the admin and some of the documentation held against WCAG 2.1 AA by axe, in light and dark, on a desk and on a phone."""
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -34,6 +34,10 @@ PAGES = [
     "/admin/evidence/",
     "/admin/auth/user/",
     "/api/v1/docs/",
+    "/docs/",
+    "/docs/?q=rotate+key",
+    "/docs/architecture/",
+    "/docs/keys/",
     *(f"/admin/tools_app/{model}/" for model in MODELS),
     *(f"/admin/tools_app/{model}/add/" for model in ADDED),
 ]

@@ -13,6 +13,8 @@ _PARTICIPANT = re.compile(r"participant (?P<id>\w+)(?: as (?P<name>\S.*))?")
 _MESSAGE = re.compile(r"(?P<sender>\w+)(?P<arrow>--?>>)(?P<receiver>\w+): (?P<text>\S.*)")
 _BLOCK = re.compile(r"(?P<kind>opt|loop|alt|else) (?P<condition>\S.*)")
 _LABELS: Final = {"opt": "If", "loop": "Repeated:", "alt": "Case:", "else": "Case:"}
+# How a line changes the depth of the lines after it.
+_DEPTH: Final = {"opt": 1, "loop": 1, "alt": 1, "end": -1}
 _FIRST_LINE: Final = "sequenceDiagram"
 
 
@@ -32,9 +34,10 @@ def steps(source: str) -> str:
         if found := _PARTICIPANT.fullmatch(line):
             names[found["id"]] = found["name"] or found["id"]
             continue
-        depth += {"opt": 1, "loop": 1, "alt": 1, "end": -1}.get(line.split()[0], 0)
-        if depth < 0:
+        word = line.split()[0]
+        if word in {"else", "end"} and not depth:
             raise DiagramError(line)
+        depth += _DEPTH.get(word, 0)
         parts += _line(line, names)
     if depth:
         raise DiagramError("end")
