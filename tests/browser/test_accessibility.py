@@ -1,4 +1,7 @@
-"""Every page of the admin and some of the documentation held against WCAG 2.1 AA by axe, in light and dark, on a desk and on a phone."""
+"""Every page of the admin, and pages of the documentation, held against WCAG 2.1 AA by axe.
+
+In light on a desk, and in dark on a phone.
+"""
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe

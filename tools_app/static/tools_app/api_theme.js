@@ -1,6 +1,6 @@
 // The API browser is light or dark as chosen in the admin, whose choice unfold keeps under this name.
 
-const CHOICE = "_x_adminTheme";
+const CHOICE = "adminTheme";
 
 function isDark() {
     let choice;
