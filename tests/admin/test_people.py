@@ -144,12 +144,22 @@ def test_pages_use_plain_labels(as_: Any, page: Any, acme: Any, people: Any) -> 
             page("tenant", "change", acme.tenant),
             page("user", "change", people["teammate"]),
             page("user", "add"),
+            "/admin/password_change/",
         )
     ]
     text = lists + "".join(forms)
     for title in ("Tenants | ", "Users | "):
         assert f"<title> {title}mcphub</title>" in lists
-    for label in ("Is active", "Superuser status", "Open to everybody", "Designates", "LDAP", "Allow ?api_key="):
+    for label in (
+        "Is active",
+        "Superuser status",
+        "Open to everybody",
+        "Designates",
+        "LDAP",
+        "Allow ?api_key=",
+        "sake",
+        "user options",
+    ):
         assert label not in text, label
     for label in ("Active", "Superuser", "Public", "API keys in URLs", "Login with a password"):
         assert label in text, label

@@ -36,6 +36,8 @@ PAGES = [
     "/admin/live/",
     "/admin/evidence/",
     "/admin/auth/user/",
+    "/admin/auth/user/add/",
+    "/admin/password_change/",
     "/api/v1/docs/",
     "/docs/",
     "/docs/?q=rotate+key",

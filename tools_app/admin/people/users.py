@@ -187,6 +187,8 @@ class UserAdmin(HistoryAdmin, DjangoUserAdmin, ModelAdmin):  # type: ignore[type
 
     form = AccountForm
     add_form = NewAccountForm
+    # Django's only says that there are more fields on the page of the account.
+    add_form_template = None
     change_password_form = AdminPasswordChangeForm
     list_display = (
         cut_column("username", "username"),
