@@ -73,7 +73,7 @@ class HubAdminSite(UnfoldAdminSite):
     site_title = site_header = "mcphub"
     index_title = "Overview"
     login_form = LoginForm
-    password_change_template = "admin/tools_app/password_change.html"
+    password_change_template = "admin/tools_app/password_change.html"  # noqa: S105
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         """Return the context of every page. Colours are emptied because they are loaded from a stylesheet."""

@@ -1,7 +1,7 @@
 """The documentation at `/docs/`: a start page with search, and one page for each file.
 
-Users of the admin may read it, in every role. Other visitors are redirected to the login: a hub on the internet does not
-tell strangers which software it runs, and their requests cost no more than the login page.
+Users of the admin may read it, in every role. Other visitors are redirected to the login: a hub on the internet does
+not tell strangers which software it runs, and their requests cost no more than the login page.
 """
 
 from collections.abc import Iterator, Sequence
