@@ -324,7 +324,7 @@ REST_FRAMEWORK = {
 
 SPECTACULAR_SETTINGS = {
     "TITLE": "mcphub REST API",
-    "DESCRIPTION": "What [the admin's pages](/admin/) do, for scripts. See `docs/api.md`.",
+    "DESCRIPTION": "What [the admin's pages](/admin/) do, for scripts. See [the documentation](/docs/api/).",
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
     "ENUM_NAME_OVERRIDES": {

@@ -7,10 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from tools_app import docs_search, mcp_tools
+from tools_app import mcp_tools
 from tools_app.calls.conversation import Rounds
 from tools_app.calls.invocation import FIRST_ROUND
 from tools_app.catalog.kinds import python
+from tools_app.documentation import search
 from tools_app.protocol.schema import CompiledSchema
 from tools_app.tool_api.context import Caller, Cancellation, ToolContext
 from tools_app.tool_api.results import CallCancelled, ToolError, ToolResult, text
@@ -51,8 +52,8 @@ def documentation(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]],
     """Replace the hub's documentation: `documentation({"docs/a.md": "# A"})`."""
 
     def write(pages: dict[str, str]) -> None:
-        made = docs_search.Index(section for path in pages for section in docs_search.sections(path, pages[path]))
-        monkeypatch.setattr(docs_search, "index", lambda: made)
+        made = search.Index(section for path in pages for section in search.sections(path, pages[path]))
+        monkeypatch.setattr(search, "index", lambda: made)
 
     return write
 
@@ -186,7 +187,13 @@ def test_search_finds_the_sections_that_hold_a_word(
 
     assert structured("search_docs", call.run("search_docs", query="Successors")) == {
         "result": [
-            {"title": "Keys", "section": "Rotation", "snippet": "Make the successor first.", "path": "docs/keys.md"}
+            {
+                "title": "Keys",
+                "section": "Rotation",
+                "snippet": "Make the successor first.",
+                "path": "docs/keys.md",
+                "anchor": "rotation",
+            }
         ],
         "totalCount": 1,
     }
@@ -246,17 +253,17 @@ def test_search_cuts_a_long_section_around_its_first_match(
     assert "needle" in hit["snippet"]
     assert hit["snippet"].startswith("…before ")
     assert hit["snippet"].endswith(" after…")
-    assert len(hit["snippet"]) <= docs_search.SNIPPET_CHARACTERS + 2
+    assert len(hit["snippet"]) <= search.SNIPPET_CHARACTERS + 2
 
 
 def test_a_comment_in_a_code_block_is_no_heading() -> None:
     page = "# Page\n\n```sh\n# not a heading\nrun\n```\n"
 
-    assert [section.heading for section in docs_search.sections("p.md", page)] == ["Page"]
+    assert [section.heading for section in search.sections("p.md", page)] == ["Page"]
 
 
 def test_text_above_the_first_heading_is_found_under_the_path() -> None:
-    found = list(docs_search.sections("p.md", "Intro.\n\n# Page\n\nText."))
+    found = list(search.sections("p.md", "Intro.\n\n# Page\n\nText."))
 
     assert [(section.heading, section.text) for section in found] == [("p.md", "Intro."), ("Page", "Text.")]
 

@@ -16,7 +16,7 @@ import yaml
 from django.conf import settings
 from django.core.management import get_commands, load_command_class
 
-from tools_app import docs_search
+from tools_app.documentation import search
 from tools_app.server import base, supervisor
 from tools_app.transport import routing
 
@@ -126,7 +126,7 @@ def test_the_documentation_is_searched_in_the_image(tmp_path: Path, settings: An
             (tmp_path / name).symlink_to(source)
     settings.BASE_DIR = tmp_path
 
-    found = {hit.path for hit in docs_search.index.__wrapped__().search("rotate a key")}
+    found = {hit.path for hit in search.index.__wrapped__().search("rotate a key")}
 
     assert {"README.md", "docs/keys.md"} <= found
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tools_app import docs_search
-from tools_app.docs_search import Hit
+from tools_app.documentation import search
+from tools_app.documentation.search import Hit
 from tools_app.toolkit import ToolContext, ToolError, tool
 
 STEP_SECONDS = 0.1
@@ -88,7 +88,7 @@ def search_docs(
     :param query: Words to look for. Sections that hold more of them, and rarer ones, come first.
     :param limit: The most sections to return.
     """
-    hits = docs_search.index().search(query)
+    hits = search.index().search(query)
     return Hits(result=hits[:limit], total_count=len(hits))
 
 

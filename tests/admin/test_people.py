@@ -6,6 +6,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from tests.admin.conftest import rows_of
+from tools_app.access import invitations
 from tools_app.models import Membership, Role
 
 
@@ -121,10 +123,56 @@ def test_a_superuser_sees_a_wrong_network_explained(as_: Any, page: Any, acme: A
     assert "Line 2: moon is no network" in text
 
 
-def test_a_superuser_deletes_a_tenant_with_its_keys_and_sessions(as_: Any, page: Any, acme: Any) -> None:
+def test_a_superuser_deletes_a_tenant_with_its_keys_sessions_and_invitations(
+    as_: Any, page: Any, acme: Any, people: Any
+) -> None:
+    invitations.make(acme.tenant, "ann@example.com", Role.AUDITOR, people["admin"])
     answer = as_("superuser").post(page("tenant", "delete", acme.tenant), {"post": "yes"})
     assert answer.status_code == 302
     assert not type(acme.tenant).objects.filter(slug="acme").exists()
+
+
+def test_pages_use_plain_labels(as_: Any, page: Any, acme: Any, people: Any) -> None:
+    client = as_("superuser")
+    lists = (
+        client.get(page("tenant", "changelist")).content.decode()
+        + client.get(page("user", "changelist")).content.decode()
+    )
+    forms = [
+        client.get(address).content.decode()
+        for address in (
+            page("tenant", "change", acme.tenant),
+            page("user", "change", people["teammate"]),
+            page("user", "add"),
+            "/admin/password_change/",
+        )
+    ]
+    text = lists + "".join(forms)
+    for title in ("Tenants | ", "Users | "):
+        assert f"<title> {title}mcphub</title>" in lists
+    for label in (
+        "Is active",
+        "Superuser status",
+        "Open to everybody",
+        "Designates",
+        "LDAP",
+        "Allow ?api_key=",
+        "sake",
+        "user options",
+    ):
+        assert label not in text, label
+    for label in ("Active", "Superuser", "Public", "API keys in URLs", "Login with a password"):
+        assert label in text, label
+
+
+@pytest.mark.parametrize(("model", "flag"), [("tenant", "is_active"), ("user", "is_superuser")])
+def test_lists_are_filtered_by_a_flag(as_: Any, page: Any, acme: Any, globex: Any, model: str, flag: str) -> None:
+    client = as_("superuser")
+    type(acme.tenant).objects.filter(slug="globex").update(is_active=False)
+    for value in (True, False):
+        rows = rows_of(client.get(page(model, "changelist"), {f"{flag}__exact": int(value)}))
+        assert rows
+        assert {getattr(row, flag) for row in rows} == {value}
 
 
 def test_the_log_outlives_its_tenant(as_: Any, page: Any, acme: Any) -> None:

@@ -32,7 +32,7 @@ def test_an_admin_of_a_tenant_cannot_shorten_the_evidence_of_what_he_did(as_: An
     assert post(as_("admin"), address, name="Renamed", keep_days="1") == 302
     tenant = Tenant.objects.get(pk=acme.tenant.pk)
     assert (tenant.name, tenant.keep_days) == ("Renamed", None)
-    assert "keep records for days" in as_("admin").get(address).content.decode().lower()
+    assert "days to keep calls" in as_("admin").get(address).content.decode().lower()
 
 
 @pytest.mark.parametrize(("days", "said"), [(0, "currently forever."), (90, "currently for 90 days.")])

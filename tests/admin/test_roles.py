@@ -1,6 +1,7 @@
 """Every page of the admin against every role, by its address: see `matrix.py`. Then what one address does for many."""
 
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from types import SimpleNamespace
@@ -160,6 +161,24 @@ def test_a_row_outlives_every_deletion_that_is_refused(as_: Any, page: Any, acme
         if not lets_in(f"tools_app_{model}_delete", role):
             client.post(page(model, "delete", row), {"post": "yes"})
             assert type(row).objects.filter(pk=row.pk).exists(), model
+
+
+def test_every_page_links_to_its_documentation(as_: Any, world: Any) -> None:
+    clients = {role: as_(role) for role in ("superuser", "admin")}
+    shown, lacking = 0, []
+    for name, page in PAGES.items():
+        role = next((role for role in clients if page.get and role in page.get.who), None)
+        if role is None:
+            continue
+        with transaction.atomic():
+            answer = clients[role].get(address(name, page, world))
+            transaction.set_rollback(True)
+        text = answer.content.decode() if answer.status_code == OK and not answer.streaming else ""
+        if "</html>" in text and name != "login":
+            shown += 1
+            lacking += [] if re.search(r'class="hub-docs" href="/docs/[^"]+"', text) else [name]
+    assert lacking == []
+    assert shown > 80
 
 
 @pytest.mark.parametrize("role", ["auditor", "operator", "stranger"])

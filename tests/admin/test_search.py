@@ -13,14 +13,20 @@ from tools_app.admin.base import search
 from tools_app.models import Membership, Tool
 
 MAX_QUERIES = 18
+DOCS = "/docs/"
 
 
-def found(client: Any, text: str) -> dict[str, str]:
-    """The titles of the results, and where they lead."""
+def everything(client: Any, text: str) -> list[tuple[str, str]]:
+    """The titles of all results in order, and where they lead."""
     answer = client.get(reverse("admin:search"), {"s": text, "extended": "1"})
     assert answer.status_code == 200
     links = re.findall(r'href="([^"]*)"\s+data-title="([^"]*)"', answer.content.decode())
-    return {unescape(title): unescape(link) for link, title in links}
+    return [(unescape(title), unescape(link)) for link, title in links]
+
+
+def found(client: Any, text: str) -> dict[str, str]:
+    """The same without the documentation."""
+    return {title: link for title, link in everything(client, text) if not link.startswith(DOCS)}
 
 
 @pytest.mark.parametrize("who", ["superuser", "admin", "auditor", "operator"])
@@ -53,6 +59,17 @@ def test_records_are_found_by_their_id(as_: Any, page: Any, acme: World, globex:
     }
 
 
+def test_documentation_is_found_after_everything_else(as_: Any, page: Any, acme: World) -> None:
+    tool = Tool.objects.create(tenant=acme.tenant, name="rotate_logs", kind="python")
+    results = everything(as_("operator"), "rotate")
+    assert results[:2] == [
+        ("rotate_logs", page("tool", "change", tool)),
+        ("Rotate an API key", "/docs/keys/#rotate-an-api-key"),
+    ]
+    assert len(results) == 1 + search.MAX_SECTIONS
+    assert ("Tamper evidence", "/docs/audit/#tamper-evidence") in everything(as_("operator"), "hash chain")
+
+
 def test_a_role_that_was_withdrawn_finds_nothing_from_then_on(as_: Any, acme: World, globex: World) -> None:
     client = as_("stranger")
     assert found(client, "globex_find")
@@ -68,9 +85,7 @@ def test_a_search_is_bounded(as_: Any, acme: World, django_assert_max_num_querie
         assert len(found(client, "many_")) == search.MAX_OF_KIND
     assert not found(client, "m")
     assert not found(client, "x" * 100_000)
-    assert (
-        "No results" in client.get(reverse("admin:search"), {"s": "nothing at all", "extended": "1"}).content.decode()
-    )
+    assert "No results" in client.get(reverse("admin:search"), {"s": "quokka", "extended": "1"}).content.decode()
 
 
 @pytest.mark.parametrize("who", ["outsider", "anonymous"])

@@ -1,4 +1,7 @@
-"""Every page of the admin held against WCAG 2.1 AA by axe, in light and dark, on a desk and on a phone."""
+"""Every page of the admin, and pages of the documentation, held against WCAG 2.1 AA by axe.
+
+In light on a desk, and in dark on a phone.
+"""
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -33,7 +36,13 @@ PAGES = [
     "/admin/live/",
     "/admin/evidence/",
     "/admin/auth/user/",
+    "/admin/auth/user/add/",
+    "/admin/password_change/",
     "/api/v1/docs/",
+    "/docs/",
+    "/docs/?q=rotate+key",
+    "/docs/architecture/",
+    "/docs/keys/",
     *(f"/admin/tools_app/{model}/" for model in MODELS),
     *(f"/admin/tools_app/{model}/add/" for model in ADDED),
 ]

@@ -19,15 +19,16 @@ from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.core.management import call_command
 from django.test import Client
-from tools_app import docs_search
+from tools_app.documentation import pages, search
 
 call_command("migrate", verbosity=0)
 page = Client(HTTP_HOST="localhost").get("/admin/login/")
 print(json.dumps({
     "package": mcphub.__file__,
     "data": str(settings.MCPHUB_DATA_DIR),
-    "found": sorted({hit.path for hit in docs_search.index().search("rotate a key")}),
+    "found": sorted({hit.path for hit in search.index().search("rotate a key")}),
     "page": page.status_code,
+    "documentation": len(pages.page("keys").html),
     "styles": bool(finders.find("tools_app/admin.css")),
 }))
 """
@@ -61,4 +62,5 @@ def test_a_package_without_a_checkout_has_everything(tmp_path: Path) -> None:
     assert Path(said["package"]).is_relative_to(target)
     assert Path(said["data"]) == away / ".mcphub"
     assert {"README.md", "docs/keys.md"} <= set(said["found"])
+    assert said["documentation"] > 1_000
     assert (said["page"], said["styles"]) == (200, True)

@@ -32,6 +32,7 @@ from tools_app.catalog.kinds.templates import Values
 from tools_app.catalog.validation import sizes
 from tools_app.catalog.validation.items import prompt_faults, resource_faults, tool_faults
 from tools_app.catalog.validation.resources import MAX_BYTES, MAX_CHARACTERS, file_fault, text_fault, uri_fault
+from tools_app.documentation import search
 from tools_app.management.commands.input_bounds import BEGIN, END
 from tools_app.management.input_bounds import Bound, markdown, table
 from tools_app.models import Prompt, PromptKind, Resource, ResourceKind, Session, Tenant, Tool, validators, versioned
@@ -525,6 +526,14 @@ def fields_of_a_form(ground: Ground) -> Answers:
 
     assert posted({"x": "x" * ground.settings.DATA_UPLOAD_MAX_MEMORY_SIZE}).status_code == 400
     return posted({f"x{n}": "" for n in range(most)}), posted({f"x{n}": "" for n in range(most + 1)})
+
+
+@probe("search in the documentation")
+def documentation(ground: Ground) -> None:
+    browser = Client()
+    browser.force_login(person(ground))
+    assert browser.get("/docs/", {"q": "x" * (search.MAX_QUERY_LENGTH - 4) + " key"}).context["results"]
+    assert not browser.get("/docs/", {"q": "x" * search.MAX_QUERY_LENGTH + " key"}).context["results"]
 
 
 @probe("page of a list (REST)")

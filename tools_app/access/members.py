@@ -8,8 +8,8 @@ from tools_app.models import Membership, Role
 # The role of a new member unless another one is selected.
 LEAST_ROLE = Role.OPERATOR
 ROLES_MEAN = (
-    "An admin changes everything of the tenant. An auditor reads everything. An operator reads who called what, when,"
-    " how long it took and how it ended; never arguments, events and results."
+    "Admins can change everything of the tenant. Auditors can read everything. Operators can read the catalog, and who"
+    " called what, when and with which outcome, but no arguments, events and results."
 )
 SUPERUSERS_ADD = "Only superusers add an account that exists. Invite the person instead: POST /api/v1/invitations/."
 # Tenants of a person whose admins a page names, and the admins of all of them.

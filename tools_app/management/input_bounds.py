@@ -18,6 +18,7 @@ from tools_app.api.v1.base import paging
 from tools_app.catalog import skills, trials, uri_templates
 from tools_app.catalog.kinds import curl, http_request
 from tools_app.catalog.validation import resources, sizes
+from tools_app.documentation import search
 from tools_app.models import validators, versioned
 from tools_app.protocol import jsonrpc, schema, schema_bounds
 from tools_app.protocol.errors import INVALID_PARAMS, INVALID_REQUEST, NOT_PERMITTED, OVER_LIMIT, PARSE_ERROR
@@ -275,6 +276,7 @@ def _catalog() -> Sequence[Bound]:
             f"{delivery.MAX_RESPONSE_BYTES} bytes, {delivery.TIMEOUT_SECONDS:g} s",
             note="the delivery fails, and is tried again",
         ),
+        Bound("search in the documentation", f"{search.MAX_QUERY_LENGTH} characters", note="truncated"),
         Bound("response that a trial shows", f"{trials.MAX_SHOWN_CHARACTERS} characters", note="truncated"),
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from django.contrib.admin.filters import BooleanFieldListFilter, FieldListFilter
 from django.utils.safestring import SafeString
 
 from tools_app.admin.base.decorators import column
@@ -32,6 +33,28 @@ def full_moment(field: str, description: str) -> Cell:
 def cut_column(field: str, description: str) -> Cell:
     """Return a list's column of names, which are cut where they are too long, with the whole on hover."""
     return _column(field, description, lambda row: narrow(getattr(row, field) or "-"))
+
+
+@cache
+def yes_no_column(field: str, description: str) -> Cell:
+    """Return a list's column of a flag whose name in the model is not the name on the page."""
+
+    def cell(row: Any) -> bool:
+        return bool(getattr(row, field))
+
+    cell.__name__ = field
+    return column(description, ordering=field, boolean=True)(cell)
+
+
+def yes_no_filter(title: str) -> type[FieldListFilter]:
+    """Return a filter by such a flag."""
+
+    class YesNoFilter(BooleanFieldListFilter):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self.title = title
+
+    return YesNoFilter
 
 
 def _column(field: str, description: str, cell: Callable[[Any], str], ordering: str = "") -> Cell:

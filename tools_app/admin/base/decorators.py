@@ -9,11 +9,11 @@ from unfold.enums import ActionVariant
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def column(description: str, *, ordering: str | None = None) -> Callable[[Method], Method]:
+def column(description: str, *, ordering: str | None = None, boolean: bool | None = None) -> Callable[[Method], Method]:
     """Declare a method whose value is shown as a column or read-only field."""
     return cast(
         "Callable[[Method], Method]",
-        display(description=description, ordering=ordering),
+        display(description=description, ordering=ordering, boolean=boolean),
     )
 
 

@@ -11,6 +11,7 @@ from django.template.loader import render_to_string
 
 from tools_app.access import members
 from tools_app.admin.base.site import colors, favicon, htmx_script, site, style, zone_script
+from tools_app.admin.documentation.pieces import piece
 
 TEMPLATE: Final = "error.html"
 WITH_SIDEBAR: Final = "admin/base_site.html"
@@ -20,10 +21,11 @@ ASK_OPERATOR: Final = "the person who operates this hub"
 
 
 class ErrorText(NamedTuple):
-    """The title and the text of a page."""
+    """The title and the text of a page, and the documentation about it, for those who may read that."""
 
     title: str
     text: str
+    about: str = ""
 
 
 BAD_REQUEST: Final = ErrorText(
@@ -31,10 +33,11 @@ BAD_REQUEST: Final = ErrorText(
     "Open the page again from its link. If that does not help, the hub may not accept the host name in the address: see"
     " MCPHUB_ALLOWED_HOSTS.",
 )
-FORBIDDEN: Final = ErrorText("Not permitted", "Your role does not include this page or this action.")
+FORBIDDEN: Final = ErrorText("Not permitted", "Your role does not include this page or this action.", "people#roles")
 NOT_FOUND: Final = ErrorText(
     "Page not found",
     "It does not exist, it was deleted, or it belongs to a tenant of which you are not a member.",
+    "people#roles",
 )
 BROKEN: Final = ErrorText(
     "Internal error",
@@ -44,6 +47,7 @@ NOT_CONFIRMED: Final = ErrorText(
     "The form expired",
     "Nothing was saved. You logged in or out in another window since you opened the form, or your browser blocks the"
     " cookies of the hub. Open the page again and send the form again.",
+    "settings#http-and-proxies",
 )
 
 
@@ -76,7 +80,7 @@ def _page(request: HttpRequest, explained: ErrorText, status: int, **more: Any) 
     """Return a page with the sidebar for members, and one without for everybody else."""
     context = {"title": explained.title, "text": explained.text, "status": status, "layout": ALONE, **more}
     if hasattr(request, "user") and site.has_permission(request):
-        context |= {**site.each_context(request), "layout": WITH_SIDEBAR}
+        context |= {**site.each_context(request), "layout": WITH_SIDEBAR, "about": piece(explained.about)}
     else:
         context |= _assets()
     context["asked"] = _whom_to_ask(request)

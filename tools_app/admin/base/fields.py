@@ -180,7 +180,7 @@ class OfferForm(forms.ModelForm):  # type: ignore[type-arg]
         check=check_icons,
         required=False,
         rows=4,
-        help_text='E.g. [{"src": "https://example.com/icon.png", "mimeType": "image/png", "sizes": ["48x48"]}].',
+        help_text='Example: [{"src": "https://example.com/icon.png", "mimeType": "image/png", "sizes": ["48x48"]}].',
     )
     description = forms.CharField(required=False, max_length=MAX_DESCRIPTION_LENGTH, widget=UnfoldAdminTextareaWidget)
 

@@ -16,6 +16,7 @@ from django.http import Http404, HttpRequest
 from django.template.loader import render_to_string
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 from unfold.contrib.filters.admin import DropdownFilter
 from unfold.views import ChangeList
 
@@ -71,6 +72,11 @@ class ScopedAdmin(HistoryAdmin):
     def tenant_id_of(self, row: Any) -> Any:
         """Return the id of the tenant to which `row` belongs."""
         return row.tenant_id
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
+        """Show the list under its own name: Django's is "Select tool to change"."""
+        title = capfirst(str(self.opts.verbose_name_plural))
+        return super().changelist_view(request, {"title": title, **(extra_context or {})})
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the rows that this user may read."""

@@ -1,4 +1,5 @@
-"""The search of the admin (Ctrl-K): pages, rows of the catalog, keys, tenants and people by name, and records by id.
+"""The search of the admin (Ctrl-K): pages, rows of the catalog, keys, tenants and people by name, records by
+id, and sections of the documentation.
 
 It finds what the lists show: the rows come from the admin of each model, so its permissions apply. Nothing is cached,
 because a permission that was withdrawn must take effect at once.
@@ -21,6 +22,8 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from unfold.dataclasses import SearchResult
 
+from tools_app.documentation import pages as documentation
+from tools_app.documentation.search import index
 from tools_app.models import (
     AlertDestination,
     AlertRule,
@@ -41,6 +44,8 @@ MIN_LENGTH: Final = 2
 MAX_LENGTH: Final = 100
 # The results of one kind. The list of the kind has the others.
 MAX_OF_KIND: Final = 5
+# Few, and after everything else: people look for their records first.
+MAX_SECTIONS: Final = 3
 TRACE_DIGITS: Final = 32
 
 Group = Mapping[str, Any]
@@ -90,7 +95,7 @@ def answer(site: AdminSite, request: HttpRequest, pages: Iterable[Group]) -> Htt
 
 
 def find(site: AdminSite, request: HttpRequest, text: str, pages: Iterable[Group]) -> Iterator[SearchResult]:
-    """Yield what a user may see of this name or id: pages first, then rows by kind."""
+    """Yield what a user may see of this name or id: pages first, then rows by kind, then documentation."""
     yield from _pages(text, pages)
     id = _as_id(text)
     if id is not None:
@@ -99,6 +104,7 @@ def find(site: AdminSite, request: HttpRequest, text: str, pages: Iterable[Group
         return
     for kind in NAMED:
         yield from _rows(site, request, kind, _contains(kind.fields, text))
+    yield from _sections(text)
 
 
 def _pages(text: str, groups: Iterable[Group]) -> Iterator[SearchResult]:
@@ -118,6 +124,13 @@ def _trace(text: str) -> Iterator[SearchResult]:
     if len(text) == TRACE_DIGITS:
         url = f"{reverse('admin:tools_app_call_changelist')}?{urlencode({'trace': text.lower()})}"
         yield SearchResult(f"Calls of the trace {text.lower()}", "Search", url, "receipt_long")
+
+
+def _sections(text: str) -> Iterator[SearchResult]:
+    for hit in index().suggest(text, MAX_SECTIONS):
+        url = f"{reverse('docs-page', args=[documentation.slug_of(hit.path)])}#{hit.anchor}"
+        described = "Documentation" if hit.section == hit.title else f"Documentation: {hit.title}"
+        yield SearchResult(hit.section, described, url, "menu_book")
 
 
 def _rows(site: AdminSite, request: HttpRequest, kind: Kind, wanted: Q) -> Iterator[SearchResult]:

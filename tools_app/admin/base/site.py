@@ -21,6 +21,7 @@ from tools_app.admin.base import search
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.calls import live_tail
 from tools_app.admin.dashboard import dashboard, health
+from tools_app.admin.documentation.pieces import piece_of
 from tools_app.admin.keys import connect
 from tools_app.admin.playground import playground
 
@@ -72,10 +73,11 @@ class HubAdminSite(UnfoldAdminSite):
     site_title = site_header = "mcphub"
     index_title = "Overview"
     login_form = LoginForm
+    password_change_template = "admin/tools_app/password_change.html"  # noqa: S105
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         """Return the context of every page. Colours are emptied because they are loaded from a stylesheet."""
-        return {**super().each_context(request), "colors": {}}
+        return {**super().each_context(request), "colors": {}, "documentation": piece_of(request)}
 
     def has_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may open any page."""
@@ -166,6 +168,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
                 _link("REST API", "api", reverse("api-docs")),
             ],
         ),
+        _group("Help", [_link("Documentation", "menu_book", reverse("docs"))]),
     ]
 
 

@@ -56,14 +56,14 @@ class TemplatePromptForm(OfferForm):
         check=check_prompt_arguments,
         required=False,
         rows=10,
-        help_text='Arguments that users fill in, e.g. [{"name": "city", "description": "Where?", "required": true,'
+        help_text='Arguments that users fill in. Example: [{"name": "city", "description": "Where?", "required": true,'
         ' "values": ["Bern", "Oslo"]}]. Clients suggest the values.',
     )
     messages = JsonTextField(
         kind=list,
         rows=14,
-        help_text='E.g. [{"role": "user", "text": "What is the weather in {city}?"}]. The role is user or assistant;'
-        " {city} is replaced by the argument of that name.",
+        help_text='Example: [{"role": "user", "text": "What is the weather in {city}?"}]. The role is user or'
+        " assistant; {city} is replaced by the argument of that name.",
     )
 
     class Meta:

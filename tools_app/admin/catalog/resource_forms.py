@@ -67,7 +67,7 @@ class WrittenResourceForm(OfferForm):
         check=check_annotations,
         required=False,
         rows=4,
-        help_text='E.g. {"audience": ["user"], "priority": 0.8, "lastModified": "2026-01-31T12:00:00Z"}.',
+        help_text='Example: {"audience": ["user"], "priority": 0.8, "lastModified": "2026-01-31T12:00:00Z"}.',
     )
 
     class Meta:
@@ -162,6 +162,7 @@ class HttpResourceForm(WrittenResourceForm):
 
     class Meta(WrittenResourceForm.Meta):
         fields = (*DESCRIBED, "config", "timeout_seconds")
+        labels: ClassVar = {"timeout_seconds": "Timeout in seconds"}
 
     def __init__(self, *args: Any, **options: Any) -> None:
         if not options.get("instance"):

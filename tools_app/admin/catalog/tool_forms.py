@@ -1,6 +1,6 @@
 """Forms of a tool: the editable settings of a Python tool, and the complete definition of an HTTP tool."""
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -66,9 +66,9 @@ class RequestForm(forms.Form):
         widget=UnfoldAdminTextInputWidget,
         help_text="Relative to the base URL. {name} is replaced by that argument: users/{id}.",
     )
-    query = JsonTextField(empty=dict, required=False, rows=4, help_text='E.g. {"q": "{term}", "limit": "{limit}"}.')
+    query = JsonTextField(empty=dict, required=False, rows=4, help_text='Example: {"q": "{term}", "limit": "{limit}"}.')
     headers = JsonTextField(
-        empty=dict, required=False, rows=4, help_text='E.g. {"Authorization": "Bearer {secret:API_TOKEN}"}.'
+        empty=dict, required=False, rows=4, help_text='Example: {"Authorization": "Bearer {secret:API_TOKEN}"}.'
     )
     body_mode = forms.ChoiceField(
         choices=[(name, name) for name in http.BODY_MODES],
@@ -156,6 +156,12 @@ class HttpToolForm(RequestForm, OfferForm):
             "timeout_seconds",
             *TOOL_LIMITS,
         )
+        labels: ClassVar = {"timeout_seconds": "Timeout in seconds"}
+        help_texts: ClassVar = {
+            "background": "Run calls in a worker and stream their progress.",
+            "task": "Whether clients that support tasks receive one: never, when the call takes long, or always.",
+            "calls_in_flight": "Calls that run at the same time. Empty: no limit.",
+        }
 
     def __init__(self, *args: Any, **options: Any) -> None:
         tool = options.get("instance")

@@ -44,7 +44,10 @@ class InvitationForm(forms.ModelForm):  # type: ignore[type-arg]
         model = Invitation
         fields = ("tenant", "email", "role")
         labels: ClassVar = {"email": "Email"}
-        help_texts: ClassVar = {"role": ROLES_MEAN}
+        help_texts: ClassVar = {
+            "email": "The address to invite. A user whose account has another address must confirm the invitation.",
+            "role": ROLES_MEAN,
+        }
 
     def clean(self) -> dict[str, Any] | None:
         """Reject an address that is a member or invited already. Raises ValidationError."""

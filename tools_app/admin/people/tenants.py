@@ -1,6 +1,6 @@
 """Tenants: created by superusers, configured by their own admins."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.conf import settings
@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 
 from tools_app.access.permissions import PUBLIC, SUPERUSERS_ONLY
 from tools_app.access.principal import matches
-from tools_app.admin.base.columns import cut_column, moment_column
+from tools_app.admin.base.columns import cut_column, moment_column, yes_no_column, yes_no_filter
 from tools_app.admin.base.decorators import column
 from tools_app.admin.base.fields import TENANT_LIMITS, LinesField, check_anything, limits_fieldset
 from tools_app.admin.base.permissions import tenant_permissions_of
@@ -20,8 +20,9 @@ from tools_app.admin.base.site import site
 from tools_app.admin.catalog.base import Fieldsets
 from tools_app.admin.people.tenant_config import ConfigurationAdmin
 from tools_app.methods.permissions import check_network, check_pattern
-from tools_app.models import Alert, AlertDelivery, ApiKey, Prompt, Resource, Session, Tenant, Tool
+from tools_app.models import Alert, AlertDelivery, ApiKey, Invitation, Prompt, Resource, Session, Tenant, Tool
 
+PUBLIC_TOOLS = "Public tools, resources and prompts"
 SETTINGS = (
     "slug",
     "name",
@@ -49,6 +50,7 @@ class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
         help_text="Additional key names whose values the audit log redacts, one per line, such as ssn.",
     )
     public_tools = LinesField(
+        label=PUBLIC_TOOLS,
         check=check_pattern,
         required=False,
         rows=6,
@@ -58,6 +60,24 @@ class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Tenant
         fields = (*SETTINGS, *TENANT_LIMITS, *PUBLIC)
+        labels: ClassVar = {
+            "is_active": "Active",
+            "allow_query_key": "API keys in URLs",
+            "keep_days": "Days to keep calls",
+            "is_public": "Public",
+            "public_tools": PUBLIC_TOOLS,
+        }
+        help_texts: ClassVar = {
+            "slug": "Part of the URL of the tenant's endpoint: /t/SLUG/mcp.",
+            "is_active": "If off, all API keys of this tenant are rejected.",
+            "allow_query_key": "Accept keys in ?api_key= too. URLs are stored in logs and histories: prefer a header.",
+            "requests_per_second": "All requests, including lists and pings. Empty: no limit.",
+            "calls_in_flight": "Calls that run at the same time. Empty: no limit.",
+            "open_streams": "Event streams and WebSockets that are open at the same time. Empty: no limit.",
+            "is_public": "Anyone can call this tenant at /t/SLUG/mcp without an API key. These calls are recorded as"
+            " anonymous.",
+            "public_calls_per_minute": "For each IP address.",
+        }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -78,12 +98,12 @@ class TenantAdmin(ConfigurationAdmin):
         cut_column("name", "name"),
         cut_column("slug", "slug"),
         "endpoint",
-        "is_active",
-        "is_public",
+        yes_no_column("is_active", "active"),
+        yes_no_column("is_public", "public"),
         moment_column("created_at", "created"),
     )
     search_fields = ("name", "slug")
-    list_filter = ("is_active", "is_public")
+    list_filter = (("is_active", yes_no_filter("active")), ("is_public", yes_no_filter("public")))
     readonly_fields = ("anonymous_callers_get",)
     change_form_before_template = "admin/tools_app/tenant/public.html"
 
@@ -120,7 +140,7 @@ class TenantAdmin(ConfigurationAdmin):
     ) -> tuple[list[Model], dict[str, int], set[str], list[str]]:
         """Allow a tenant to be deleted with what cannot be deleted individually."""
         deleted, counts, lacking, protected = super().get_deleted_objects(objs, request)
-        with_it = {str(model._meta.verbose_name) for model in (ApiKey, Session, Alert, AlertDelivery)}
+        with_it = {str(model._meta.verbose_name) for model in (ApiKey, Session, Invitation, Alert, AlertDelivery)}
         return deleted, counts, lacking - with_it, protected
 
     @column("anonymous callers can use")

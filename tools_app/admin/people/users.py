@@ -20,13 +20,22 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from tools_app.access.members import LAST_ADMIN, ROLES_MEAN, NobodyNamed, is_last_admin, person_named
-from tools_app.admin.base.columns import cut_column, full_moment, moment_column, role_badge
+from tools_app.admin.base.columns import (
+    cut_column,
+    full_moment,
+    moment_column,
+    role_badge,
+    yes_no_column,
+    yes_no_filter,
+)
 from tools_app.admin.base.decorators import button, column
 from tools_app.admin.base.history import HistoryAdmin
 from tools_app.admin.base.permissions import TenantPermissions, tenant_permissions_of
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, narrow
 from tools_app.admin.base.site import site
 from tools_app.models import Membership, Role
+
+NAME_CHARACTERS = "letters, digits, @, ., +, - and _"
 
 
 class NewMemberForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -143,6 +152,32 @@ class MembershipAdmin(ScopedAdmin):
         return role_badge(member.role)
 
 
+class AccountForm(UserChangeForm):
+    """The settings of an account."""
+
+    class Meta(UserChangeForm.Meta):
+        labels: ClassVar = {"email": "Email", "is_active": "Active", "is_superuser": "Superuser"}
+        help_texts: ClassVar = {
+            "username": f"At most 150 characters: {NAME_CHARACTERS}.",
+            "is_active": "If off, the user cannot log in, and sessions and personal tokens end. Prefer this to"
+            " deleting the account.",
+            "is_superuser": "Can do everything in all tenants, and manages accounts and tenants.",
+        }
+
+
+class NewAccountForm(UserCreationForm):
+    """A new account, with a password or without one."""
+
+    class Meta(UserCreationForm.Meta):
+        help_texts: ClassVar = {"username": f"At most 150 characters: {NAME_CHARACTERS}."}
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        asked = self.fields["usable_password"]
+        asked.label = "Login with a password"
+        asked.help_text = "If disabled, the user cannot log in until a superuser sets a password."
+
+
 DATES = (full_moment("last_login", "last login"), full_moment("date_joined", "created"))
 
 
@@ -150,24 +185,29 @@ DATES = (full_moment("last_login", "last login"), full_moment("date_joined", "cr
 class UserAdmin(HistoryAdmin, DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg, misc]
     """User accounts, for superusers only."""
 
-    form = UserChangeForm
-    add_form = UserCreationForm
+    form = AccountForm
+    add_form = NewAccountForm
+    # Django's only says that there are more fields on the page of the account.
+    add_form_template = None
     change_password_form = AdminPasswordChangeForm
     list_display = (
         cut_column("username", "username"),
         cut_column("email", "email"),
-        "is_active",
-        "is_superuser",
+        yes_no_column("is_active", "active"),
+        yes_no_column("is_superuser", "superuser"),
         moment_column("last_login", "last login"),
     )
-    list_filter = ("is_active", "is_superuser")
+    list_filter = (("is_active", yes_no_filter("active")), ("is_superuser", yes_no_filter("superuser")))
     filter_horizontal = ()
     fieldsets = (
         (None, {"fields": ("username", "password", "first_name", "last_name", "email")}),
-        ("Access", {"fields": ("is_active", "is_superuser"), "description": "Superusers administer the whole hub."}),
+        ("Access", {"fields": ("is_active", "is_superuser")}),
         ("Dates", {"fields": DATES}),
     )
     readonly_fields = DATES
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
+        return super().changelist_view(request, {"title": "Users", **(extra_context or {})})
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return self._permissions_of(request).everything

@@ -1,4 +1,4 @@
-"""Full-text search over the hub's own documentation: README.md and docs/*.md in `BASE_DIR`.
+"""Full-text search over the hub's own documentation.
 
 A small in-memory index ranked by BM25, where a word in a heading has more weight than one in the text.
 """
@@ -9,20 +9,23 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from typing import Final
 
-from django.conf import settings
+from tools_app.documentation import markdown
+from tools_app.documentation.pages import pages
 
-SNIPPET_CHARACTERS = 240
+SNIPPET_CHARACTERS: Final = 240
+# Of a query in the admin, in characters.
+MAX_QUERY_LENGTH: Final = 200
 
 # Weights of a word in the page's title, the section's heading and the text.
 _TITLE_WEIGHT, _HEADING_WEIGHT, _TEXT_WEIGHT = 2, 4, 1
 # The usual constants of BM25: the saturation of repeated words, and the penalty on long sections.
 _SATURATION, _LENGTH_PENALTY = 1.2, 0.75
+# The shortest beginning of a word that stands for the whole word.
+_MIN_PREFIX: Final = 3
 
 _WORD = re.compile(r"[a-z0-9]+")
-_HEADING = re.compile(r"#{1,6}\s+(?P<text>.+?)\s*#*\s*\Z")
-_FENCE = re.compile(r"\s*(```|~~~)")
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Section:
     title: str
     heading: str
     text: str
+    anchor: str = ""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Hit:
     section: str
     snippet: str
     path: str
+    anchor: str
 
 
 class Index:
@@ -55,13 +60,44 @@ class Index:
         self._mean_size = sum(self._sizes) / max(len(self._sizes), 1)
         self._holders = Counter(word for bag in self._bags for word in bag)
 
-    def search(self, query: str) -> list[Hit]:
-        """Return every section that holds a word of `query`, best match first."""
-        words = set(_words(query))
+    def search(self, query: str, *, every_word: bool = False) -> list[Hit]:
+        """Return each section that holds a word of `query`, or every word, best match first."""
+        wanted = [self._expanded(word) for word in set(_words(query))]
+        words = set[str]().union(*wanted)
         scores = [self._score(position, words) for position in range(len(self._sections))]
         found = [position for position, score in enumerate(scores) if score > 0]
+        if every_word:
+            found = [position for position in found if all(self._bags[position].keys() & group for group in wanted)]
         found.sort(key=lambda position: -scores[position])
         return [_hit(self._sections[position], words) for position in found]
+
+    def suggest(self, text: str, most: int) -> list[Hit]:
+        """Return a few sections for the beginning of a query: those whose heading holds it, then by every word."""
+        part = text.lower()
+        named = [section for section in self._sections if part in section.heading.lower()]
+        # The beginning of a heading first, and of those the shortest.
+        named.sort(key=lambda section: (not section.heading.lower().startswith(part), len(section.heading)))
+        hits = [_hit(section, set()) for section in named]
+        placed = {(hit.path, hit.anchor) for hit in hits}
+        hits += [hit for hit in self.search(text, every_word=True) if (hit.path, hit.anchor) not in placed]
+        return hits[:most]
+
+    def marked(self, text: str, query: str) -> list[tuple[str, bool]]:
+        """Return `text` in pieces, each with whether it is a word of `query`."""
+        words = set[str]().union(*(self._expanded(word) for word in set(_words(query))))
+        pieces: list[tuple[str, bool]] = []
+        end = 0
+        for match in _WORD.finditer(text.lower()):
+            if _stem(match.group()) in words:
+                pieces += [(text[end : match.start()], False), (text[match.start() : match.end()], True)]
+                end = match.end()
+        return [(piece, is_match) for piece, is_match in [*pieces, (text[end:], False)] if piece]
+
+    def _expanded(self, word: str) -> set[str]:
+        """Return the word, or if no section holds it, the words that begin with it."""
+        if word in self._holders or len(word) < _MIN_PREFIX:
+            return {word}
+        return {known for known in self._holders if known.startswith(word)}
 
     def _score(self, position: int, words: set[str]) -> float:
         bag = self._bags[position]
@@ -80,37 +116,17 @@ class Index:
 @cache
 def index() -> Index:
     """Return the index of the hub's documentation, built on first use. Empty if no documentation is installed."""
-    return Index(section for page in _pages(Path(settings.BASE_DIR)) for section in page)
+    return Index(section for page in pages().values() for section in sections(page.path, page.source))
 
 
 def sections(path: str, source: str) -> Iterator[Section]:
     """Split a Markdown page at its headings; the text above the first heading is listed under the page's path."""
-    blocks: list[tuple[str, list[str]]] = [(path, [])]
-    for heading, line in _lines(source):
-        if heading is None:
-            blocks[-1][1].append(line)
-        else:
-            blocks.append((heading, []))
-    title = blocks[1][0] if len(blocks) > 1 else path
-    for heading, lines in blocks:
-        if text := "\n".join(lines).strip():
-            yield Section(path, title, heading, text)
-
-
-def _pages(root: Path) -> Iterator[Iterator[Section]]:
-    for page in (root / "README.md", *sorted((root / "docs").glob("*.md"))):
-        if page.is_file():
-            yield sections(page.relative_to(root).as_posix(), page.read_text(encoding="utf-8"))
-
-
-def _lines(source: str) -> Iterator[tuple[str | None, str]]:
-    """Yield each line, with its heading if it is one; a comment in a code block is not a heading."""
-    in_code = False
-    for line in source.splitlines():
-        if _FENCE.match(line):
-            in_code = not in_code
-        found = None if in_code else _HEADING.match(line)
-        yield (found["text"] if found else None), line
+    tokens = markdown.parse(source)
+    title = next((heading.text for heading in markdown.headings(tokens)), path)
+    for block in markdown.blocks(tokens):
+        if block.text:
+            heading = block.heading
+            yield Section(path, title, heading.text if heading else path, block.text, heading.anchor if heading else "")
 
 
 def _bag(section: Section) -> Counter[str]:
@@ -132,7 +148,7 @@ def _stem(word: str) -> str:
 
 
 def _hit(section: Section, words: set[str]) -> Hit:
-    return Hit(section.title, section.heading, _snippet(section.text, words), section.path)
+    return Hit(section.title, section.heading, _snippet(section.text, words), section.path, section.anchor)
 
 
 def _snippet(text: str, words: set[str]) -> str:
