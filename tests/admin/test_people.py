@@ -132,6 +132,11 @@ def test_a_superuser_deletes_a_tenant_with_its_keys_sessions_and_invitations(
     assert not type(acme.tenant).objects.filter(slug="acme").exists()
 
 
+def test_a_new_member_has_the_least_role_unless_another_is_selected(as_: Any, page: Any, acme: Any) -> None:
+    text = as_("superuser").get(page("membership", "add")).content.decode()
+    assert '<option value="operator" selected>' in text
+
+
 def test_pages_use_plain_labels(as_: Any, page: Any, acme: Any, people: Any) -> None:
     client = as_("superuser")
     lists = (

@@ -19,7 +19,7 @@ from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminTextInputWidget
 
-from tools_app.access.members import LAST_ADMIN, ROLES_MEAN, NobodyNamed, is_last_admin, person_named
+from tools_app.access.members import LAST_ADMIN, LEAST_ROLE, ROLES_MEAN, NobodyNamed, is_last_admin, person_named
 from tools_app.admin.base.columns import (
     cut_column,
     full_moment,
@@ -118,6 +118,10 @@ class MembershipAdmin(ScopedAdmin):
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any) -> Any:
         options["form"] = MemberForm if obj else NewMemberForm
         return super().get_form(request, obj, change, **options)
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the values of a new member: the role with the fewest permissions, as for an invitation."""
+        return {"role": LEAST_ROLE, **super().get_changeform_initial_data(request)}
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         return ["tenant", "account", "role"] if obj else ["tenant", "person", "role"]
