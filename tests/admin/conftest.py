@@ -13,6 +13,7 @@ from django.urls import reverse
 
 from tools_app.access import keys
 from tools_app.access.limits import limits
+from tools_app.access.oauth import clients, connections
 from tools_app.alerts import destinations
 from tools_app.catalog import authoring
 from tools_app.models import (
@@ -24,7 +25,11 @@ from tools_app.models import (
     Call,
     CallEvent,
     CallPayload,
+    ClientDecision,
+    ClientPolicy,
+    Connection,
     Membership,
+    OAuthClient,
     Prompt,
     PromptKind,
     Resource,
@@ -33,6 +38,8 @@ from tools_app.models import (
     RunningCall,
     Secret,
     Session,
+    SignInEvent,
+    SignInStep,
     Tenant,
     Tool,
     ToolKind,
@@ -54,6 +61,10 @@ class World:
 
     tenant: Tenant
     apikey: ApiKey
+    connection: Connection
+    clientpolicy: ClientPolicy
+    oauthclient: OAuthClient
+    signinevent: SignInEvent
     key: str
     tool: Tool
     resource: Resource
@@ -110,6 +121,10 @@ def build_world(slug: str) -> World:
     )
     CallPayload.objects.create(call=call, arguments=f'{{"term": "{slug} words"}}', result='{"a": 1}')
     CallEvent.objects.create(call=call, sequence=1, kind="progress", data='{"progress": 0.5}')
+    client, _ = clients.register({"client_name": f"{slug} robot", "redirect_uris": ["http://localhost/callback"]})
+    user = person(f"{slug}-visitor", tenant, Role.OPERATOR)
+    said = {"patterns": [f"{slug}_find"], "scope": "mcp:call", "redirect_uri": "http://localhost/callback", "days": 7}
+    connection = connections.allow(tenant, user, client, **said)
     # The hub may not reach this address, so that nothing is sent.
     webhook = AlertDestination(tenant=tenant, name=f"{slug} hook", kind="webhook", url="http://127.0.0.1:9/hook")
     destinations.add_secret(webhook)
@@ -122,6 +137,10 @@ def build_world(slug: str) -> World:
     return World(
         tenant=tenant,
         apikey=apikey,
+        connection=connection,
+        clientpolicy=ClientPolicy.objects.create(tenant=tenant, host=f"{slug}.example", decision=ClientDecision.DENY),
+        oauthclient=connection.client,
+        signinevent=SignInEvent.objects.create(step=SignInStep.ALLOWED, tenant=tenant, client_name=f"{slug} robot"),
         key=key,
         tool=tool,
         resource=Resource.objects.create(

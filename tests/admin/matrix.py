@@ -114,6 +114,20 @@ def hub(name: str) -> dict[str, Page]:
     }
 
 
+def client_pages() -> dict[str, Page]:
+    """The pages of clients, which belong to no tenant and which nobody changes but by blocking them."""
+    name, nobody = "tools_app_oauthclient", site(NOBODY)
+    return {
+        f"{name}_changelist": Page(site(SUPERUSER), UNASKED),
+        f"{name}_add": Page(nobody, nobody),
+        f"{name}_change": Page(site(SUPERUSER), nobody, "oauthclient"),
+        f"{name}_history": Page(site(SUPERUSER), UNASKED, "oauthclient"),
+        f"{name}_delete": Page(nobody, nobody, "oauthclient"),
+        f"{name}_block_client": Page(site(SUPERUSER), site(SUPERUSER), "oauthclient"),
+        f"{name}_unblock_client": Page(site(SUPERUSER), site(SUPERUSER), "blockedclient"),
+    }
+
+
 def personal(name: str) -> dict[str, Page]:
     """The same of what belongs to one person, acme's admin."""
     about = name.rpartition("_")[2]
@@ -164,6 +178,12 @@ PAGES: Final[dict[str, Page]] = {
     "tools_app_apikey_overlap_key": Page(row(RUN), row(RUN), "replaced"),
     "tools_app_apikey_revoke_key": Page(row(RUN), row(RUN), "apikey"),
     "connect": Page(row(READ), None, "apikey"),
+    **record("tools_app_connection"),
+    "tools_app_connection_calls_of_connection": Page(row(READ), row(READ), "connection"),
+    "tools_app_connection_end_connection": Page(row(RUN), row(RUN), "connection"),
+    **model("tools_app_clientpolicy"),
+    **record("tools_app_signinevent"),
+    **client_pages(),
     "playground": Page(site(ANYWHERE)),
     "playground_pass": Page(None, row(RUN, sent=of_key)),
     "playground_code": Page(None, row(RUN, sent=of_key)),

@@ -74,6 +74,7 @@ def world(acme: Any, people: Any) -> Any:
         **{name: getattr(acme, name) for name in acme.__dataclass_fields__},
         membership=acme.membership,
         replaced=replaced,
+        blockedclient=OAuthClient.objects.create(client_id="blocked", name="blocked", blocked_at=timezone.now()),
         invitation=invitations.make(acme.tenant, "ann@example.com", Role.AUDITOR, admin)[0],
         personaltoken=tokens.issue(admin, "script")[0],
         filter=SavedFilter.objects.create(person=admin, name="mine", query="outcome=ok"),

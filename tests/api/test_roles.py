@@ -82,6 +82,13 @@ ENDPOINTS: dict[str, dict[str, Expected]] = {
     "api-sessions-list": {"get": LIST},
     "api-sessions-detail": {"get": reads()},
     "api-sessions-end": {"post": writes()},
+    "api-connections-list": {"get": LIST},
+    "api-connections-detail": {"get": reads()},
+    "api-connections-end": {"post": writes()},
+    "api-client-policies-list": CATALOG,
+    "api-client-policies-detail": ROW,
+    "api-sign-ins-list": {"get": LIST},
+    "api-sign-ins-detail": {"get": reads()},
     "api-calls-list": {"get": LIST},
     "api-calls-detail": {"get": reads()},
     "api-calls-events": {"get": reads()},
@@ -144,6 +151,9 @@ def rows(acme: World, people: dict[str, User]) -> dict[str, Any]:
         "keys": acme.apikey,
         "members": Membership.objects.get(user=people["auditor"]),
         "sessions": acme.session,
+        "connections": acme.connection,
+        "client-policies": acme.clientpolicy,
+        "sign-ins": acme.signinevent,
         "calls": acme.call,
         "running-calls": acme.runningcall,
         "invitations": Invitation.objects.create(
@@ -169,6 +179,7 @@ def rows(acme: World, people: dict[str, User]) -> dict[str, Any]:
 
 # What is sent, by aggregate: enough to make a row, and to replace the one that there is.
 NEW: dict[str, dict[str, Any]] = {
+    "client-policies": {"tenant": "acme", "host": "*.new.example", "decision": "ask"},
     "tenants": {"slug": "umbrella", "name": "Umbrella"},
     "tools": {
         "tenant": "acme",

@@ -16,7 +16,7 @@ import msgspec
 from django.contrib.auth.models import AnonymousUser, User
 
 from tools_app.access import permissions
-from tools_app.access.keys import ACTING_START
+from tools_app.access.keys import ACTING_START, held
 from tools_app.core import encryption
 from tools_app.core.refresh_ahead_cache import RefreshAheadCache
 from tools_app.models import ApiKey, Membership, Role
@@ -118,7 +118,7 @@ _Who = tuple[UUID, int]
 def _load(asked: Sequence[_Who]) -> Mapping[_Who, Holder]:
     people = User.objects.filter(pk__in={person for _, person in asked}, is_active=True).in_bulk()
     # Nobody acts as the connection of somebody else.
-    rows = ApiKey.objects.filter(pk__in={key for key, _ in asked}, connection=None).in_bulk()
+    rows = held(ApiKey.objects.filter(pk__in={key for key, _ in asked})).in_bulk()
     tenants = {row.tenant_id for row in rows.values()}
     admins = Membership.objects.filter(user__in=people, tenant__in=tenants, role=Role.ADMIN)
     run = set(admins.values_list("user_id", "tenant_id"))

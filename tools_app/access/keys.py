@@ -25,6 +25,8 @@ ACTING_START: Final = "mcphub_pass_"
 ACCESS_START: Final = "mcphub_at_"
 ACCESS_DIGEST: Final = "at:"
 PREFIX_LENGTH = 12
+# In place of the first characters of a key, for keys that nobody holds: those of connections.
+CONNECTION_PREFIX: Final = "sign-in"
 MIN_KEY = 32
 # How long before its expiry a key is reported as expiring soon.
 SOON: Final = timedelta(days=14)
@@ -169,7 +171,7 @@ def rotatable(rows: QuerySet[ApiKey], now: datetime | None = None) -> QuerySet[A
 
 def held(rows: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
     """Return those of `rows` that somebody holds, without the keys behind OAuth connections."""
-    return rows.filter(connection=None)
+    return rows.exclude(prefix=CONNECTION_PREFIX)
 
 
 def valid(rows: QuerySet[ApiKey], now: datetime | None = None) -> QuerySet[ApiKey]:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from django.db.models import QuerySet, Sum
 
+from tools_app.access.keys import held
 from tools_app.audit.stats import counters, storage
 from tools_app.audit.stats.overview import CallStatistics
 from tools_app.models import (
@@ -99,11 +100,10 @@ def _last_outcomes(rule: AlertRule, tool_name: str, count: int) -> list[str]:
 
 def _key_expires(rule: AlertRule, now: datetime) -> Iterable[Finding]:
     # The overlap of a rotated key ends as planned, as does a connection.
-    keys = ApiKey.objects.filter(
+    keys = held(ApiKey.objects.all()).filter(
         tenant=rule.tenant_id,
         revoked_at=None,
         replaced_by=None,
-        connection=None,
         expires_at__gt=now,
         expires_at__lte=now + timedelta(days=rule.threshold),
     )

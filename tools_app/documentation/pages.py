@@ -20,7 +20,7 @@ FOLDER: Final = "docs"
 # The order of the sidebar. A page is named like its file.
 GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "": ("introduction",),
-    "Clients": ("connecting", "transports", "protocol"),
+    "Clients": ("sign-in", "connecting", "transports", "protocol"),
     "Tools": ("writing-tools", "http-tools", "asking-clients", "resources-and-prompts", "skills"),
     "Administration": ("dashboard", "playground", "keys", "people", "limits", "configuration-files", "api"),
     "Audit log": ("audit", "retention", "alerts"),

@@ -13,7 +13,6 @@ from tools_app.access import keys
 from tools_app.access.oauth import redirects, scopes, tokens
 from tools_app.models import ApiKey, ClientSource, Connection, OAuthClient, Tenant
 
-PREFIX: Final = "sign-in"
 # The lifetimes that a person chooses from, in days.
 LIFETIMES: Final = (7, 30, 90)
 DEFAULT_LIFETIME: Final = 90
@@ -63,7 +62,7 @@ def allow(
                 tool_patterns=patterns,
             )
             # The key itself is thrown away: only tokens lead to this row.
-            ApiKey.objects.filter(pk=key.pk).update(prefix=PREFIX)
+            ApiKey.objects.filter(pk=key.pk).update(prefix=keys.CONNECTION_PREFIX)
             return Connection.objects.create(
                 tenant=tenant, person=person, client=client, key_id=key.pk, scope=scope, redirect_uri=redirect_uri
             )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from django.contrib.admin.filters import BooleanFieldListFilter, FieldListFilter
@@ -20,13 +21,20 @@ Cell = Any
 @cache
 def moment_column(field: str, description: str, ordering: str = "") -> Cell:
     """Return a list's column of times: how long ago, with the full time on hover."""
-    return _column(field, description, lambda row: moment(getattr(row, field)), ordering)
+    value = _value_of(field)
+    return _column(field, description, lambda row: moment(value(row)), ordering)
 
 
 @cache
 def full_moment(field: str, description: str) -> Cell:
     """Return a read-only field with a full time."""
-    return _column(field, description, lambda row: full_text(getattr(row, field)))
+    value = _value_of(field)
+    return _column(field, description, lambda row: full_text(value(row)))
+
+
+def _value_of(field: str) -> Callable[[Any], Any]:
+    """Return what reads a field, also of a related row: `key__expires_at`."""
+    return attrgetter(field.replace("__", "."))
 
 
 @cache

@@ -129,7 +129,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         playground, retention = [], []
     return [
         _group("", [_link("Overview", "dashboard", reverse("admin:index"))]),
-        _group("Connect", [_item("Keys", "key", "tools_app_apikey"), *playground]),
+        _group("Connect", [*_connecting(request), *playground]),
         _group(
             "Catalog",
             [
@@ -170,6 +170,18 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         ),
         _group("Help", [_link("Documentation", "menu_book", reverse("docs"))]),
     ]
+
+
+def _connecting(request: HttpRequest) -> list[dict[str, Any]]:
+    items = [
+        _item("Keys", "key", "tools_app_apikey"),
+        _item("Connections", "cable", "tools_app_connection"),
+        _item("Sign-ins", "login", "tools_app_signinevent"),
+        _item("Client policies", "policy", "tools_app_clientpolicy"),
+    ]
+    if tenant_permissions_of(request).everything:
+        items.append(_item("Clients", "apps", "tools_app_oauthclient"))
+    return items
 
 
 def _group(title: str, items: list[dict[str, Any]]) -> dict[str, Any]:

@@ -27,6 +27,10 @@ PIECES: Final[Mapping[str, str]] = {
     "tools_app_apikey_rotate_key": "keys#rotate-an-api-key",
     "tools_app_apikey_overlap_key": "keys#rotate-an-api-key",
     "tools_app_apikey_revoke_key": "keys#revoke-an-api-key",
+    "tools_app_connection": "sign-in#connections-and-policies",
+    "tools_app_clientpolicy": "sign-in#connections-and-policies",
+    "tools_app_oauthclient": "sign-in#connections-and-policies",
+    "tools_app_signinevent": "sign-in#records",
     "connect": "connecting",
     "playground": "playground",
     # --- People ---------------------------------------------------------------------------------------------------

@@ -20,7 +20,18 @@ from tools_app.admin.base.site import site
 from tools_app.admin.catalog.base import Fieldsets
 from tools_app.admin.people.tenant_config import ConfigurationAdmin
 from tools_app.methods.permissions import check_network, check_pattern
-from tools_app.models import Alert, AlertDelivery, ApiKey, Invitation, Prompt, Resource, Session, Tenant, Tool
+from tools_app.models import (
+    Alert,
+    AlertDelivery,
+    ApiKey,
+    Connection,
+    Invitation,
+    Prompt,
+    Resource,
+    Session,
+    Tenant,
+    Tool,
+)
 
 PUBLIC_TOOLS = "Public tools, resources and prompts"
 SETTINGS = (
@@ -140,7 +151,9 @@ class TenantAdmin(ConfigurationAdmin):
     ) -> tuple[list[Model], dict[str, int], set[str], list[str]]:
         """Allow a tenant to be deleted with what cannot be deleted individually."""
         deleted, counts, lacking, protected = super().get_deleted_objects(objs, request)
-        with_it = {str(model._meta.verbose_name) for model in (ApiKey, Session, Invitation, Alert, AlertDelivery)}
+        with_it = {
+            str(model._meta.verbose_name) for model in (ApiKey, Connection, Session, Invitation, Alert, AlertDelivery)
+        }
         return deleted, counts, lacking - with_it, protected
 
     @column("anonymous callers can use")

@@ -19,6 +19,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from tools_app.access import impersonation, permissions
+from tools_app.access.keys import held
 from tools_app.access.snippets import calls, clients
 from tools_app.access.snippets.calls import Asked
 from tools_app.admin.base.permissions import tenant_permissions_of
@@ -100,7 +101,7 @@ def _start_of(again: RunAgain) -> dict[str, Any]:
 def give_pass(request: HttpRequest) -> HttpResponse:
     """Return an impersonation token for a key of a tenant that this user administers, and its lifetime in seconds."""
     key = key_run(request, request.POST.get("key"))
-    if not ApiKey.objects.filter(active_keys(), pk=key.pk, connection=None, tenant__is_active=True).exists():
+    if not held(ApiKey.objects.filter(active_keys(), pk=key.pk, tenant__is_active=True)).exists():
         problem = "This key is no longer active, or its tenant is disabled. Choose another key."
         return JsonResponse({"problem": problem}, status=409)
     try:
@@ -195,7 +196,7 @@ def _row(model: Any, row_id: str | None) -> Any:
 
 def _keys_run(request: HttpRequest) -> list[ApiKey]:
     tenants = permissions.tenants_run_by(request.user).filter(is_active=True)
-    keys = ApiKey.objects.filter(active_keys(), connection=None, tenant__in=tenants).select_related("tenant")
+    keys = held(ApiKey.objects.filter(active_keys(), tenant__in=tenants)).select_related("tenant")
     return list(keys.order_by("tenant__name", "name")[:MAX_CHOICES])
 
 

@@ -14,6 +14,7 @@ from tools_app.api.v1.base.views import BaseApiView
 from tools_app.api.v1.base.viewsets import ApiView
 from tools_app.api.v1.calls import Calls, RunningCalls
 from tools_app.api.v1.changes import Changes
+from tools_app.api.v1.connections import ClientPolicies, Connections, SignIns
 from tools_app.api.v1.exports import Exports
 from tools_app.api.v1.invitations import Invitations
 from tools_app.api.v1.keys import Keys
@@ -34,6 +35,9 @@ AGGREGATES: dict[str, type[ApiView]] = {
     "prompts": Prompts,
     "secrets": Secrets,
     "keys": Keys,
+    "connections": Connections,
+    "client-policies": ClientPolicies,
+    "sign-ins": SignIns,
     "members": Members,
     "invitations": Invitations,
     "sessions": Sessions,

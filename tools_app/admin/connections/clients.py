@@ -1,0 +1,120 @@
+"""Clients that asked for access, for superusers: who they are, and blocking them in the whole hub."""
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import ChoicesDropdownFilter
+
+from tools_app.access.oauth import clients
+from tools_app.admin.base.columns import full_moment, moment_column
+from tools_app.admin.base.decorators import button, column
+from tools_app.admin.base.permissions import tenant_permissions_of
+from tools_app.admin.base.scoping import RecordAdmin, badge, narrow
+from tools_app.admin.base.site import site
+from tools_app.audit.changes import connections as connection_changes
+from tools_app.models import OAuthClient
+
+
+@admin.register(OAuthClient, site=site)
+class OAuthClientAdmin(RecordAdmin):
+    """Clients belong to no tenant: only superusers see and block them."""
+
+    list_display = (
+        "name_shown",
+        "host",
+        "source_label",
+        "state",
+        moment_column("last_used_at", "last used"),
+        moment_column("created_at", "first seen"),
+    )
+    list_filter = (("source", ChoicesDropdownFilter), ("blocked_at", admin.EmptyFieldListFilter))
+    search_fields = ("name", "client_id")
+    actions_detail = ("block_client", "unblock_client")
+    fieldsets = (
+        (None, {"fields": ("name", "client_id", "host", "source_label", "state", "used_by")}),
+        ("Technical", {"fields": ("addresses", "auth_method")}),
+        (
+            "Times",
+            {
+                "fields": (
+                    full_moment("created_at", "first seen"),
+                    full_moment("fetched_at", "document read"),
+                    full_moment("last_used_at", "last used"),
+                )
+            },
+        ),
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[OAuthClient]:
+        """Return all clients."""
+        return OAuthClient.objects.all()
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return [name for _, group in self.fieldsets for name in group["fields"]]
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return tenant_permissions_of(request).everything
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return tenant_permissions_of(request).everything
+
+    def has_block_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Return whether this user may block this client, which is not blocked yet."""
+        return self._may_decide(request, object_id, is_blocked=False)
+
+    def has_unblock_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Return whether this user may unblock this client."""
+        return self._may_decide(request, object_id, is_blocked=True)
+
+    def _may_decide(self, request: HttpRequest, object_id: str | None, *, is_blocked: bool) -> bool:
+        if not tenant_permissions_of(request).everything:
+            return False
+        return object_id is None or (self.get_object(request, object_id).blocked_at is not None) == is_blocked
+
+    @button("Block", url_path="block", permissions=["block"], icon="block", danger=True)
+    def block_client(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Block a client in all tenants."""
+        return self._decided(request, object_id, blocked=True)
+
+    @button("Unblock", url_path="unblock", permissions=["unblock"], icon="check_circle")
+    def unblock_client(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Let a client in again."""
+        return self._decided(request, object_id, blocked=False)
+
+    def _decided(self, request: HttpRequest, object_id: str, *, blocked: bool) -> HttpResponse:
+        row: OAuthClient | None = self.get_object(request, object_id)
+        if row is None:
+            raise Http404("Client not found.")
+        if request.method == "POST" and connection_changes.set_blocked(row, blocked=blocked):
+            text = f"{row.name} is blocked in all tenants." if blocked else f"{row.name} is no longer blocked."
+            self.message_user(request, text, messages.SUCCESS)
+        return HttpResponseRedirect(reverse("admin:tools_app_oauthclient_change", args=[row.pk]))
+
+    @column("name", ordering="name")
+    def name_shown(self, row: OAuthClient) -> SafeString:
+        return narrow(row.name)
+
+    @column("verified host")
+    def host(self, row: OAuthClient) -> str:
+        return clients.host_of(row) or "-"
+
+    @column("known by", ordering="source")
+    def source_label(self, row: OAuthClient) -> str:
+        return str(row.get_source_display())
+
+    @column("status")
+    def state(self, row: OAuthClient) -> SafeString:
+        return badge("Blocked", "danger") if row.blocked_at else badge("Not blocked", "success")
+
+    @column("connections")
+    def used_by(self, row: OAuthClient) -> str:
+        return str(row.connections.count())
+
+    @column("redirect URIs")
+    def addresses(self, row: OAuthClient) -> SafeString:
+        return format_html_join("", "<p><code>{}</code></p>", ((uri,) for uri in row.redirect_uris))

@@ -1,0 +1,66 @@
+"""Client policies: which clients the members of a tenant may connect."""
+
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from tools_app.access.oauth import hosts
+from tools_app.admin.base.columns import moment_column
+from tools_app.admin.base.decorators import column
+from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge
+from tools_app.admin.base.site import site
+from tools_app.models import ClientDecision, ClientPolicy
+
+COLOURS = {ClientDecision.ALLOW: "success", ClientDecision.ASK: "warning", ClientDecision.DENY: "danger"}
+
+
+class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A host and a decision."""
+
+    class Meta:
+        model = ClientPolicy
+        fields = ("tenant", "host", "decision")
+        help_texts: ClassVar = {
+            "host": "The verified host of a client, such as claude.ai. For clients without one, where they return to: "
+            "a host, localhost for programs on a computer, or a scheme such as cursor:. * matches anything, and the "
+            "most specific policy counts.",
+            "decision": "Counts for new connections. A client that is denied also gets no new tokens, so its access "
+            "ends within an hour. To end it now, end the connection.",
+        }
+
+    def clean_host(self) -> str:
+        """Return the host in lower case. Raises ValidationError."""
+        host = str(self.cleaned_data["host"]).strip().lower()
+        hosts.validate_host(host)
+        return host
+
+    def clean(self) -> dict[str, Any] | None:
+        """Reject a policy beyond the limit. Raises ValidationError."""
+        said = super().clean()
+        if self.instance._state.adding and said and said.get("tenant"):
+            hosts.check_room(said["tenant"])
+        return said
+
+
+@admin.register(ClientPolicy, site=site)
+class ClientPolicyAdmin(ScopedAdmin):
+    """The decisions of the user's tenants."""
+
+    form = PolicyForm
+    fields = ("tenant", "host", "decision")
+    list_display = ("host", "tenant", "says", moment_column("created_at", "created"))
+    list_filter = ("decision", TenantFilter)
+    list_select_related = ("tenant",)
+    search_fields = ("host",)
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, str | list[str]]:
+        """Fill in what a link gives, such as that of a sign-in that was refused."""
+        return {name: request.GET[name] for name in ("tenant", "host", "decision") if name in request.GET}
+
+    @column("decision", ordering="decision")
+    def says(self, row: ClientPolicy) -> SafeString:
+        decision = ClientDecision(row.decision)
+        return badge(str(decision.label), COLOURS[decision])

@@ -1,0 +1,191 @@
+"""Sign-in by OAuth: connections, client policies, and the steps of sign-ins."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tools_app.access.oauth import clients, hosts, tokens
+from tools_app.api.v1.base.fields import Choice, Text
+from tools_app.api.v1.base.problems import Conflict
+from tools_app.api.v1.base.serializers import Row, TenantField, TenantOfRecord
+from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.viewsets import (
+    Created,
+    Deleted,
+    IsTenantAdmin,
+    ListMixin,
+    Retrieved,
+    ScopedView,
+    TenantQuery,
+    Updated,
+)
+from tools_app.audit.changes import connections as connection_changes
+from tools_app.models import ClientPolicy, Connection, SignInEvent, SignInStep
+
+STATES = [("active", "Active"), ("ended", "Ended")]
+
+
+class ConnectionRow(Row):
+    """What a person allowed a client in a tenant."""
+
+    tenant = TenantOfRecord()
+    client = serializers.CharField(source="client.name", read_only=True, help_text="The client's name.")
+    client_id = serializers.CharField(source="client.client_id", read_only=True)
+    verified_host = serializers.SerializerMethodField(help_text="Empty: the client registered itself.")
+    person = serializers.CharField(source="person.username", read_only=True)
+    key = serializers.UUIDField(
+        source="key_id", read_only=True, help_text="The key under which its calls are recorded."
+    )
+    names = serializers.ListField(
+        source="key.tool_patterns",
+        child=serializers.CharField(),
+        read_only=True,
+        help_text="Tools, prompts and resources that it may use. Empty: all.",
+    )
+    expires_at = serializers.DateTimeField(source="key.expires_at", read_only=True, allow_null=True)
+    revoked_at = serializers.DateTimeField(source="key.revoked_at", read_only=True, allow_null=True)
+    last_used_at = serializers.DateTimeField(source="key.last_used_at", read_only=True, allow_null=True)
+
+    class Meta:
+        model = Connection
+        fields: tuple[str, ...] = (
+            "id",
+            "tenant",
+            "client",
+            "client_id",
+            "verified_host",
+            "person",
+            "key",
+            "names",
+            "scope",
+            "consented_at",
+            "created_at",
+            "expires_at",
+            "revoked_at",
+            "last_used_at",
+        )
+        read_only_fields = fields
+
+    def get_verified_host(self, row: Connection) -> str:
+        """Return the host of the client's metadata document."""
+        return clients.host_of(row.client)
+
+
+class ConnectionsQuery(TenantQuery):
+    """Filter by tenant and state."""
+
+    state = Choice(STATES, required=False, help_text="Whether it gives access now.")
+
+    def found(self, rows: QuerySet[Connection], chosen: Mapping[str, Any]) -> QuerySet[Connection]:
+        """Return those of `rows` that match the parameters `chosen`."""
+        rows = super().found(rows, chosen)
+        if "state" not in chosen:
+            return rows
+        active = Connection.objects.filter(tokens.valid_connections() & tokens.is_member()).values("pk")
+        return rows.filter(pk__in=active) if chosen["state"] == "active" else rows.exclude(pk__in=active)
+
+
+class Connections(ListMixin, Retrieved, ScopedView):
+    """Clients that people connected by signing in. A tenant's admin can end one."""
+
+    permission_classes = (Member, IsTenantAdmin)
+    queryset = Connection.objects.select_related("tenant", "client", "person", "key")
+    serializer_class = ConnectionRow
+    query_class = ConnectionsQuery
+
+    @extend_schema(
+        operation_id="connections_end", summary="End connection", request=None, responses={200: ConnectionRow}
+    )
+    @action(detail=True, methods=["post"])
+    def end(self, request: Request, pk: str) -> Response:
+        """End the connection. All processes apply it within a second. Ending it again changes nothing."""
+        row = self.get_object()
+        connection_changes.revoke(row)
+        row.key.refresh_from_db(fields=["revoked_at"])
+        return Response(self.get_serializer(row).data)
+
+
+class ClientPolicyRow(Row):
+    """A decision about the clients of a host."""
+
+    tenant = TenantField()
+    host = Text(max_length=255, help_text="claude.ai, *.example.com, localhost, cursor: or *.")
+
+    class Meta:
+        model = ClientPolicy
+        fields = ("id", "tenant", "host", "decision", "created_at")
+        fixed = ("tenant",)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Reject an invalid host, one that has a policy, and one too many. Raises ValidationError."""
+        attrs = super().validate(attrs)
+        row = self.drafted(attrs)
+        try:
+            hosts.validate_host(row.host)
+            if self.instance is None:
+                hosts.check_room(row.tenant)
+        except ValidationError as problem:
+            raise serializers.ValidationError({"host": problem.messages}) from problem
+        if ClientPolicy.objects.filter(tenant=row.tenant, host=row.host).exclude(pk=row.pk).exists():
+            raise Conflict({"host": ["This tenant already has a policy for this host. Change that one."]})
+        return attrs
+
+
+class ClientPolicies(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
+    """Which clients the members of a tenant may connect. The most specific host counts."""
+
+    permission_classes = (Member, IsTenantAdmin)
+    queryset = ClientPolicy.objects.select_related("tenant")
+    serializer_class = ClientPolicyRow
+    query_class = TenantQuery
+    plural, singular = "client policies", "client policy"
+
+
+class SignInRow(Row):
+    """One step of a sign-in."""
+
+    tenant = TenantOfRecord()
+
+    class Meta:
+        model = SignInEvent
+        fields: tuple[str, ...] = (
+            "id",
+            "at",
+            "step",
+            "reason",
+            "tenant",
+            "connection_id",
+            "client_id",
+            "client_name",
+            "person_name",
+            "remote_address",
+        )
+        read_only_fields = fields
+
+
+class SignInsQuery(TenantQuery):
+    """Filter by tenant and step."""
+
+    step = Choice(SignInStep.choices, required=False)
+
+    def found(self, rows: QuerySet[SignInEvent], chosen: Mapping[str, Any]) -> QuerySet[SignInEvent]:
+        """Return those of `rows` that match the parameters `chosen`."""
+        rows = super().found(rows, chosen)
+        return rows.filter(step=chosen["step"]) if "step" in chosen else rows
+
+
+class SignIns(ListMixin, Retrieved, ScopedView):
+    """The steps of sign-ins in a tenant, the latest first, with the reason where one failed."""
+
+    permission_classes = (Member, IsTenantAdmin)
+    queryset = SignInEvent.objects.select_related("tenant")
+    serializer_class = SignInRow
+    query_class = SignInsQuery
+    plural, singular = "sign-ins", "sign-in"
