@@ -308,6 +308,7 @@ UNFOLD = {
     "SITE_URL": None,
     "STYLES": ["tools_app.admin.base.site.colors", "tools_app.admin.base.site.style"],
     "SCRIPTS": [f"tools_app.admin.base.site.{name}_script" for name in ("zone", "htmx", "times", "drafts")],
+    "ACCOUNT": {"navigation": [{"title": "Connections", "link": "/connections"}]},
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "tools_app.admin.base.site.favicon"}],
     "SIDEBAR": {
         "navigation": "tools_app.admin.base.site.sidebar",

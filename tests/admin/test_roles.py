@@ -11,6 +11,7 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern, URLResolver, reverse
+from django.utils import timezone
 
 from tests.admin.conftest import rows_of
 from tests.admin.matrix import (
@@ -35,6 +36,7 @@ from tools_app.models import (
     Action,
     Export,
     ExportFormat,
+    OAuthClient,
     Resource,
     ResourceKind,
     Role,

@@ -24,6 +24,7 @@ from django.urls import reverse
 from tests.wire.channels import sse
 from tests.wire.client import Peer, RawClient, answered, connected, head_of
 from tools_app.access import sessions, tokens
+from tools_app.access.oauth import clients, hosts, redirects
 from tools_app.catalog import authoring, compiled, skills, uri_templates
 from tools_app.catalog.kinds import curl, http_request, stored
 from tools_app.catalog.kinds.http_config import HttpConfig
@@ -35,7 +36,21 @@ from tools_app.catalog.validation.resources import MAX_BYTES, MAX_CHARACTERS, fi
 from tools_app.documentation import search
 from tools_app.management.commands.input_bounds import BEGIN, END
 from tools_app.management.input_bounds import Bound, markdown, table
-from tools_app.models import Prompt, PromptKind, Resource, ResourceKind, Session, Tenant, Tool, validators, versioned
+from tools_app.models import (
+    ClientPolicy,
+    OAuthClient,
+    Prompt,
+    PromptKind,
+    Resource,
+    ResourceKind,
+    Session,
+    SignInEvent,
+    Tenant,
+    Tool,
+    validators,
+    versioned,
+)
+from tools_app.oauth import authorize, endpoints, events, server
 from tools_app.protocol import jsonrpc, schema_bounds
 from tools_app.protocol.authoring_schema import check_schema
 from tools_app.protocol.errors import RpcError
@@ -713,3 +728,91 @@ def test_what_is_within_a_bound_is_taken_and_what_is_beyond_is_answered_as_the_t
     assert beyond.status_code == bound.status
     if bound.code is not None:
         assert beyond.json()["error"]["code"] == bound.code
+
+
+# --- Signing in -----------------------------------------------------------------------------------------------------
+
+
+@probe("parameter of an OAuth request")
+def oauth_parameter(ground: Ground) -> Answers:
+    def asked(length: int) -> httpx.Response:
+        fields = {"grant_type": "refresh_token", "refresh_token": "x" * length, "client_id": registered(ground)}
+        return ground.client.http.post("/oauth/token", data=fields)
+
+    within = asked(server.MAX_PARAMETER)
+    assert within.json()["error"] == "invalid_grant"
+    beyond = asked(server.MAX_PARAMETER + 1)
+    assert "too long" in beyond.json()["error_description"]
+    return httpx.Response(200), beyond
+
+
+def registered(ground: Ground) -> str:
+    client_id: str = register(ground, 1).json()["client_id"]
+    return client_id
+
+
+def register(ground: Ground, uris: int) -> httpx.Response:
+    said = {
+        "redirect_uris": [f"http://localhost/{number}" for number in range(uris)],
+        "token_endpoint_auth_method": "none",
+    }
+    return ground.client.http.post("/oauth/register", json=said)
+
+
+@probe("registration of a client")
+def registration(ground: Ground) -> Answers:
+    within = register(ground, redirects.MAX_URIS)
+    assert within.status_code == 201
+    assert ground.client.http.post("/oauth/register", json={"x": "x" * endpoints.MAX_REGISTRATION_BYTES}).is_error
+    return within, register(ground, redirects.MAX_URIS + 1)
+
+
+@probe("registrations of an address")
+def registrations(ground: Ground) -> Answers:
+    *within, beyond = [register(ground, 1) for _ in range(endpoints.MAX_REGISTRATIONS + 1)]
+    return within[-1], beyond
+
+
+@probe("registered clients that nobody connected")
+def unused_clients(ground: Ground) -> Answers:
+    rows = (OAuthClient(client_id=f"c{number}", source="dynamic") for number in range(clients.MAX_UNUSED - 1))
+    OAuthClient.objects.bulk_create(rows)
+    return register(ground, 1), register(ground, 1)
+
+
+@probe("authorization requests of an address")
+def authorizations(ground: Ground) -> Answers:
+    *within, beyond = [ground.client.http.get("/oauth/authorize") for _ in range(authorize.MAX_REQUESTS + 1)]
+    assert within[-1].status_code == 400
+    return httpx.Response(200), beyond
+
+
+@probe("token requests of an address")
+def token_requests(ground: Ground) -> Answers:
+    ground.monkeypatch.setattr(endpoints, "MAX_TOKEN_REQUESTS", 2)
+    *within, beyond = [ground.client.http.post("/oauth/token") for _ in range(3)]
+    assert within[-1].status_code == 400
+    return httpx.Response(200), beyond
+
+
+@probe("metadata document of a client")
+def client_document(_ground: Ground) -> None:
+    """Shown by `tests/oauth/test_discovery.py`, and for what is fetched by the tests of HTTP tools."""
+
+
+@probe("steps of sign-ins by strangers")
+def steps_of_strangers(ground: Ground) -> None:
+    ground.monkeypatch.setattr(events, "MAX_OF_STRANGERS", 2)
+    for _ in range(4):
+        ground.client.http.get("/oauth/authorize")
+    assert SignInEvent.objects.count() == 2
+
+
+@probe("client policies of a tenant")
+def client_policies(ground: Ground) -> None:
+    rows = [ClientPolicy(tenant=ground.tenant, host=f"h{n}", decision="deny") for n in range(hosts.MAX_POLICIES - 1)]
+    ClientPolicy.objects.bulk_create(rows)
+    hosts.check_room(ground.tenant)
+    ClientPolicy.objects.create(tenant=ground.tenant, host="last", decision="deny")
+    with pytest.raises(ValidationError):
+        hosts.check_room(ground.tenant)

@@ -11,6 +11,7 @@ import msgspec
 from django.conf import settings
 
 from tools_app.access import sessions
+from tools_app.access.oauth import clients, hosts, redirects
 from tools_app.admin.catalog import tool_forms
 from tools_app.admin.people import tenant_config
 from tools_app.alerts import delivery, destinations, evaluation
@@ -20,6 +21,7 @@ from tools_app.catalog.kinds import curl, http_request
 from tools_app.catalog.validation import resources, sizes
 from tools_app.documentation import search
 from tools_app.models import validators, versioned
+from tools_app.oauth import authorize, client_documents, endpoints, events, server
 from tools_app.protocol import jsonrpc, schema, schema_bounds
 from tools_app.protocol.errors import INVALID_PARAMS, INVALID_REQUEST, NOT_PERMITTED, OVER_LIMIT, PARSE_ERROR
 from tools_app.server import address_limit
@@ -55,7 +57,7 @@ class Bound(msgspec.Struct, frozen=True):
 
 def table() -> Sequence[Bound]:
     """Return all bounds, with the settings of this hub."""
-    return (*_http(), *_messages(), *_catalog())
+    return (*_http(), *_messages(), *_catalog(), *_sign_in())
 
 
 def _http() -> Sequence[Bound]:
@@ -278,6 +280,24 @@ def _catalog() -> Sequence[Bound]:
         ),
         Bound("search in the documentation", f"{search.MAX_QUERY_LENGTH} characters", note="truncated"),
         Bound("response that a trial shows", f"{trials.MAX_SHOWN_CHARACTERS} characters", note="truncated"),
+    )
+
+
+def _sign_in() -> Sequence[Bound]:
+    return (
+        Bound("parameter of an OAuth request", f"{server.MAX_PARAMETER} characters, once", 400),
+        Bound("registration of a client", f"{endpoints.MAX_REGISTRATION_BYTES} bytes, {redirects.MAX_URIS} URIs", 400),
+        Bound("registrations of an address", f"{endpoints.MAX_REGISTRATIONS} per minute", 429),
+        Bound("registered clients that nobody connected", f"{clients.MAX_UNUSED}, for {clients.UNUSED.days} days", 503),
+        Bound("authorization requests of an address", f"{authorize.MAX_REQUESTS} per minute", 429),
+        Bound("token requests of an address", f"{endpoints.MAX_TOKEN_REQUESTS} per minute", 429),
+        Bound(
+            "metadata document of a client",
+            f"{client_documents.MAX_BYTES} bytes, {client_documents.TIMEOUT_SECONDS:g} s, one request per minute",
+            note="a page that says so",
+        ),
+        Bound("steps of sign-ins by strangers", f"{events.MAX_OF_STRANGERS} per minute", note="not recorded"),
+        Bound("client policies of a tenant", f"{hosts.MAX_POLICIES}", note="rejected on save"),
     )
 
 

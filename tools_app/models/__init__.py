@@ -34,7 +34,6 @@ from tools_app.models.catalog import (
     ToolKind,
     ToolRevision,
 )
-from tools_app.models.issuers import ClaimRule, Identity, Issuer, IssuerUse
 from tools_app.models.oauth import (
     AccessToken,
     AuthorizationCode,
@@ -73,7 +72,6 @@ __all__ = [
     "ChainStart",
     "Change",
     "Checkpoint",
-    "ClaimRule",
     "ClientDecision",
     "ClientPolicy",
     "ClientSource",
@@ -83,10 +81,7 @@ __all__ = [
     "Export",
     "ExportFormat",
     "ExportState",
-    "Identity",
     "Invitation",
-    "Issuer",
-    "IssuerUse",
     "Membership",
     "OAuthClient",
     "Outcome",

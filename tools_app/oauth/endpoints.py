@@ -59,6 +59,8 @@ def register(request: HttpRequest) -> HttpResponse:
     except clients.InvalidMetadata as problem:
         events.note(request, SignInStep.REJECTED, f"Registration: {problem}")
         return _error(problem.error, str(problem), 400)
+    except clients.TooManyClients:
+        return _error("temporarily_unavailable", "Too many clients are registered. Try again later.", 503)
     events.note(request, SignInStep.CLIENT_SEEN, client=client)
     body = {
         "client_id": client.client_id,

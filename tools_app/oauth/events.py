@@ -1,12 +1,19 @@
 """The record of sign-ins: each step of each attempt, with its reason where it failed."""
 
+from typing import Final
+
 from django.http import HttpRequest
 
+from tools_app.access.limits import limits
+from tools_app.access.limits.quotas import ConcurrencyLimit
 from tools_app.access.principal import address_of
 from tools_app.models import Connection, OAuthClient, SignInEvent, SignInStep, Tenant
+from tools_app.models.ids import new_id
 from tools_app.models.oauth import MAX_CLIENT_ID
 
-MAX_REASON = 500
+MAX_REASON: Final = 500
+MAX_OF_STRANGERS: Final = 100
+MINUTE: Final = 60.0
 
 
 def note(
@@ -19,7 +26,12 @@ def note(
     connection: Connection | None = None,
     client_id: str = "",
 ) -> None:
-    """Record a step. What a connection knows is taken from it. No code, token or secret is recorded."""
+    """Record a step. What a connection knows is taken from it. No code, token or secret is recorded.
+
+    Of strangers, who may send any number of requests, MAX_OF_STRANGERS a minute are recorded.
+    """
+    if connection is None and not request.user.is_authenticated and _are_too_many():
+        return
     if connection is not None:
         client, tenant = connection.client, connection.tenant
     person = connection.person.get_username() if connection else request.user.get_username()
@@ -33,3 +45,8 @@ def note(
         person_name=person[:150],
         remote_address=address_of(request),
     )
+
+
+def _are_too_many() -> bool:
+    place = ConcurrencyLimit("strangers", "steps", MAX_OF_STRANGERS, "oauth:steps")
+    return limits.hold_here([place], str(new_id()), MINUTE) is not None

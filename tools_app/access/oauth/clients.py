@@ -24,6 +24,11 @@ PUBLIC: Final = "none"
 SECRET_METHODS: Final = ("client_secret_basic", "client_secret_post")
 # Dynamic clients that nobody connected are deleted after this time.
 UNUSED: Final = timedelta(days=30)
+MAX_UNUSED: Final = 10_000
+
+
+class TooManyClients(Exception):
+    """So many clients registered that nobody connected: no further one is stored."""
 
 
 class InvalidMetadata(ValueError):
@@ -78,7 +83,7 @@ def from_document(client_id: str, document: Mapping[str, Any]) -> OAuthClient:
 def register(metadata: Mapping[str, Any]) -> tuple[OAuthClient, str]:
     """Store a client that registers itself; return it and its secret, which is "" for a public client.
 
-    Raises InvalidMetadata.
+    Raises InvalidMetadata, and TooManyClients.
     """
     method = metadata.get("token_endpoint_auth_method", SECRET_METHODS[0])
     if method not in (PUBLIC, *SECRET_METHODS):
@@ -86,6 +91,8 @@ def register(metadata: Mapping[str, Any]) -> tuple[OAuthClient, str]:
     for name, known in (("grant_types", ("authorization_code", "refresh_token")), ("response_types", ("code",))):
         _check_offered(metadata, name, known)
     uris = _redirect_uris(metadata)
+    if OAuthClient.objects.filter(source=ClientSource.DYNAMIC, connections=None).count() >= MAX_UNUSED:
+        raise TooManyClients
     secret = "" if method == PUBLIC else SECRET_PREFIX + secrets.token_urlsafe(32)
     client = OAuthClient.objects.create(
         client_id=f"mcphub_client_{secrets.token_urlsafe(16)}",

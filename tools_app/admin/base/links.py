@@ -7,6 +7,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 
 from tools_app.core.relations import related
+from tools_app.models import Connection
 
 ANONYMOUS = "anonymous"
 
@@ -28,7 +29,10 @@ def key_name(record: Any) -> str:
 def key_link(record: Any) -> str:
     """Return the name of the API key, linked to its page."""
     found = related(record, "api_key")
-    return link(found, record.api_key_id) if found else _no_key(record)
+    if found is None:
+        return _no_key(record)
+    # The key of a connection has no page of its own.
+    return link(Connection.objects.filter(key=found).first() or found, record.api_key_id)
 
 
 def _no_key(record: Any) -> str:

@@ -29,6 +29,7 @@ from tools_app.models import (
     AlertRule,
     ApiKey,
     Call,
+    Connection,
     Invitation,
     Membership,
     Prompt,
@@ -64,6 +65,7 @@ class Kind:
 NAMED: Final = (
     Kind(Tool, "build", ("name", "title")),
     Kind(ApiKey, "key", ("name", "prefix")),
+    Kind(Connection, "cable", ("client__name", "person__username"), ("tenant", "client", "person")),
     Kind(Tenant, "domain", ("name", "slug"), ()),
     Kind(Membership, "group", ("user__username", "user__email"), ("tenant", "user")),
     Kind(Invitation, "mail", ("email",)),

@@ -23,11 +23,9 @@ from tools_app.models import (
     AlertDestination,
     AlertRule,
     ApiKey,
-    ClaimRule,
     ClientPolicy,
     Connection,
     Invitation,
-    Issuer,
     Membership,
     OAuthClient,
     PersonalToken,
@@ -142,8 +140,6 @@ RECORDED: Final = (
     Connection,
     ClientPolicy,
     OAuthClient,
-    Issuer,
-    ClaimRule,
 )
 Fields = frozenset[str] | None
 
