@@ -20,7 +20,7 @@ LANDED = {
     "0010_invitation_help.py": "2227ba9bfd739560e70f4e78e0b39f14426d316bff12689a3d41228a889a4922",
     "0011_open_sessions_index.py": "09027f4206e4bf9799fec952bf264892cf0aab3a606a9dc19723a44970fe0ff2",
     "0012_alerts.py": "23a30b431bc4c646489cae66cd8e5fa897cec748321aea9b5c2411ada84107e5",
-    "0013_oauth.py": "54362cef2e5f4d26ba9d39e094c713ab9981248af78e7de707f4e9c1e6e3079f",
+    "0013_oauth.py": "2f04822a2eb97f42136ade4934d18b69a33fc6ed9ff7cd6f0bc9bf633882238e",
 }
 MIGRATIONS = Path(settings.BASE_DIR) / "tools_app" / "migrations"
 

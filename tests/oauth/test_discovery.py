@@ -201,7 +201,9 @@ def test_a_client_is_known_by_its_document(served: list[object]) -> None:
         ((200, {**DOCUMENT, "client_id": "https://other.example/x"}), "not the URL of the document"),
         ((200, {**DOCUMENT, "redirect_uris": []}), "redirect_uris"),
         ((200, {**DOCUMENT, "redirect_uris": ["javascript:x"]}), "scheme"),
-        ((200, {**DOCUMENT, "token_endpoint_auth_method": "client_secret_post"}), "public"),
+        ((200, {**DOCUMENT, "token_endpoint_auth_method": "client_secret_post"}), "no secret"),
+        ((200, {**DOCUMENT, "token_endpoint_auth_method": "private_key_jwt"}), "jwks_uri"),
+        ((200, {**DOCUMENT, "token_endpoint_auth_method": "private_key_jwt", "jwks_uri": "http://x/"}), "jwks_uri"),
         (Unreadable("No answer within 5 seconds."), "No answer"),
     ],
 )

@@ -61,6 +61,15 @@ def _read(client_id: str) -> OAuthClient:
     return clients.from_document(client_id, _parsed(thread_loops().run(fetch(client_id))))
 
 
+def read_keys(client: OAuthClient) -> None:
+    """Read the public keys of a client again. Raises Unreadable."""
+    client.keys_fetched_at = timezone.now()
+    # Noted before, so that a server that hangs is not asked again at once.
+    client.save(update_fields=["keys_fetched_at"])
+    client.jwks = _parsed(thread_loops().run(fetch(client.jwks_uri)))
+    client.save(update_fields=["jwks"])
+
+
 async def fetch(url: str) -> Reply:
     """Read a document from a public address, without redirects. Raises Unreadable."""
     headers = (("Accept", "application/json"), ("User-Agent", "mcphub"))
@@ -76,8 +85,13 @@ async def fetch(url: str) -> Reply:
 def _parsed(reply: Reply) -> dict[str, Any]:
     if reply.status != OK:
         raise Unreadable(f"The server answered with status {reply.status}.")
+    return parsed_object(reply.body)
+
+
+def parsed_object(body: bytes) -> dict[str, Any]:
+    """Return a JSON object. Raises Unreadable."""
     try:
-        document = orjson.loads(reply.body)
+        document = orjson.loads(body)
     except orjson.JSONDecodeError:
         raise Unreadable("It is not JSON.") from None
     if not isinstance(document, dict):

@@ -8,6 +8,7 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 
 from tools_app.access.oauth import resources, scopes
+from tools_app.oauth.client_assertions import ALGORITHMS
 from tools_app.oauth.server import AUTH_METHODS, GRANT_TYPES, issuer_of
 
 MAX_AGE: Final = 3600
@@ -92,7 +93,9 @@ def _server(issuer: str) -> dict[str, Any]:
         "response_modes_supported": ["query"],
         "grant_types_supported": list(GRANT_TYPES),
         "token_endpoint_auth_methods_supported": list(AUTH_METHODS),
+        "token_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
         "revocation_endpoint_auth_methods_supported": list(AUTH_METHODS),
+        "revocation_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
         "code_challenge_methods_supported": ["S256"],
         "client_id_metadata_document_supported": True,
         "authorization_response_iss_parameter_supported": True,

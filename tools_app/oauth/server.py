@@ -15,15 +15,16 @@ from authlib.oauth2.rfc6749.hooks import hooked
 from authlib.oauth2.rfc7009 import RevocationEndpoint as BaseRevocation
 from authlib.oauth2.rfc7636 import CodeChallenge
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
+from django.urls import reverse
 from django.utils import timezone
 
 from tools_app.access.oauth import clients, policy, redirects, resources, scopes, tokens
 from tools_app.models import AuthorizationCode, ClientDecision, Connection, OAuthClient, RefreshToken, SignInStep
-from tools_app.oauth import client_documents, events
+from tools_app.oauth import client_assertions, client_documents, events
 
 MAX_PARAMETER: Final = 2000
 _PLAIN: Final = re.compile(r"[ !#-\[\]-~]*")
-AUTH_METHODS: Final = (clients.PUBLIC, *clients.SECRET_METHODS)
+AUTH_METHODS: Final = (clients.PUBLIC, *clients.SECRET_METHODS, clients.SIGNED)
 GRANT_TYPES: Final = ("authorization_code", "refresh_token")
 NO_STORE: Final = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 
@@ -59,8 +60,8 @@ class ClientAdapter:
 
     def check_endpoint_auth_method(self, method: str, endpoint: str) -> bool:
         """Whether a client uses this method. A client with a secret may send it in either way."""
-        if self.row.auth_method == clients.PUBLIC:
-            return method == clients.PUBLIC
+        if self.row.auth_method in (clients.PUBLIC, clients.SIGNED):
+            return method == self.row.auth_method
         return method in clients.SECRET_METHODS
 
     def check_response_type(self, response_type: str) -> bool:
@@ -212,10 +213,16 @@ class Revocation(BaseRevocation):
         events.note(request.page, SignInStep.REVOKED, "By the client.", connection=connection)
 
 
+def _authenticated_by_assertion(query_client: Any, request: PageRequest) -> Any:
+    issuer = issuer_of(request.page)
+    return client_assertions.authenticate(query_client, request, (issuer, f"{issuer}{reverse('oauth-token')}"))
+
+
 server: Final = Server()
 server.register_grant(CodeGrant, [S256()])
 server.register_grant(RefreshGrant)
 server.register_endpoint(Revocation)
+server.register_client_auth_method(clients.SIGNED, _authenticated_by_assertion)
 
 
 def check_parameters(data: QueryDict) -> None:
@@ -224,7 +231,8 @@ def check_parameters(data: QueryDict) -> None:
         if len(values) > 1 and name != "resource":
             raise InvalidRequestError("A parameter is sent more than once.")
         # The state is the client's own, and no message repeats it.
-        if name != "state" and any(len(value) > MAX_PARAMETER or not _PLAIN.fullmatch(value) for value in values):
+        most = client_assertions.MAX_ASSERTION if name == "client_assertion" else MAX_PARAMETER
+        if name != "state" and any(len(value) > most or not _PLAIN.fullmatch(value) for value in values):
             raise InvalidRequestError("A parameter is too long or has unusual characters.")
 
 

@@ -16,11 +16,12 @@ from django.utils import timezone
 from tools_app.access.keys import digest_of
 from tools_app.access.oauth import redirects
 from tools_app.models import ClientSource, OAuthClient
-from tools_app.models.oauth import MAX_CLIENT_ID
+from tools_app.models.oauth import MAX_CLIENT_ID, MAX_URI
 
 MAX_NAME: Final = 100
 SECRET_PREFIX: Final = "mcphub_cs_"  # noqa: S105 - no secret, but its beginning
 PUBLIC: Final = "none"
+SIGNED: Final = "private_key_jwt"
 SECRET_METHODS: Final = ("client_secret_basic", "client_secret_post")
 # Dynamic clients that nobody connected are deleted after this time.
 UNUSED: Final = timedelta(days=30)
@@ -67,13 +68,14 @@ def from_document(client_id: str, document: Mapping[str, Any]) -> OAuthClient:
     if document.get("client_id") != client_id:
         raise InvalidMetadata("The client_id in the document is not the URL of the document.")
     method = document.get("token_endpoint_auth_method", PUBLIC)
-    if method != PUBLIC:
-        raise InvalidMetadata(f"A client with a metadata document is public: {PUBLIC} is its authentication.")
+    if method not in (PUBLIC, SIGNED):
+        raise InvalidMetadata(f"A client with a metadata document has no secret: {PUBLIC} or {SIGNED}.")
     said = {
+        **_keys(document, method),
         "source": ClientSource.DOCUMENT,
         "name": _name(document) or urlsplit(client_id).netloc[:MAX_NAME],
         "redirect_uris": _redirect_uris(document),
-        "auth_method": PUBLIC,
+        "auth_method": method,
         "fetched_at": timezone.now(),
     }
     client, _ = OAuthClient.objects.update_or_create(client_id=client_id, defaults=said)
@@ -130,6 +132,18 @@ def _redirect_uris(metadata: Mapping[str, Any]) -> list[str]:
         if problem := redirects.problem_of(uri):
             raise InvalidMetadata(problem, "invalid_redirect_uri")
     return uris
+
+
+def _keys(document: Mapping[str, Any], method: str) -> dict[str, Any]:
+    """Return where the keys of a client that signs are. Raises InvalidMetadata."""
+    uri, keys = document.get("jwks_uri", ""), document.get("jwks")
+    if method == PUBLIC:
+        return {"jwks_uri": "", "jwks": None}
+    if isinstance(uri, str) and is_document(uri) and len(uri) <= MAX_URI:
+        return {"jwks_uri": uri}
+    if isinstance(keys, dict) and isinstance(keys.get("keys"), list):
+        return {"jwks_uri": "", "jwks": keys}
+    raise InvalidMetadata(f"A client that uses {SIGNED} has a jwks_uri with https://, or jwks.")
 
 
 def _name(metadata: Mapping[str, Any]) -> str:
