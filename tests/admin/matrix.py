@@ -236,6 +236,8 @@ PAGES: Final[dict[str, Page]] = {
     **record("tools_app_alertdelivery"),
     # --- Records --------------------------------------------------------------------------------------------------
     **record("tools_app_call"),
+    "tools_app_call_panel": Page(row(READ), None, "call"),
+    "tools_app_call_count": Page(site(EVERYBODY)),
     "tools_app_call_download": Page(row(AUDIT), row(NOBODY), "call", {"part": "result"}),
     **record("tools_app_runningcall"),
     "tools_app_runningcall_news": Page(row(READ), UNASKED, "runningcall"),
@@ -245,6 +247,7 @@ PAGES: Final[dict[str, Page]] = {
     **record("tools_app_change"),
     "retention": Page(site(ANYWHERE)),
     "live_tail": Page(site(EVERYBODY)),
+    "failures": Page(site(EVERYBODY)),
     "live_tail_calls": Page(site(EVERYBODY)),
     "filter_save": Page(None, site(EVERYBODY)),
     "filter_rename": Page(None, own("admin"), "filter"),

@@ -19,7 +19,7 @@ from tools_app.access.principal import address_of
 from tools_app.admin.audit import retention, verification
 from tools_app.admin.base import search
 from tools_app.admin.base.permissions import tenant_permissions_of
-from tools_app.admin.calls import live_tail
+from tools_app.admin.calls import failures, live_tail
 from tools_app.admin.dashboard import dashboard, health
 from tools_app.admin.documentation.pieces import piece_of
 from tools_app.admin.keys import connect
@@ -107,6 +107,7 @@ class HubAdminSite(UnfoldAdminSite):
             *connect.urls(self),
             *playground.urls(self),
             *live_tail.urls(self),
+            *failures.urls(self),
             *super().get_urls(),
         ]
 
@@ -143,6 +144,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
             "Audit",
             [
                 _item("Calls", "receipt_long", "tools_app_call"),
+                _link("Failures", "error", reverse("admin:failures")),
                 _link("Live", "stream", reverse("admin:live_tail")),
                 _item("Running now", "pending", "tools_app_runningcall"),
                 _item("Sessions", "link", "tools_app_session"),

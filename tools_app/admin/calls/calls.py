@@ -157,7 +157,15 @@ class CallAdmin(CallPage):
     def get_urls(self) -> list[Any]:
         """Return the pages of calls and the actions on a search."""
         site = self.admin_site
-        return [*saved_filters.urls(site), *urls(site), *super().get_urls()]
+        count = path("count/", site.admin_view(require_GET(self.count_view)), name="tools_app_call_count")
+        return [count, *saved_filters.urls(site), *urls(site), *super().get_urls()]
+
+    def count_view(self, request: HttpRequest) -> HttpResponse:
+        """Return how many calls match a search, as JSON: `{"text": …}`."""
+        try:
+            return JsonResponse({"text": change_list.count_text(request)})
+        except BadQuery as problem:
+            return JsonResponse({"text": str(problem)}, status=400)
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Show the calls that match a search. `audit.search` paginates because Django would count all rows.

@@ -17,7 +17,7 @@ from tools_app.admin.calls.columns import CallFactsAdmin, moment_text
 from tools_app.admin.calls.filter_choices import Offered, offered_to
 from tools_app.admin.calls.filter_form import GROUPS, LABELS, PERIODS, TOOLS_LIST, Entry, entries
 from tools_app.admin.calls.summaries import summaries
-from tools_app.audit.search.pages import Page, page_of
+from tools_app.audit.search.pages import Page, counted, page_of
 from tools_app.audit.search.query import BadQuery, CallQuery
 from tools_app.audit.search.scope import scope_of
 from tools_app.models import Call, ExportFormat, Outcome, SavedFilter
@@ -76,6 +76,7 @@ MAX_SAVED: Final = 50
 # The columns before that of the summary: time and name.
 SUMMARY_AFTER: Final = 2
 PAGING: Final = ("after", "before")
+MAX_COUNTED: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,16 @@ def context_of(admin: CallFactsAdmin, request: HttpRequest) -> dict[str, Any]:
     }
 
 
+def count_text(request: HttpRequest) -> str:
+    """Return how many calls match a search, up to MAX_COUNTED; "" for a search of texts, which would take long."""
+    query = CallQuery.from_params(request.GET)
+    if query.text:
+        return ""
+    scope = scope_of(query, request.user, tenant_permissions_of(request).roles)
+    found = counted(query, scope, MAX_COUNTED)
+    return f"{MAX_COUNTED:,}+ calls." if found is None else f"{found:,} {'call' if found == 1 else 'calls'}."
+
+
 def _answer(request: HttpRequest) -> Answer:
     query = None
     try:
@@ -148,9 +159,8 @@ def _table(admin: CallFactsAdmin, request: HttpRequest, answer: Answer) -> dict[
 def _row(call: Call, columns: list[Any]) -> list[SafeString | str]:
     first, *others = columns
     address = reverse("admin:tools_app_call_change", args=[call.pk])
-    return [format_html('<a href="{}" class="text-link whitespace-nowrap">{}</a>', address, first(call))] + [
-        column(call) for column in others
-    ]
+    link = '<a href="{}" data-call="{}" class="text-link whitespace-nowrap">{}</a>'
+    return [format_html(link, address, call.pk, first(call))] + [column(call) for column in others]
 
 
 def _pages(request: HttpRequest, text: str, page: Page | None) -> dict[str, str]:

@@ -19,10 +19,23 @@ from tools_app.admin.base.links import key_link, key_name, link
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import RecordAdmin, narrow
 from tools_app.core.relations import related
-from tools_app.models import Prompt, Resource
+from tools_app.models import Outcome, Prompt, Resource
 
 MAX_COUNTED = 10_000
 SECOND = 1_000_000
+
+OUTCOME_COLOURS = {
+    Outcome.OK: "success",
+    Outcome.TOOL_ERROR: "danger",
+    Outcome.REJECTED: "warning",
+    Outcome.DENIED: "danger",
+    Outcome.CANCELLED: "info",
+    Outcome.TIMEOUT: "warning",
+    Outcome.NOT_STARTED: "warning",
+    Outcome.LOST: "danger",
+    Outcome.INTERRUPTED: "warning",
+    Outcome.INPUT_REQUIRED: "primary",
+}
 
 
 class BoundedPaginator(Paginator):  # type: ignore[type-arg]

@@ -14,13 +14,15 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
+from django.views.decorators.http import require_GET
 
 from tools_app.admin.base.decorators import column
+from tools_app.admin.base.links import key_name
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import badge, by_id
 from tools_app.admin.base.times import full_text
-from tools_app.admin.calls import downloads, payloads
-from tools_app.admin.calls.columns import CallFactsAdmin, duration_text
+from tools_app.admin.calls import downloads, failures, payloads
+from tools_app.admin.calls.columns import OUTCOME_COLOURS, CallFactsAdmin, duration_text
 from tools_app.admin.calls.events import events_of
 from tools_app.admin.calls.subjects import Fact, about, links_of
 from tools_app.admin.calls.tool_revision import revision_of
@@ -56,20 +58,6 @@ def spans_of(call: Call) -> list[Span]:
     return spans
 
 
-OUTCOME_COLOURS = {
-    Outcome.OK: "success",
-    Outcome.TOOL_ERROR: "danger",
-    Outcome.REJECTED: "warning",
-    Outcome.DENIED: "danger",
-    Outcome.CANCELLED: "info",
-    Outcome.TIMEOUT: "warning",
-    Outcome.NOT_STARTED: "warning",
-    Outcome.LOST: "danger",
-    Outcome.INTERRUPTED: "warning",
-    Outcome.INPUT_REQUIRED: "primary",
-}
-
-
 class CallPage(CallFactsAdmin):
     """A finished call in the list and on its own page."""
 
@@ -77,7 +65,12 @@ class CallPage(CallFactsAdmin):
         """Return the URLs of the admin and of the downloads."""
         download = self.admin_site.admin_view(self.download_view)
         urls: list[URLPattern] = super().get_urls()
-        return [path("<path:object_id>/download/<str:part>/", download, name="tools_app_call_download"), *urls]
+        panel = self.admin_site.admin_view(require_GET(self.panel_view))
+        return [
+            path("<path:object_id>/download/<str:part>/", download, name="tools_app_call_download"),
+            path("<path:object_id>/panel/", panel, name="tools_app_call_panel"),
+            *urls,
+        ]
 
     def get_queryset(self, request: HttpRequest) -> "QuerySet[Call]":
         """Return calls with the related objects that their page links to."""
@@ -98,6 +91,11 @@ class CallPage(CallFactsAdmin):
             raise PermissionDenied
         return TemplateResponse(request, "admin/tools_app/call/page.html", self._context(request, call))
 
+    def panel_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Return what the page of a call shows, for the panel beside the list."""
+        call = self._call(request, object_id)
+        return TemplateResponse(request, "admin/tools_app/call/body.html", self._facts(request, call))
+
     def download_view(self, request: HttpRequest, object_id: str, part: str) -> HttpResponse:
         """Download arguments, events or result, for users who may read them."""
         call = self._call(request, object_id)
@@ -111,10 +109,12 @@ class CallPage(CallFactsAdmin):
         return call
 
     def _context(self, request: HttpRequest, call: Call) -> dict[str, Any]:
+        context = {**self.admin_site.each_context(request), "title": f"Call of {self.called(call)}"}
+        return {**context, **self._facts(request, call)}
+
+    def _facts(self, request: HttpRequest, call: Call) -> dict[str, Any]:
         audits = tenant_permissions_of(request).audits(call.tenant_id)
         return {
-            **self.admin_site.each_context(request),
-            "title": f"Call of {self.called(call)}",
             "name": self.called(call),
             "call": call,
             "audits": audits,
@@ -126,6 +126,8 @@ class CallPage(CallFactsAdmin):
             "facts": [*about(self, call), *_answered(call)],
             "revision": revision_of(call),
             "links": links_of(call),
+            "key": key_name(call),
+            "similar": failures.address_of(call, tenant_permissions_of(request)),
             **(_payloads(call) if audits else {}),
         }
 

@@ -16,8 +16,7 @@ from tools_app.admin.base.links import key_name
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import MAX_CHOICES
 from tools_app.admin.calls import live_rows
-from tools_app.admin.calls.columns import duration_text, moment_text
-from tools_app.admin.calls.detail import OUTCOME_COLOURS
+from tools_app.admin.calls.columns import OUTCOME_COLOURS, duration_text, moment_text
 from tools_app.admin.calls.live_rows import Wanted
 from tools_app.core.relations import related
 from tools_app.models import ApiKey, Call, Outcome, RunningCall, Tenant, Tool

@@ -21,8 +21,7 @@ from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import RecordAdmin, TenantFilter, badge, narrow
 from tools_app.admin.base.site import site
 from tools_app.admin.base.times import full_text, moment
-from tools_app.admin.calls.columns import duration_text
-from tools_app.admin.calls.detail import OUTCOME_COLOURS
+from tools_app.admin.calls.columns import OUTCOME_COLOURS, duration_text
 from tools_app.admin.calls.payloads import shown_text
 from tools_app.admin.calls.subjects import Fact
 from tools_app.audit.changes import sessions

@@ -14,6 +14,7 @@ from django.db.models.functions import Left, Substr
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from tools_app.audit.search.failures import cause_line
 from tools_app.audit.search.scan import spellings_of
 from tools_app.core import packing
 from tools_app.models import Call, CallPayload, Outcome
@@ -46,7 +47,7 @@ def summaries(calls: Sequence[Call], audits: Callable[[UUID | None], bool], text
 
 def _line(call: Call, beginnings: Beginnings) -> SafeString:
     arguments, result = beginnings.get(call.pk, ("", ""))
-    came_of_it = first_line(call.cause) if call.cause and call.outcome != Outcome.OK else readable_result(result)
+    came_of_it = cause_line(call.cause) if call.cause and call.outcome != Outcome.OK else readable_result(result)
     parts = [_cut(part) for part in (arguments if arguments != "{}" else "", came_of_it) if part]
     if not parts:
         return format_html("{}", NONE)
@@ -64,11 +65,6 @@ def readable_result(text: str) -> str:
     texts = [part.get("text") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
     found = next((one for one in texts if isinstance(one, str) and one), None)
     return text if found is None else " ".join(found[:MAX_HEAD].split())
-
-
-def first_line(text: str) -> str:
-    """Return the first line of a cause that is not empty."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
 def _cut(text: str) -> str:

@@ -64,10 +64,13 @@ PIECES: Final[Mapping[str, str]] = {
     # --- Records --------------------------------------------------------------------------------------------------
     "tools_app_call": "audit#search",
     "tools_app_call_change": "audit#call-details",
+    "tools_app_call_panel": "audit#call-details",
+    "tools_app_call_count": "audit#search",
     "tools_app_runningcall": "audit#live-view",
     "tools_app_session": "protocol#sessions",
     "tools_app_change": "audit#change-log",
     "live_tail": "audit#live-view",
+    "failures": "audit#failures",
     "exports": "audit#export",
     "export": "audit#export",
     "evidence": "audit#tamper-evidence",

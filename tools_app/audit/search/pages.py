@@ -16,7 +16,7 @@ from django.utils import timezone
 from tools_app.access import permissions
 from tools_app.audit.search.plan import Plan, plan_of
 from tools_app.audit.search.query import CallQuery
-from tools_app.audit.search.scan import BatchSizer, Look, Mark, guarded, scan
+from tools_app.audit.search.scan import BatchSizer, Look, Mark, count, guarded, scan
 from tools_app.audit.search.scope import Scope, scope_of
 from tools_app.models import Call
 
@@ -114,6 +114,15 @@ def calls_at(marks: list[Mark], *named: str) -> list[Call]:
         rows = rows.select_related(*named)
     by_id = {call.pk: call for call in rows}
     return [by_id[mark.id] for mark in marks if mark.id in by_id]
+
+
+def counted(query: CallQuery, scope: Scope, most: int) -> int | None:
+    """Return how many calls match; None if there are `most` or more to scan, or it takes too long. Not for texts."""
+    try:
+        with guarded(BUDGET_SECONDS):
+            return count(plan_of(query, scope, timezone.now()), most)
+    except OperationalError:
+        return None
 
 
 def _found(plan: Plan, start: Mark | None, size: int, *, newer: bool) -> _Found:

@@ -2,8 +2,8 @@
 
 import { copyButton } from "../playground/dom.js";
 
-export function offerCopies() {
-  for (const value of document.querySelectorAll("[data-copy]")) {
+export function offerCopies(root) {
+  for (const value of root.querySelectorAll("[data-copy]")) {
     const text = value.textContent.trim();
     const copy = copyButton(() => text, value);
     copy.classList.add("call-copy");
