@@ -18,6 +18,7 @@ ADDED = [
     "alertdestination",
     "alertrule",
     "apikey",
+    "clientpolicy",
     "invitation",
     "membership",
     "personaltoken",
@@ -27,13 +28,15 @@ ADDED = [
     "tenant",
     "tool",
 ]
-MODELS = [*ADDED, "call", "change", "runningcall", "session"]
+MODELS = [*ADDED, "call", "change", "connection", "oauthclient", "runningcall", "session", "signinevent"]
 # One row of each of these has a page of its own that is worth a look.
 OPENED = ["apikey", "call", "change", "tenant", "tool"]
 PAGES = [
     "/admin/",
     "/admin/playground/",
     "/admin/live/",
+    "/admin/failures/?period=1h",
+    "/connections",
     "/admin/evidence/",
     "/admin/auth/user/",
     "/admin/auth/user/add/",

@@ -85,7 +85,7 @@ class Person:
     ) -> httpx.Response:
         """Send the consent page's form, with these tools ticked and nothing else; None: as the page is."""
         form = form_of(page.text)
-        data: dict[str, Any] = {**form.fields, "decision": decision, "days": "30", **fields}
+        data: dict[str, Any] = {**form.fields, "decision": decision, **fields}
         if tools is None:
             for name, value, on in form.boxes:
                 if on:

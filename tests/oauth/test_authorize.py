@@ -194,6 +194,23 @@ def test_what_the_tenant_does_not_offer_cannot_be_allowed(ann: Person, applicati
     assert Connection.objects.get().key.tool_patterns == ["echo"]
 
 
+@pytest.mark.parametrize(("days", "lifetime"), [({}, 90), ({"days": ""}, 90), ({"days": "7"}, 7)])
+def test_a_connection_ends_when_the_person_said(
+    ann: Person, application: Application, days: dict[str, str], lifetime: int
+) -> None:
+    application.register()
+    ann.decide(ann.open(application.url()), tools=["echo"], **days)
+    key = Connection.objects.get().key
+    assert (key.expires_at - key.created_at).days in (lifetime - 1, lifetime)
+
+
+@pytest.mark.parametrize("days", ["8", "-1", "x", "9999999999"])
+def test_no_other_lifetime_can_be_chosen(ann: Person, application: Application, days: str) -> None:
+    application.register()
+    assert ann.decide(ann.open(application.url()), tools=["echo"], days=days).status_code == 200
+    assert not Connection.objects.exists()
+
+
 def test_everything_stays_everything(ann: Person, application: Application) -> None:
     application.register()
     ann.decide(ann.open(application.url()), tools=[], later="on")

@@ -167,7 +167,7 @@ def _decided(
             patterns=form.patterns(),
             scope=asked.scope,
             redirect_uri=asked.redirect_uri,
-            days=form.cleaned_data["days"],
+            days=form.lifetime,
         )
         events.note(request, SignInStep.ALLOWED, connection=connection)
     return _connected(request, connection, asked)

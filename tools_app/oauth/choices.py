@@ -40,13 +40,11 @@ class Offered(NamedTuple):
 class ConsentForm(forms.Form):
     """What the person chose. A box that is not ticked is not allowed."""
 
-    days = forms.TypedChoiceField(
+    days = forms.ChoiceField(
         label="Ask again after",
-        coerce=int,
-        choices=[(days, f"{days} days") for days in LIFETIMES],
-        initial=DEFAULT_LIFETIME,
+        choices=[(str(days), f"{days} days") for days in LIFETIMES],
+        initial=str(DEFAULT_LIFETIME),
         required=False,
-        empty_value=str(DEFAULT_LIFETIME),
     )
     later = forms.BooleanField(label="Everything, including what is added later", required=False)
 
@@ -60,6 +58,11 @@ class ConsentForm(forms.Form):
         if not self.cleaned_data.get("later") and not self.patterns():
             raise forms.ValidationError("Choose at least one tool, prompt or resource.")
         return self.cleaned_data
+
+    @property
+    def lifetime(self) -> int:
+        """The chosen number of days."""
+        return int(self.cleaned_data["days"] or DEFAULT_LIFETIME)
 
     def patterns(self) -> list[str]:
         """Return the chosen names and URIs; empty for everything."""
