@@ -172,6 +172,7 @@ PAGES: Final[dict[str, Page]] = {
     # --- Keys and clients -----------------------------------------------------------------------------------------
     **model("tools_app_apikey", delete=NOBODY),
     "tools_app_apikey_preview": Page(None, row(RUN, sent=of_tenant)),
+    "tools_app_apikey_names": Page(row(RUN, sent=of_tenant)),
     "tools_app_apikey_issued": Page(row(RUN), None, "apikey"),
     "tools_app_apikey_connect_key": Page(row(READ), row(READ), "apikey"),
     "tools_app_apikey_rotate_key": Page(row(RUN), row(RUN), "apikey"),

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 
 from tests.oauth.conftest import PASSWORD
 from tests.oauth.person import Application, Person, answer_of, form_of
-from tools_app.access.oauth import clients, connections
+from tools_app.access.oauth import clients, connections, hosts, policy
 from tools_app.models import (
     ClientDecision,
     ClientPolicy,
@@ -287,6 +287,29 @@ def test_the_most_specific_policy_of_a_tenant_counts(
     if not allowed:
         assert "Acme does not allow Website" in page.text
         assert "Ask one of its admins: boss." in page.text
+
+
+@pytest.mark.parametrize(
+    ("redirect", "host"),
+    [
+        ("https://evil.example/cb", "evil.example"),
+        ("https://EVIL.example/cb", "evil.example"),
+        ("https://evil.example./cb", "evil.example"),
+        ("https://evil.example:8443/cb", "evil.example"),
+        ("http://LOCALHOST/cb", "localhost"),
+        ("http://127.0.0.1:99/cb", "127.0.0.1"),
+        ("http://[::1]/cb", "[::1]"),
+        ("http://[::1]:99/cb", "[::1]"),
+        ("Cursor://app/cb", "cursor:"),
+    ],
+)
+def test_no_spelling_of_a_host_gets_around_a_policy(tenant: Tenant, redirect: str, host: str) -> None:
+    client, _ = clients.register({"redirect_uris": ["http://localhost/"]})
+    ClientPolicy.objects.create(tenant=tenant, host=hosts.normalized(f" {host.upper()} "), decision=ClientDecision.DENY)
+    assert policy.decision_on(tenant, client, redirect) is ClientDecision.DENY
+    client.source, client.client_id = ClientSource.DOCUMENT, redirect
+    if redirect.startswith("https"):
+        assert policy.decision_on(tenant, client, "https://other.example/") is ClientDecision.DENY
 
 
 def test_a_policy_counts_for_what_was_allowed_before(ann: Person, site: Application, tenant: Tenant) -> None:

@@ -196,7 +196,6 @@ def _page(
         "scopes": [scopes.MEANING[scope] for scope in asked.scope.split()],
         "may_call": scopes.CALL in asked.scope.split(),
         "form": form,
-        "offered": choices.offered(tenant, form),
         "known": known,
     }
     page = TemplateResponse(request, "oauth/consent.html", {**site.each_context(request), **context})

@@ -8,33 +8,22 @@ from django.http import QueryDict
 
 from tools_app.access.oauth.connections import DEFAULT_LIFETIME, LIFETIMES
 from tools_app.access.principal import matches
-from tools_app.catalog import compiled
+from tools_app.catalog.offers import Offer, offers_of
 from tools_app.models import Connection, Tenant
 
 MAX_TENANTS: Final = 100
-# More are chosen all together.
+# More of a group are chosen all together.
 MAX_SHOWN: Final = 500
-MAX_DESCRIPTION: Final = 160
 KINDS: Final = ("tool", "prompt", "resource")
 
 
-class Choice(NamedTuple):
-    """One box to tick."""
+class Group(NamedTuple):
+    """The boxes of one kind: each with whether it is ticked. `preset` is the one that ticks them beside "All"."""
 
-    name: str
-    title: str
-    description: str
-    ticked: bool
-
-
-class Offered(NamedTuple):
-    """The boxes of a page. `hidden` is how many tools are not shown one by one."""
-
-    reading: list[Choice]
-    changing: list[Choice]
-    prompts: list[Choice]
-    resources: list[Choice]
-    hidden: int
+    legend: str
+    kind: str
+    preset: str
+    boxes: list[tuple[Offer, bool]]
 
 
 class ConsentForm(forms.Form):
@@ -50,7 +39,7 @@ class ConsentForm(forms.Form):
 
     def __init__(self, tenant: Tenant, data: QueryDict | None = None, **options: Any) -> None:
         super().__init__(data, **options)
-        self._catalog = compiled.of_tenant(tenant)
+        self.offers = offers_of(tenant)
         self.chosen = {kind: set(data.getlist(kind)) if data is not None else None for kind in KINDS}
 
     def clean(self) -> dict[str, Any]:
@@ -68,18 +57,34 @@ class ConsentForm(forms.Form):
         """Return the chosen names and URIs; empty for everything."""
         if self.cleaned_data.get("later"):
             return []
-        found = self._catalog
-        offered = {"tool": found.tools, "prompt": found.prompts, "resource": {**found.resources, **found.templates}}
         # What the tenant does not offer is ignored: it may have gone since the page was opened.
-        return sorted({name for kind, names in offered.items() for name in names if name in (self.chosen[kind] or ())})
+        return sorted({offer.name for offer in self.offers if offer.name in (self.chosen[offer.kind] or ())})
 
-    def is_ticked(self, kind: str, name: str) -> bool:
+    def groups(self) -> list[Group]:
+        """Return the boxes, at most MAX_SHOWN of a group."""
+        return [
+            self._group("Tools that only read", "tool", "reading", read_only=True),
+            self._group("Tools that can change something", "tool", "changing", read_only=False),
+            self._group("Prompts", "prompt", "reading", read_only=True),
+            self._group("Resources", "resource", "reading", read_only=True),
+        ]
+
+    @property
+    def hidden(self) -> int:
+        """How much is offered without a box of its own."""
+        return len(self.offers) - sum(len(group.boxes) for group in self.groups())
+
+    def _group(self, legend: str, kind: str, preset: str, *, read_only: bool) -> Group:
+        own = [offer for offer in self.offers if offer.kind == kind and offer.read_only == read_only]
+        return Group(legend, kind, preset, [(offer, self._is_ticked(offer)) for offer in own[:MAX_SHOWN]])
+
+    def _is_ticked(self, offer: Offer) -> bool:
         """Whether a box is ticked: as sent, else as allowed before, else all."""
-        chosen = self.chosen[kind]
+        chosen = self.chosen[offer.kind]
         if chosen is not None:
-            return name in chosen
+            return offer.name in chosen
         patterns: Sequence[str] = self.initial.get("patterns", ())
-        return not patterns or matches(name, patterns)
+        return not patterns or matches(offer.name, patterns)
 
 
 def initial_of(known: Connection | None) -> dict[str, Any]:
@@ -87,30 +92,3 @@ def initial_of(known: Connection | None) -> dict[str, Any]:
     if known is None:
         return {}
     return {"patterns": known.key.tool_patterns, "later": not known.key.tool_patterns}
-
-
-def offered(tenant: Tenant, form: ConsentForm) -> Offered:
-    """Return the boxes of a tenant's catalog, at most MAX_SHOWN of a kind."""
-    found = compiled.of_tenant(tenant)
-    reading = [tool for tool in found.tools.values() if tool.read_only]
-    changing = [tool for tool in found.tools.values() if not tool.read_only]
-    shown = [*found.resources.values(), *found.templates.values()]
-    return Offered(
-        reading=_boxes(form, "tool", reading),
-        changing=_boxes(form, "tool", changing),
-        prompts=_boxes(form, "prompt", list(found.prompts.values())),
-        resources=_boxes(form, "resource", shown),
-        hidden=sum(max(0, len(kind) - MAX_SHOWN) for kind in (reading, changing, found.prompts, shown)),
-    )
-
-
-def _boxes(form: ConsentForm, kind: str, rows: Sequence[Any]) -> list[Choice]:
-    return [
-        Choice(
-            row.name,
-            row.definition.title or "",
-            (row.definition.description or "")[:MAX_DESCRIPTION],
-            form.is_ticked(kind, row.name),
-        )
-        for row in rows[:MAX_SHOWN]
-    ]

@@ -14,13 +14,16 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
+from tools_app.access import permissions
 from tools_app.access.oauth import clients, connections
+from tools_app.access.snippets import clients as clients_snippets
 from tools_app.admin.base.site import site
 from tools_app.audit.changes import connections as connection_changes
 from tools_app.models import Connection, SignInStep
 from tools_app.oauth import events
 
 MAX_SHOWN: Final = 200
+MAX_TENANTS: Final = 20
 
 
 @never_cache
@@ -37,9 +40,16 @@ def page(request: HttpRequest) -> HttpResponse:
     context = {
         "title": "Connections",
         "rows": [(row, clients.host_of(row.client)) for row in rows],
-        "base": request.build_absolute_uri("/").rstrip("/"),
+        "addresses": _addresses(request, request.user),
     }
     return TemplateResponse(request, "oauth/connections.html", {**site.each_context(request), **context})
+
+
+def _addresses(request: HttpRequest, person: User) -> list[tuple[str, str]]:
+    """Return the tenants of a person with the addresses of their endpoints."""
+    tenants = permissions.tenants_seen_by(person).filter(is_active=True).order_by("name")[:MAX_TENANTS]
+    base = request.build_absolute_uri("/")
+    return [(tenant.name, clients_snippets.endpoint(base, tenant.slug)) for tenant in tenants]
 
 
 def _ended(request: HttpRequest, row: Connection | None) -> HttpResponse:

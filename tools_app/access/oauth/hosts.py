@@ -11,13 +11,17 @@ MAX_POLICIES: Final = 200
 _PATTERN: Final = re.compile(r"[a-z0-9*._-]+:?|\[[0-9a-f:.]+\]")
 
 
-def validate_host(host: str) -> None:
-    """Raise ValidationError unless a pattern can match a host, as `access.oauth.policy.host_of` writes it."""
+def normalized(host: str) -> str:
+    """Return a pattern in the spelling of `access.oauth.policy.host_of`. Raises ValidationError if it has none."""
+    host = host.strip().lower()
+    if not host.endswith(("..", ":")):
+        host = host.removesuffix(".")
     if not _PATTERN.fullmatch(host):
         raise ValidationError(
             "Write a host such as claude.ai, *.example.com or localhost, the scheme of an application such as cursor:, "
             "or * for every client."
         )
+    return host
 
 
 def check_room(tenant: Tenant) -> None:

@@ -1,16 +1,22 @@
 """Which clients the members of a tenant may connect: its decisions by host."""
 
 from collections.abc import Iterable
+from urllib.parse import urlsplit
 
-from tools_app.access.oauth import clients, redirects
 from tools_app.access.principal import matches
-from tools_app.models import ClientDecision, ClientPolicy, OAuthClient, Tenant
+from tools_app.models import ClientDecision, ClientPolicy, ClientSource, OAuthClient, Tenant
 
 
 def host_of(client: OAuthClient, redirect_uri: str) -> str:
-    """Return what a policy names a client by: its verified host, else where it returns to, without a port."""
-    host = clients.host_of(client) or redirects.destination_of(redirect_uri)
-    return host if host.endswith(":") else host.rpartition(":")[0] or host
+    """Return what a policy names a client by: its verified host, else where it returns to, without a port.
+
+    One spelling for one host: in lower case and without the dot at the end of a complete name.
+    """
+    parts = urlsplit(client.client_id if client.source == ClientSource.DOCUMENT else redirect_uri)
+    if parts.scheme not in ("http", "https"):
+        return f"{parts.scheme}:"
+    host = (parts.hostname or "").rstrip(".")
+    return f"[{host}]" if ":" in host else host
 
 
 def decision_on(tenant: Tenant, client: OAuthClient, redirect_uri: str) -> ClientDecision:

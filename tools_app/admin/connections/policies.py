@@ -32,10 +32,8 @@ class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]
         }
 
     def clean_host(self) -> str:
-        """Return the host in lower case. Raises ValidationError."""
-        host = str(self.cleaned_data["host"]).strip().lower()
-        hosts.validate_host(host)
-        return host
+        """Return the host as it is compared. Raises ValidationError."""
+        return hosts.normalized(str(self.cleaned_data["host"]))
 
     def clean(self) -> dict[str, Any] | None:
         """Reject a policy beyond the limit. Raises ValidationError."""

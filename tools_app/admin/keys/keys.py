@@ -20,15 +20,17 @@ from tools_app.admin.base import fields, shown_once
 from tools_app.admin.base.columns import cut_column, full_moment, moment_column
 from tools_app.admin.base.decorators import button, column
 from tools_app.admin.base.permissions import tenant_permissions_of
-from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge, writer
+from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge, by_id, writer
 from tools_app.admin.base.site import site
 from tools_app.admin.base.times import full_text
 from tools_app.admin.keys import connect, forms
 from tools_app.admin.keys.forms import ApiKeyForm, OverlapForm, PreviewForm
 from tools_app.admin.keys.status import StatusFilter, has_overlap, notes_on, status_of
 from tools_app.audit.changes import keys as key_changes
-from tools_app.models import ApiKey
+from tools_app.catalog.offers import offers_of
+from tools_app.models import ApiKey, Tenant
 
+MAX_OFFERS = 1_000
 PICK_TENANT = "Select a tenant to see what the key can use."
 FACTS = (
     "visible_prefix",
@@ -63,7 +65,7 @@ class ApiKeyAdmin(ScopedAdmin):
     change_form_before_template = "admin/tools_app/apikey/notes.html"
 
     class Media:
-        js = (Script("tools_app/key_preview.js", type="module"),)
+        js = (Script("tools_app/key_preview.js", type="module"), Script("tools_app/key_names.js", type="module"))
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -84,8 +86,10 @@ class ApiKeyAdmin(ScopedAdmin):
         """Return the URLs of the admin, of the preview of patterns and of the page of a new key."""
         preview = self.admin_site.admin_view(require_POST(self.preview))
         issued = self.admin_site.admin_view(require_GET(self.issued))
+        names = self.admin_site.admin_view(require_GET(self.names))
         return [
             path("preview/", preview, name="tools_app_apikey_preview"),
+            path("names/", names, name="tools_app_apikey_names"),
             path("<path:object_id>/issued/", issued, name="tools_app_apikey_issued"),
             *super().get_urls(),
         ]
@@ -101,6 +105,18 @@ class ApiKeyAdmin(ScopedAdmin):
         if not permitted.changes(tenant_id):
             raise PermissionDenied
         return JsonResponse({"text": forms.described_access(tenant_id, form.cleaned_data["patterns"])})
+
+    def names(self, request: HttpRequest) -> HttpResponse:
+        """Return what a tenant offers, as JSON: `{"offers": […], "hidden": number}`, at most MAX_OFFERS."""
+        tenant = by_id(Tenant.objects.filter(is_active=True), "pk", request.GET.get("tenant") or "-").first()
+        permitted = tenant_permissions_of(request)
+        if tenant is None or not permitted.sees(tenant.pk):
+            raise Http404("Tenant not found.")
+        if not permitted.changes(tenant.pk):
+            raise PermissionDenied
+        offers = offers_of(tenant)
+        shown = [offer._asdict() for offer in offers[:MAX_OFFERS]]
+        return JsonResponse({"offers": shown, "hidden": max(0, len(offers) - MAX_OFFERS)})
 
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **options: Any) -> Any:
         """Show the form below the notes on the key."""
@@ -276,7 +292,13 @@ class ApiKeyAdmin(ScopedAdmin):
         told = PICK_TENANT if tenant_id is None else forms.described_access(tenant_id, key.tool_patterns)
         address, tenant = reverse("admin:tools_app_apikey_preview"), tenant_id or ""
         return format_html(
-            '<span aria-live="polite" data-key-preview="{}" data-tenant="{}">{}</span>', address, tenant, told
+            '<div data-key-names="{}" data-tenant="{}"></div>'
+            '<span aria-live="polite" data-key-preview="{}" data-tenant="{}">{}</span>',
+            reverse("admin:tools_app_apikey_names"),
+            tenant,
+            address,
+            tenant,
+            told,
         )
 
     @column("created by")

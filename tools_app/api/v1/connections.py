@@ -128,7 +128,7 @@ class ClientPolicyRow(Row):
         attrs = super().validate(attrs)
         row = self.drafted(attrs)
         try:
-            hosts.validate_host(row.host)
+            row.host = attrs["host"] = hosts.normalized(row.host)
             if self.instance is None:
                 hosts.check_room(row.tenant)
         except ValidationError as problem:

@@ -1,0 +1,130 @@
+// Choosing what a key can use by ticking names. The field of names stays what is saved: a ticked box is a line of it, and
+// what a pattern matches is ticked, too. Without this script, the field itself is used.
+
+const field = document.getElementById("id_tool_patterns");
+const shown = document.querySelector("[data-key-names]");
+const tenant = document.getElementById("id_tenant");
+const GROUPS = [
+    ["Tools that only read", (offer) => offer.kind === "tool" && offer.read_only],
+    ["Tools that can change something", (offer) => offer.kind === "tool" && !offer.read_only],
+    ["Prompts", (offer) => offer.kind === "prompt"],
+    ["Resources", (offer) => offer.kind === "resource"],
+];
+
+const el = (tag, properties = {}, ...children) => {
+    const made = Object.assign(document.createElement(tag), properties);
+    made.append(...children);
+    return made;
+};
+const lines = () => field.value.split("\n").map((line) => line.trim()).filter(Boolean);
+const isList = () => field.value.trim().startsWith("[");
+
+// As the hub matches: `*` is any text.
+function fits(name, pattern) {
+    const parts = pattern.split("*");
+    if (parts.length === 1) return name === pattern;
+    const [first, last] = [parts.shift(), parts.pop()];
+    if (name.length < first.length + last.length || !name.startsWith(first) || !name.endsWith(last)) return false;
+    let at = first.length;
+    for (const part of parts) {
+        at = name.indexOf(part, at);
+        if (at < 0 || at + part.length > name.length - last.length) return false;
+        at += part.length;
+    }
+    return true;
+}
+
+function write(names) {
+    field.value = names.join("\n");
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+function picker(offers, hidden) {
+    const everything = el("input", { type: "radio", name: "key-names", id: "key-names-all" });
+    const some = el("input", { type: "radio", name: "key-names", id: "key-names-some" });
+    const search = el("input", { type: "search", placeholder: "Find a name", ariaLabel: "Find a name", className: "hub-find" });
+    const boxes = offers.map((offer) => ({ offer, box: el("input", { type: "checkbox" }) }));
+    const fault = el("p", { className: "hub-fault", hidden: true, role: "alert", textContent: "Tick at least one, or allow everything." });
+    const chooser = el("div", { className: "hub-chooser" },
+        el("p", { className: "hub-presets" }, preset("Read only", (offer) => offer.read_only), preset("All of these", () => true), preset("None", () => false)),
+        search, ...groups(boxes),
+        hidden ? el("p", { textContent: `${hidden} more are not listed. Write their names or a pattern below.` }) : "", fault);
+
+    function preset(label, wanted) {
+        return el("button", { type: "button", textContent: label, onclick: () => write(boxes.filter(({ offer }) => wanted(offer)).map(({ offer }) => offer.name)) });
+    }
+
+    function sync() {
+        const now = isList() ? [] : lines();
+        if (now.length) some.checked = true;
+        else if (!some.checked) everything.checked = true;
+        chooser.hidden = everything.checked || isList();
+        fault.hidden = true;
+        for (const { offer, box } of boxes) {
+            const exact = now.includes(offer.name);
+            const pattern = now.find((line) => line !== offer.name && fits(offer.name, line));
+            box.checked = exact || Boolean(pattern);
+            box.disabled = !exact && Boolean(pattern);
+            box.title = box.disabled ? `By the pattern ${pattern}` : "";
+        }
+    }
+
+    everything.onchange = () => { write([]); sync(); };
+    some.onchange = sync;
+    search.oninput = () => {
+        const wanted = search.value.toLowerCase();
+        for (const { offer, box } of boxes) {
+            box.closest("label").hidden = !`${offer.name} ${offer.title} ${offer.description}`.toLowerCase().includes(wanted);
+        }
+    };
+    for (const { offer, box } of boxes) {
+        box.onchange = () => write(box.checked ? [...lines(), offer.name] : lines().filter((line) => line !== offer.name));
+    }
+    field.addEventListener("input", sync);
+    field.form.addEventListener("submit", (event) => {
+        if (everything.checked || lines().length) return;
+        event.preventDefault();
+        fault.hidden = false;
+        fault.scrollIntoView({ block: "center" });
+    });
+    sync();
+    return el("div", {},
+        el("label", {}, everything, " Everything, including what is added later"),
+        el("label", {}, some, " Only what I tick"), chooser);
+}
+
+function groups(boxes) {
+    return GROUPS.map(([legend, belongs]) => {
+        const own = boxes.filter(({ offer }) => belongs(offer));
+        if (!own.length) return "";
+        return el("fieldset", { className: "hub-boxes" }, el("legend", { textContent: legend }),
+            ...own.map(({ offer, box }) => el("label", {}, box, el("span", {},
+                el("strong", { textContent: offer.title || offer.name }), " ",
+                offer.title ? el("code", { textContent: offer.name }) : "",
+                offer.description ? el("br") : "", offer.description))));
+    });
+}
+
+async function fill() {
+    const chosen = tenant?.value || shown.dataset.tenant;
+    shown.replaceChildren();
+    fold.open = !chosen;
+    if (!chosen) return;
+    const answer = await fetch(`${shown.dataset.keyNames}?tenant=${encodeURIComponent(chosen)}`, { redirect: "manual" });
+    if (!answer.ok) {
+        fold.open = true;
+        return;
+    }
+    const { offers, hidden } = await answer.json();
+    shown.replaceChildren(picker(offers, hidden));
+    fold.open = isList();
+}
+
+const fold = el("details", { className: "hub-fold" }, el("summary", { textContent: "Patterns and names as text" }));
+if (field && shown) {
+    field.before(fold);
+    fold.append(field);
+    fold.before(shown);
+    tenant?.addEventListener("change", fill);
+    fill();
+}
