@@ -1,5 +1,6 @@
 """The page of failures, and the panel and the count of the list of calls."""
 
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -83,3 +84,20 @@ def test_the_count_is_of_the_search_and_bounded(as_: Any, failed: Any, monkeypat
     assert admin.get(url, {"since": "nonsense"}).status_code == 400
     monkeypatch.setattr(change_list, "MAX_COUNTED", 2)
     assert admin.get(url, {"outcome": "tool_error"}).json() == {"text": "2+ calls."}
+    # Of what no index finds, only some of the calls that were looked at match.
+    assert admin.get(url, {"client": "nobody"}).json() == {"text": ""}
+    Call.objects.filter(pk=failed.pk).update(client_name="somebody")
+    assert admin.get(url, {"client": "somebody"}).json() == {"text": "At least 1 call."}
+
+
+def test_a_group_without_a_tool_leads_to_its_calls_by_their_method(as_: Any, failed: Any) -> None:
+    Call.objects.filter(pk=failed.pk).update(tool_name="", method="resources/read")
+    admin = as_("admin")
+    rows = admin.get(reverse("admin:failures")).context["rows"]
+    (row,) = [row for row in rows if row.group.name == "resources/read"]
+    assert [call.pk for call in admin.get(row.calls_url).context["found"].calls] == [failed.pk]
+
+
+def test_a_call_that_is_older_than_every_period_has_no_link(as_: Any, failed: Any) -> None:
+    Call.objects.filter(pk=failed.pk).update(started_at=timezone.now() - timedelta(days=31))
+    assert as_("admin").get(reverse("admin:tools_app_call_change", args=[failed.pk])).context["similar"] == ""

@@ -115,9 +115,10 @@ def test_only_the_newest_are_read_and_that_is_said(tenant: Tenant, fail: Fail, m
     assert found.groups[0].first_at == NOON + timedelta(seconds=1)
 
 
-def test_a_call_knows_its_group(tenant: Tenant, fail: Fail) -> None:
-    call = fail("No row 1")
-    fail("No row 2")
+@pytest.mark.parametrize("cause", ["No row", "word " * 300, f"{failures.TRACEBACK}:\n{'x' * 900}\nValueError: bad"])
+def test_a_call_knows_its_group(tenant: Tenant, fail: Fail, cause: str) -> None:
+    call = fail(f"{cause} 1")
+    fail(f"{cause} 2")
     (group,) = report(tenant).groups
     assert failures.group_of(call, audited=True).digest == group.digest
     assert failures.group_of(fail("", outcome=Outcome.OK), audited=True) is None

@@ -298,7 +298,8 @@ Membership.objects.create(user=person, tenant=Tenant.objects.get(slug="demo"), r
     with closing(Person(balancer.url, program, "correct horse battery")) as person:
         try:
             assert talk.say(person.connect(talk.hear()["open"], ["echo"])) == seen
-            hub.stack.execute("UPDATE tools_app_accesstoken SET expires_at = now()")
+            if program != "python-1":  # which signs in again, if a token ends before the time that it was told
+                hub.stack.execute("UPDATE tools_app_accesstoken SET expires_at = now()")
             assert talk.say("again") == seen
             ended = person.browser.post("/connections", data=form_of(person.open("/connections").text).fields)
             assert ended.status_code == 302

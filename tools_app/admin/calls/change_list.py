@@ -118,13 +118,18 @@ def context_of(admin: CallFactsAdmin, request: HttpRequest) -> dict[str, Any]:
 
 
 def count_text(request: HttpRequest) -> str:
-    """Return how many calls match a search, up to MAX_COUNTED; "" for a search of texts, which would take long."""
+    """Return how many calls match a search, as far as MAX_COUNTED calls tell; "" where counting would take long."""
     query = CallQuery.from_params(request.GET)
     if query.text:
         return ""
     scope = scope_of(query, request.user, tenant_permissions_of(request).roles)
     found = counted(query, scope, MAX_COUNTED)
-    return f"{MAX_COUNTED:,}+ calls." if found is None else f"{found:,} {'call' if found == 1 else 'calls'}."
+    if found is None or not (found.found or found.is_complete):
+        return ""
+    calls = "call" if found.found == 1 else "calls"
+    if found.is_complete:
+        return f"{found.found:,} {calls}."
+    return f"{found.found:,}+ calls." if found.found == MAX_COUNTED else f"At least {found.found:,} {calls}."
 
 
 def _answer(request: HttpRequest) -> Answer:

@@ -19,7 +19,7 @@ from tools_app.admin.base.permissions import TenantPermissions, tenant_permissio
 from tools_app.admin.base.scoping import MAX_CHOICES, badge
 from tools_app.admin.calls.columns import OUTCOME_COLOURS
 from tools_app.audit.search import failures
-from tools_app.audit.search.failures import BUCKETS, MAX_READ, MAX_TENANTS, Failures
+from tools_app.audit.search.failures import BUCKETS, MAX_TENANTS, Failures
 from tools_app.models import Call, Tenant
 
 PERIODS: Final = {
@@ -52,12 +52,12 @@ def urls(site: AdminSite) -> list[URLPattern]:
 
 
 def address_of(call: Call, permitted: TenantPermissions) -> str:
-    """Return the address of the group of a failed call; "" for any other call."""
+    """Return the address of the group of a failed call; "" for any other call, and for one before all periods."""
     group = failures.group_of(call, audited=permitted.audits(call.tenant_id))
-    if group is None:
-        return ""
     age = timezone.now() - call.started_at
-    period = next((name for name, (_, length) in PERIODS.items() if age < length and name != "1h"), "30d")
+    period = next((name for name, (_, length) in PERIODS.items() if age < length and name != "1h"), "")
+    if group is None or not period:
+        return ""
     query = urlencode({"period": period, "tenant": str(call.tenant_id), "tool": call.tool_name})
     return f"{reverse('admin:failures')}?{query}#group-{group.digest}"
 
@@ -82,8 +82,6 @@ def _page(site: AdminSite) -> Callable[[HttpRequest], HttpResponse]:
             "title": "Failures",
             "rows": [_row(group, by_id[group.tenant_id], period) for group in groups],
             "report": report,
-            "most": f"{MAX_READ:,}",
-            "read": f"{report.read:,}",
             "periods": {name: text for name, (text, _) in PERIODS.items()},
             "period": period,
             "sorts": SORTS,
@@ -111,7 +109,7 @@ def _chosen(seen: list[Tenant], wanted: str) -> Tenant | None:
 
 def _row(group: Failures, tenant: Tenant, period: str) -> Row:
     query: dict[str, Any] = {"tenant": tenant.slug, "outcome": group.outcome.value, "period": period}
-    query |= {"tool": group.name} if group.name else {}
+    query |= {"tool" if group.is_tool else "method": group.name}
     query |= {"text": group.words} if group.words else {}
     return Row(
         group=group,

@@ -26,7 +26,8 @@ FAILED: Final = (
     Outcome.REJECTED,
 )
 MAX_READ: Final = 2_500
-MAX_TENANTS: Final = 20
+# Each costs a query for each outcome.
+MAX_TENANTS: Final = 10
 MAX_GROUPS: Final = 200
 # The buckets of a sparkline.
 BUCKETS: Final = 24
@@ -68,10 +69,14 @@ class Failed(NamedTuple):
 
 @dataclass
 class Failures:
-    """The failures of one tool for one cause. `example` is the newest, `cause` its text without what varies."""
+    """The failures of one tool for one cause. `example` is the newest, `cause` its text without what varies.
+
+    `name` is that of the tool, or the method of a call that has none.
+    """
 
     tenant_id: UUID
     name: str
+    is_tool: bool
     outcome: Outcome
     cause: str
     example: str
@@ -133,8 +138,9 @@ def group_of(call: Call, *, audited: bool) -> Failures | None:
     if call.outcome not in FAILED or call.tenant_id is None:
         return None
     groups: dict[tuple[Any, ...], Failures] = {}
-    text = (cause_line(call.cause) or _results([call.pk]).get(call.pk, "")) if audited else ""
-    one = Failed(call.pk, call.tenant_id, call.tool_name, call.method, call.outcome, call.started_at, "", "")
+    head, tail = call.cause[:MAX_PART], call.cause[-MAX_PART:]
+    one = Failed(call.pk, call.tenant_id, call.tool_name, call.method, call.outcome, call.started_at, head, tail)
+    text = (one.line or _results([call.pk]).get(call.pk, "")) if audited else ""
     _add(groups, one, text, call.started_at, call.started_at + timedelta(seconds=1))
     return next(iter(groups.values()))
 
@@ -166,7 +172,17 @@ def _add(groups: dict[tuple[Any, ...], Failures], call: Failed, text: str, since
     if group is None:
         outcome = Outcome(call.outcome)
         example = text[:MAX_CAUSE]
-        group = Failures(call.tenant_id, name, outcome, cause, example, call.id, call.started_at, call.started_at)
+        group = Failures(
+            call.tenant_id,
+            name,
+            bool(call.tool_name),
+            outcome,
+            cause,
+            example,
+            call.id,
+            call.started_at,
+            call.started_at,
+        )
         groups[key] = group
     elif call.started_at > group.last_at:
         group.example, group.example_id, group.last_at = text[:MAX_CAUSE], call.id, call.started_at

@@ -65,6 +65,7 @@ def expected(query: CallQuery, scope: Scope) -> int | None:
         return None
     try:
         with guarded(COUNT_SECONDS):
-            return count(plan, MAX_COUNTED)
+            found = count(plan, MAX_COUNTED)
+            return found.found if found.is_complete else None
     except OperationalError:
         return None

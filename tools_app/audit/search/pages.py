@@ -16,7 +16,7 @@ from django.utils import timezone
 from tools_app.access import permissions
 from tools_app.audit.search.plan import Plan, plan_of
 from tools_app.audit.search.query import CallQuery
-from tools_app.audit.search.scan import BatchSizer, Look, Mark, count, guarded, scan
+from tools_app.audit.search.scan import BatchSizer, Count, Look, Mark, count, guarded, scan
 from tools_app.audit.search.scope import Scope, scope_of
 from tools_app.models import Call
 
@@ -116,8 +116,8 @@ def calls_at(marks: list[Mark], *named: str) -> list[Call]:
     return [by_id[mark.id] for mark in marks if mark.id in by_id]
 
 
-def counted(query: CallQuery, scope: Scope, most: int) -> int | None:
-    """Return how many calls match; None if there are `most` or more to scan, or it takes too long. Not for texts."""
+def counted(query: CallQuery, scope: Scope, most: int) -> Count | None:
+    """Return how many of the newest `most` calls match; None if that takes too long. Not for texts."""
     try:
         with guarded(BUDGET_SECONDS):
             return count(plan_of(query, scope, timezone.now()), most)

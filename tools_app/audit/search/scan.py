@@ -124,15 +124,22 @@ def scan(plan: Plan, start: Mark | None, most: int, *, newer: bool = False) -> L
         return _read(cursor.fetchall(), plan.text)
 
 
-def count(plan: Plan, most: int) -> int | None:
-    """Return how many calls match; None if there are `most` or more to scan. Not for text searches."""
+class Count(NamedTuple):
+    """How many calls match; more of them if not all were scanned."""
+
+    found: int
+    is_complete: bool
+
+
+def count(plan: Plan, most: int) -> Count:
+    """Return how many of the newest `most` calls match. Not for text searches."""
     if not plan.arms:
-        return 0
+        return Count(0, is_complete=True)
     sql, params = _looked(plan, None, most, newer=False)
     with connection.cursor() as cursor:
         cursor.execute(COUNTED.format(looked=sql), params)
         searched, found = cursor.fetchone()
-    return found if searched < most else None
+    return Count(found, is_complete=searched < most)
 
 
 @contextmanager
