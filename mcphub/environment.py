@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from difflib import get_close_matches
 from email.utils import parseaddr
 from importlib.util import find_spec
@@ -81,6 +82,28 @@ def needs(name: str, extra: str, *modules: str) -> None:
 def items(name: str, default: list[str] | None = None) -> list[str]:
     """Return a comma-separated list, with blanks around its entries removed."""
     return [item.strip() for item in text(name).split(",") if item.strip()] or list(default or [])
+
+
+def command_lines(name: str) -> list[str]:
+    """Return a comma-separated list of command lines, quoted as for a shell."""
+    entries = items(name)
+    for entry in entries:
+        try:
+            words = shlex.split(entry)
+        except ValueError as problem:
+            raise ImproperlyConfigured(f"{name}: {entry!r} is not a command line: {problem}.") from problem
+        if not words or words[0] == "*":
+            raise ImproperlyConfigured(f"{name}: {entry!r} must begin with a program.")
+    return entries
+
+
+def full_paths(name: str) -> list[str]:
+    """Return a comma-separated list of full paths."""
+    entries = items(name)
+    for entry in entries:
+        if not Path(entry).is_absolute():
+            raise ImproperlyConfigured(f"{name}: {entry!r} is not a full path: it must begin with a slash.")
+    return entries
 
 
 def key_text(name: str) -> str:

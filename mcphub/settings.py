@@ -84,6 +84,10 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
     "channels",
     "rest_framework",
     "drf_spectacular",
@@ -106,8 +110,10 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "tools_app.admin.base.actor_middleware.acting_person",
+    "allauth.account.middleware.AccountMiddleware",
     "tools_app.admin.base.time_zone.viewers_zone",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "tools_app.sign_in.required_factor.RequiredFactor",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 
@@ -246,6 +252,11 @@ MCPHUB_MAX_TASK_TTL = env.seconds("MCPHUB_MAX_TASK_TTL", 3600.0)
 MCPHUB_KEEPALIVE_INTERVAL = env.seconds("MCPHUB_KEEPALIVE_INTERVAL", 3.0)
 # Requests of one person to the REST API; 0 is no limit. Each web process counts separately.
 MCPHUB_API_REQUESTS_PER_MINUTE = env.whole("MCPHUB_API_REQUESTS_PER_MINUTE", 600, least=0)
+# The command lines that upstreams of tenants may run; `*` as the last word allows any further arguments.
+MCPHUB_UPSTREAM_COMMANDS = env.command_lines("MCPHUB_UPSTREAM_COMMANDS")
+# Directories that such commands may read, besides those of the system, and whether they may open TCP connections.
+MCPHUB_UPSTREAM_PATHS = env.full_paths("MCPHUB_UPSTREAM_PATHS")
+MCPHUB_UPSTREAM_NETWORK = env.flag("MCPHUB_UPSTREAM_NETWORK")
 MCPHUB_WORKER_THREADS = env.whole("MCPHUB_WORKER_THREADS", 8, most=1000)
 
 # The first admin's password and the demo tenant's first key, as `up` creates them; generated when empty.
@@ -265,6 +276,19 @@ WHITENOISE_USE_FINDERS = True
 # The files are small: Django's warning that it reads each of them whole is no use to an operator.
 warnings.filterwarnings("ignore", "StreamingHttpResponse must consume synchronous iterators")
 LOGIN_URL = "admin:login"
+# Second factors, by django-allauth. People log in on the admin's own page.
+ACCOUNT_ADAPTER = "tools_app.sign_in.accounts.AccountAdapter"
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_USER_MODEL_EMAIL_FIELD = "email"
+MFA_ADAPTER = "tools_app.sign_in.accounts.FactorAdapter"
+MFA_FORMS = {"authenticate": "tools_app.sign_in.accounts.CountedCodeForm"}
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_PASSKEY_LOGIN_ENABLED = True
+MFA_RECOVERY_CODES_SHOW_ONCE = True
+# The codes of the time step before and after count, too: clocks differ.
+MFA_TOTP_TOLERANCE = 1
+# Browsers allow security keys without HTTPS on localhost only.
+MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = not env.flag("MCPHUB_HTTPS")
 # For people who open the login page directly.
 LOGIN_REDIRECT_URL = "admin:index"
 AUTH_PASSWORD_VALIDATORS = [
@@ -308,7 +332,12 @@ UNFOLD = {
     "SITE_URL": None,
     "STYLES": ["tools_app.admin.base.site.colors", "tools_app.admin.base.site.style"],
     "SCRIPTS": [f"tools_app.admin.base.site.{name}_script" for name in ("zone", "htmx", "times", "drafts")],
-    "ACCOUNT": {"navigation": [{"title": "Connections", "link": "/connections"}]},
+    "ACCOUNT": {
+        "navigation": [
+            {"title": "Connections", "link": "/connections"},
+            {"title": "Second factor", "link": "/account/factors/"},
+        ]
+    },
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "tools_app.admin.base.site.favicon"}],
     "SIDEBAR": {
         "navigation": "tools_app.admin.base.site.sidebar",
@@ -337,6 +366,7 @@ SPECTACULAR_SETTINGS = {
         "AlertDeliveryStatusEnum": "tools_app.models.DeliveryStatus",
         "InvitationStatusEnum": "tools_app.api.v1.invitations.STATES",
         "ExportStateEnum": "tools_app.models.ExportState",
+        "ApiSourceStateEnum": "tools_app.models.RevisionState",
     },
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "SERVE_INCLUDE_SCHEMA": False,

@@ -19,6 +19,7 @@ urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", site.urls),
     path("", include("tools_app.oauth.urls")),
+    path("", include("tools_app.sign_in.urls")),
     path("docs/", include(documentation.urls(site))),
     path("invitations/<str:token>/", invitation_views.page, name="invitation"),
     path("", include("tools_app.api.urls")),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.linear import assert_linear
-from tools_app.access import principal
+from tools_app.access import patterns
 from tools_app.admin.base import json_source
 from tools_app.audit.recorder import redaction
 from tools_app.audit.search.query import expression
@@ -83,7 +83,7 @@ WORK: dict[str, tuple[int, Work]] = {
     ),
     "name of a field": (20_000, lambda n: redaction.is_secret(text("a-", n))),
     "secrets in an answer": (20_000, lambda n: Scrubber(SPELLINGS).text(text("a", n))),
-    "name pattern of a key": (20_000, lambda n: principal.matches(text("a", n), [STARS])),
+    "name pattern of a key": (20_000, lambda n: patterns.matches(text("a", n), [STARS])),
     "search with stars": (20_000, lambda n: re.search(expression(STARS, backtracks=True), text("a", n))),
     "Accept of commas": (20_000, lambda n: inbound.accepted(text("a/b;q=1,", n))),
     "Accept of parameters": (20_000, lambda n: inbound.accepted(text("a/b;", n))),

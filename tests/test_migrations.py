@@ -21,6 +21,11 @@ LANDED = {
     "0011_open_sessions_index.py": "09027f4206e4bf9799fec952bf264892cf0aab3a606a9dc19723a44970fe0ff2",
     "0012_alerts.py": "23a30b431bc4c646489cae66cd8e5fa897cec748321aea9b5c2411ada84107e5",
     "0013_oauth.py": "2f04822a2eb97f42136ade4934d18b69a33fc6ed9ff7cd6f0bc9bf633882238e",
+    "0014_device_and_service_clients.py": "005a6e4aeab87cf1d159a22339ed3aa5e8e7874faa9929b12c648726c86a175e",
+    "0015_issuers.py": "fd8ffaa4bde7770e1b54cf0292cd5db6d2d6adfd5016667b1af532e7a302d2e7",
+    "0016_api_sources.py": "63e7d59032f689f14722b329e92cf31054ce7d78e3a7f5bb16747bb3a92edeb9",
+    "0017_upstreams.py": "1bc7d3c1e3abf084add37cc06ca4d6ef3c665a2f46b921001484767b73cc964e",
+    "0018_workloads.py": "b25801e45b9e82c818ee85e6aa3c0cb1d2ca5f3e6cfb1249e8ef9512971f9332",
 }
 MIGRATIONS = Path(settings.BASE_DIR) / "tools_app" / "migrations"
 

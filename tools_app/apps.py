@@ -19,9 +19,13 @@ class ToolsAppConfig(AppConfig):
         from tools_app.catalog import notifications  # noqa: PLC0415
         from tools_app.core import database  # noqa: PLC0415
         from tools_app.models import versioned  # noqa: PLC0415
+        from tools_app.sign_in import accounts  # noqa: PLC0415
+        from tools_app.upstreams import forwarding  # noqa: PLC0415
 
         signals.connect()
         versioned.connect()
         notifications.connect()
+        accounts.connect()
+        forwarding.connect()
         request_finished.connect(database.close_request_connections, dispatch_uid="connections of a request")
         autodiscover_modules("mcp_tools")

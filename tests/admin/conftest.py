@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from tools_app.access import keys
 from tools_app.access.limits import limits
-from tools_app.access.oauth import clients, connections
+from tools_app.access.oauth import clients, connections, service_clients
 from tools_app.alerts import destinations
 from tools_app.catalog import authoring
 from tools_app.models import (
@@ -22,12 +22,14 @@ from tools_app.models import (
     AlertDestination,
     AlertRule,
     ApiKey,
+    ApiSource,
     Call,
     CallEvent,
     CallPayload,
     ClientDecision,
     ClientPolicy,
     Connection,
+    Issuer,
     Membership,
     OAuthClient,
     Prompt,
@@ -37,12 +39,16 @@ from tools_app.models import (
     Role,
     RunningCall,
     Secret,
+    ServiceClient,
     Session,
     SignInEvent,
     SignInStep,
     Tenant,
+    TenantScope,
     Tool,
     ToolKind,
+    Upstream,
+    UpstreamItem,
 )
 
 NOON = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
@@ -55,6 +61,10 @@ HTTP_TOOL: dict[str, Any] = {
 }
 
 
+# A tool as an upstream lists it.
+LISTED: dict[str, Any] = {"name": "lend", "description": "Lends a book.", "inputSchema": {"type": "object"}}
+
+
 @dataclass(frozen=True)
 class World:
     """One tenant and a row of each kind that it owns."""
@@ -62,7 +72,10 @@ class World:
     tenant: Tenant
     apikey: ApiKey
     connection: Connection
+    serviceclient: ServiceClient
     clientpolicy: ClientPolicy
+    issuer: Issuer
+    tenantscope: TenantScope
     oauthclient: OAuthClient
     signinevent: SignInEvent
     key: str
@@ -70,6 +83,9 @@ class World:
     resource: Resource
     prompt: Prompt
     secret: Secret
+    apisource: ApiSource
+    upstream: Upstream
+    upstreamitem: UpstreamItem
     session: Session
     call: Call
     runningcall: RunningCall
@@ -134,11 +150,18 @@ def build_world(slug: str) -> World:
     alert = Alert.objects.create(
         rule=rule, tenant=tenant, summary=f"{slug} was denied", value=6, threshold=5, fired_at=NOON, resolved_at=NOON
     )
+    # The hub may not reach this address either.
+    upstream = Upstream.objects.create(tenant=tenant, name=f"{slug}_books", url="http://127.0.0.1:9/mcp")
     return World(
         tenant=tenant,
         apikey=apikey,
         connection=connection,
+        serviceclient=service_clients.create(tenant, f"{slug} job")[0],
         clientpolicy=ClientPolicy.objects.create(tenant=tenant, host=f"{slug}.example", decision=ClientDecision.DENY),
+        issuer=Issuer.objects.create(
+            tenant=tenant, name=f"{slug} staff", issuer=f"https://{slug}.example", client_id="hub", is_active=False
+        ),
+        tenantscope=TenantScope.objects.create(tenant=tenant, name=f"{slug}.reports", tool_patterns=["report_*"]),
         oauthclient=connection.client,
         signinevent=SignInEvent.objects.create(step=SignInStep.ALLOWED, tenant=tenant, client_name=f"{slug} robot"),
         key=key,
@@ -158,6 +181,11 @@ def build_world(slug: str) -> World:
             messages=[{"role": "user", "text": f"Greet {{who}} of {slug}"}, {"role": "assistant", "text": "Good day!"}],
         ),
         secret=authoring.set_secret(tenant, f"{slug}_token", f"{slug}-hush-hush"),
+        apisource=ApiSource.objects.create(tenant=tenant, name=f"{slug}-api", base_url="https://api.example.com"),
+        upstream=upstream,
+        upstreamitem=UpstreamItem.objects.create(
+            tenant=tenant, upstream=upstream, kind="tool", name=f"{slug}_lend", proposed=LISTED
+        ),
         session=session,
         call=call,
         alertdestination=webhook,

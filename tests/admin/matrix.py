@@ -115,16 +115,16 @@ def hub(name: str) -> dict[str, Page]:
 
 
 def client_pages() -> dict[str, Page]:
-    """The pages of clients, which belong to no tenant and which nobody changes but by blocking them."""
-    name, nobody = "tools_app_oauthclient", site(NOBODY)
+    """The pages of clients, which nobody changes but by blocking them. Admins see those of their connections."""
+    name, nobody = "tools_app_oauthclient", row(NOBODY)
     return {
-        f"{name}_changelist": Page(site(SUPERUSER), UNASKED),
-        f"{name}_add": Page(nobody, nobody),
-        f"{name}_change": Page(site(SUPERUSER), nobody, "oauthclient"),
-        f"{name}_history": Page(site(SUPERUSER), UNASKED, "oauthclient"),
+        f"{name}_changelist": Page(site(ANYWHERE), UNASKED),
+        f"{name}_add": Page(site(NOBODY), site(NOBODY)),
+        f"{name}_change": Page(row(RUN), nobody, "oauthclient"),
+        f"{name}_history": Page(row(RUN), UNASKED, "oauthclient"),
         f"{name}_delete": Page(nobody, nobody, "oauthclient"),
-        f"{name}_block_client": Page(site(SUPERUSER), site(SUPERUSER), "oauthclient"),
-        f"{name}_unblock_client": Page(site(SUPERUSER), site(SUPERUSER), "blockedclient"),
+        f"{name}_block_client": Page(row(SUPERUSER), row(SUPERUSER), "oauthclient"),
+        f"{name}_unblock_client": Page(row(SUPERUSER, admin=MISSING), row(SUPERUSER, admin=MISSING), "blockedclient"),
     }
 
 
@@ -181,8 +181,18 @@ PAGES: Final[dict[str, Page]] = {
     "connect": Page(row(READ), None, "apikey"),
     **record("tools_app_connection"),
     "tools_app_connection_calls_of_connection": Page(row(READ), row(READ), "connection"),
+    "tools_app_connection_sign_ins_of_connection": Page(row(READ), row(READ), "connection"),
+    "tools_app_connection_change_access": Page(row(RUN), row(RUN), "connection"),
     "tools_app_connection_end_connection": Page(row(RUN), row(RUN), "connection"),
+    **model("tools_app_serviceclient", delete=NOBODY),
+    "tools_app_serviceclient_issued": Page(row(RUN), None, "serviceclient"),
+    "tools_app_serviceclient_calls_of_client": Page(row(READ), row(READ), "serviceclient"),
+    "tools_app_serviceclient_rotate_secret": Page(row(RUN), row(RUN), "serviceclient"),
+    "tools_app_serviceclient_revoke_client": Page(row(RUN), row(RUN), "serviceclient"),
     **model("tools_app_clientpolicy"),
+    **model("tools_app_issuer"),
+    "tools_app_issuer_try_token": Page(row(RUN), row(RUN), "issuer"),
+    **model("tools_app_tenantscope"),
     **record("tools_app_signinevent"),
     **client_pages(),
     "playground": Page(site(ANYWHERE)),
@@ -200,6 +210,7 @@ PAGES: Final[dict[str, Page]] = {
     "tools_app_tenant_export_configuration": Page(row(AUDIT), row(AUDIT), "tenant"),
     "tools_app_tenant_import_configuration": Page(row(RUN), row(RUN), "tenant"),
     **hub("auth_user"),
+    "auth_user_remove_factors": Page(site(SUPERUSER), site(SUPERUSER), "user"),
     "auth_user_password_change": Page(site(SUPERUSER), site(SUPERUSER), "user"),
     **personal("tools_app_personaltoken"),
     "tools_app_personaltoken_issued": Page(own("admin"), None, "personaltoken"),
@@ -225,7 +236,11 @@ PAGES: Final[dict[str, Page]] = {
     "tools_app_resource_download": Page(row(READ), row(READ), "file"),
     **model("tools_app_prompt"),
     **adding("tools_app_prompt", "add_python_prompts", "add_prompt"),
+    **model("tools_app_upstream"),
+    "tools_app_upstream_review": Page(row(READ), row(RUN), "upstream"),
     **model("tools_app_secret"),
+    **model("tools_app_apisource"),
+    "tools_app_apisource_show_operations": Page(row(READ), row(RUN), "apisource"),
     # --- Alerts ---------------------------------------------------------------------------------------------------
     **model("tools_app_alertrule"),
     "tools_app_alertrule_send_test": Page(row(RUN), row(RUN), "alertrule"),

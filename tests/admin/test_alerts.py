@@ -113,6 +113,28 @@ def test_a_webhook_needs_a_url_that_can_be_called(as_: Any, page: Any, acme: Any
     assert "url" in errors(as_("admin").post(page("alertdestination", "add"), said))
 
 
+def test_an_imported_webhook_without_a_url_is_marked_and_gets_one(as_: Any, page: Any, acme: Any) -> None:
+    row = AlertDestination.objects.create(tenant=acme.tenant, name="chat", kind="webhook")
+    admin, address = as_("admin"), page("alertdestination", "change", row)
+    for shown in (page("alertdestination", "changelist"), address):
+        assert "The webhook has no URL." in admin.get(shown).content.decode()
+    assert list(errors(admin.post(address, {"name": "chat", "url": "", "enabled": "on"}))) == ["url"]
+    assert admin.post(address, {"name": "chat", "url": "https://example.com/x", "enabled": "on"}).status_code == 302
+    assert "The webhook has no URL." not in admin.get(address).content.decode()
+
+
+def test_the_address_of_the_other_kind_does_not_count(as_: Any, page: Any, acme: Any) -> None:
+    both = {"tenant": acme.tenant.pk, "name": "ops", "enabled": "on", "email": "ops@example.com", "url": "nonsense"}
+    answer = as_("admin").post(page("alertdestination", "add"), {**both, "kind": "email"})
+    assert answer.status_code == 302, errors(answer)
+    row = AlertDestination.objects.get(name="ops")
+    assert (row.email, row.url) == ("ops@example.com", "")
+    said = {**both, "name": "hook", "kind": "webhook", "email": "nonsense"}
+    assert list(errors(as_("admin").post(page("alertdestination", "add"), said))) == ["url"]
+    said = {**both, "name": "mail", "kind": "email", "email": ""}
+    assert list(errors(as_("admin").post(page("alertdestination", "add"), said))) == ["email"]
+
+
 def test_who_cannot_change_a_webhook_does_not_see_the_path_of_its_url(as_: Any, page: Any, acme: Any) -> None:
     for role, seen in (("admin", True), ("auditor", False), ("operator", False)):
         text = as_(role).get(page("alertdestination", "change", acme.alertdestination)).content.decode()

@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from tools_app.admin.people import tenant_config
 from tools_app.catalog import authoring
-from tools_app.models import Change, Tool
+from tools_app.models import AlertDestination, Change, Tool
 from tools_app.tenant_config.export import export
 
 TEXT = """
@@ -71,6 +71,25 @@ def test_a_preview_shows_what_would_change_and_changes_nothing(as_: Any, acme: A
     assert "<b>Looks" not in text
     assert not Tool.objects.filter(name="look").exists()
     assert not Change.objects.exists()
+
+
+def test_a_preview_tells_what_a_file_does_not_contain_of_a_webhook(as_: Any, acme: Any) -> None:
+    text = """
+    mcphub: 1
+    alert_destinations:
+      chat: {kind: webhook, url: "https://chat.example.com/hidden-path"}
+      pager: {kind: webhook}
+    alert_rules:
+      errors: {kind: error_rate, destinations: [chat]}
+    """
+    shown = post(as_("admin"), acme, text).content.decode()
+    page, _, kept = shown.partition('<textarea name="text"')
+    assert "New webhooks: <strong>chat, pager</strong>" in page
+    assert "Webhooks without a URL: <strong>pager</strong>" in page
+    assert "chat.example.com" in page
+    assert "hidden-path" not in page
+    assert "hidden-path" in kept, "what is applied is what was previewed"
+    assert not AlertDestination.objects.filter(name="chat").exists()
 
 
 def test_what_was_previewed_is_applied_and_recorded_as_that_persons(as_: Any, acme: Any) -> None:

@@ -6,22 +6,25 @@ from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.forms import ModelMultipleChoiceField
 
 from tests.admin.conftest import HTTP_TOOL
 from tools_app.admin.base.conflicts import OPENED, TAKE
-from tools_app.models import Membership, Resource, ResourceKind, Tool
+from tools_app.models import AlertDestination, Membership, Resource, ResourceKind, Tool
 
 
-def opened(client: Any, address: str) -> dict[str, str]:
+def opened(client: Any, address: str) -> dict[str, Any]:
     """What a browser sends when the form is opened and saved unchanged."""
     answer = client.get(address)
     form = answer.context["adminform"].form
-    sent: dict[str, str] = {OPENED: hidden(answer)}
+    sent: dict[str, Any] = {OPENED: hidden(answer)}
     for bound in form:
         value, widget = bound.value(), bound.field.widget
         names = widget.decompress(value) if hasattr(widget, "decompress") else None
         if names is not None:
             sent |= {f"{bound.html_name}_{place}": str(part or "") for place, part in enumerate(names)}
+        elif isinstance(bound.field, ModelMultipleChoiceField):
+            sent[bound.html_name] = [str(key) for key in value]
         elif isinstance(value, bool):
             sent |= {bound.html_name: "on"} if value else {}
         else:
@@ -51,6 +54,8 @@ def conflicts(answer: Any) -> dict[str, Any]:
         ("prompt", "title", "mine", "theirs"),
         ("apikey", "methods", "tools/*", "resources/*"),
         ("tenant", "name", "mine", "theirs"),
+        ("alertrule", "quiet_minutes", "30", "90"),
+        ("alertdestination", "name", "mine", "theirs"),
     ],
 )
 def test_what_somebody_else_saved_meanwhile_is_not_overwritten(
@@ -156,6 +161,30 @@ def test_a_file_that_was_replaced_meanwhile_is_not_overwritten(as_: Any, page: A
     again = second.post(address, mine | {"upload": SimpleUploadedFile("f", b"mine")})
     assert conflicts(again)["upload"].mine is None
     assert bytes(Resource.objects.get(pk=row.pk).blob) == b"theirs"
+
+
+def test_the_destinations_of_a_rule_are_compared_by_name(as_: Any, page: Any, acme: Any) -> None:
+    mail, chat = (
+        AlertDestination.objects.create(tenant=acme.tenant, name=name, kind="email", email="a@example.com")
+        for name in ("mail", "chat")
+    )
+    rule = acme.alertrule
+    first, second, address = as_("teammate"), as_("admin"), page("alertrule", "change", rule)
+    form, mine = opened(first, address), opened(second, address)
+    assert first.post(address, form | {"destinations": [str(mail.pk), str(chat.pk)]}).status_code == 302
+    assert [row.name for row in rule.destinations.all()] == ["chat", "mail"]
+    untouched = conflicts(second.post(address, mine | {"quiet_minutes": "90"}))["destinations"]
+    assert (untouched.mine, untouched.theirs, untouched.take) == ("acme hook", "chat, mail", "theirs")
+    again = second.post(address, mine | {"destinations": [str(mail.pk)]})
+    found = conflicts(again)["destinations"]
+    assert (found.mine, found.theirs, found.take) == ("mail", "chat, mail", "mine")
+    assert found.change.person_name == "teammate"
+    chosen = mine | {"destinations": [str(mail.pk)], OPENED: hidden(again)}
+    assert second.post(address, chosen | {f"{TAKE}destinations": "theirs", "quiet_minutes": "90"}).status_code == 302
+    rule.refresh_from_db()
+    assert (rule.quiet_minutes, rule.destinations.count()) == (90, 2)
+    assert second.post(address, opened(second, address) | {"destinations": []}).status_code == 302
+    assert not rule.destinations.exists()
 
 
 @pytest.mark.parametrize("sent", ["", "{", "[]", "x" * 10_000])

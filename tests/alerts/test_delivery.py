@@ -8,6 +8,7 @@ import orjson
 import pytest
 from django.core import mail
 from django.utils import timezone
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from tests.documented.blocks import blocks
 from tests.web_services import Service, answered, serve  # noqa: F401 - a fixture
@@ -61,6 +62,10 @@ def test_a_webhook_receives_a_signed_message(serve: Serve) -> None:  # noqa: F81
         [secret], headers["webhook-id"], headers["webhook-timestamp"], request.body
     )
     assert orjson.loads(request.body)["type"] == "alert.test"
+    # As the library of Standard Webhooks verifies it.
+    assert Webhook(secret).verify(request.body, dict(headers)) == orjson.loads(request.body)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(secret).verify(request.body + b" ", dict(headers))
     documented: dict[str, Any] = {}
     [receiver] = (one for one in blocks("python") if "webhook-signature" in one.text)
     exec(compile(receiver.text, str(receiver), "exec"), documented)
@@ -75,7 +80,12 @@ def test_after_a_rotation_both_secrets_sign_until_the_overlap_ends(serve: Serve)
     new = destinations.rotate_secret(row)
     assert destinations.signing_secrets(row) == [new, old]
     sent(row)
-    assert service.received[0].headers["webhook-signature"].count("v1,") == 2
+    [request] = service.received
+    assert request.headers["webhook-signature"].count("v1,") == 2
+    for secret in (old, new):
+        assert Webhook(secret).verify(request.body, dict(request.headers))["type"] == "alert.test"
+    with pytest.raises(WebhookVerificationError):
+        Webhook(destinations.add_secret(AlertDestination())).verify(request.body, dict(request.headers))
     row.previous_secret_until = timezone.now()
     assert destinations.signing_secrets(row) == [new]
 
@@ -151,6 +161,12 @@ def test_without_a_mail_server_the_delivery_says_what_to_set(settings: Any) -> N
     assert (found.status, found.error) == (DeliveryStatus.FAILED, delivery.NO_MAIL)
 
 
+def test_a_webhook_without_a_url_says_so() -> None:
+    row, _ = add_webhook("")
+    found = sent(row)
+    assert (found.status, found.error) == (DeliveryStatus.FAILED, delivery.NO_URL)
+
+
 def test_a_tenant_sends_a_bounded_number_of_emails_in_an_hour(settings: Any, monkeypatch: Any) -> None:
     settings.MCPHUB_EMAIL_URL = "smtp://mail.example.com"
     monkeypatch.setattr(delivery, "MAX_EMAILS_AN_HOUR", 1)
@@ -158,6 +174,46 @@ def test_a_tenant_sends_a_bounded_number_of_emails_in_an_hour(settings: Any, mon
     sent(row)
     assert sent(row).status == DeliveryStatus.FAILED
     assert len(mail.outbox) == 1
+
+
+def test_a_message_that_fails_in_a_way_that_nobody_foresaw_is_given_up_in_the_end(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.MCPHUB_EMAIL_URL = "smtp://mail.example.com"
+    row = AlertDestination.objects.create(name="ops", kind="email", email="ops@example.com")
+
+    def fail(*_arguments: Any) -> None:
+        raise KeyError("nobody foresaw it")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(delivery, "email_of", fail)
+        found = sent(row)
+        assert (found.status, found.claimed_until) == (DeliveryStatus.PENDING, None)
+        assert found.error == "The message could not be sent (KeyError)."
+        for _ in delivery.RETRY_SECONDS:
+            make_due(found)
+            assert delivery.deliver_due() == 1
+    found.refresh_from_db()
+    assert found.status == DeliveryStatus.FAILED
+
+
+def test_a_result_that_cannot_be_recorded_does_not_stop_the_other_messages(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.MCPHUB_EMAIL_URL = "smtp://mail.example.com"
+    row = AlertDestination.objects.create(name="ops", kind="email", email="ops@example.com")
+    first, second = (evaluation.send_test(row) for _ in range(2))
+    record = delivery._record
+
+    def fail_once(found: AlertDelivery, result: delivery.Result) -> None:
+        if found.pk == first.pk:
+            raise OSError("disk full")
+        record(found, result)
+
+    monkeypatch.setattr(delivery, "_record", fail_once)
+    assert delivery.deliver_due() == 2
+    second.refresh_from_db()
+    assert second.status == DeliveryStatus.DELIVERED
 
 
 def test_slow_receivers_of_one_tenant_delay_the_others_once(monkeypatch: pytest.MonkeyPatch) -> None:

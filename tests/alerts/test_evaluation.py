@@ -1,6 +1,6 @@
 """Alert rules: when each kind fires, how often it notifies, and when it is resolved."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -21,6 +21,7 @@ from tools_app.models import (
     Call,
     CallFigures,
     Process,
+    ProcessDeath,
     RunningCall,
     Tenant,
 )
@@ -201,3 +202,33 @@ def test_the_oldest_worker_evaluates_or_without_one_the_oldest_process() -> None
     worker = Process.objects.create(kind="worker", host="one", pid=2)
     assert evaluation.is_evaluator(worker.pk)
     assert not evaluation.is_evaluator(web.pk)
+
+
+def test_old_alerts_and_messages_are_deleted_a_bounded_number_at_once(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = add_rule(tenant, AlertKind.DENIALS, 1)
+    now = timezone.now()
+    ancient = now - evaluation.KEEP - timedelta(days=1)
+
+    def alert(subject: str, fired_at: datetime, resolved_at: datetime | None) -> Alert:
+        facts = {"rule": rule, "tenant": tenant, "summary": subject, "value": 1, "threshold": 1}
+        row = Alert.objects.create(**facts, subject=subject, fired_at=fired_at, resolved_at=resolved_at)
+        evaluation.notify(rule, row, AlertEvent.FIRED, fired_at)
+        return row
+
+    old, older = alert("old", ancient, ancient), alert("older", ancient - timedelta(days=1), ancient)
+    firing, new = alert("firing", ancient, None), alert("new", now, now)
+    test = evaluation.send_test(rule.destinations.get())
+    AlertDelivery.objects.filter(pk=test.pk).update(created_at=ancient)
+    for died_at in (now, now - evaluation.KEEP_DEATHS - timedelta(minutes=1)):
+        ProcessDeath.objects.create(id=uuid4(), kind="web", host="one", pid=1, died_at=died_at)
+    monkeypatch.setattr(evaluation, "PRUNED_AT_ONCE", 1)
+    evaluation.prune()
+    assert set(Alert.objects.all()) == {old, firing, new}, "the oldest first"
+    monkeypatch.undo()
+    evaluation.prune()
+    assert set(Alert.objects.all()) == {firing, new}, "an alert that is firing stays"
+    assert list(AlertDelivery.objects.values_list("alert", flat=True)) == [new.pk]
+    assert ProcessDeath.objects.count() == 1
+    assert not Alert.objects.filter(pk=older.pk).exists()

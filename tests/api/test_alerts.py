@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import pytest
+
 from tests.admin.conftest import World
+from tools_app.models import AlertDestination, AlertRule, Change
 
 
 def test_a_rule_has_destinations_of_its_own_tenant(as_: Any, acme: World, globex: World) -> None:
@@ -42,3 +45,90 @@ def test_a_test_returns_its_delivery(as_: Any, acme: World) -> None:
     assert (found["event"], found["attempts"], found["status"]) == ("alert.test", 1, "pending")
     assert found["error"]
     assert found["id"] in {row["id"] for row in api.get("alert-deliveries/?status=pending")["results"]}
+
+
+@pytest.fixture
+def of_hub(as_: Any) -> dict[str, Any]:
+    """A rule and a destination of the whole hub, as the API returns them."""
+    api = as_("superuser")
+    said = {"tenant": None, "name": "ops", "kind": "webhook", "url": "https://example.com/x"}
+    destination = api.post("alert-destinations/", said)
+    rule = {"tenant": None, "name": "died", "kind": "process_died", "threshold": 1, "destinations": [destination["id"]]}
+    return {"alert-destinations": destination, "alert-rules": api.post("alert-rules/", rule)}
+
+
+def test_a_superuser_sets_up_alerts_of_the_whole_hub(as_: Any, acme: World, of_hub: dict[str, Any]) -> None:
+    api = as_("superuser")
+    rule, destination = of_hub["alert-rules"], of_hub["alert-destinations"]
+    assert (rule["tenant"], destination["tenant"]) == (None, None)
+    assert destination["secret"].startswith("whsec_")
+    address = f"alert-rules/{rule['id']}/"
+    assert api.get(address) == rule
+    assert api.patch(address, {"quiet_minutes": 30})["destinations"] == [destination["id"]]
+    whole = {name: value for name, value in api.get(address).items() if name not in {"id", "created_at"}}
+    assert api.ask("PUT", address, {**whole, "name": "dead"}).json()["name"] == "dead"
+    assert api.ask("PATCH", address, {"destinations": [str(acme.alertdestination.pk)]}).status_code == 400
+    assert api.ask("PATCH", address, {"tenant": "acme"}).status_code == 400
+    assert Change.objects.filter(kind="alertrule", object_id=rule["id"], tenant_id=None).count() == 4
+    assert api.ask("POST", f"alert-destinations/{destination['id']}/test/").status_code == 200
+    assert api.ask("DELETE", address).status_code == 204
+    assert not AlertRule.objects.filter(tenant=None).exists()
+
+
+def test_rows_of_the_whole_hub_are_checked_like_others(as_: Any, acme: World, of_hub: dict[str, Any]) -> None:
+    api = as_("superuser")
+    said = {"tenant": None, "name": "more", "kind": "error_rate", "threshold": 5}
+    for wrong, status in (
+        ({"kind": "failures"}, 400),
+        ({"threshold": 101}, 400),
+        ({"name": "died"}, 409),
+        ({"destinations": [str(acme.alertdestination.pk)]}, 400),
+    ):
+        assert api.ask("POST", "alert-rules/", {**said, **wrong}).status_code == status, wrong
+    del said["tenant"]
+    assert api.ask("POST", "alert-rules/", said).status_code == 400, "the tenant is never left out by accident"
+
+
+@pytest.mark.parametrize("aggregate", ["alert-rules", "alert-destinations"])
+def test_an_empty_tenant_is_not_the_whole_hub(as_: Any, acme: World, aggregate: str) -> None:
+    said = {"tenant": "", "name": "more", "kind": "email", "email": "ops@example.com"}
+    assert as_("superuser").ask("POST", f"{aggregate}/", said).status_code == 400
+
+
+@pytest.mark.parametrize("role", ["admin", "auditor", "operator", "stranger"])
+def test_members_neither_see_nor_change_alerts_of_the_whole_hub(
+    as_: Any, acme: World, of_hub: dict[str, Any], role: str
+) -> None:
+    api = as_(role)
+    for name, row in of_hub.items():
+        address = f"{name}/{row['id']}/"
+        assert row["id"] not in {one["id"] for one in api.get(f"{name}/")["results"]}
+        assert api.get(f"{name}/?whole_hub=true")["results"] == []
+        found = {api.ask(method, address, {"enabled": False}).status_code for method in ("GET", "PATCH", "DELETE")}
+        assert found <= {403, 404}
+        assert api.ask("GET", address).status_code == 404
+        said = {"tenant": None, "name": "mine", "kind": row["kind"], "threshold": 1, "url": "https://example.com"}
+        said.pop("url" if name == "alert-rules" else "threshold")
+        assert api.ask("POST", f"{name}/", said).status_code == 403
+    assert AlertRule.objects.filter(tenant=None, enabled=True).count() == 1
+    assert AlertDestination.objects.filter(tenant=None, enabled=True).count() == 1
+
+
+def test_lists_are_filtered_by_scope_kind_and_state(as_: Any, acme: World, globex: World, of_hub: Any) -> None:
+    api = as_("superuser")
+
+    def names(address: str) -> set[str]:
+        return {row["name"] for row in api.get(address)["results"]}
+
+    assert names("alert-rules/?whole_hub=true") == {"died"}
+    assert names("alert-rules/?whole_hub=false") == {"acme denials", "globex denials"}
+    assert names("alert-rules/?tenant=acme") == {"acme denials"}
+    assert names("alert-rules/?kind=denials&enabled=true&search=globex") == {"globex denials"}
+    assert names("alert-rules/?kind=p95") == set()
+    assert names("alert-destinations/?whole_hub=true&kind=webhook") == {"ops"}
+    assert names("alert-destinations/?kind=email") == set()
+    assert len(api.get(f"alerts/?rule={acme.alertrule.pk}&whole_hub=false")["results"]) == 1
+    assert api.get("alerts/?whole_hub=true")["results"] == []
+    assert api.get("alert-deliveries/?whole_hub=true")["results"] == []
+    for wrong in ("alert-rules/?kind=nonsense", "alerts/?rule=1", "alert-rules/?whole_hub=1"):
+        assert api.ask("GET", wrong).status_code == 400, wrong

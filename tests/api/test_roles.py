@@ -12,11 +12,13 @@ from django.contrib.auth.models import User
 from django.urls import URLPattern
 from rest_framework.viewsets import ViewSetMixin
 
-from tests.admin.conftest import NOON, World
+from tests.admin.conftest import LISTED, NOON, World
 from tests.api.conftest import Api
 from tools_app.access import tokens
 from tools_app.api.v1.urls import urlpatterns
-from tools_app.models import Action, Change, Export, Invitation, Membership, Role, ToolRevision
+from tools_app.catalog.kinds.upstream import digest_of
+from tools_app.catalog.sources import documents
+from tools_app.models import Action, ApiSource, Change, Export, Invitation, Membership, Role, ToolRevision
 
 ROLES = ("superuser", "admin", "auditor", "operator", "stranger", "outsider", "anonymous")
 METHODS = {"get", "post", "put", "patch", "delete"}
@@ -67,9 +69,22 @@ ENDPOINTS: dict[str, dict[str, Expected]] = {
     "api-docs": {"get": everybody()._replace(anonymous=302)},
     "api-tenants-list": {"get": LIST, "post": superusers(MADE)},
     "api-tenants-detail": ROW | {"delete": superusers(GONE)},
-    **{f"api-{name}-list": CATALOG for name in ("tools", "resources", "prompts", "secrets", "keys")},
+    **{
+        f"api-{name}-list": CATALOG
+        for name in ("tools", "resources", "prompts", "secrets", "keys", "api-sources", "upstreams")
+    },
     "api-members-list": {"get": LIST, "post": superusers(MADE)},
-    **{f"api-{name}-detail": ROW for name in ("tools", "resources", "prompts", "secrets", "members")},
+    **{
+        f"api-{name}-detail": ROW
+        for name in ("tools", "resources", "prompts", "secrets", "members", "api-sources", "upstreams")
+    },
+    "api-api-sources-operations": {"get": reads()},
+    "api-api-sources-refresh": {"post": writes()},
+    "api-api-sources-apply": {"post": writes()},
+    "api-upstreams-check": {"post": writes()},
+    "api-upstream-items-list": {"get": LIST},
+    "api-upstream-items-detail": {"get": reads()},
+    "api-upstream-items-accept": {"post": writes()},
     "api-tools-revisions": {"get": reads()},
     "api-tools-restore": {"post": writes()},
     "api-keys-detail": {"get": reads(), "put": writes(), "patch": writes()},
@@ -83,10 +98,22 @@ ENDPOINTS: dict[str, dict[str, Expected]] = {
     "api-sessions-detail": {"get": reads()},
     "api-sessions-end": {"post": writes()},
     "api-connections-list": {"get": LIST},
-    "api-connections-detail": {"get": reads()},
+    "api-connections-detail": {"get": reads(), "patch": writes()},
     "api-connections-end": {"post": writes()},
+    "api-clients-list": {"get": LIST},
+    "api-clients-detail": {"get": reads()},
+    **{f"api-clients-{name}": {"post": superusers(OK)} for name in ("block", "unblock")},
+    "api-service-clients-list": CATALOG,
+    "api-service-clients-detail": {"get": reads(), "put": writes(), "patch": writes()},
+    "api-service-clients-rotate": {"post": writes()},
+    "api-service-clients-revoke": {"post": writes()},
+    "api-scopes-list": CATALOG,
+    "api-scopes-detail": ROW,
     "api-client-policies-list": CATALOG,
     "api-client-policies-detail": ROW,
+    "api-issuers-list": CATALOG,
+    "api-issuers-detail": ROW,
+    "api-issuers-try": {"post": writes()},
     "api-sign-ins-list": {"get": LIST},
     "api-sign-ins-detail": {"get": reads()},
     "api-calls-list": {"get": LIST},
@@ -132,6 +159,12 @@ def test_every_endpoint_says_here_who_may_use_it() -> None:
     assert {name: set(methods) for name, methods in ENDPOINTS.items() if name != "api-nothing"} == found
 
 
+def source_of(world: World) -> ApiSource:
+    """Its document was read."""
+    documents.read_revision(documents.add_revision(world.apisource, data=DOCUMENT.encode()).pk)
+    return world.apisource
+
+
 @pytest.fixture
 def rows(acme: World, people: dict[str, User]) -> dict[str, Any]:
     """A row of each kind: of acme, and where they belong to a person, of its admin."""
@@ -148,12 +181,19 @@ def rows(acme: World, people: dict[str, User]) -> dict[str, Any]:
         "resources": acme.resource,
         "prompts": acme.prompt,
         "secrets": acme.secret,
+        "api-sources": source_of(acme),
+        "upstreams": acme.upstream,
+        "upstream-items": acme.upstreamitem,
         "keys": acme.apikey,
         "members": Membership.objects.get(user=people["auditor"]),
         "sessions": acme.session,
         "connections": acme.connection,
+        "clients": acme.oauthclient,
+        "service-clients": acme.serviceclient,
         "client-policies": acme.clientpolicy,
+        "scopes": acme.tenantscope,
         "sign-ins": acme.signinevent,
+        "issuers": acme.issuer,
         "calls": acme.call,
         "running-calls": acme.runningcall,
         "invitations": Invitation.objects.create(
@@ -179,6 +219,16 @@ def rows(acme: World, people: dict[str, User]) -> dict[str, Any]:
 
 # What is sent, by aggregate: enough to make a row, and to replace the one that there is.
 NEW: dict[str, dict[str, Any]] = {
+    "issuers": {
+        "tenant": "acme",
+        "name": "new",
+        "use": "workloads",
+        "issuer": "https://issuer.example.com",
+        "is_active": False,
+    },
+    "service-clients": {"tenant": "acme", "name": "new"},
+    "connections": {"calls_per_minute": 5},
+    "scopes": {"tenant": "acme", "name": "reports", "tool_patterns": ["report_*"]},
     "client-policies": {"tenant": "acme", "host": "*.new.example", "decision": "ask"},
     "tenants": {"slug": "umbrella", "name": "Umbrella"},
     "tools": {
@@ -191,6 +241,8 @@ NEW: dict[str, dict[str, Any]] = {
     "resources": {"tenant": "acme", "kind": "text", "uri": "docs://new", "name": "New", "text": "New"},
     "prompts": {"tenant": "acme", "kind": "template", "name": "new", "messages": [{"role": "user", "text": "Hello"}]},
     "secrets": {"tenant": "acme", "name": "new", "value": "hush"},
+    "api-sources": {"tenant": "acme", "name": "new", "url": "https://api.example.com/openapi.json"},
+    "upstreams": {"tenant": "acme", "name": "new", "url": "https://books.example.com/mcp"},
     "keys": {"tenant": "acme", "name": "new"},
     "members": {"tenant": "acme", "person": "outsider", "role": "auditor"},
     "invitations": {"tenant": "acme", "email": "other@example.com", "role": "operator"},
@@ -204,7 +256,15 @@ FIXED = {
     "secrets": {"name": "acme_token"},
     "members": {"person": "auditor"},
 }
-POSTED = {"restore": {"revision": 1}}
+# A token of nobody, whose signature is none.
+TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2ln"
+DOCUMENT = '{"openapi": "3.1.0", "paths": {"/a": {"get": {}}}}'
+POSTED = {
+    "restore": {"revision": 1},
+    "refresh": {"document": DOCUMENT},
+    "try": {"token": TOKEN},
+    "accept": {"digest": digest_of(LISTED)},
+}
 
 
 def address(name: str, rows: dict[str, Any]) -> str:

@@ -91,6 +91,22 @@ def test_a_wrong_value_is_told_by_its_field(admin: Any, acme: World, wrong: dict
     assert list(problem["errors"]) == [field]
 
 
+def test_a_tool_whose_secret_is_missing_is_refused_with_the_sentence_of_the_admin(admin: Any, acme: World) -> None:
+    config = {"method": "GET", "base_url": "https://a.example", "headers": {"X-Key": "{secret:NOPE} {secret:NONE}"}}
+    said = {**TOOL, "name": "look", "config": config}
+    answer = admin.ask("POST", "tools/", said)
+    assert answer.status_code == 400
+    assert answer.json()["errors"] == {"config.headers": ["There is no secret NONE.", "There is no secret NOPE."]}
+    assert admin.ask("PATCH", f"tools/{acme.tool.pk}/", {"config": config}).status_code == 400
+    for name in ("NOPE", "NONE"):
+        admin.post("secrets/", {"tenant": "acme", "name": name, "value": "hush hush"})
+    made = admin.post("tools/", said)
+    Secret.objects.filter(name="NOPE").delete()
+    # What lost its secret can still be edited.
+    path = {**config, "path": "new"}
+    assert admin.patch(f"tools/{made['id']}/", {"title": "new", "config": path})["config"]["path"] == "new"
+
+
 @pytest.mark.parametrize(("uri", "told"), [("a://logo.png", "image/png"), ("a://b", "application/octet-stream")])
 def test_a_file_that_names_no_type_gets_one(admin: Any, acme: World, uri: str, told: str) -> None:
     made = admin.post("resources/", {"tenant": "acme", "uri": uri, "name": "b", "kind": "file", "blob": "eA=="})

@@ -106,6 +106,19 @@ def test_a_group_says_when_it_was_seen_and_how_it_is_spread(tenant: Tenant, fail
     assert group.buckets[0] == 1
 
 
+def test_each_tenant_costs_one_query_and_results_without_a_cause_another_one(
+    tenant: Tenant, other_tenant: Tenant, fail: Fail, django_assert_num_queries: Any
+) -> None:
+    for row in (tenant, other_tenant):
+        for outcome in failures.FAILED:
+            fail("No row 1", tenant=row, outcome=outcome)
+    with django_assert_num_queries(2):
+        assert report(tenant, other_tenant).read == 2 * len(failures.FAILED)
+    fail()
+    with django_assert_num_queries(3):
+        report(tenant, other_tenant)
+
+
 def test_only_the_newest_are_read_and_that_is_said(tenant: Tenant, fail: Fail, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failures, "MAX_READ", 2)
     for number in range(3):

@@ -1,5 +1,6 @@
 """Forms and lists in a browser: cards on a phone, two windows that edit one row, and a login that runs out."""
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -141,6 +142,24 @@ def test_ctrl_k_finds_a_tool_and_opens_it(page: Page, tool: str) -> None:
     expect(page).to_have_url(tool)
 
 
+def test_the_form_of_a_destination_has_the_address_of_its_kind_only(page: Page) -> None:
+    page.goto("/admin/tools_app/alertdestination/add/")
+    email, url = page.locator("[name=email]"), page.locator("[name=url]")
+    expect(url).to_be_hidden()
+    page.fill("[name=name]", "mail")
+    page.select_option("[name=kind]", "webhook")
+    expect(email).to_be_hidden()
+    url.fill("nonsense")
+    page.select_option("[name=kind]", "email")
+    expect(url).to_be_hidden()
+    page.click("[name=_save]")
+    expect(page.locator("#id_email_error")).to_contain_text("Enter an e-mail address")
+    expect(url).to_be_hidden()
+    email.fill("ops@example.com")
+    page.click("[name=_save]")
+    expect(page.locator("#result_list")).to_contain_text("ops@example.com")
+
+
 def test_the_form_of_an_alert_rule_follows_its_kind(page: Page) -> None:
     page.goto("/admin/tools_app/alertrule/add/")
     help_text = page.locator("#id_threshold_helptext")
@@ -149,3 +168,46 @@ def test_the_form_of_an_alert_rule_follows_its_kind(page: Page) -> None:
     expect(help_text).to_contain_text("calls in a row")
     expect(page.locator("[name=min_calls]")).to_be_hidden()
     expect(page.locator("[name=tool_pattern]")).to_be_visible()
+
+
+def test_the_arguments_of_a_prompt_are_edited_in_rows_and_as_json(page: Page) -> None:
+    page.goto("/admin/tools_app/prompt/add/")
+    arguments, rows = page.locator("[name=arguments]"), page.locator(".tb-row")
+
+    def written() -> object:
+        return json.loads(arguments.input_value())
+
+    expect(page.locator(".tb-schema")).to_contain_text("No arguments.")
+    page.get_by_role("button", name="Add an argument").click()
+    rows.first.get_by_label("Name").fill("city")
+    rows.first.get_by_label("Name").press("Tab")
+    rows.first.get_by_label("Suggested values").fill("Bern, Oslo")
+    rows.first.get_by_label("Suggested values").press("Tab")
+    rows.first.get_by_label("Description").fill("Where?")
+    rows.first.get_by_label("Required").check()
+    assert written() == [{"name": "city", "values": ["Bern", "Oslo"], "description": "Where?", "required": True}]
+    page.get_by_role("button", name="Add an argument").click()
+    rows.nth(1).get_by_label("Name").fill("city")
+    rows.nth(1).get_by_label("Name").press("Tab")
+    expect(rows.nth(1)).to_contain_text("Another argument has this name.")
+    page.get_by_role("button", name="Move argument up").click()
+    assert [argument["name"] for argument in written()] == ["argument", "city"]  # type: ignore[attr-defined]
+    page.get_by_role("button", name="Remove argument").click()
+    expect(rows).to_have_count(1)
+    arguments.fill('[{"name": "a"}, {"name": "a"}]')
+    expect(page.locator(".tb-schema")).to_contain_text("Two arguments have the same name.")
+    expect(rows).to_have_count(0)
+    arguments.fill('{"a": 1}')
+    expect(page.locator(".tb-schema")).to_contain_text("Enter a JSON list.")
+    arguments.fill("")
+    expect(page.locator(".tb-schema")).to_contain_text("No arguments.")
+    arguments.fill('[{"name": "city"}, {"name": "day", "required": true}]')
+    expect(rows).to_have_count(2)
+    expect(rows.nth(1).get_by_label("Required")).to_be_checked()
+    rows.nth(1).get_by_label("Required").uncheck()
+    assert written() == [{"name": "city"}, {"name": "day"}]
+    page.fill("[name=name]", "weather")
+    page.fill("[name=messages]", '[{"role": "user", "text": "The weather in {city} on {day}?"}]')
+    page.click("[name=_save]")
+    page.locator("#result_list a").filter(has_text="weather").first.click()
+    expect(page.locator(".tb-row")).to_have_count(2)

@@ -29,6 +29,7 @@ from tools_app.catalog.kinds import prompts, python, resources
 from tools_app.catalog.kinds.http_config import parse_config
 from tools_app.catalog.skills import frontmatter
 from tools_app.catalog.validation.shapes import check_prompt_arguments, check_prompt_messages, names_of
+from tools_app.models.issuers import validate_rules
 from tools_app.server.embedded import EmbeddedHub
 from tools_app.telemetry.registry import METRICS
 
@@ -126,7 +127,10 @@ def with_files(words: list[str]) -> None:
 
 
 def a_client(words: list[str]) -> None:
-    """It leads to an endpoint, with a key: those below run it, or what it stands for."""
+    """It leads to an endpoint with a key, or asks for a token: those below run it, or what it stands for."""
+    if "https://your-hub/oauth/token" in words:
+        assert "grant_type=" in " ".join(words)  # see tests/oauth, which sends the same
+        return
     assert re.search(r"http://127\.0\.0\.1:8000/(mcp|sse|message)\b", " ".join(words)) or "$MCPHUB/" in " ".join(words)
     assert "Authorization: Bearer " in " ".join(words)
 
@@ -256,6 +260,8 @@ def test_json_is_what_its_reader_takes(given: Block, at: Any, key: str) -> None:
         reach(servers["mcphub"], key)
     elif "base_url" in read:
         parse_config(read)
+    elif isinstance(read, list) and "claims" in read[0]:
+        validate_rules(read)
     elif isinstance(read, list) and isinstance(read[0], dict):
         said = block("docs/resources-and-prompts.md", '[{"name"')
         arguments = json.loads(said.text)

@@ -9,9 +9,9 @@ import pytest
 from tests.oauth.person import Application, Person, answer_of
 from tests.wire.client import RawClient
 from tools_app.access.oauth import clients
+from tools_app.catalog.http.documents import Unreadable
 from tools_app.models import Change, OAuthClient, SignInEvent
 from tools_app.oauth import client_documents, endpoints
-from tools_app.oauth.client_documents import Unreadable
 from tools_app.server.embedded import EmbeddedHub
 
 
@@ -56,7 +56,7 @@ def test_the_authorization_server_says_what_clients_look_for(hub: EmbeddedHub, h
     assert found["client_id_metadata_document_supported"] is True
     assert found["authorization_response_iss_parameter_supported"] is True
     assert "offline_access" in found["scopes_supported"]
-    for endpoint in ("authorization", "token", "registration", "revocation"):
+    for endpoint in ("authorization", "token", "registration", "revocation", "device_authorization", "introspection"):
         assert found[f"{endpoint}_endpoint"].startswith(f"{hub.url}/oauth/")
     assert http.get(f"/.well-known/{name}/t/acme/mcp").status_code == 404
 
@@ -89,7 +89,7 @@ def test_a_key_that_works_is_not_asked_to_sign_in(hub: EmbeddedHub, key: str) ->
         assert "www-authenticate" not in client.modern("tools/list").headers
 
 
-@pytest.mark.parametrize("endpoint", ["token", "register", "revoke"])
+@pytest.mark.parametrize("endpoint", ["token", "register", "revoke", "device_authorization", "introspect"])
 def test_pages_of_every_origin_may_ask_and_none_is_answered_otherwise(http: httpx.Client, endpoint: str) -> None:
     asked = http.options(f"/oauth/{endpoint}", headers={"Origin": "https://client.example"})
     assert (asked.status_code, asked.headers["access-control-allow-origin"]) == (204, "*")

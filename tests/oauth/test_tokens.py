@@ -195,12 +195,30 @@ def end_by(end: str) -> None:
             ApiKey.objects.update(expires_at=timezone.now())
 
 
-def test_a_client_that_a_tenant_denies_gets_no_new_tokens(
-    ann: Person, application: Application, tenant: Tenant
+@pytest.mark.parametrize(
+    ("decision", "told"),
+    [
+        (ClientDecision.DENY, "does not allow this client any more"),
+        (ClientDecision.ASK, "an admin has to allow it first"),
+    ],
+)
+def test_a_client_that_a_tenant_does_not_allow_gets_no_new_tokens(
+    ann: Person, application: Application, tenant: Tenant, decision: ClientDecision, told: str
 ) -> None:
     issued = application.connected(ann, ["echo"])
-    ClientPolicy.objects.create(tenant=tenant, host="localhost", decision=ClientDecision.DENY)
-    assert error_of(application.refresh(issued["refresh_token"])) == "invalid_grant"
+    application.register()
+    location = ann.connect(application.url(), ["echo"])
+    ClientPolicy.objects.create(tenant=tenant, host="*", decision=decision)
+    assert told in application.exchange(location).json()["error_description"]
+    first = Application(application.base, application.resource)
+    first.client_id = Connection.objects.exclude(client__client_id=application.client_id).get().client.client_id
+    refused = first.refresh(issued["refresh_token"])
+    assert error_of(refused) == "invalid_grant"
+    assert told in refused.json()["error_description"]
+    # Once an admin allows it, the client goes on where it was.
+    ClientPolicy.objects.create(tenant=tenant, host="localhost", decision=ClientDecision.ALLOW)
+    assert first.refresh(issued["refresh_token"]).status_code == 200
+    first.close()
 
 
 def test_a_client_can_end_its_own_tokens_and_no_others(

@@ -32,6 +32,7 @@ NONSENSE = {
     "MCPHUB_DATA_DIR": "/dev/null/hub",
     "MCPHUB_APPS": "there_is_no_such_app",
     "MCPHUB_ALLOWED_HOSTS": "https://hub.example",
+    "MCPHUB_UPSTREAM_COMMANDS": "'unclosed",
 }
 ANY_NONSENSE = "-banana-"
 SETTINGS = re.findall(r'env\.\w+\(\s*"(\w+)"', (ROOT / "mcphub/settings.py").read_text())

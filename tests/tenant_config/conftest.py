@@ -8,7 +8,8 @@ import pytest
 from tools_app.catalog import authoring
 from tools_app.models import Prompt, Resource, Tenant, Tool
 from tools_app.tenant_config.document import read
-from tools_app.tenant_config.plan import Plan, apply, plan
+from tools_app.tenant_config.plan import apply, plan
+from tools_app.tenant_config.steps import Plan
 
 SCHEMA = {"type": "object", "properties": {"term": {"type": "string"}}}
 

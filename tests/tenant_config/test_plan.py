@@ -13,7 +13,8 @@ from tools_app.catalog import authoring
 from tools_app.models import Change, Membership, Prompt, Resource, Role, Secret, Tenant, Tool, ToolRevision, versioned
 from tools_app.tenant_config.document import read
 from tools_app.tenant_config.export import export
-from tools_app.tenant_config.plan import Doing, NotApplied, apply, plan
+from tools_app.tenant_config.plan import NotApplied, apply, plan
+from tools_app.tenant_config.steps import Doing
 
 pytestmark = pytest.mark.django_db
 
@@ -38,14 +39,14 @@ def told(found: Any) -> list[str]:
 
 def test_what_a_tenant_exports_changes_nothing_in_it(full: Any, planned: Any) -> None:
     found = planned(export(full), prune=True)
-    assert (found.steps, found.problems, found.kept, found.missing_secrets) == ([], [], [], [])
+    assert (found.steps, found.problems, found.kept, found.missing_secrets) == ([], [], [], {})
     assert found.unchanged == 6
 
 
 def test_another_tenant_becomes_the_same(full: Tenant, other_tenant: Tenant) -> None:
     found = plan(other_tenant, read(export(full)), None)
     assert not found.problems
-    assert found.missing_secrets == ["TOKEN"]
+    assert found.missing_secrets == {"TOKEN": ["tool find"]}
     assert found.count(Doing.CREATE) == 6
     apply(found)
     authoring.set_secret(other_tenant, "TOKEN", "another")

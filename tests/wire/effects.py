@@ -12,12 +12,14 @@ from django.contrib.auth.models import User
 from django.db import models
 from django.test import Client
 
+from tests.upstreams import scripted
 from tests.web_services import Received, Service, answered
 from tests.wire.client import RawClient, error_of, message_of, modern_request
 from tools_app.access import impersonation, keys, tokens
 from tools_app.catalog import authoring
 from tools_app.models import (
     ApiKey,
+    ApiSource,
     Call,
     CallPayload,
     Membership,
@@ -31,7 +33,10 @@ from tools_app.models import (
     Tenant,
     Tool,
     ToolKind,
+    Upstream,
+    UpstreamItem,
 )
+from tools_app.upstreams import service as upstreams
 
 LONGER_THAN_ALLOWED: Final = 0.4
 
@@ -50,6 +55,7 @@ class World:
     resource: Resource
     prompt: Prompt
     secret: Secret
+    apisource: ApiSource
     user: User
     membership: Membership
     personaltoken: PersonalToken
@@ -57,6 +63,9 @@ class World:
     client: RawClient
     cookie: str
     passport: str
+    upstream: Upstream
+    upstreamitem: UpstreamItem
+    other_key: str
 
     def row(self, model: type[models.Model]) -> Any:
         return getattr(self, str(model._meta.model_name))
@@ -80,6 +89,13 @@ class World:
     def called(self, **how: Any) -> Any:
         """What a call says: the service's answer, that it failed, or the number of an error."""
         result = self.asked("tools/call", {"name": "find", "arguments": {"term": "words"}}, **how)
+        if not isinstance(result, dict):
+            return result
+        return "failed" if result["isError"] else result["content"][0]["text"]
+
+    def looked(self) -> Any:
+        """What a call of the upstream's tool says, which belongs to the other tenant."""
+        result = self.asked("tools/call", {"name": "look", "arguments": {}}, key=self.other_key)
         if not isinstance(result, dict):
             return result
         return "failed" if result["isError"] else result["content"][0]["text"]
@@ -159,6 +175,9 @@ def build(url: str, service: Service, client: RawClient) -> World:
     browser = Client()
     browser.force_login(user, "django.contrib.auth.backends.ModelBackend")
     client.key = key
+    upstream = Upstream.objects.create(
+        tenant=other, name="far", url=f"{service.url}/mcp", headers={"X-Token": "one"}, environment={"A": "b"}
+    )
     return World(
         url=url,
         service=service,
@@ -193,6 +212,13 @@ def build(url: str, service: Service, client: RawClient) -> World:
             )
         ),
         secret=secret,
+        apisource=ApiSource.objects.create(
+            tenant=tenant,
+            name="api",
+            base_url=service.url,
+            schemes={"key": {"kind": "header", "name": "X-Token"}},
+            secrets={"key": "token"},
+        ),
         user=user,
         membership=membership,
         personaltoken=personal,
@@ -200,13 +226,27 @@ def build(url: str, service: Service, client: RawClient) -> World:
         client=client,
         cookie=browser.cookies["sessionid"].value,
         passport=impersonation.issue(apikey, user),
+        upstream=upstream,
+        upstreamitem=_accepted(upstream),
+        other_key=keys.issue(other, "desktop")[1],
     )
+
+
+def _accepted(upstream: Upstream) -> UpstreamItem:
+    """The tool of an upstream, which lists it as it was accepted."""
+    item = UpstreamItem.objects.create(
+        tenant=upstream.tenant, upstream=upstream, kind="tool", name="look", proposed=scripted.LOOK
+    )
+    return upstreams.accept([item])[0]
 
 
 def service_answer(slow: Event) -> Callable[[Received], bytes]:
     """The service says which path it was asked for and the token that came along; `/slow` waits first."""
+    look = scripted.modern(lambda request, _message: f"{request.target} {request.headers.get('x-token')}")
 
     def answer(request: Received) -> bytes:
+        if request.target in {"/mcp", "/mcp2"}:
+            return look(request)
         if request.target.startswith("/slow"):
             slow.wait(LONGER_THAN_ALLOWED)
         said = f"{request.target.partition('?')[0]} {request.headers.get('x-token', '')}".strip()
@@ -248,6 +288,7 @@ OF_THE_PAST = NoEffect("It tells what happened.")
 SHOWN_PART = NoEffect("People recognise the credential by it; requests are matched by the digest.")
 
 OVER = -32004
+UNKNOWN = -32602
 LIMITED = {
     "calls_per_second": Effect(0, World.called, OVER),
     "calls_per_minute": Effect(0, World.called, OVER),
@@ -272,6 +313,20 @@ def _config(path: str) -> Callable[[World], Any]:
     return lambda world: {"method": "GET", "base_url": world.service.url, "path": path}
 
 
+# The tool is an operation of the source, which says where the API is and which secret it gets.
+OPERATION: Final[dict[type[models.Model], dict[str, Any]]] = {
+    Tool: {
+        "kind": ToolKind.OPERATION,
+        "source": lambda world: world.apisource,
+        "config": {"method": "GET", "path": "/first", "security": [["key"]]},
+    }
+}
+
+
+def _named_server(path: str, **server: Any) -> Callable[[World], Any]:
+    return lambda world: [{"url": f"{world.service.url}{path}", **server}]
+
+
 def _listed(kind: str, name: str, to: Any, then: Any = ...) -> Effect:
     return Effect(to, lambda world: world.entry(kind, name), to if then is ... else then)
 
@@ -292,6 +347,7 @@ EFFECTS: Final[dict[type[models.Model], dict[str, Effect | NoEffect]]] = {
         "redacted_keys": Effect(["term"], lambda world: "words" in world.recorded_arguments(), False),
         "calls_in_flight": Effect(0, World.called, OVER),
         "most_sessions": Effect(0, World.opened, 429),
+        "requires_second_factor": NoEffect("Pages read it from the database; clients log in with keys and tokens."),
         "keep_days": NoEffect("The daily pruning reads it from the database."),
         "is_public": Effect(True, lambda world: world.status(OWN), 200),
         "public_tools": Effect(["nothing"], lambda world: world.listed("tools", path=OWN, key=None), [], PUBLIC),
@@ -302,7 +358,7 @@ EFFECTS: Final[dict[type[models.Model], dict[str, Effect | NoEffect]]] = {
     ApiKey: CALLER_LIMITED
     | {
         "id": IDENTITY,
-        "tenant": Effect(_moved, lambda world: world.listed("tools"), []),
+        "tenant": Effect(_moved, lambda world: world.entry("tools", "name"), "look"),
         "name": FOR_PEOPLE,
         "prefix": SHOWN_PART,
         "digest": Effect("0" * 64, lambda world: world.status(key=world.key), 401),
@@ -323,6 +379,40 @@ EFFECTS: Final[dict[type[models.Model], dict[str, Effect | NoEffect]]] = {
         "role": Effect(Role.AUDITOR, World.passed, 401),
         "created_at": OF_THE_PAST,
     },
+    Upstream: {
+        "id": IDENTITY,
+        "tenant": Effect(lambda world: world.tenant, World.looked, UNKNOWN),
+        "name": NoEffect("It is part of messages, and compiled with them."),
+        "prefix": NoEffect("It counts when a definition is accepted."),
+        "transport": Effect("stdio", World.looked, "failed"),
+        "url": Effect(lambda world: f"{world.service.url}/mcp2", World.looked, "/mcp2 one"),
+        "command": NoEffect("Only for stdio; see tests/upstreams/test_stdio.py."),
+        "approved": NoEffect("Written by add_upstream; see tests/management/test_add_upstream.py."),
+        "era": Effect("handshake", World.looked, "failed"),
+        "headers": Effect({"X-Token": "two"}, World.looked, "/mcp two"),
+        "environment": NoEffect("Only for stdio; see tests/upstreams/test_stdio.py."),
+        "enabled": Effect(False, World.looked, UNKNOWN),
+        "timeout_seconds": NoEffect("It counts when a definition is accepted."),
+        "created_at": OF_THE_PAST,
+        "updated_at": OF_THE_PAST,
+    },
+    UpstreamItem: {
+        "id": IDENTITY,
+        "tenant": Effect(lambda world: world.tenant, World.looked, UNKNOWN),
+        "upstream": NoEffect("An item of another upstream is another item."),
+        "kind": NoEffect("An item of another kind is another item."),
+        "name": Effect("seen", World.looked, "failed"),
+        "state": Effect("changed", World.looked, "failed"),
+        "accepted": NoEffect("The digest is of it."),
+        "digest": Effect("0" * 64, World.looked, "failed"),
+        "proposed": NoEffect("It counts when it is accepted."),
+        "warnings": FOR_PEOPLE,
+        "tool": Effect(None, World.looked, UNKNOWN),
+        "resource": NoEffect("As the tool of a tool."),
+        "prompt": NoEffect("As the tool of a tool."),
+        "created_at": OF_THE_PAST,
+        "updated_at": OF_THE_PAST,
+    },
     Tool: LIMITED
     | {
         "id": IDENTITY,
@@ -336,6 +426,9 @@ EFFECTS: Final[dict[type[models.Model], dict[str, Effect | NoEffect]]] = {
         "output_schema": _listed("tools", "outputSchema", {"type": "object"}),
         "annotations": _listed("tools", "annotations", {"readOnlyHint": True}),
         "config": Effect(_config("second"), World.called, "/second"),
+        "source": Effect(None, lambda world: world.listed("tools"), [], OPERATION),
+        "operation": NoEffect("A refresh of the source finds the tool by it."),
+        "generated": NoEffect("A refresh of the source compares with it."),
         "background": Effect(True, lambda world: world.recorded("background"), True),
         "task": Effect("required", World.called, -32021),
         "icons": _listed("tools", "icons", ICON),
@@ -403,6 +496,38 @@ EFFECTS: Final[dict[type[models.Model], dict[str, Effect | NoEffect]]] = {
             lambda world: (world.called(), world.service.received[-1].headers.get("x-token"))[1],
             "hush-hush-2",
         ),
+        "created_at": OF_THE_PAST,
+        "updated_at": OF_THE_PAST,
+    },
+    ApiSource: {
+        "id": IDENTITY,
+        "tenant": Effect(_moved, lambda world: world.listed("tools"), [], OPERATION),
+        "name": FOR_PEOPLE,
+        "url": Effect(
+            lambda world: f"{world.service.url}/docs/openapi.json",
+            World.called,
+            "/docs/first [redacted]",
+            OPERATION | {ApiSource: {"base_url": "", "servers": [{"url": "."}]}},
+        ),
+        "base_url": Effect(lambda world: f"{world.service.url}/v2", World.called, "/v2/first [redacted]", OPERATION),
+        "server_variables": Effect(
+            {"version": "v2"},
+            World.called,
+            "/v2/first [redacted]",
+            OPERATION
+            | {
+                ApiSource: {
+                    "base_url": "",
+                    "servers": _named_server("/{version}", variables={"version": {"default": "v1"}}),
+                }
+            },
+        ),
+        "secrets": Effect({}, World.called, "/first", OPERATION),
+        "servers": Effect(
+            _named_server("/v2"), World.called, "/v2/first [redacted]", OPERATION | {ApiSource: {"base_url": ""}}
+        ),
+        "schemes": Effect({"key": {"kind": "header", "name": "X-Other"}}, World.called, "/first", OPERATION),
+        "revision": FOR_PEOPLE,
         "created_at": OF_THE_PAST,
         "updated_at": OF_THE_PAST,
     },

@@ -20,24 +20,37 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
+from joserfc.jwk import ECKey
 
 from tests.wire.channels import sse
 from tests.wire.client import Peer, RawClient, answered, connected, head_of
 from tools_app.access import sessions, tokens
-from tools_app.access.oauth import clients, hosts, redirects
+from tools_app.access.issuers.rules import Rule
+from tools_app.access.keys import access_digest
+from tools_app.access.oauth import clients, devices, hosts, redirects, service_clients, tenant_scopes, workloads
+from tools_app.access.oauth import tokens as oauth_tokens
 from tools_app.catalog import authoring, compiled, skills, uri_templates
-from tools_app.catalog.kinds import curl, http_request, stored
+from tools_app.catalog.kinds import curl, http_request, operation_styles, stored
 from tools_app.catalog.kinds.http_config import HttpConfig
 from tools_app.catalog.kinds.http_draft import draft_of
 from tools_app.catalog.kinds.templates import Values
+from tools_app.catalog.openapi import arguments as openapi_arguments
+from tools_app.catalog.openapi import operations as openapi
+from tools_app.catalog.openapi import reader as openapi_reader
+from tools_app.catalog.sources import settings as source_settings
 from tools_app.catalog.validation import sizes
 from tools_app.catalog.validation.items import prompt_faults, resource_faults, tool_faults
 from tools_app.catalog.validation.resources import MAX_BYTES, MAX_CHARACTERS, file_fault, text_fault, uri_fault
 from tools_app.documentation import search
+from tools_app.issuers import setup
+from tools_app.issuers import tokens as issued
 from tools_app.management.commands.input_bounds import BEGIN, END
 from tools_app.management.input_bounds import Bound, markdown, table
 from tools_app.models import (
+    AccessToken,
+    ApiSource,
     ClientPolicy,
+    Issuer,
     OAuthClient,
     Prompt,
     PromptKind,
@@ -46,11 +59,14 @@ from tools_app.models import (
     Session,
     SignInEvent,
     Tenant,
+    TenantScope,
     Tool,
+    Upstream,
+    issuers,
     validators,
     versioned,
 )
-from tools_app.oauth import authorize, endpoints, events, server
+from tools_app.oauth import authorize, device_page, endpoints, events, server
 from tools_app.protocol import jsonrpc, schema_bounds
 from tools_app.protocol.authoring_schema import check_schema
 from tools_app.protocol.errors import RpcError
@@ -60,6 +76,7 @@ from tools_app.tool_api.context import ToolContext
 from tools_app.tool_api.results import ToolError
 from tools_app.toolkit import tool
 from tools_app.transport import legacy_sse, page_guard, request, sse_mailbox
+from tools_app.upstreams import drafts as upstream_drafts
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
 FORM = "application/x-www-form-urlencoded"
@@ -530,6 +547,16 @@ def rows_of_a_tenant(ground: Ground) -> None:
         document.read(f"mcphub: 1\ntools:\n{''.join(rows)}")
 
 
+@probe("upstreams of a tenant")
+def upstreams_of_a_tenant(ground: Ground) -> None:
+    ground.monkeypatch.setattr(upstream_drafts, "MAX_UPSTREAMS", 1)
+    row = Upstream(tenant=ground.tenant, name="books", url="https://books.example.com/mcp")
+    assert not upstream_drafts.upstream_faults(row)
+    row.save()
+    other = Upstream(tenant=ground.tenant, name="more", url="https://books.example.com/mcp")
+    assert "at most 1 upstreams" in upstream_drafts.upstream_faults(other)["name"][0]
+
+
 @probe("fields of a form in the admin")
 def fields_of_a_form(ground: Ground) -> Answers:
     browser = Client()
@@ -689,6 +716,64 @@ def pasted_text(_ground: Ground) -> None:
         draft_of(f"curl {url}{headers} -s")
 
 
+@probe("query or form of an operation of an API source")
+def operation_query(_ground: Ground) -> None:
+    def text(value: Any) -> str:
+        return operation_styles.query_text(operation_styles.pairs(value, "x", "deepObject", explode=True))
+
+    assert text(["a"] * operation_styles.MAX_PAIRS)
+    nested: Any = "a"
+    for _ in range(operation_styles.MAX_DEPTH + 1):
+        nested = [nested]
+    for value in (["a"] * (operation_styles.MAX_PAIRS + 1), {"n" * 100_000: ["a"] * 200}, nested):
+        with pytest.raises(ToolError, match=r"more than|deeper than"):
+            text(value)
+    assert text(nested[0])
+
+
+@probe("OpenAPI document")
+def api_document(_ground: Ground) -> None:
+    about = b'{"openapi": "3.1.0", "paths": {}}'
+    assert openapi.parse(about.ljust(openapi_reader.MAX_BYTES)).operations == []
+    many = openapi_reader.MAX_VALUES - 3
+    for text in (
+        about.ljust(openapi_reader.MAX_BYTES + 1),
+        b'{"a":' + b"[" * (openapi_reader.MAX_DEPTH + 1) + b"]" * (openapi_reader.MAX_DEPTH + 1) + b"}",
+        b'{"a":[' + b"1," * many + b"1,1,1]}",
+    ):
+        with pytest.raises(openapi_reader.Unreadable, match=r"larger than|deeper than|more than"):
+            openapi_reader.read(text)
+    openapi_reader.read(b'{"a":' + b"[" * (openapi_reader.MAX_DEPTH - 2) + b"]" * (openapi_reader.MAX_DEPTH - 2) + b"}")
+    paths = {f"/{number}": {"get": {}} for number in range(openapi.MAX_OPERATIONS + 1)}
+    with pytest.raises(openapi_reader.Unreadable, match="operations"):
+        openapi.parse(json.dumps({"openapi": "3.1.0", "paths": paths}).encode())
+
+
+@probe("operation of an OpenAPI document")
+def api_operation(_ground: Ground) -> None:
+    def skipped(**operation: Any) -> list[str]:
+        text = json.dumps({"openapi": "3.1.0", "paths": {"/a": {"post": operation}}}).encode()
+        return [one.reason for one in openapi.parse(text).skipped]
+
+    def parameters(number: int) -> list[Any]:
+        return [{"in": "query", "name": f"p{at}"} for at in range(number)]
+
+    assert skipped(parameters=parameters(openapi_arguments.MAX_PARTS)) == []
+    assert "more than" in skipped(parameters=parameters(openapi_arguments.MAX_PARTS + 1))[0]
+    large = [{**one, "schema": {"const": "x" * 3000}} for one in parameters(100)]
+    assert "larger than" in skipped(parameters=large)[0]
+
+
+@probe("API sources of a tenant")
+def api_sources(ground: Ground) -> None:
+    tenant = ground.tenant
+    made = [ApiSource(tenant=tenant, name=f"s{number}") for number in range(source_settings.MAX_SOURCES)]
+    ApiSource.objects.bulk_create(made[:-1])
+    assert source_settings.source_faults(made[-1]) == {}
+    made[-1].save()
+    assert "name" in source_settings.source_faults(ApiSource(tenant=tenant, name="more"))
+
+
 @probe("alert rules and destinations of a tenant")
 @probe("emails about alerts of a tenant")
 @probe("response of a webhook")
@@ -746,15 +831,16 @@ def oauth_parameter(ground: Ground) -> Answers:
     return httpx.Response(200), beyond
 
 
-def registered(ground: Ground) -> str:
-    client_id: str = register(ground, 1).json()["client_id"]
+def registered(ground: Ground, **more: Any) -> str:
+    client_id: str = register(ground, 1, **more).json()["client_id"]
     return client_id
 
 
-def register(ground: Ground, uris: int) -> httpx.Response:
+def register(ground: Ground, uris: int, **more: Any) -> httpx.Response:
     said = {
         "redirect_uris": [f"http://localhost/{number}" for number in range(uris)],
         "token_endpoint_auth_method": "none",
+        **more,
     }
     return ground.client.http.post("/oauth/register", json=said)
 
@@ -795,9 +881,54 @@ def token_requests(ground: Ground) -> Answers:
     return httpx.Response(200), beyond
 
 
+def device_request(ground: Ground, client_id: str) -> httpx.Response:
+    return ground.client.http.post("/oauth/device_authorization", data={"client_id": client_id})
+
+
+@probe("device requests of an address")
+def device_requests(ground: Ground) -> Answers:
+    client_id = registered(ground, grant_types=[devices.GRANT])
+    *within, beyond = [device_request(ground, client_id) for _ in range(endpoints.MAX_DEVICE_REQUESTS + 1)]
+    return within[-1], beyond
+
+
+@probe("devices that wait to sign in")
+def open_devices(ground: Ground) -> Answers:
+    ground.monkeypatch.setattr(devices, "MAX_OPEN", 1)
+    client_id = registered(ground, grant_types=[devices.GRANT])
+    return device_request(ground, client_id), device_request(ground, client_id)
+
+
+@probe("codes of devices that a person enters")
+def device_codes(ground: Ground) -> Answers:
+    browser = Client()
+    browser.force_login(person(ground))
+    *within, beyond = [browser.post("/device", {"user_code": "BCDF-GHJK"}) for _ in range(device_page.MAX_ATTEMPTS + 1)]
+    assert within[-1].status_code == 400
+    return httpx.Response(200), httpx.Response(beyond.status_code)
+
+
 @probe("metadata document of a client")
 def client_document(_ground: Ground) -> None:
     """Shown by `tests/oauth/test_discovery.py`, and for what is fetched by the tests of HTTP tools."""
+
+
+@probe("live access tokens of a service client")
+def live_tokens(ground: Ground) -> None:
+    row, _ = service_clients.create(ground.tenant, "job")
+    issued = [oauth_tokens.issue_access(row.connection, "mcp:call").access for _ in range(oauth_tokens.MAX_LIVE + 1)]
+    assert AccessToken.objects.count() == oauth_tokens.MAX_LIVE
+    left = AccessToken.objects.values_list("digest", flat=True)
+    assert access_digest(issued[0]) not in left
+    assert access_digest(issued[-1]) in left
+
+
+@probe("public keys of a service client")
+def public_keys(_ground: Ground) -> None:
+    key = ECKey.generate_key("P-256").as_dict(private=False)
+    service_clients.checked({"keys": [key] * service_clients.MAX_KEYS})
+    with pytest.raises(ValidationError):
+        service_clients.checked({"keys": [key] * (service_clients.MAX_KEYS + 1)})
 
 
 @probe("steps of sign-ins by strangers")
@@ -806,6 +937,57 @@ def steps_of_strangers(ground: Ground) -> None:
     for _ in range(4):
         ground.client.http.get("/oauth/authorize")
     assert SignInEvent.objects.count() == 2
+
+
+@probe("scopes that a tenant names")
+def scopes_of_tenant(ground: Ground) -> None:
+    rows = [TenantScope(tenant=ground.tenant, name=f"s{n}") for n in range(tenant_scopes.MAX_SCOPES - 1)]
+    TenantScope.objects.bulk_create(rows)
+    tenant_scopes.check_room(ground.tenant)
+    TenantScope.objects.create(tenant=ground.tenant, name="last")
+    with pytest.raises(ValidationError):
+        tenant_scopes.check_room(ground.tenant)
+
+
+def issuer(ground: Ground, **more: Any) -> Issuer:
+    """An issuer that is off, so that its configuration is not read."""
+    said = {"name": "x", "issuer": f"https://{uuid4()}.example", "client_id": "x", "is_active": False, **more}
+    return Issuer(tenant=ground.tenant, **said)
+
+
+@probe("issuers of a tenant")
+def issuers_of_a_tenant(ground: Ground) -> None:
+    Issuer.objects.bulk_create(issuer(ground) for _ in range(setup.MAX_ISSUERS - 1))
+    setup.check(issuer(ground))
+    issuer(ground).save()
+    with pytest.raises(ValidationError):
+        setup.check(issuer(ground))
+
+
+@probe("rules of an issuer")
+def rules_of_an_issuer(ground: Ground) -> None:
+    rule = {"role": "admin"}
+    setup.check(issuer(ground, rules=[rule] * issuers.MAX_RULES))
+    with pytest.raises(ValidationError):
+        setup.check(issuer(ground, rules=[rule] * (issuers.MAX_RULES + 1)))
+
+
+@probe("token of an issuer")
+def token_of_an_issuer(_ground: Ground) -> None:
+    for length, told in ((issued.MAX_TOKEN, "This is not a signed JWT."), (issued.MAX_TOKEN + 1, "too long")):
+        with pytest.raises(issued.InvalidToken, match=told):
+            issued.unverified("x" * length)
+
+
+@probe("workloads of an issuer")
+def workloads_of_an_issuer(ground: Ground) -> None:
+    ground.monkeypatch.setattr(workloads, "MAX_WORKLOADS", 2)
+    row = issuer(ground, use="workloads")
+    row.save()
+    for subject in ("a", "b", "a"):
+        workloads.connect(row, subject, Rule(1, "", [], []))
+    with pytest.raises(workloads.TooManyWorkloads):
+        workloads.connect(row, "c", Rule(1, "", [], []))
 
 
 @probe("client policies of a tenant")

@@ -24,7 +24,7 @@ from django.utils.crypto import salted_hmac
 
 from tools_app.access import permissions
 from tools_app.access.keys import digest_of
-from tools_app.models import Invitation, Membership, Role, Tenant
+from tools_app.models import Identity, Invitation, Membership, Role, Tenant
 from tools_app.models.people import INVITATION_DAYS
 
 TOKEN_BYTES: Final = 32
@@ -119,7 +119,14 @@ def state_of(row: Invitation) -> State:
 
 def is_for(row: Invitation, person: User) -> bool:
     """Whether this account may accept an invitation: its e-mail is the invited one."""
-    return bool(person.email) and person.email.strip().casefold() == row.email.casefold()
+    is_same = bool(person.email) and person.email.strip().casefold() == row.email.casefold()
+    # What an issuer states proves no address.
+    return is_same and not Identity.objects.filter(person=person).exists()
+
+
+def belongs_elsewhere(row: Invitation, person: User) -> bool:
+    """Whether another tenant's issuer decides who uses this account, so that it must not reach this tenant."""
+    return Identity.objects.filter(person=person).exclude(issuer__tenant=row.tenant_id).exists()
 
 
 def accept(row: Invitation, person: User, *, confirmed: bool = False) -> bool:
@@ -128,6 +135,8 @@ def accept(row: Invitation, person: User, *, confirmed: bool = False) -> bool:
     Call it in a transaction. Return False if the invitation was accepted meanwhile or is no longer open. Raises
     NotInvited for an account with another e-mail, unless its owner `confirmed` that the invitation is meant for them.
     """
+    if belongs_elsewhere(row, person):
+        raise NotInvited(f"{person.get_username()} is an account of another company's sign-in. Use another account.")
     if not confirmed and not is_for(row, person):
         raise NotInvited(f"This invitation is for {row.email}, and this account has another e-mail.")
     if state_of(row) is not State.OPEN:
@@ -142,7 +151,7 @@ def accept(row: Invitation, person: User, *, confirmed: bool = False) -> bool:
 
 def has_account(row: Invitation) -> bool:
     """Whether an account has the invited e-mail. Disclose it only to a person who proved that the address is theirs."""
-    return User.objects.filter(email__iexact=row.email).exists()
+    return User.objects.filter(email__iexact=row.email, identity=None).exists()
 
 
 def masked_address(row: Invitation) -> str:

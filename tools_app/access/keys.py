@@ -87,12 +87,14 @@ def issue(
     methods: Sequence[str] = (),
     networks: Sequence[str] = (),
     limits: Mapping[str, int | None] | None = None,
+    model: type[ApiKey] = ApiKey,
+    prefix: str = "",
 ) -> tuple[ApiKey, str]:
     """Store a new key of `tenant`. Return its row and the key itself, which cannot be retrieved later.
 
     `tool_patterns`, `methods` and `networks` restrict what it allows, each empty for everything; `limits` are fields of
-    LIMITS. Raises WeakKey for a given `key` of fewer than 32 characters or one that looks like an impersonation token,
-    and ValidationError for an invalid pattern or network.
+    LIMITS. `model` and `prefix` are of keys that nobody holds. Raises WeakKey for a given `key` of fewer than 32
+    characters or one that looks like an impersonation token, and ValidationError for an invalid pattern or network.
     """
     if key is not None:
         check_strength(key)
@@ -105,10 +107,10 @@ def issue(
     validate_patterns(scopes["tool_patterns"])
     validate_patterns(scopes["methods"])
     validate_networks(scopes["networks"])
-    row = ApiKey.objects.create(
+    row = model._default_manager.create(
         tenant=tenant,
         name=name,
-        prefix=key[:PREFIX_LENGTH],
+        prefix=prefix or key[:PREFIX_LENGTH],
         digest=digest_of(key),
         expires_at=expires_at,
         created_by=created_by,

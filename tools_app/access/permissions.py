@@ -20,6 +20,7 @@ Row = TypeVar("Row", bound=models.Model)
 
 AUDITING = frozenset({Role.ADMIN, Role.AUDITOR})
 RUNNING = frozenset({Role.ADMIN})
+MAX_NAMED = 3
 
 
 class TenantRole(NamedTuple):
@@ -29,6 +30,7 @@ class TenantRole(NamedTuple):
     slug: str
     name: str
     role: str
+    requires_second_factor: bool
 
     @property
     def audits(self) -> bool:
@@ -61,7 +63,8 @@ def tenant_roles_of(person: Person) -> tuple[TenantRole, ...]:
     if not person.is_active or not person.is_authenticated:
         return ()
     members = Membership.objects.filter(user=person.pk).order_by("tenant__name")
-    return tuple(map(TenantRole._make, members.values_list("tenant_id", "tenant__slug", "tenant__name", "role")))
+    columns = ("tenant_id", "tenant__slug", "tenant__name", "role", "tenant__requires_second_factor")
+    return tuple(map(TenantRole._make, members.values_list(*columns)))
 
 
 def rows_seen_by(person: Person, rows: models.QuerySet[Row], tenant_field: str = "tenant") -> models.QuerySet[Row]:
@@ -125,6 +128,14 @@ class TenantPermissions:
     def run(self) -> frozenset[Any]:
         """Ids of the tenants that this person, not a superuser, may change."""
         return frozenset(role.id for role in self.roles if role.runs)
+
+    @cached_property
+    def requiring_second_factor(self) -> list[str]:
+        """Names of tenants that require a second factor of this person; for a superuser, of all tenants."""
+        if not self.everything:
+            return [role.name for role in self.roles if role.requires_second_factor]
+        tenants = Tenant.objects.filter(requires_second_factor=True)
+        return list(tenants.order_by("name").values_list("name", flat=True)[:MAX_NAMED])
 
     def sees(self, tenant_id: Any) -> bool:
         """Whether rows of this tenant may be read; rows without a tenant are for superusers."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -22,12 +22,14 @@ from tools_app.access import impersonation, last_used
 from tools_app.access.keys import ACCESS_DIGEST, ACCESS_START, MIN_KEY, access_digest, digest_of
 from tools_app.access.limits import quotas
 from tools_app.access.limits.quotas import UNLIMITED, Allowance
-from tools_app.access.oauth import scopes as oauth_scopes
+from tools_app.access.oauth import tenant_scopes
 from tools_app.access.oauth import tokens as oauth_tokens
+from tools_app.access.oauth.tenant_scopes import Grant
+from tools_app.access.patterns import matches
 from tools_app.core.config import config
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.refresh_ahead_cache import RefreshAheadCache
-from tools_app.models import AccessToken, ApiKey, Tenant
+from tools_app.models import AccessToken, ApiKey, Tenant, TenantScope
 from tools_app.protocol.jsonrpc import MAX_CLIENT_NAME_LENGTH
 
 # What every client needs before anything else, and what discloses nothing of the tenant.
@@ -35,6 +37,9 @@ ALWAYS: Final = frozenset({"initialize", "ping", "server/discover", "logging/set
 Network = IPv4Network | IPv6Network
 # A network that contains no caller.
 NOWHERE: Final = ip_network("::/128")
+# Why a key is no longer valid, in the record of a denial. The client is not told.
+EXPIRED: Final = "The API key has expired."
+REVOKED: Final = "The API key was revoked."
 
 
 class Principal(msgspec.Struct, frozen=True):
@@ -44,7 +49,8 @@ class Principal(msgspec.Struct, frozen=True):
     None is everything. `address` is set for anonymous callers, who are limited by it. `methods` are patterns of allowed
     methods, None for all, and `networks` the allowed client networks, empty for all. `allowed` holds the caller's
     limits. `person` is the username of a person who acts as the key with an impersonation token. `scopes` are those of
-    an OAuth access token, None for a key; `key_id` is then the key of its connection.
+    an OAuth access token, None for a key; `key_id` is then the key of its connection. `grants` are what these scopes
+    permit, None for everything.
     """
 
     key_id: UUID | None
@@ -58,6 +64,7 @@ class Principal(msgspec.Struct, frozen=True):
     address: str = ""
     person: str = ""
     scopes: tuple[str, ...] | None = None
+    grants: tuple[Grant, ...] | None = None
 
     @property
     def limited_as(self) -> str:
@@ -78,15 +85,28 @@ class Principal(msgspec.Struct, frozen=True):
 
     def may_use(self, name: str) -> bool:
         """Whether the caller may use the tool, prompt or resource of this name or URI."""
-        return self.patterns is None or matches(name, self.patterns)
+        return (self.patterns is None or matches(name, self.patterns)) and (
+            self.grants is None or any(grant.covers(name) for grant in self.grants)
+        )
 
     def may_ask(self, method: str) -> bool:
         """Whether the caller may send requests of this method."""
-        return self.methods is None or method in ALWAYS or matches(method, self.methods)
+        return (self.methods is None or method in ALWAYS or matches(method, self.methods)) and not self.lacks_scope(
+            method
+        )
 
-    def lacks_scope(self, method: str) -> bool:
-        """Whether the caller's access token has too narrow a scope for this method."""
-        return self.scopes is not None and not oauth_scopes.permits(self.scopes, method, ALWAYS)
+    def lacks_scope(self, method: str, name: str = "") -> bool:
+        """Whether the caller's access token has too narrow a scope for this method, of this name if it has one."""
+        if self.grants is None or method in ALWAYS:
+            return False
+        return not any(grant.permits(method) and (not name or grant.covers(name)) for grant in self.grants)
+
+    @property
+    def granted_names(self) -> tuple[str, ...] | None:
+        """The patterns of names that the scopes of the caller's access token permit; None for all."""
+        if self.grants is None or any(grant.names is None for grant in self.grants):
+            return None
+        return tuple(pattern for grant in self.grants for pattern in grant.names or ())
 
     def may_call_from(self, address: str) -> bool:
         """Whether the caller may connect from this address."""
@@ -94,29 +114,8 @@ class Principal(msgspec.Struct, frozen=True):
 
     def has_scopes_of(self, other: "Principal") -> bool:
         """Whether this caller has the same scopes as the other one."""
-        return self.patterns == other.patterns and self.methods == other.methods
-
-
-def matches(name: str, patterns: Sequence[str]) -> bool:
-    """Whether `name` matches one of `patterns`, in which `*` matches anything."""
-    return any(_fits(name, pattern) for pattern in patterns)
-
-
-def _fits(name: str, pattern: str) -> bool:
-    """Match one pattern in linear time: not as a regular expression, because some patterns would run for hours."""
-    first, *inner = pattern.split("*")
-    if not inner:
-        return name == pattern
-    last = inner.pop()
-    at, end = len(first), len(name) - len(last)
-    if end < at or not name.startswith(first) or not name.endswith(last):
-        return False
-    for part in inner:
-        at = name.find(part, at, end)
-        if at < 0:
-            return False
-        at += len(part)
-    return True
+        mine, others = (self.patterns, self.methods, self.grants), (other.patterns, other.methods, other.grants)
+        return mine == others
 
 
 @lru_cache(maxsize=4096)
@@ -156,26 +155,27 @@ class _KnownKey(msgspec.Struct, frozen=True):
     allow_query: bool
     # Seconds since the epoch: comparing them costs a tenth of comparing times.
     expires_at: float
+    is_revoked: bool = False
 
 
 def _load(digests: Sequence[str]) -> Mapping[str, _KnownKey]:
     tokens = [digest for digest in digests if digest.startswith(ACCESS_DIGEST)]
-    rows = ApiKey.objects.filter(digest__in=digests, revoked_at=None, tenant__is_active=True)
+    # Revoked keys too: their use is recorded under them.
+    rows = ApiKey.objects.filter(digest__in=digests, tenant__is_active=True)
     found = {row.digest: _known(row) for row in rows.select_related("tenant")} if len(tokens) < len(digests) else {}
     return found | (_load_tokens(tokens) if tokens else {})
 
 
 def _load_tokens(digests: Sequence[str]) -> dict[str, _KnownKey]:
-    rows = oauth_tokens.valid_access_tokens().filter(digest__in=digests)
-    return {row.digest: _known_token(row) for row in rows.select_related("connection__key__tenant")}
+    rows = list(oauth_tokens.valid_access_tokens().filter(digest__in=digests).select_related("connection__key__tenant"))
+    named = tenant_scopes.of_tenants(row.connection.tenant_id for row in rows)
+    return {row.digest: _known_token(row, named.get(row.connection.tenant_id, {})) for row in rows}
 
 
-def _known_token(row: AccessToken) -> _KnownKey:
+def _known_token(row: AccessToken, named: Mapping[str, TenantScope]) -> _KnownKey:
     known, scopes = _known(row.connection.key), tuple(row.scope.split())
-    methods = known.principal.methods
-    if oauth_scopes.CALL not in scopes:
-        methods = tuple(name for name in oauth_scopes.READ_METHODS if methods is None or matches(name, methods))
-    principal = msgspec.structs.replace(known.principal, methods=methods, scopes=scopes)
+    grants = tenant_scopes.grants_of(scopes, named)
+    principal = msgspec.structs.replace(known.principal, scopes=scopes, grants=grants)
     # Tokens are never accepted in URLs (2026-07-28, authorization, §Access Token Usage).
     ends = min(row.expires_at.timestamp(), known.expires_at)
     return _KnownKey(row.digest, known.key_id, principal, allow_query=False, expires_at=ends)
@@ -194,7 +194,7 @@ def _known(row: ApiKey) -> _KnownKey:
         networks=tuple(map(_network, row.networks)),
     )
     expires_at = row.expires_at.timestamp() if row.expires_at else math.inf
-    return _KnownKey(row.digest, row.pk, principal, tenant.allow_query_key, expires_at)
+    return _KnownKey(row.digest, row.pk, principal, tenant.allow_query_key, expires_at, row.revoked_at is not None)
 
 
 def _network(text: str) -> Network:
@@ -237,7 +237,9 @@ def _standing_of(digests: Sequence[str]) -> Mapping[str, Hashable]:
     of_key = [Cast(f"connection__key__{name}", TextField()) for name in ("tool_patterns", "methods", "networks")]
     for start in range(0, len(tokens), MAX_LOAD):
         some_tokens = oauth_tokens.valid_access_tokens().order_by().filter(digest__in=tokens[start : start + MAX_LOAD])
-        found.update((row[0], row) for row in some_tokens.values_list("digest", "scope", *of_key))
+        rows = list(some_tokens.values_list("digest", "scope", "connection__tenant", *of_key))
+        named = tenant_scopes.of_tenants(row[2] for row in rows)
+        found.update((row[0], (row, tenant_scopes.grants_of(row[1].split(), named.get(row[2], {})))) for row in rows)
     return found
 
 
@@ -317,7 +319,7 @@ async def authenticate(credential: Credential) -> Principal | None:
         or (credential.from_query and not known.allow_query)
     ):
         return None
-    if known.expires_at <= time.time():
+    if known.is_revoked or known.expires_at <= time.time():
         return None
     if holder is not None:
         # Not counted as a use of the key: its last use tells whether a client still has it.
@@ -326,12 +328,21 @@ async def authenticate(credential: Credential) -> Principal | None:
     return known.principal
 
 
-def expired_key(credential: Credential) -> Principal | None:
-    """Return the principal that a credential had until its key expired; None for any other invalid credential."""
+class EndedKey(NamedTuple):
+    """The principal that a credential had until its key ended, and why it ended."""
+
+    principal: Principal
+    cause: str
+
+
+def ended_key(credential: Credential) -> EndedKey | None:
+    """Return whose key an invalid credential was, from the cache; None unless it was revoked or has expired."""
     known = cache.last_row(credential.digest)
-    if known is None or known.expires_at > time.time():
+    if known is None or not hmac.compare_digest(known.digest, credential.digest):
         return None
-    return known.principal
+    if known.is_revoked:
+        return EndedKey(known.principal, REVOKED)
+    return EndedKey(known.principal, EXPIRED) if known.expires_at <= time.time() else None
 
 
 MAX_ADDRESS_LENGTH = 45

@@ -3,12 +3,13 @@
 from tools_app.admin.alerts import destinations, log, rules
 from tools_app.admin.audit import changes
 from tools_app.admin.calls import calls, running, sessions
-from tools_app.admin.catalog import prompts, resources, secrets, tools
-from tools_app.admin.connections import clients, connections, policies, sign_ins
+from tools_app.admin.catalog import api_sources, prompts, resources, secrets, tools, upstreams
+from tools_app.admin.connections import clients, connections, issuers, policies, scopes, service_clients, sign_ins
 from tools_app.admin.keys import api_tokens, keys
 from tools_app.admin.people import invitations, tenants, users
 
 __all__ = [
+    "api_sources",
     "api_tokens",
     "calls",
     "changes",
@@ -16,6 +17,7 @@ __all__ = [
     "connections",
     "destinations",
     "invitations",
+    "issuers",
     "keys",
     "log",
     "policies",
@@ -23,10 +25,13 @@ __all__ = [
     "resources",
     "rules",
     "running",
+    "scopes",
     "secrets",
+    "service_clients",
     "sessions",
     "sign_ins",
     "tenants",
     "tools",
+    "upstreams",
     "users",
 ]

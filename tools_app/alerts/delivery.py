@@ -7,6 +7,7 @@ sending and recording it: its `webhook-id` is the same.
 import asyncio
 import base64
 import hmac
+import logging
 import random
 import smtplib
 from collections import defaultdict, deque
@@ -31,6 +32,8 @@ from tools_app.core import encryption
 from tools_app.models import AlertDelivery, AlertDestination, DeliveryStatus, DestinationKind
 from tools_app.models.alerts import MAX_ERROR_LENGTH
 
+log = logging.getLogger(__name__)
+
 # The pauses before each further attempt.
 RETRY_SECONDS: Final = (5, 60, 300, 1800, 7200)
 JITTER: Final = 0.2
@@ -48,6 +51,7 @@ GONE: Final = 410
 
 NO_MAIL: Final = "This hub cannot send e-mail. Set MCPHUB_EMAIL_URL."
 DISABLED: Final = "The destination is disabled."
+NO_URL: Final = "The webhook has no URL. Set it on the page of the destination."
 GONE_REASON: Final = "The webhook answered 410 Gone."
 
 
@@ -76,10 +80,19 @@ def deliver_due(may_go_on: Callable[[], bool] = lambda: True) -> int:
             began = monotonic()
             if began >= end or not may_go_on():
                 return tried
-            tried += attempt(waiting[tenant_id].popleft())
+            tried += _attempt_or_log(waiting[tenant_id].popleft())
             if not waiting[tenant_id] or monotonic() - began > SLOW_SECONDS:
                 del waiting[tenant_id]
     return tried
+
+
+def _attempt_or_log(delivery_id: Any) -> bool:
+    """Send one message; one whose result cannot be recorded does not stop the others. It is sent again."""
+    try:
+        return attempt(delivery_id)
+    except Exception as problem:  # noqa: BLE001 - the others are sent all the same
+        log.warning("The message %s is postponed: %s", delivery_id, problem)
+        return True
 
 
 def attempt(delivery_id: Any) -> bool:
@@ -91,7 +104,12 @@ def attempt(delivery_id: Any) -> bool:
     if not claimed:
         return False
     row = AlertDelivery.objects.select_related("destination__tenant").get(pk=delivery_id)
-    _record(row, send(row))
+    try:
+        result = send(row)
+    except Exception as problem:  # a receiver or message that nobody foresaw must not be tried forever
+        log.exception("The message %s cannot be sent", delivery_id)
+        result = Result(f"The message could not be sent ({type(problem).__name__}).")
+    _record(row, result)
     return True
 
 
@@ -105,6 +123,9 @@ def send(row: AlertDelivery) -> Result:
         return Result(DISABLED, final=True)
     if row.destination.kind == DestinationKind.EMAIL:
         return _send_email(row)
+    if not row.destination.url:
+        # Imported from a file, which does not contain it.
+        return Result(NO_URL, final=True)
     try:
         return asyncio.run(_send_webhook(row))
     except (encryption.DecryptionError, BadUrl) as problem:

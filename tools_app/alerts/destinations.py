@@ -38,6 +38,11 @@ def check_rule(rule: AlertRule) -> None:
 def check_destination(row: AlertDestination) -> None:
     """Reject a new destination beyond the maximum, and an invalid webhook URL. Raises ValidationError."""
     check_count(row, MAX_DESTINATIONS)
+    check_url(row)
+
+
+def check_url(row: AlertDestination) -> None:
+    """Reject an invalid URL of a webhook. Raises ValidationError."""
     if row.kind == DestinationKind.WEBHOOK and row.url:
         try:
             parse_url(row.url)

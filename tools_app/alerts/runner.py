@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
@@ -24,44 +25,80 @@ PRUNE_SECONDS: Final = 3600.0
 CLOSE_SECONDS: Final = 2.0
 
 
+@dataclass
+class Step:
+    """Something that a run does, which is due again `every` seconds after it succeeded."""
+
+    name: str
+    work: Callable[[], object]
+    every: float = 0.0
+    due: float = 0.0
+
+    def run_if_due(self) -> None:
+        """Do the work if it is due. One that fails is logged, and due in the next run."""
+        if monotonic() < self.due:
+            return
+        try:
+            # A connection that an earlier step broke is replaced.
+            close_old_connections()
+            self.work()
+        except Exception as problem:  # noqa: BLE001 - the database may be away for a while
+            log.warning("Alerts: %s is postponed: %s", self.name, problem)
+        else:
+            self.due = monotonic() + self.every
+
+
 class AlertRunner:
     """Runs what is due in a thread of its own, one run at a time."""
 
     def __init__(self) -> None:
-        self._due = {evaluation.resolve_disabled: 0.0, evaluation.evaluate: 0.0, evaluation.prune: 0.0}
+        self._steps = [
+            Step("the end of alerts of disabled rules", evaluation.resolve_disabled, EVALUATE_SECONDS),
+            Step("the check of the rules", evaluation.evaluate, EVALUATE_SECONDS),
+            Step("the deletion of old alerts", evaluation.prune, PRUNE_SECONDS),
+            Step("the delivery of messages", self._deliver),
+        ]
         self._stopping = threading.Event()
+        self._wanted = threading.Event()
+        # Started in the process that is chosen; the others need none.
         self._thread: threading.Thread | None = None
 
     def run_if_chosen(self) -> None:
-        """Start a run, unless one is in progress or another process does it."""
-        if self._thread is not None and self._thread.is_alive():
-            return
+        """Ask the thread for a run, unless another process does it. A run in progress is followed by another one."""
         if self._stopping.is_set() or not evaluation.is_evaluator(entries.process_id()):
             return
-        self._thread = threading.Thread(target=self._work, name="alerts", daemon=True)
-        self._thread.start()
+        self._wanted.set()
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._work, name="alerts", daemon=True)
+            self._thread.start()
+
+    def run(self) -> None:
+        """Do every step that is due."""
+        for step in self._steps:
+            if not self._stopping.is_set():
+                step.run_if_due()
 
     def stop(self) -> None:
         """Stop after the current message."""
         self._stopping.set()
+        self._wanted.set()
         if self._thread is not None:
             self._thread.join(CLOSE_SECONDS)
 
     def _work(self) -> None:
-        try:
-            close_old_connections()
-            self._do_due(evaluation.resolve_disabled, EVALUATE_SECONDS)
-            self._do_due(evaluation.evaluate, EVALUATE_SECONDS)
-            self._do_due(evaluation.prune, PRUNE_SECONDS)
-            delivery.deliver_due(lambda: not self._stopping.is_set())
-        except Exception as problem:  # noqa: BLE001 - the database may be away for a while
-            log.warning("Alerts are postponed: %s", problem)
-        finally:
-            with suppress(Exception):
-                connection.close()
+        while not self._stopping.is_set():
+            if not self._wanted.wait(2 * TICK_SECONDS):
+                # Another process was chosen.
+                _close_connection()
+                self._wanted.wait()
+            self._wanted.clear()
+            self.run()
+        _close_connection()
 
-    def _do_due(self, work: Callable[[], None], every: float) -> None:
-        now = monotonic()
-        if not self._stopping.is_set() and now >= self._due[work]:
-            self._due[work] = now + every
-            work()
+    def _deliver(self) -> None:
+        delivery.deliver_due(lambda: not self._stopping.is_set())
+
+
+def _close_connection() -> None:
+    with suppress(Exception):
+        connection.close()

@@ -4,6 +4,7 @@ Each change is one transaction. `models.versioned` increments the version of the
 """
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -14,13 +15,14 @@ from django.db import transaction
 from django.forms.models import model_to_dict
 from django.utils import timezone
 
-from tools_app.audit.changes import changes
+from tools_app.audit.changes import changes, signals
 from tools_app.catalog.kinds import prompts, python, resources
 from tools_app.catalog.validation.mime_types import mime_type_of
 from tools_app.core import encryption
 from tools_app.core.notifications import publish
 from tools_app.models import (
     Action,
+    ApiSource,
     Prompt,
     PromptKind,
     Resource,
@@ -33,7 +35,10 @@ from tools_app.models import (
     versioned,
 )
 
-Offer = Tool | Resource | Prompt
+log = logging.getLogger(__name__)
+
+Switched = Tool | Resource | Prompt
+Offer = ApiSource | Switched
 R = TypeVar("R", Resource, Prompt)
 
 DEFINITION_FIELDS = (
@@ -74,6 +79,22 @@ def save_tool(tool: Tool, by: User | None = None) -> Tool:
     return tool
 
 
+def add_tools(tools: list[Tool], by: User | None = None) -> list[Tool]:
+    """Add many tools that are not code, each with its first revision, in few writes. The caller has validated them."""
+    with one_touch():
+        for tool in tools:
+            tool.revision = 1
+        Tool.objects.bulk_create(tools, batch_size=changes.BATCH)
+        revisions = []
+        for tool in tools:
+            definition = {name: getattr(tool, name) for name in DEFINITION_FIELDS}
+            made = ToolRevision(tool=tool, number=1, definition=definition, digest=_digest(definition), created_by=by)
+            revisions.append(made)
+        ToolRevision.objects.bulk_create(revisions, batch_size=changes.BATCH)
+        changes.record_created((tool, signals.filled(tool, signals.held(tool))) for tool in tools)
+    return tools
+
+
 def adopt_code(tool: Tool) -> None:
     """Copy the declaration of a Python tool's code into its row, so that its revision records it.
 
@@ -110,12 +131,12 @@ def save_prompt(prompt: Prompt) -> Prompt:
 
 
 def delete(row: Offer) -> None:
-    """Delete a tool with its revisions, a resource or a prompt. Recorded calls are kept."""
+    """Delete a tool with its revisions, an API source with its tools, a resource or a prompt. Recorded calls stay."""
     with changes.change_log_transaction():
         row.delete()
 
 
-def set_enabled(row: Offer, enabled: bool) -> bool:
+def set_enabled(row: Switched, enabled: bool) -> bool:
     """Enable or disable a tool, a resource or a prompt. Returns False if nothing changed."""
     with changes.change_log_transaction():
         same = type(row)._default_manager.filter(pk=row.pk, enabled=not enabled)
@@ -125,7 +146,7 @@ def set_enabled(row: Offer, enabled: bool) -> bool:
     return bool(changed)
 
 
-def switch(rows: Iterable[Offer], enabled: bool) -> list[Offer]:
+def switch(rows: Iterable[Switched], enabled: bool) -> list[Switched]:
     """Enable or disable several rows, all or none; returns those that changed. Each tenant's lists change once."""
     with one_touch():
         return [row for row in rows if set_enabled(row, enabled)]
@@ -278,6 +299,17 @@ def delete_secret(secret: Secret) -> None:
 def open_secret(secret: Secret) -> str:
     """Return the value that `set_secret` stored. Raises encryption.DecryptionError."""
     return encryption.unseal(bytes(secret.ciphertext), _purpose(secret.tenant_id, secret.name)).decode()
+
+
+def opened_secrets(tenant: Tenant) -> dict[str, str]:
+    """Return the values of a tenant's secrets; those that cannot be decrypted are left out."""
+    opened: dict[str, str] = {}
+    for secret in tenant.secrets.all():
+        try:
+            opened[secret.name] = open_secret(secret)
+        except encryption.DecryptionError:
+            log.warning("Secret %s of tenant %s was encrypted with another key", secret.name, tenant.slug)
+    return opened
 
 
 def _digest(definition: dict[str, Any]) -> str:

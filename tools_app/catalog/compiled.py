@@ -18,15 +18,25 @@ import orjson
 from tools_app.access.limits import quotas
 from tools_app.access.limits.quotas import Allowance
 from tools_app.catalog import authoring, uri_templates
-from tools_app.catalog.kinds import http, prompts, python, resources, stored
+from tools_app.catalog.kinds import http, operation, prompts, python, resources, stored, upstream
 from tools_app.catalog.kinds.base import Runner, ToolDefinition
 from tools_app.catalog.kinds.completion import Completer
+from tools_app.catalog.kinds.operation_config import parse_operation
 from tools_app.catalog.kinds.prompts import PromptDefinition, Render
 from tools_app.catalog.kinds.resources import Read, ResourceDefinition
-from tools_app.core import encryption
 from tools_app.core.bounded_cache import BoundedCache
 from tools_app.core.refresh_ahead_cache import RefreshAheadCache
-from tools_app.models import Prompt, PromptKind, Resource, ResourceKind, TaskSupport, Tenant, Tool, ToolKind
+from tools_app.models import (
+    Prompt,
+    PromptKind,
+    Resource,
+    ResourceKind,
+    TaskSupport,
+    Tenant,
+    Tool,
+    ToolKind,
+    UpstreamItem,
+)
 from tools_app.protocol.mirrored import Mirrored, mirrored
 from tools_app.protocol.schema import CompiledSchema
 
@@ -131,9 +141,17 @@ _compiling = Lock()
 
 
 def load(tenant_ids: Sequence[UUID]) -> Mapping[UUID, Catalog]:
-    """Return the current catalogs of these tenants from the database; only those that changed are compiled."""
-    tenants = Tenant.objects.filter(pk__in=tenant_ids, is_active=True)
-    return {tenant.pk: of_tenant(tenant) for tenant in tenants}
+    """Return the current catalogs of these tenants from the database; only those that changed are compiled.
+
+    A tenant whose catalog cannot be compiled has none, so that the others keep theirs.
+    """
+    found: dict[UUID, Catalog] = {}
+    for tenant in Tenant.objects.filter(pk__in=tenant_ids, is_active=True):
+        try:
+            found[tenant.pk] = of_tenant(tenant)
+        except (TypeError, ValueError, RecursionError):
+            log.exception("The catalog of tenant %s cannot be compiled", tenant.slug)
+    return found
 
 
 cache: RefreshAheadCache[UUID, Catalog] = RefreshAheadCache(load, lambda found: found.size)
@@ -161,11 +179,12 @@ def _version(tenant: Tenant) -> bytes:
 
 
 def _compile(tenant: Tenant, version: bytes) -> Catalog:
-    secrets = _secrets(tenant)
-    tools = _by_name(_compile_tool(row, tenant, secrets) for row in Tool.objects.filter(tenant=tenant, enabled=True))
+    sources = Sources(tenant, authoring.opened_secrets(tenant))
+    rows = Tool.objects.filter(tenant=tenant, enabled=True).select_related("source").defer("generated")
+    tools = _by_name(_compile_tool(row, sources) for row in rows)
     found = Resource.objects.filter(tenant=tenant, enabled=True).defer("text", "blob")
-    readable = _by_name(_compile_resource(row, tenant, secrets) for row in found)
-    offered = _by_name(_compile_prompt(row, tenant) for row in Prompt.objects.filter(tenant=tenant, enabled=True))
+    readable = _by_name(_compile_resource(row, sources) for row in found)
+    offered = _by_name(_compile_prompt(row, sources) for row in Prompt.objects.filter(tenant=tenant, enabled=True))
     stored = {"tools": _written(tools), "resources": _written(readable), "prompts": _written(offered)}
     return Catalog(
         tenant_id=tenant.pk,
@@ -180,6 +199,28 @@ def _compile(tenant: Tenant, version: bytes) -> Catalog:
     )
 
 
+class Sources:
+    """What the rows of a tenant need to run: its secrets, and the upstreams that they come from."""
+
+    def __init__(self, tenant: Tenant, secrets: Mapping[str, str]) -> None:
+        self.tenant = tenant
+        self.secrets = secrets
+        items = UpstreamItem.objects.filter(
+            tenant=tenant, upstream__tenant=tenant, upstream__enabled=True
+        ).select_related("upstream")
+        self._by_row: dict[UUID | None, upstream.Source] = {}
+        for item in items.exclude(tool=None, resource=None, prompt=None).defer("accepted", "proposed", "warnings"):
+            row_id = item.tool_id or item.resource_id or item.prompt_id
+            self._by_row[row_id] = upstream.source_of(item, tenant, secrets)
+
+    def upstream_of(self, row: Tool | Resource | Prompt) -> upstream.Source:
+        """Return the upstream of a row. Raises ValueError if it was deleted or is disabled."""
+        source = self._by_row.get(row.pk)
+        if source is None:
+            raise ValueError("its upstream is disabled or was deleted")
+        return source
+
+
 def _by_name(compiled: Iterable[Any]) -> dict[str, Any]:
     return {one.name: one for one in sorted((one for one in compiled if one is not None), key=lambda one: one.name)}
 
@@ -189,12 +230,16 @@ def _written(offered: Mapping[str, Any]) -> bytes:
     return orjson.dumps(definitions, option=orjson.OPT_SORT_KEYS, default=str)
 
 
-def _compile_tool(row: Tool, tenant: Tenant, secrets: Mapping[str, str]) -> CompiledTool | None:
+def _compile_tool(row: Tool, sources: Sources) -> CompiledTool | None:
     """Compile a tool. One that cannot be compiled is left out, so that the others stay available."""
     try:
-        return _python_tool(row) if row.kind == ToolKind.PYTHON else _http_tool(row, tenant, secrets)
+        if row.kind == ToolKind.PYTHON:
+            return _python_tool(row)
+        if row.kind == ToolKind.UPSTREAM:
+            return _upstream_tool(row, sources)
+        return _written_tool(row, _runner(row, sources.tenant, sources.secrets))
     except (python.UnknownFunction, ValueError) as problem:
-        log.warning("Tool %s of tenant %s is invalid and not offered: %s", row.name, tenant.slug, problem)
+        log.warning("Tool %s of tenant %s is invalid and not offered: %s", row.name, sources.tenant.slug, problem)
         return None
 
 
@@ -214,12 +259,28 @@ def _python_tool(row: Tool) -> CompiledTool:
     )
 
 
-def _http_tool(row: Tool, tenant: Tenant, secrets: Mapping[str, str]) -> CompiledTool:
+def _runner(row: Tool, tenant: Tenant, secrets: Mapping[str, str]) -> Runner:
+    """Return the runner of an HTTP tool, or of an operation of an API source. Raises ValueError."""
+    if row.kind == ToolKind.HTTP:
+        config = http.parse_config(row.config)
+        return http.http_runner(config, secrets, tenant.allowed_networks, row.timeout_seconds, row.output_schema)
+    source = row.source
+    if source is None or source.tenant_id != tenant.pk:
+        raise ValueError("its API source is missing")
+    return operation.operation_runner(
+        parse_operation(row.config),
+        operation.settings_of(source, source.servers, source.schemes),
+        secrets,
+        tenant.allowed_networks,
+        row.timeout_seconds,
+        output_schema=row.output_schema,
+    )
+
+
+def _written_tool(row: Tool, run: Runner) -> CompiledTool:
     definition = ToolDefinition(
         row.name, row.title, row.description, row.input_schema, row.output_schema, row.annotations, row.icons
     )
-    config = http.parse_config(row.config)
-    run = http.http_runner(config, secrets, tenant.allowed_networks, row.timeout_seconds, row.output_schema)
     return _compiled_tool(
         row,
         definition,
@@ -228,6 +289,18 @@ def _http_tool(row: Tool, tenant: Tenant, secrets: Mapping[str, str]) -> Compile
         task=TaskSupport(row.task),
         timeout_seconds=row.timeout_seconds,
     )
+
+
+def _upstream_tool(row: Tool, sources: Sources) -> CompiledTool:
+    meta = row.config.get("meta") or {}
+    definition = ToolDefinition(
+        row.name, row.title, row.description, row.input_schema, row.output_schema, row.annotations, row.icons, meta
+    )
+    source = sources.upstream_of(row)
+    run = upstream.UpstreamTool(source, mirrored(row.input_schema or OPEN_OBJECT))
+    # Always in the web process: it holds the connection, and knows the hubs that the request has passed.
+    timeout = row.timeout_seconds
+    return _compiled_tool(row, definition, run, background=False, task=TaskSupport.NEVER, timeout_seconds=timeout)
 
 
 def _compiled_tool(
@@ -251,11 +324,11 @@ def _compiled_tool(
     )
 
 
-def _compile_resource(row: Resource, tenant: Tenant, secrets: Mapping[str, str]) -> CompiledResource | None:
+def _compile_resource(row: Resource, sources: Sources) -> CompiledResource | None:
     try:
-        return _python_resource(row) if row.kind == ResourceKind.PYTHON else _written_resource(row, tenant, secrets)
+        return _python_resource(row) if row.kind == ResourceKind.PYTHON else _written_resource(row, sources)
     except (python.UnknownFunction, ValueError) as problem:
-        log.warning("Resource %s of tenant %s is invalid and not offered: %s", row.uri, tenant.slug, problem)
+        log.warning("Resource %s of tenant %s is invalid and not offered: %s", row.uri, sources.tenant.slug, problem)
         return None
 
 
@@ -273,15 +346,22 @@ def _python_resource(row: Resource) -> CompiledResource:
     )
 
 
-def _written_resource(row: Resource, tenant: Tenant, secrets: Mapping[str, str]) -> CompiledResource:
+def _written_resource(row: Resource, sources: Sources) -> CompiledResource:
     definition = ResourceDefinition(
         row.uri, row.name, row.title, row.description, row.mime_type, row.annotations, row.icons
     )
-    read = stored.reader(row, secrets, tenant.allowed_networks)
+    read: Read
+    if row.kind == ResourceKind.UPSTREAM:
+        read = upstream.UpstreamReader(sources.upstream_of(row))
+    else:
+        read = stored.reader(row, sources.secrets, sources.tenant.allowed_networks)
     return CompiledResource(definition, uri_templates.parse(row.uri), read, row.timeout_seconds, {}, row.updated_at)
 
 
-def _compile_prompt(row: Prompt, tenant: Tenant) -> CompiledPrompt | None:
+def _compile_prompt(row: Prompt, sources: Sources) -> CompiledPrompt | None:
+    tenant = sources.tenant
+    if row.kind == PromptKind.UPSTREAM:
+        return _upstream_prompt(row, sources)
     if row.kind != PromptKind.PYTHON:
         return CompiledPrompt(
             stored.prompt_definition(row), stored.renderer(row), prompts.TIMEOUT_SECONDS, stored.completers(row)
@@ -296,11 +376,10 @@ def _compile_prompt(row: Prompt, tenant: Tenant) -> CompiledPrompt | None:
     )
 
 
-def _secrets(tenant: Tenant) -> dict[str, str]:
-    opened: dict[str, Any] = {}
-    for secret in tenant.secrets.all():
-        try:
-            opened[secret.name] = authoring.open_secret(secret)
-        except encryption.DecryptionError:
-            log.warning("Secret %s of tenant %s was encrypted with another key", secret.name, tenant.slug)
-    return opened
+def _upstream_prompt(row: Prompt, sources: Sources) -> CompiledPrompt | None:
+    try:
+        render = upstream.UpstreamRenderer(sources.upstream_of(row))
+    except ValueError as problem:
+        log.warning("Prompt %s of tenant %s is not offered: %s", row.name, sources.tenant.slug, problem)
+        return None
+    return CompiledPrompt(stored.prompt_definition(row), render, prompts.TIMEOUT_SECONDS, {})

@@ -18,6 +18,7 @@ FROM_CODE = (
     "The code declares what a Python tool is, so nothing of this can be brought back here: install the version of its "
     "app that declared it, and run manage.py sync_tools."
 )
+FROM_UPSTREAM = "An upstream defines this tool. Review its definition under Upstreams."
 
 
 class NotPossible(ValueError):
@@ -33,6 +34,8 @@ def why_not(tool: Tool, definition: dict[str, Any]) -> str:
     """Return why a definition cannot be restored; "" if it can, as far as is known without trying."""
     if all(definition.get(name) == getattr(tool, name) for name in RESTORED):
         return AS_NOW
+    if ToolKind.UPSTREAM in {tool.kind, definition.get("kind")}:
+        return FROM_UPSTREAM
     is_same_code = tool.kind == definition.get("kind") == ToolKind.PYTHON and tool.config == definition.get("config")
     return FROM_CODE if is_same_code else ""
 
@@ -54,10 +57,14 @@ def restore(tool: Tool, revision: ToolRevision, by: User | None) -> Tool:
 
 def clone(tool: Tool, tenant: Tenant, name: str, *, enabled: bool, by: User | None) -> Tool:
     """Copy a tool's definition and limits to a new tool of the same or another tenant. Raises NotPossible."""
+    if tool.kind == ToolKind.UPSTREAM:
+        raise NotPossible("A tool of an upstream cannot be cloned. Add the upstream to the other tenant.")
     if tenant.tools.filter(name=name).exists():
         raise NotPossible(f"{tenant} already has a tool named {name}.")
+    if tool.source is not None and tool.source.tenant_id != tenant.pk:
+        raise NotPossible(f"{tenant} does not have the API source of this tool. Import the API there.")
     values = {field: getattr(tool, field) for field in (*RESTORED, *LIMITS)}
-    made = Tool(tenant=tenant, enabled=enabled, **(values | {"name": name}))
+    made = Tool(tenant=tenant, enabled=enabled, source=tool.source, **(values | {"name": name}))
     _check(made)
     return authoring.save_tool(made, by)
 

@@ -35,8 +35,9 @@ def tools() -> Iterator[Finding]:
 
 
 def tool_schemas() -> Iterator[Finding]:
-    """Check for HTTP tools that are left out because a stored schema is no longer valid."""
-    rows = Tool.objects.filter(kind=ToolKind.HTTP, enabled=True, tenant__is_active=True).select_related("tenant")
+    """Check for written tools that are left out because a stored schema is no longer valid."""
+    written = Tool.objects.exclude(kind=ToolKind.PYTHON).defer("generated")
+    rows = written.filter(enabled=True, tenant__is_active=True).select_related("tenant")
     faults = {f"{row.tenant.slug}/{row.name}": problem for row in rows.iterator() if (problem := _schema_problem(row))}
     first = next(iter(faults.values()), "")
     yield graded(

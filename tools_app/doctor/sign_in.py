@@ -26,7 +26,7 @@ PUBLIC_URL: Final = (
     "The hub sees another scheme or host than its clients. Set MCPHUB_HTTPS=1 behind a proxy that ends TLS, and let it "
     "forward Host and X-Forwarded-Proto."
 )
-FORWARD: Final = "Let the proxy forward /.well-known/, /oauth/ and /connections to the hub, unchanged."
+FORWARD: Final = "Let the proxy forward /.well-known/, /oauth/, /device and /connections to the hub, unchanged."
 FIREWALL: Final = "Let the proxy or firewall pass POST requests without cookies to this path, from every network."
 
 

@@ -20,8 +20,16 @@ FOLDER: Final = "docs"
 # The order of the sidebar. A page is named like its file.
 GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "": ("introduction",),
-    "Clients": ("sign-in", "connecting", "transports", "protocol"),
-    "Tools": ("writing-tools", "http-tools", "asking-clients", "resources-and-prompts", "skills"),
+    "Clients": ("sign-in", "single-sign-on", "connecting", "transports", "protocol"),
+    "Tools": (
+        "writing-tools",
+        "http-tools",
+        "openapi",
+        "upstreams",
+        "asking-clients",
+        "resources-and-prompts",
+        "skills",
+    ),
     "Administration": ("dashboard", "playground", "keys", "people", "limits", "configuration-files", "api"),
     "Audit log": ("audit", "retention", "alerts"),
     "Operations": ("settings", "running-scaled", "deployment", "observability", "reliability", "security"),

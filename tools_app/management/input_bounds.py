@@ -11,17 +11,24 @@ import msgspec
 from django.conf import settings
 
 from tools_app.access import sessions
-from tools_app.access.oauth import clients, hosts, redirects
+from tools_app.access.oauth import clients, devices, hosts, redirects, service_clients, tenant_scopes, tokens, workloads
 from tools_app.admin.catalog import tool_forms
 from tools_app.admin.people import tenant_config
 from tools_app.alerts import delivery, destinations, evaluation
 from tools_app.api.v1.base import paging
 from tools_app.catalog import skills, trials, uri_templates
-from tools_app.catalog.kinds import curl, http_request
+from tools_app.catalog.http import documents as http_documents
+from tools_app.catalog.kinds import curl, http_request, operation_styles
+from tools_app.catalog.openapi import arguments, operations, schemas
+from tools_app.catalog.openapi import reader as openapi_reader
+from tools_app.catalog.sources import documents
+from tools_app.catalog.sources import settings as source_settings
 from tools_app.catalog.validation import resources, sizes
 from tools_app.documentation import search
-from tools_app.models import validators, versioned
-from tools_app.oauth import authorize, client_documents, endpoints, events, server
+from tools_app.issuers import setup
+from tools_app.issuers import tokens as issued
+from tools_app.models import issuers, validators, versioned
+from tools_app.oauth import authorize, client_documents, device_page, endpoints, events, server
 from tools_app.protocol import jsonrpc, schema, schema_bounds
 from tools_app.protocol.errors import INVALID_PARAMS, INVALID_REQUEST, NOT_PERMITTED, OVER_LIMIT, PARSE_ERROR
 from tools_app.server import address_limit
@@ -29,6 +36,7 @@ from tools_app.server.base import IDLE_SECONDS, MAX_HEAD_BYTES, MAX_PIPELINED
 from tools_app.tenant_config import reader
 from tools_app.transport import legacy_sse, page_guard, request, sse_mailbox, state
 from tools_app.transport.stranger_queue import PAGES, STRANGERS
+from tools_app.upstreams import drafts as upstream_drafts
 
 WAITING: Final = f"429, `{OVER_LIMIT}`, `Retry-After`"
 HEADER: Final = ("Input", "Bound", "Beyond it")
@@ -169,6 +177,12 @@ def _messages() -> Sequence[Bound]:
             f"{http_request.MAX_REPEATED} characters",
             note="the call fails with the reason",
         ),
+        Bound(
+            "query or form of an operation of an API source",
+            f"{operation_styles.MAX_PAIRS} parameters, {operation_styles.MAX_CHARACTERS} characters,"
+            f" {operation_styles.MAX_DEPTH} levels",
+            note="the call fails with the reason",
+        ),
         Bound("URIs of one `subscriptions/listen`", f"{sessions.MAX_SUBSCRIPTIONS}", 400, INVALID_PARAMS),
     )
 
@@ -187,6 +201,7 @@ def _catalog() -> Sequence[Bound]:
             f"{versioned.MAX_ROWS} of each",
             note="rejected, as is a file with more",
         ),
+        Bound("upstreams of a tenant", str(upstream_drafts.MAX_UPSTREAMS), note="rejected"),
         Bound(
             "fields of a form in the admin",
             f"{settings.DATA_UPLOAD_MAX_NUMBER_FIELDS}, {settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes without files",
@@ -259,6 +274,20 @@ def _catalog() -> Sequence[Bound]:
             note="rejected, with the time to retry",
         ),
         Bound(
+            "OpenAPI document",
+            f"{openapi_reader.MAX_BYTES} bytes, {openapi_reader.MAX_DEPTH} levels, {openapi_reader.MAX_VALUES} values,"
+            f" {openapi_reader.MAX_ALIASES} aliases, {operations.MAX_OPERATIONS} operations,"
+            f" {documents.FETCH_SECONDS:g} s to fetch",
+            note="not read, with the reason",
+        ),
+        Bound(
+            "operation of an OpenAPI document",
+            f"{operations.MAX_DEFINITION_BYTES} bytes of JSON, {arguments.MAX_PARTS} parameters,"
+            f" {arguments.MAX_PARTS} properties of its body, {schemas.MAX_SCHEMA_DEPTH} levels of a schema",
+            note="skipped, with the reason",
+        ),
+        Bound("API sources of a tenant", f"{source_settings.MAX_SOURCES}", note="rejected on save"),
+        Bound(
             "alert rules and destinations of a tenant",
             f"{destinations.MAX_RULES} and {destinations.MAX_DESTINATIONS}",
             note="rejected on save",
@@ -291,13 +320,23 @@ def _sign_in() -> Sequence[Bound]:
         Bound("registered clients that nobody connected", f"{clients.MAX_UNUSED}, for {clients.UNUSED.days} days", 503),
         Bound("authorization requests of an address", f"{authorize.MAX_REQUESTS} per minute", 429),
         Bound("token requests of an address", f"{endpoints.MAX_TOKEN_REQUESTS} per minute", 429),
+        Bound("device requests of an address", f"{endpoints.MAX_DEVICE_REQUESTS} per minute", 429),
+        Bound("devices that wait to sign in", f"{devices.MAX_OPEN}, for {devices.LIFETIME.seconds // 60} min", 503),
+        Bound("codes of devices that a person enters", f"{device_page.MAX_ATTEMPTS} per minute", 429),
         Bound(
             "metadata document of a client",
-            f"{client_documents.MAX_BYTES} bytes, {client_documents.TIMEOUT_SECONDS:g} s, one request per minute",
+            f"{client_documents.MAX_BYTES} bytes, {http_documents.TIMEOUT_SECONDS:g} s, one request per minute",
             note="a page that says so",
         ),
+        Bound("live access tokens of a service client", f"{tokens.MAX_LIVE}", note="the oldest ends"),
+        Bound("public keys of a service client", f"{service_clients.MAX_KEYS}", note="rejected on save"),
         Bound("steps of sign-ins by strangers", f"{events.MAX_OF_STRANGERS} per minute", note="not recorded"),
+        Bound("scopes that a tenant names", f"{tenant_scopes.MAX_SCOPES}", note="rejected on save"),
         Bound("client policies of a tenant", f"{hosts.MAX_POLICIES}", note="rejected on save"),
+        Bound("issuers of a tenant", f"{setup.MAX_ISSUERS}", note="rejected on save"),
+        Bound("rules of an issuer", f"{issuers.MAX_RULES}", note="rejected on save"),
+        Bound("token of an issuer", f"{issued.MAX_TOKEN} characters", note="refused"),
+        Bound("workloads of an issuer", f"{workloads.MAX_WORKLOADS}", note="refused"),
     )
 
 

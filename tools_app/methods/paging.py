@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from django.core import signing
 
-from tools_app.access.principal import matches
+from tools_app.access.patterns import matches
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import Catalog
 from tools_app.core.bounded_cache import BoundedCache
@@ -30,11 +30,15 @@ class Listing(NamedTuple):
 
 
 class View(NamedTuple):
-    """What a page depends on besides the catalog: the revision, the page size, and the caller's permitted patterns."""
+    """What a page depends on besides the catalog: the revision, the page size, and the caller's permitted patterns.
+
+    `granted` are those of the scopes of its access token.
+    """
 
     version: str
     size: int
     patterns: tuple[str, ...] | None
+    granted: tuple[str, ...] | None
 
 
 async def page(listing: Listing, context: RequestContext) -> bytes:
@@ -64,13 +68,13 @@ def page_of(listing: Listing, entries: Mapping[str, Any], context: RequestContex
 
 
 def _view(context: RequestContext) -> View:
-    return View(context.version, PAGE_SIZE, context.principal.patterns)
+    return View(context.version, PAGE_SIZE, context.principal.patterns, context.principal.granted_names)
 
 
 def _shown(listing: Listing, entries: Mapping[str, Any], view: View, after: str) -> dict[str, Any]:
     """Return one page of the permitted entries after a name, and the cursor of the next page."""
-    patterns = view.patterns
-    following = [name for name in entries if name > after and (patterns is None or matches(name, patterns))]
+    wanted = [patterns for patterns in (view.patterns, view.granted) if patterns is not None]
+    following = [name for name in entries if name > after and all(matches(name, patterns) for patterns in wanted)]
     shown = following[: view.size]
     result: dict[str, Any] = {listing.field: [listing.describe(entries[name], view.version) for name in shown]}
     if len(following) > len(shown):

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from django.core.exceptions import ValidationError
 
-from tools_app.access.principal import Principal, matches
+from tools_app.access.patterns import matches
+from tools_app.access.principal import Principal
 from tools_app.audit.recorder import denials
 from tools_app.audit.recorder.denials import Denial
 from tools_app.methods.context import RequestContext
@@ -71,7 +72,7 @@ _TOLD_BY_LISTENING: Final = {"listChanged", "subscribe"}
 def check(context: RequestContext) -> None:
     """Raise RpcError -32003, and record a denial, for a method that the caller's key does not permit."""
     principal, method = context.principal, context.request.method
-    if principal.may_ask(method):
+    if principal.may_ask(method) and not principal.lacks_scope(method, _named(context)):
         return
     refusal = RpcError(
         NOT_PERMITTED,
@@ -95,7 +96,7 @@ def check(context: RequestContext) -> None:
 
 def declared(capabilities: Mapping[str, Any], principal: Principal, era: Era) -> Mapping[str, Any]:
     """Return the hub's capabilities that this caller may use."""
-    if principal.methods is None:
+    if principal.methods is None and principal.grants is None:
         return capabilities
     told = {name: _parts(name, capability, principal, era) for name, capability in capabilities.items()}
     extensions = {

@@ -93,6 +93,8 @@ def described(tool: CompiledTool, version: str) -> dict[str, Any]:
         body["icons"] = definition.icons
     if tool.task != TaskSupport.NEVER and has_tasks(version):
         body["execution"] = {"taskSupport": tool.task.value}
+    if definition.meta and has_structured_content(version):
+        body["_meta"] = definition.meta
     return body
 
 

@@ -34,6 +34,7 @@ from tools_app.models.catalog import (
     ToolKind,
     ToolRevision,
 )
+from tools_app.models.issuers import Identity, Issuer, IssuerUse
 from tools_app.models.oauth import (
     AccessToken,
     AuthorizationCode,
@@ -41,14 +42,27 @@ from tools_app.models.oauth import (
     ClientPolicy,
     ClientSource,
     Connection,
+    DeviceCode,
     OAuthClient,
     RefreshToken,
+    ServiceClient,
     SignInEvent,
     SignInStep,
+    TenantScope,
 )
 from tools_app.models.people import Export, ExportFormat, ExportState, Invitation, PersonalToken, SavedFilter
 from tools_app.models.sessions import Session, SessionMessage
+from tools_app.models.sources import ApiSource, ApiSourceRevision, RevisionState
 from tools_app.models.tenants import ApiKey, Membership, Role, Tenant
+from tools_app.models.upstreams import (
+    ItemKind,
+    ItemState,
+    Upstream,
+    UpstreamEra,
+    UpstreamItem,
+    UpstreamStatus,
+    UpstreamTransport,
+)
 
 __all__ = [
     "AccessToken",
@@ -60,6 +74,8 @@ __all__ = [
     "AlertKind",
     "AlertRule",
     "ApiKey",
+    "ApiSource",
+    "ApiSourceRevision",
     "AuthorizationCode",
     "Call",
     "CallAnswer",
@@ -78,10 +94,16 @@ __all__ = [
     "Connection",
     "DeliveryStatus",
     "DestinationKind",
+    "DeviceCode",
     "Export",
     "ExportFormat",
     "ExportState",
+    "Identity",
     "Invitation",
+    "Issuer",
+    "IssuerUse",
+    "ItemKind",
+    "ItemState",
     "Membership",
     "OAuthClient",
     "Outcome",
@@ -93,18 +115,26 @@ __all__ = [
     "RefreshToken",
     "Resource",
     "ResourceKind",
+    "RevisionState",
     "Role",
     "RunningCall",
     "SavedFilter",
     "Secret",
+    "ServiceClient",
     "Session",
     "SessionMessage",
     "SignInEvent",
     "SignInStep",
     "TaskSupport",
     "Tenant",
+    "TenantScope",
     "Tool",
     "ToolKind",
     "ToolRevision",
+    "Upstream",
+    "UpstreamEra",
+    "UpstreamItem",
+    "UpstreamStatus",
+    "UpstreamTransport",
     "Via",
 ]

@@ -13,6 +13,7 @@ from django.utils import timezone
 from tools_app.models.ids import new_id
 from tools_app.models.recorded import Recorded
 from tools_app.models.tenants import Tenant
+from tools_app.models.validators import ONE_LINE
 
 MAX_URL_LENGTH: Final = 2000
 MAX_ERROR_LENGTH: Final = 500
@@ -21,7 +22,6 @@ MIN_WINDOW_MINUTES: Final = 5
 MAX_WINDOW_MINUTES: Final = 360
 MIN_QUIET_MINUTES: Final = 5
 MAX_QUIET_MINUTES: Final = 7 * 24 * 60
-ONE_LINE: Final = RegexValidator(r"^[^\x00-\x1f\x7f]*\Z", "Use a single line without control characters.")
 NAME_PATTERN: Final = RegexValidator(
     r"^[A-Za-z0-9_.*-]+\Z", "Use letters, digits, underscore, hyphen, dot, and * as the wildcard."
 )
@@ -119,7 +119,8 @@ class AlertDestination(Recorded):
         """Require the address that fits the kind, and no other. Raises ValidationError."""
         wanted, other = ("email", "url") if self.kind == DestinationKind.EMAIL else ("url", "email")
         if not getattr(self, wanted):
-            raise ValidationError({wanted: "This kind of destination needs this address."})
+            told = "Enter an e-mail address." if wanted == "email" else "Enter the URL of the webhook."
+            raise ValidationError({wanted: told})
         setattr(self, other, "")
 
 

@@ -22,10 +22,12 @@ SECRET_NAME = RegexValidator(r"^[A-Za-z0-9_-]{1,64}\Z", "Use letters, digits, un
 
 
 class ToolKind(models.TextChoices):
-    """How a tool runs: a Python function of an installed app, or an HTTP request."""
+    """How a tool runs: a Python function, an HTTP request, an operation of an API source, or a tool of an upstream."""
 
     PYTHON = "python", "Python function"
     HTTP = "http", "HTTP request"
+    OPERATION = "operation", "API operation"
+    UPSTREAM = "upstream", "Upstream MCP server"
 
 
 class TaskSupport(models.TextChoices):
@@ -40,7 +42,12 @@ class Tool(Versioned, RateLimited):
     """A tool as its tenant offers it now (tools, §Data Types of the specification).
 
     `config` depends on the kind: `{"function": "<registered name>"}` for a Python function, whose schemas, title and
-    annotations come from the code, and the fields of `catalog.kinds.http.HttpConfig` for an HTTP request.
+    annotations come from the code, the fields of `catalog.kinds.http.HttpConfig` for an HTTP request, those of
+    `catalog.kinds.operation_config.OperationConfig` for an operation of an API source, and `{"upstream": "<name>",
+    "tool": "<its name there>", "meta": {...}}` for a tool of an upstream.
+
+    `operation` is the method and path in the source's document, and "" for a copy that no refresh changes. `generated`
+    is what the document made of the tool when it was last imported: a field that differs from it was overridden.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -56,6 +63,11 @@ class Tool(Versioned, RateLimited):
         default=dict, blank=True, help_text="readOnlyHint, destructiveHint, idempotentHint, openWorldHint."
     )
     config = models.JSONField(default=dict, blank=True)
+    source = models.ForeignKey(
+        "ApiSource", null=True, blank=True, editable=False, on_delete=models.CASCADE, related_name="tools"
+    )
+    operation = models.CharField(max_length=255, blank=True, editable=False)
+    generated = models.JSONField(default=dict, blank=True, editable=False)
     background = models.BooleanField(default=False, help_text="Run it in a Celery worker and stream its progress.")
     task = models.CharField(
         max_length=10,
@@ -74,7 +86,12 @@ class Tool(Versioned, RateLimited):
 
     class Meta:
         ordering = ["tenant", "name"]
-        constraints = [models.UniqueConstraint(fields=["tenant", "name"], name="tool_name_once_per_tenant")]
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "name"], name="tool_name_once_per_tenant"),
+            models.UniqueConstraint(
+                fields=["source", "operation"], condition=~models.Q(operation=""), name="tool_once_per_operation"
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.name
@@ -106,6 +123,7 @@ class ResourceKind(models.TextChoices):
     TEXT = "text", "Text"
     FILE = "file", "File"
     HTTP = "http", "HTTP request"
+    UPSTREAM = "upstream", "Upstream MCP server"
 
 
 class Resource(Versioned):
@@ -151,6 +169,7 @@ class PromptKind(models.TextChoices):
 
     PYTHON = "python", "Python function"
     TEMPLATE = "template", "Messages with placeholders"
+    UPSTREAM = "upstream", "Upstream MCP server"
 
 
 class Prompt(Versioned):

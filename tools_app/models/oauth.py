@@ -12,10 +12,12 @@ from django.utils import timezone
 
 from tools_app.models.ids import new_id
 from tools_app.models.recorded import Recorded
-from tools_app.models.tenants import ApiKey, Tenant
+from tools_app.models.tenants import MAX_SLUG_LENGTH, ApiKey, Tenant
+from tools_app.models.validators import validate_patterns
 
 MAX_CLIENT_ID = 1000
 MAX_URI = 2000
+MAX_SCOPE = 1000
 
 
 class ClientSource(models.TextChoices):
@@ -23,13 +25,15 @@ class ClientSource(models.TextChoices):
 
     DOCUMENT = "document", "Metadata document"
     DYNAMIC = "dynamic", "Dynamic registration"
+    SERVICE = "service", "Service client of a tenant"
+    WORKLOAD = "workload", "Token of an issuer"
 
 
 class OAuthClient(Recorded):
     """An application that may ask for access.
 
     DOCUMENT: its id is the URL of its metadata, so its host is verified. DYNAMIC: it registered itself, and its name is
-    what it says (RFC 7591).
+    what it says (RFC 7591). SERVICE: an admin of a tenant made it, and no person is asked for consent.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -37,6 +41,7 @@ class OAuthClient(Recorded):
     source = models.CharField(max_length=10, choices=ClientSource, editable=False)
     name = models.CharField(max_length=200, editable=False)
     redirect_uris = models.JSONField("redirect URIs", default=list, editable=False)
+    grant_types = models.JSONField(default=list, editable=False, help_text="What it may ask for tokens with.")
     auth_method = models.CharField("authentication", max_length=30, default="none", editable=False)
     secret_digest = models.CharField(max_length=64, blank=True, editable=False)
     jwks_uri = models.CharField("JWKS URL", max_length=MAX_URI, blank=True, editable=False)
@@ -57,14 +62,19 @@ class OAuthClient(Recorded):
 
 
 class Connection(Recorded):
-    """What a person allowed a client in a tenant. It ends when its key expires or is revoked, or the person leaves."""
+    """What a client may do in a tenant. It ends when its key expires or is revoked, or its person leaves.
+
+    A service client has a connection without a person.
+    """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="connections")
-    person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="connections")
+    person = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="connections"
+    )
     client = models.ForeignKey(OAuthClient, on_delete=models.CASCADE, related_name="connections")
     key = models.OneToOneField(ApiKey, on_delete=models.CASCADE, related_name="connection")
-    scope = models.CharField(max_length=200, help_text="The scopes that the person allowed.")
+    scope = models.CharField(max_length=MAX_SCOPE, help_text="The scopes that the person allowed.")
     redirect_uri = models.CharField("redirect URI", max_length=MAX_URI, help_text="Where the last code was sent.")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     consented_at = models.DateTimeField(default=timezone.now)
@@ -72,9 +82,52 @@ class Connection(Recorded):
     class Meta:
         ordering = ["-consented_at"]
         indexes = [models.Index(fields=["tenant", "-consented_at"], name="connection_by_tenant")]
+        constraints = [models.UniqueConstraint(fields=["tenant", "person", "client"], name="one_connection_per_client")]
 
     def __str__(self) -> str:
-        return f"{self.client} for {self.person}"
+        return f"{self.client} for {self.person}" if self.person else str(self.client)
+
+
+class ServiceClient(ApiKey):
+    """A client that acts for itself and not for a person: the key of its connection, under which its calls are."""
+
+    class Meta:
+        proxy = True
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class TenantScope(Recorded):
+    """A scope that a tenant names: the names and methods that an access token with it may use."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="scopes")
+    name = models.CharField(
+        max_length=40, help_text="What a client asks for, such as reports or crm:read: lower case, digits and . _ : -"
+    )
+    description = models.CharField(
+        max_length=200, blank=True, help_text="What the consent page says of it, such as: Read the sales reports."
+    )
+    tool_patterns = models.JSONField(
+        "names",
+        default=list,
+        blank=True,
+        validators=[validate_patterns],
+        help_text="Patterns of tools, prompts and resources, e.g. report_*. Empty: all.",
+    )
+    methods = models.JSONField(
+        default=list, blank=True, validators=[validate_patterns], help_text="Methods, e.g. tools/call. Empty: all."
+    )
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["tenant", "name"]
+        verbose_name = "scope"
+        constraints = [models.UniqueConstraint(fields=["tenant", "name"], name="one_scope_of_a_name")]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class ClientDecision(models.TextChoices):
@@ -114,7 +167,7 @@ class Issued(models.Model):
     digest = models.CharField(max_length=80, unique=True)
     connection = models.ForeignKey(Connection, on_delete=models.CASCADE, related_name="+")
     family = models.UUIDField(db_index=True)
-    scope = models.CharField(max_length=200)
+    scope = models.CharField(max_length=MAX_SCOPE)
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(db_index=True)
 
@@ -149,6 +202,31 @@ class RefreshToken(Issued):
         return f"refresh token of {self.family}"
 
 
+class DeviceCode(models.Model):
+    """A request of a device without a browser, which a person allows or refuses elsewhere (RFC 8628).
+
+    The digest is that of the code that the device holds, and `user_digest` that of the one that it shows. It is allowed
+    once it has a connection.
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    digest = models.CharField(max_length=64, unique=True)
+    user_digest = models.CharField(max_length=64, unique=True)
+    client = models.ForeignKey(OAuthClient, on_delete=models.CASCADE, related_name="+")
+    tenant_slug = models.CharField(max_length=MAX_SLUG_LENGTH, blank=True)
+    scope = models.CharField(max_length=MAX_SCOPE)
+    interval = models.PositiveSmallIntegerField()
+    created_at = models.DateTimeField(default=timezone.now)
+    expires_at = models.DateTimeField(db_index=True)
+    polled_at = models.DateTimeField(null=True)
+    connection = models.ForeignKey(Connection, null=True, on_delete=models.CASCADE, related_name="+")
+    refused_at = models.DateTimeField(null=True)
+    used_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"request of {self.client}"
+
+
 class SignInStep(models.TextChoices):
     """One step of a sign-in."""
 
@@ -162,6 +240,8 @@ class SignInStep(models.TextChoices):
     REPLAYED = "replayed", "Used twice"
     REVOKED = "revoked", "Ended"
     REJECTED = "rejected", "Rejected"
+    SIGNED_IN = "signed_in", "Signed in"
+    LEFT = "left", "Access withdrawn"
 
 
 class SignInEvent(models.Model):
@@ -175,9 +255,13 @@ class SignInEvent(models.Model):
         Tenant, null=True, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+"
     )
     connection_id = models.UUIDField(null=True)
+    attempt = models.UUIDField(
+        null=True, db_index=True, help_text="The same for all steps of one attempt to sign in, as far as is known."
+    )
     client_id = models.CharField(max_length=MAX_CLIENT_ID, blank=True)
     client_name = models.CharField(max_length=200, blank=True)
     person_name = models.CharField(max_length=150, blank=True)
+    host = models.CharField(max_length=255, blank=True, help_text="What a client policy names the client by.")
     remote_address = models.CharField(max_length=45, blank=True)
 
     class Meta:

@@ -98,6 +98,11 @@ class Tenant(CallerLimited):
     public_calls_per_minute = models.PositiveIntegerField(
         default=60, help_text="For all anonymous callers of one address together."
     )
+    requires_second_factor = models.BooleanField(
+        "require a second factor",
+        default=False,
+        help_text="Members who log in with a password need an authenticator app or a security key, too.",
+    )
     catalog_version = models.PositiveBigIntegerField(default=1, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 

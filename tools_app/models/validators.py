@@ -3,14 +3,17 @@
 import ipaddress
 import re
 from collections.abc import Sequence
+from typing import Final
 
 from django.core.exceptions import ValidationError
+from django.core.validators import RegexValidator
 
 from tools_app.core.sanitize import is_storable
 
 MAX_ENTRIES = 200
 MAX_ENTRY_LENGTH = 500
 PATTERN = re.compile(r"^[A-Za-z0-9_.:/*{}+-]{1,500}\Z")
+ONE_LINE: Final = RegexValidator(r"^[^\x00-\x1f\x7f]*\Z", "Use a single line without control characters.")
 
 
 def validate_networks(value: object) -> None:

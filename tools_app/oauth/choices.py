@@ -7,7 +7,7 @@ from django import forms
 from django.http import QueryDict
 
 from tools_app.access.oauth.connections import DEFAULT_LIFETIME, LIFETIMES
-from tools_app.access.principal import matches
+from tools_app.access.patterns import matches
 from tools_app.catalog.offers import Offer, offers_of
 from tools_app.models import Connection, Tenant
 

@@ -19,6 +19,7 @@ from joserfc.jwk import KeySet
 from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import ConcurrencyLimit
 from tools_app.access.oauth import clients
+from tools_app.catalog.http import documents
 from tools_app.models import OAuthClient
 from tools_app.models.ids import new_id
 from tools_app.oauth import client_documents
@@ -58,8 +59,8 @@ def _claimed_by(assertion: str) -> str:
     """Return the client that an assertion names, before anything is verified."""
     try:
         subject = jws.extract_compact(assertion.encode()).payload
-        claims = client_documents.parsed_object(subject)
-    except (JoseError, ValueError, client_documents.Unreadable):
+        claims = documents.parsed_object(subject)
+    except (JoseError, ValueError, documents.Unreadable):
         raise _refused("The assertion is not a signed JWT.") from None
     return str(claims.get("sub", ""))
 
@@ -67,13 +68,13 @@ def _claimed_by(assertion: str) -> str:
 def _verified(client: OAuthClient, assertion: str) -> Mapping[str, Any]:
     try:
         return _decoded(client, assertion)
-    except (JoseError, ValueError):
+    except (JoseError, ValueError, KeyError, TypeError, AttributeError):
         if not client.jwks_uri or not _keys_are_old(client):
             raise _refused("The signature of the assertion cannot be verified.") from None
     client_documents.read_keys(client)
     try:
         return _decoded(client, assertion)
-    except (JoseError, ValueError):
+    except (JoseError, ValueError, KeyError, TypeError, AttributeError):
         raise _refused("The signature of the assertion cannot be verified.") from None
 
 

@@ -3,11 +3,9 @@
 A document is read again after FRESH, and at most once in a minute, however often clients ask.
 """
 
-import asyncio
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
-import orjson
 from django.utils import timezone
 
 from tools_app.access.keys import digest_of
@@ -15,9 +13,10 @@ from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import ConcurrencyLimit
 from tools_app.access.oauth import clients
 from tools_app.access.oauth.clients import InvalidMetadata
-from tools_app.catalog.http.client import Outbound, Reply, Terms, exchange
-from tools_app.catalog.http.errors import RequestFailed
-from tools_app.catalog.http.urls import BadUrl, parse_url
+from tools_app.catalog.http import documents
+from tools_app.catalog.http.client import Reply
+from tools_app.catalog.http.documents import Unreadable
+from tools_app.core.sanitize import is_storable
 from tools_app.core.thread_loops import thread_loops
 from tools_app.models import OAuthClient
 from tools_app.models.ids import new_id
@@ -27,18 +26,12 @@ FRESH: Final = timedelta(minutes=10)
 # While a document cannot be read, what it said before counts for this time.
 STALE: Final = timedelta(days=1)
 SECONDS_BETWEEN_FETCHES: Final = 60.0
-TIMEOUT_SECONDS: Final = 5.0
 MAX_BYTES: Final = 16 * 1024
-OK: Final = 200
-
-
-class Unreadable(Exception):
-    """The metadata document of a client could not be read, or says something wrong. The message says what."""
 
 
 def find(client_id: str) -> OAuthClient | None:
     """Return a client, whose document is read if that is due. Raises Unreadable."""
-    if len(client_id) > MAX_CLIENT_ID:
+    if len(client_id) > MAX_CLIENT_ID or not is_storable(client_id):
         return None
     row = OAuthClient.objects.filter(client_id=client_id).first()
     if not clients.is_document(client_id):
@@ -58,7 +51,7 @@ def _read(client_id: str) -> OAuthClient:
     limit = ConcurrencyLimit("client", "documents", 1, f"oauth:document:{digest_of(client_id)}")
     if limits.hold_here([limit], str(new_id()), SECONDS_BETWEEN_FETCHES) is not None:
         raise Unreadable("It was read less than a minute ago. Try again in a minute.")
-    return clients.from_document(client_id, _parsed(thread_loops().run(fetch(client_id))))
+    return clients.from_document(client_id, documents.parsed(thread_loops().run(fetch(client_id))))
 
 
 def read_keys(client: OAuthClient) -> None:
@@ -66,34 +59,10 @@ def read_keys(client: OAuthClient) -> None:
     client.keys_fetched_at = timezone.now()
     # Noted before, so that a server that hangs is not asked again at once.
     client.save(update_fields=["keys_fetched_at"])
-    client.jwks = _parsed(thread_loops().run(fetch(client.jwks_uri)))
+    client.jwks = documents.parsed(thread_loops().run(fetch(client.jwks_uri)))
     client.save(update_fields=["jwks"])
 
 
 async def fetch(url: str) -> Reply:
-    """Read a document from a public address, without redirects. Raises Unreadable."""
-    headers = (("Accept", "application/json"), ("User-Agent", "mcphub"))
-    try:
-        async with asyncio.timeout(TIMEOUT_SECONDS):
-            return await exchange(Outbound("GET", parse_url(url), headers), Terms((), TIMEOUT_SECONDS, MAX_BYTES))
-    except TimeoutError:
-        raise Unreadable(f"No answer within {TIMEOUT_SECONDS:g} seconds.") from None
-    except (RequestFailed, BadUrl) as problem:
-        raise Unreadable(str(problem)) from problem
-
-
-def _parsed(reply: Reply) -> dict[str, Any]:
-    if reply.status != OK:
-        raise Unreadable(f"The server answered with status {reply.status}.")
-    return parsed_object(reply.body)
-
-
-def parsed_object(body: bytes) -> dict[str, Any]:
-    """Return a JSON object. Raises Unreadable."""
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        raise Unreadable("It is not JSON.") from None
-    if not isinstance(document, dict):
-        raise Unreadable("It is not a JSON object.")
-    return document
+    """Read a document from a public address. Raises Unreadable."""
+    return await documents.fetch(url, MAX_BYTES)

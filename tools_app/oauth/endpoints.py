@@ -1,4 +1,4 @@
-"""The endpoints that clients call: tokens, registration, revocation. None reads a cookie."""
+"""The endpoints that clients call, such as those of tokens and registration. None reads a cookie."""
 
 from collections.abc import Callable
 from typing import Final
@@ -11,19 +11,25 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import ConcurrencyLimit
-from tools_app.access.oauth import clients
+from tools_app.access.oauth import clients, devices
 from tools_app.access.principal import address_of, rate_limit_key
+from tools_app.catalog.http.documents import Unreadable
 from tools_app.models import SignInStep
 from tools_app.models.ids import new_id
-from tools_app.oauth import events
-from tools_app.oauth.client_documents import Unreadable
+from tools_app.oauth import assertions, events, introspection, service_clients
+from tools_app.oauth import devices as device_flow
 from tools_app.oauth.metadata import open_to_browsers
-from tools_app.oauth.server import GRANT_TYPES, NO_STORE, check_parameters, server
+from tools_app.oauth.server import NO_STORE, check_parameters, server
 
+# Each registers its grant with the server.
+GRANTS: Final = (device_flow.DeviceGrant, service_clients.ServiceGrant, assertions.AssertionGrant)
 MAX_REGISTRATION_BYTES: Final = 16 * 1024
 MAX_REGISTRATIONS: Final = 10
 MAX_TOKEN_REQUESTS: Final = 300
+MAX_DEVICE_REQUESTS: Final = 20
 SECONDS: Final = 60.0
+# What a device hears while its person decides is no failure.
+WAITING: Final = ("authorization_pending", "slow_down")
 
 
 @csrf_exempt
@@ -40,6 +46,27 @@ def token(request: HttpRequest) -> HttpResponse:
 def revoke(request: HttpRequest) -> HttpResponse:
     """End a token and everything that was issued with it (RFC 7009)."""
     return _answered(request, lambda: server.create_endpoint_response("revocation", request))
+
+
+@csrf_exempt
+@sensitive_post_parameters()
+@open_to_browsers("POST")
+def introspect(request: HttpRequest) -> HttpResponse:
+    """Return what a client's own token is good for (RFC 7662)."""
+    return _answered(request, lambda: server.create_endpoint_response(introspection.NAME, request))
+
+
+@csrf_exempt
+@sensitive_post_parameters()
+@open_to_browsers("POST")
+def device_authorization(request: HttpRequest) -> HttpResponse:
+    """Return the codes with which a device without a browser lets its person sign in (RFC 8628, section 3.1)."""
+    if is_too_often(request, "devices", MAX_DEVICE_REQUESTS):
+        return _error("temporarily_unavailable", "Too many requests. Try again in a minute.", 429)
+    try:
+        return _answered(request, lambda: device_flow.begin(request))
+    except devices.TooManyRequests:
+        return _error("temporarily_unavailable", "Too many devices wait to sign in. Try again later.", 503)
 
 
 @csrf_exempt
@@ -68,7 +95,7 @@ def register(request: HttpRequest) -> HttpResponse:
         "client_name": client.name,
         "redirect_uris": client.redirect_uris,
         "token_endpoint_auth_method": client.auth_method,
-        "grant_types": list(GRANT_TYPES),
+        "grant_types": clients.grants_of(client),
         "response_types": ["code"],
     }
     if secret:
@@ -94,6 +121,8 @@ def _answered(request: HttpRequest, answer: Callable[[], HttpResponse]) -> HttpR
         response = _error("invalid_client", str(problem), 400)
     if response.status_code >= 400:  # noqa: PLR2004 - an error
         said = orjson.loads(response.content)
+        if said.get("error") in WAITING:
+            return response
         reason = f"{said.get('error')}: {said.get('error_description', '')}"
         events.note(request, SignInStep.REJECTED, reason, client_id=request.POST.get("client_id", ""))
     return response

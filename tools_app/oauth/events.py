@@ -6,12 +6,14 @@ from django.http import HttpRequest
 
 from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import ConcurrencyLimit
+from tools_app.access.oauth import attempts
 from tools_app.access.principal import address_of
 from tools_app.models import Connection, OAuthClient, SignInEvent, SignInStep, Tenant
 from tools_app.models.ids import new_id
 from tools_app.models.oauth import MAX_CLIENT_ID
 
 MAX_REASON: Final = 500
+MAX_HOST: Final = 255
 MAX_OF_STRANGERS: Final = 100
 MINUTE: Final = 60.0
 
@@ -25,26 +27,31 @@ def note(
     tenant: Tenant | None = None,
     connection: Connection | None = None,
     client_id: str = "",
+    host: str = "",
 ) -> None:
-    """Record a step. What a connection knows is taken from it. No code, token or secret is recorded.
+    """Record a step. `host` is what a policy names the client by. No code, token or secret is recorded.
 
-    Of strangers, who may send any number of requests, MAX_OF_STRANGERS a minute are recorded.
+    What a connection knows is taken from it. Of strangers, who may send any number of requests, MAX_OF_STRANGERS a
+    minute are recorded.
     """
     if connection is None and not request.user.is_authenticated and _are_too_many():
         return
     if connection is not None:
         client, tenant = connection.client, connection.tenant
-    person = connection.person.get_username() if connection else request.user.get_username()
-    SignInEvent.objects.create(
+    by = connection.person if connection is not None else request.user
+    event = SignInEvent(
         step=step,
         reason=reason[:MAX_REASON],
         tenant=tenant,
         connection_id=connection.pk if connection else None,
         client_id=(client.client_id if client else client_id)[:MAX_CLIENT_ID],
         client_name=client.name if client else "",
-        person_name=person[:150],
+        person_name=by.get_username()[:150] if by else "",
+        host=host[:MAX_HOST],
         remote_address=address_of(request),
     )
+    event.attempt = attempts.attempt_of(event)
+    event.save(force_insert=True)
 
 
 def _are_too_many() -> bool:

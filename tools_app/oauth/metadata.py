@@ -7,11 +7,12 @@ from typing import Any, Final
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 
-from tools_app.access.oauth import resources, scopes
+from tools_app.access.oauth import resources, scopes, tenant_scopes
 from tools_app.oauth.client_assertions import ALGORITHMS
 from tools_app.oauth.server import AUTH_METHODS, GRANT_TYPES, issuer_of
 
 MAX_AGE: Final = 3600
+MAX_AGE_OF_TENANT: Final = 60
 View = Callable[..., HttpResponse]
 
 
@@ -39,18 +40,22 @@ def open_to_browsers(*methods: str) -> Callable[[View], View]:
 
 @open_to_browsers("GET", "HEAD")
 def protected_resource(request: HttpRequest, path: str = "mcp") -> HttpResponse:
-    """Return the metadata of an endpoint (RFC 9728). Whether its tenant exists is not told."""
-    if not resources.ENDPOINT.fullmatch(f"/{path}"):
+    """Return the metadata of an endpoint (RFC 9728). A tenant that names scopes tells that it exists."""
+    found = resources.ENDPOINT.fullmatch(f"/{path}")
+    if found is None:
         raise Http404("No such endpoint.")
-    issuer = issuer_of(request)
+    issuer, slug = issuer_of(request), found["slug"]
+    named = tenant_scopes.names_of(slug) if slug else ()
     return _cached(
         {
             "resource": f"{issuer}/{path}",
             "authorization_servers": [issuer],
-            "scopes_supported": list(scopes.SCOPES),
+            "scopes_supported": [*scopes.SCOPES, *named],
             "bearer_methods_supported": ["header"],
             "resource_name": "mcphub",
-        }
+        },
+        # What a tenant names is known to clients soon.
+        MAX_AGE_OF_TENANT if slug else MAX_AGE,
     )
 
 
@@ -88,10 +93,15 @@ def _server(issuer: str) -> dict[str, Any]:
         "token_endpoint": issuer + reverse("oauth-token"),
         "registration_endpoint": issuer + reverse("oauth-register"),
         "revocation_endpoint": issuer + reverse("oauth-revoke"),
+        "introspection_endpoint": issuer + reverse("oauth-introspect"),
+        "introspection_endpoint_auth_methods_supported": list(AUTH_METHODS),
+        "introspection_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
+        "device_authorization_endpoint": issuer + reverse("oauth-device-authorization"),
         "scopes_supported": [*scopes.SCOPES, scopes.OFFLINE],
         "response_types_supported": ["code"],
         "response_modes_supported": ["query"],
         "grant_types_supported": list(GRANT_TYPES),
+        "authorization_grant_profiles_supported": ["urn:ietf:params:oauth:grant-profile:id-jag"],
         "token_endpoint_auth_methods_supported": list(AUTH_METHODS),
         "token_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
         "revocation_endpoint_auth_methods_supported": list(AUTH_METHODS),
@@ -102,5 +112,5 @@ def _server(issuer: str) -> dict[str, Any]:
     }
 
 
-def _cached(body: dict[str, Any]) -> HttpResponse:
-    return JsonResponse(body, headers={"Cache-Control": f"public, max-age={MAX_AGE}", "Vary": "Host"})
+def _cached(body: dict[str, Any], seconds: int = MAX_AGE) -> HttpResponse:
+    return JsonResponse(body, headers={"Cache-Control": f"public, max-age={seconds}", "Vary": "Host"})

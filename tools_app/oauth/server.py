@@ -18,14 +18,17 @@ from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.urls import reverse
 from django.utils import timezone
 
-from tools_app.access.oauth import clients, policy, redirects, resources, scopes, tokens
+from tools_app.access.oauth import clients, devices, policy, redirects, resources, scopes, service_clients, tokens
+from tools_app.issuers import tokens as issued
 from tools_app.models import AuthorizationCode, ClientDecision, Connection, OAuthClient, RefreshToken, SignInStep
 from tools_app.oauth import client_assertions, client_documents, events
 
 MAX_PARAMETER: Final = 2000
+MAX_PARAMETERS: Final = {"client_assertion": client_assertions.MAX_ASSERTION, "assertion": issued.MAX_TOKEN}
 _PLAIN: Final = re.compile(r"[ !#-\[\]-~]*")
 AUTH_METHODS: Final = (clients.PUBLIC, *clients.SECRET_METHODS, clients.SIGNED)
-GRANT_TYPES: Final = ("authorization_code", "refresh_token")
+JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+GRANT_TYPES: Final = (clients.CODE, clients.REFRESH, devices.GRANT, service_clients.GRANT, JWT_BEARER)
 NO_STORE: Final = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 
 
@@ -68,7 +71,7 @@ class ClientAdapter:
         return response_type == "code"
 
     def check_grant_type(self, grant_type: str) -> bool:
-        return grant_type in GRANT_TYPES
+        return grant_type in clients.grants_of(self.row)
 
 
 class PageRequest(OAuth2Request):
@@ -130,11 +133,11 @@ class CodeGrant(grants.AuthorizationCodeGrant):
     def create_token_response(self) -> tuple[int, dict[str, Any], Any]:
         """Return the tokens of a code."""
         row: AuthorizationCode = self.request.authorization_code.row
-        _check_resource(self.request, row.connection)
-        _check_connection(self.request, row.connection)
-        pair = _guarded(self.request, lambda: tokens.exchange_code(row))
+        check_resource(self.request, row.connection)
+        check_connection(self.request, row.connection)
+        pair = guarded(self.request, lambda: tokens.exchange_code(row))
         events.note(self.request.page, SignInStep.ISSUED, connection=row.connection)
-        return 200, _body(pair), NO_STORE.items()
+        return 200, token_body(pair), NO_STORE.items()
 
 
 class CodeAdapter:
@@ -176,12 +179,12 @@ class RefreshGrant(grants.RefreshTokenGrant):
     def create_token_response(self) -> tuple[int, dict[str, Any], Any]:
         """Return the next tokens."""
         row: RefreshToken = self.request.refresh_token.row
-        _check_resource(self.request, row.connection)
-        _check_connection(self.request, row.connection)
-        scope = self.request.payload.scope
-        pair = _guarded(self.request, lambda: tokens.rotate(row, scopes.granted(scope) if scope else row.scope))
+        check_resource(self.request, row.connection)
+        check_connection(self.request, row.connection)
+        scope = scopes.narrowed(row.scope, self.request.payload.scope) or row.scope
+        pair = guarded(self.request, lambda: tokens.rotate(row, scope))
         events.note(self.request.page, SignInStep.REFRESHED, connection=row.connection)
-        return 200, _body(pair), NO_STORE.items()
+        return 200, token_body(pair), NO_STORE.items()
 
 
 class RefreshAdapter:
@@ -231,7 +234,7 @@ def check_parameters(data: QueryDict) -> None:
         if len(values) > 1 and name != "resource":
             raise InvalidRequestError("A parameter is sent more than once.")
         # The state is the client's own, and no message repeats it.
-        most = client_assertions.MAX_ASSERTION if name == "client_assertion" else MAX_PARAMETER
+        most = MAX_PARAMETERS.get(name, MAX_PARAMETER)
         if name != "state" and any(len(value) > most or not _PLAIN.fullmatch(value) for value in values):
             raise InvalidRequestError("A parameter is too long or has unusual characters.")
 
@@ -253,26 +256,32 @@ def resource_of(request: HttpRequest, data: QueryDict) -> resources.Resource:
     return found.pop()
 
 
-def _check_resource(request: PageRequest, connection: Connection) -> None:
+def check_resource(request: PageRequest, connection: Connection) -> None:
     """Raise InvalidTargetError for another resource than that of the connection."""
     slug = resource_of(request.page, request.form).slug
     if slug not in (None, connection.tenant.slug):
         raise InvalidTargetError("The code or token is for another resource.")
 
 
-def _check_connection(request: PageRequest, connection: Connection) -> None:
-    """Raise InvalidGrantError if the connection has ended, its person left the tenant, or that denies the client."""
+def check_connection(request: PageRequest, connection: Connection) -> None:
+    """Raise InvalidGrantError if the connection has ended, its person left the tenant, or that refuses the client."""
+    decision = policy.decision_on(connection.tenant, connection.client, connection.redirect_uri)
     if not tokens.is_valid(connection):
         reason = "The connection has ended, or its person is no longer a member of the tenant."
-    elif policy.decision_on(connection.tenant, connection.client, connection.redirect_uri) is ClientDecision.DENY:
+        if connection.person_id is None:
+            reason = "The service client was revoked or has expired, or its tenant is disabled."
+    elif decision is not ClientDecision.ALLOW:
         reason = "The tenant does not allow this client any more."
+        if decision is ClientDecision.ASK:
+            reason = "The tenant does not allow this client: an admin has to allow it first."
     else:
         return
     events.note(request.page, SignInStep.REJECTED, reason, connection=connection)
-    raise InvalidGrantError(f"{reason} Sign in again.")
+    raise InvalidGrantError(f"{reason} Sign in again." if connection.person_id else reason)
 
 
-def _guarded(request: PageRequest, issue: Any) -> tokens.Pair:
+def guarded(request: PageRequest, issue: Any) -> tokens.Pair:
+    """Return what `issue` issues. Raises InvalidGrantError for what was used before."""
     try:
         pair: tokens.Pair = issue()
     except tokens.Replayed as replay:
@@ -283,11 +292,8 @@ def _guarded(request: PageRequest, issue: Any) -> tokens.Pair:
     return pair
 
 
-def _body(pair: tokens.Pair) -> dict[str, Any]:
-    return {
-        "access_token": pair.access,
-        "token_type": "Bearer",
-        "expires_in": pair.expires_in,
-        "refresh_token": pair.refresh,
-        "scope": pair.scope,
-    }
+def token_body(pair: tokens.Pair) -> dict[str, Any]:
+    """Return tokens as the token endpoint answers with them."""
+    renewal = {"refresh_token": pair.refresh} if pair.refresh else {}
+    said = {"access_token": pair.access, "token_type": "Bearer", "expires_in": pair.expires_in}
+    return {**said, **renewal, "scope": pair.scope}

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from tools_app.oauth import authorize, connections, endpoints, metadata
+from tools_app.oauth import authorize, connections, device_page, endpoints, metadata
 
 urlpatterns = [
     path(".well-known/oauth-protected-resource", metadata.protected_resource),
@@ -13,6 +13,9 @@ urlpatterns = [
     path("oauth/token", endpoints.token, name="oauth-token"),
     path("oauth/register", endpoints.register, name="oauth-register"),
     path("oauth/revoke", endpoints.revoke, name="oauth-revoke"),
+    path("oauth/introspect", endpoints.introspect, name="oauth-introspect"),
+    path("oauth/device_authorization", endpoints.device_authorization, name="oauth-device-authorization"),
+    path("device", device_page.page, name="oauth-device"),
     path("oauth/keys", metadata.key_set, name="oauth-keys"),
     path("connections", connections.page, name="connections"),
 ]

@@ -65,6 +65,14 @@ def check(parameters: Sequence[Mirrored], headers: Mapping[str, str], arguments:
     return None
 
 
+def texts(parameters: Sequence[Mirrored], arguments: Mapping[str, Any]) -> Iterator[tuple[Mirrored, str]]:
+    """Yield the parameters that a call has, each with its value as text, for the headers of a call to a server."""
+    for parameter in parameters:
+        value = _value(arguments, parameter.path)
+        if value is not None:
+            yield parameter, _as_text(value)
+
+
 def _header(schema: Mapping[str, Any], place: tuple[str, ...]) -> str:
     name = schema[KEYWORD]
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):

@@ -23,6 +23,7 @@ from tools_app.audit.retention.daily import Daily
 from tools_app.audit.stats import storage
 from tools_app.calls import limits, sweeper
 from tools_app.core.runtime import Service
+from tools_app.issuers import directory
 from tools_app.models import CallAnswer, CallInput, SessionMessage
 from tools_app.runtime import metrics_publisher
 from tools_app.telemetry import snapshots
@@ -75,9 +76,14 @@ class Housekeeper:
     def __init__(self, kind: str) -> None:
         self._pruning = Daily()
         self._alerts = runner.AlertRunner()
+        self._directory = directory.DirectoryChecks()
         self._stopping = threading.Event()
         self._heart = self._thread("heart", heartbeat(kind), lambda: None)
-        own = [(60.0, self._pruning.prune_if_due), (runner.TICK_SECONDS, self._alerts.run_if_chosen)]
+        own = [
+            (60.0, self._pruning.prune_if_due),
+            (runner.TICK_SECONDS, self._alerts.run_if_chosen),
+            (directory.TICK_SECONDS, self._directory.run),
+        ]
         self._house = self._thread("housekeeping", [*chores(), *own], self._farewell)
 
     def stop(self) -> None:
@@ -99,6 +105,7 @@ class Housekeeper:
 
     def _farewell(self) -> None:
         self._alerts.stop()
+        self._directory.stop()
         with suppress(Exception):
             last_used.write()
             denials.flush(at_once=True)

@@ -6,6 +6,7 @@ from tools_app.core.notifications import publish
 from tools_app.core.thread_loops import thread_loops
 from tools_app.runtime import housekeeping, metrics_publisher, witness_forwarding
 from tools_app.telemetry import tracing
+from tools_app.upstreams import connections
 
 
 def start(kind: str) -> None:
@@ -27,7 +28,8 @@ def stop() -> None:
 
 
 def stop_recording() -> None:
-    """Close idle event loops, write and sign the last records, then forward the last checkpoints."""
+    """Close upstreams and idle event loops, write and sign the last records, then forward the last checkpoints."""
+    connections.current.stop()
     thread_loops.stop()
     recorder.current.stop()
     witness_forwarding.forwarder.stop()

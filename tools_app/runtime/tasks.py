@@ -1,4 +1,4 @@
-"""Celery tasks: background calls, whose data is encrypted in the database, and nightly pruning.
+"""Celery tasks: background calls, whose data is encrypted in the database, documents of API sources, and pruning.
 
 `Worker` of `celery.apps.worker` distinguishes `celery worker` from the embedded worker: only it has `on_start`
 (`tests/server/test_contracts.py`).
@@ -17,7 +17,8 @@ from tools_app.audit.retention import retention
 from tools_app.calls import tracing as traced
 from tools_app.calls.background import worker
 from tools_app.calls.background.queue import RUN_CALL
-from tools_app.runtime import inspection, process
+from tools_app.catalog.sources import documents
+from tools_app.runtime import api_sources, inspection, process
 
 # The import registers the inspect command.
 COMMANDS = (inspection,)
@@ -29,6 +30,12 @@ def run_call(call_id: str) -> None:
     process.start("worker")
     with traced.taken(current_app.conf.task_default_queue, current_task.request.headers or {}):
         worker.run_claimed(UUID(call_id))
+
+
+@shared_task(name=api_sources.READ)
+def read_api_source(revision_id: str) -> None:
+    """Fetch and parse the document of a revision of an API source."""
+    documents.read_revision(UUID(revision_id))
 
 
 @worker_shutdown.connect

@@ -1,24 +1,33 @@
 """Unsaved rows built from a file, and their validation."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 from django.core.exceptions import ValidationError
 
+from tools_app.access.oauth import hosts, tenant_scopes
 from tools_app.catalog.kinds import http
+from tools_app.catalog.sources.settings import source_faults
 from tools_app.catalog.validation.items import Faults, prompt_faults, resource_faults, tool_faults
 from tools_app.catalog.validation.mime_types import mime_type_of
-from tools_app.models import Prompt, Resource, Tenant, Tool
+from tools_app.models import ApiSource, ClientPolicy, Prompt, Resource, Tenant, TenantScope, Tool
+from tools_app.tenant_config import operations
 from tools_app.tenant_config.document import Problem, source_of
-from tools_app.tenant_config.fields import TENANT_FIELDS, Row, Section, Source, default_of
+from tools_app.tenant_config.fields import TENANT_FIELDS, Offer, Row, Section, Source, default_of
 from tools_app.tenant_config.reader import Path
 
-Offer = Tool | Resource | Prompt
 
+def build(section: Section, name: str, row: Row, into: Offer, sources: Mapping[str, ApiSource]) -> Offer:
+    """Write a row of the file into a model instance: a new one, or the one of this name. Does not save it.
 
-def build(section: Section, name: str, row: Row, into: Offer) -> Offer:
-    """Write a row of the file into a model instance: a new one, or the one of this name. Does not save it."""
+    `sources` are the API sources of the tenant and of the file, by name.
+    """
+    if isinstance(into, ClientPolicy | TenantScope):
+        setattr(into, section.key, name)
+        for field in section.fields:
+            setattr(into, field, row[field] if field in row else default_of(section.model, field))
+        return into
     source = source_of(section, row)
     assert source is not None, "the reader has seen to it"
     setattr(into, section.key, name)
@@ -28,6 +37,10 @@ def build(section: Section, name: str, row: Row, into: Offer) -> Offer:
     for field in source.others:
         setattr(into, field, row[field] if field in row else default_of(section.model, field))
     setattr(into, source.stored, _stored(source, row[source.field]))
+    if isinstance(into, Tool) and source.field == "operation":
+        operations.adopt(row[source.field], into, sources)
+    elif isinstance(into, Tool):
+        operations.forget(into)
     if isinstance(into, Resource):
         into.mime_type = mime_type_of(into)
     return into
@@ -35,16 +48,36 @@ def build(section: Section, name: str, row: Row, into: Offer) -> Offer:
 
 def faults_of(section: Section, row: Offer, path: Path) -> Iterator[Problem]:
     """Yield the problems of a built row, with their places in the file."""
+    if isinstance(row, ClientPolicy | TenantScope):
+        yield from _field_faults(section, row, section.fields, path)
+        yield from (Problem(path, message) for message in _name_faults(row))
+        return
     source = next(source for source in section.sources if source.kind == row.kind)
-    checked = {section.key, *source.others}
+    yield from _field_faults(section, row, source.others, path)
+    for field, told in _faults(row).items():
+        yield from (Problem((*path, *_place(field, source)), message) for message in told)
+
+
+def _field_faults(section: Section, row: Offer, fields: tuple[str, ...], path: Path) -> Iterator[Problem]:
+    checked = {section.key, *fields}
     try:
         row.clean_fields(exclude={field.name for field in row._meta.concrete_fields} - checked)
     except ValidationError as problem:
         for field, messages in problem.message_dict.items():
             place = path if field == section.key else (*path, field)
             yield from (Problem(place, message) for message in messages)
-    for field, told in _faults(row).items():
-        yield from (Problem((*path, *_place(field, source)), message) for message in told)
+
+
+def _name_faults(row: ClientPolicy | TenantScope) -> list[str]:
+    """Return what is wrong with the host of a policy, or the name of a scope."""
+    try:
+        if isinstance(row, TenantScope):
+            tenant_scopes.check_name(row.name)
+        elif (spelt := hosts.normalized(row.host)) != row.host:
+            return [f"Write this host as {spelt}."]
+    except ValidationError as problem:
+        return problem.messages
+    return []
 
 
 def tenant_faults(tenant: Tenant) -> Iterator[Problem]:
@@ -58,7 +91,9 @@ def tenant_faults(tenant: Tenant) -> Iterator[Problem]:
 
 def secrets_named_by(row: Offer) -> set[str]:
     """Return the names of the secrets that a row's request uses."""
-    if row.kind != "http":
+    if isinstance(row, ApiSource):
+        return {name for name in row.secrets.values() if isinstance(name, str)}
+    if isinstance(row, ClientPolicy | TenantScope) or row.kind != "http":
         return set()
     try:
         return http.secret_names(http.parse_config(row.config))
@@ -84,8 +119,10 @@ def _request(config: Row) -> Row:
     return full
 
 
-def _faults(row: Offer) -> Faults:
+def _faults(row: ApiSource | Tool | Resource | Prompt) -> Faults:
     match row:
+        case ApiSource():
+            return source_faults(row)
         case Tool():
             return tool_faults(row)
         case Resource():

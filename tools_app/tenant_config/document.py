@@ -5,12 +5,22 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tools_app.core.yaml_events import Unreadable
-from tools_app.models import Tenant, versioned
-from tools_app.tenant_config.fields import SECTIONS, TENANT_FIELDS, Row, Section, Source, is_json, type_fault
+from tools_app.models import Tenant
+from tools_app.tenant_config.fields import (
+    ALERT_SECTIONS,
+    SECTIONS,
+    TENANT_FIELDS,
+    AlertSection,
+    Row,
+    Section,
+    Source,
+    is_json,
+    type_fault,
+)
 from tools_app.tenant_config.reader import Path, dotted, parse
 
 FORMAT: Final = 1
-PARTS: Final = ("mcphub", "tenant", "secrets", *(section.name for section in SECTIONS))
+PARTS: Final = ("mcphub", "tenant", "secrets", *(section.name for section in (*SECTIONS, *ALERT_SECTIONS)))
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,7 @@ def read(text: str) -> Blueprint:
     return Blueprint(
         tenant=value.get("tenant") or {},
         secrets=value.get("secrets"),
-        sections={section.name: value.get(section.name) for section in SECTIONS},
+        sections={section.name: value.get(section.name) for section in (*SECTIONS, *ALERT_SECTIONS)},
     )
 
 
@@ -74,6 +84,8 @@ def _faults(value: Any) -> Iterator[Problem]:
         yield Problem(("secrets",), "must be a list of names.")
     for section in SECTIONS:
         yield from _section_faults(section, value.get(section.name))
+    for alerts in ALERT_SECTIONS:
+        yield from _alert_faults(alerts, value.get(alerts.name))
 
 
 def _tenant_faults(settings: Any) -> Iterator[Problem]:
@@ -91,8 +103,8 @@ def _tenant_faults(settings: Any) -> Iterator[Problem]:
 def _section_faults(section: Section, rows: Any) -> Iterator[Problem]:
     if rows is None:
         return
-    if not isinstance(rows, dict) or len(rows) > versioned.MAX_ROWS:
-        wanted = f"must be an object of at most {versioned.MAX_ROWS} {section.name} by their {section.key}s."
+    if not isinstance(rows, dict) or len(rows) > section.most:
+        wanted = f"must be an object of at most {section.most} {section.name} by their {section.key}s."
         yield Problem((section.name,), wanted)
         return
     for name, row in rows.items():
@@ -103,6 +115,10 @@ def _row_faults(section: Section, row: Any, path: Path) -> Iterator[Problem]:
     if not isinstance(row, dict):
         yield Problem(path, "must be an object with its fields.")
         return
+    if not section.sources:
+        yield from _unknown(row, section.fields, path)
+        yield from _type_faults(section, row, section.fields, path)
+        return
     source = source_of(section, row)
     if source is None:
         one_of = ", ".join(source.field for source in section.sources)
@@ -112,8 +128,41 @@ def _row_faults(section: Section, row: Any, path: Path) -> Iterator[Problem]:
     value = row[source.field]
     if not isinstance(value, source.type) or not (source.type is bytes or is_json(value)):
         yield Problem((*path, source.field), source.wanted)
-    for name in source.others:
+    yield from _type_faults(section, row, source.others, path)
+
+
+def _type_faults(section: Section, row: Row, names: tuple[str, ...], path: Path) -> Iterator[Problem]:
+    for name in names:
         if name in row and (fault := type_fault(section.model, name, row[name])):
+            yield Problem((*path, name), fault)
+
+
+def _alert_faults(section: AlertSection, rows: Any) -> Iterator[Problem]:
+    if rows is None:
+        return
+    if not isinstance(rows, dict) or len(rows) > section.max_rows:
+        yield Problem(
+            (section.name,), f"must be an object of at most {section.max_rows} {section.word}s by their names."
+        )
+        return
+    for name, row in rows.items():
+        path = (section.name, name)
+        if not isinstance(row, dict) or "kind" not in row:
+            yield Problem(path, "must be an object with its kind and other fields.")
+            continue
+        yield from _unknown(row, section.fields, path)
+        yield from _alert_field_faults(section, row, path)
+
+
+def _alert_field_faults(section: AlertSection, row: Row, path: Path) -> Iterator[Problem]:
+    for name in section.fields:
+        if name not in row:
+            continue
+        value = row[name]
+        if name == "destinations":
+            if not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
+                yield Problem((*path, name), "must be a list of names of alert destinations.")
+        elif fault := type_fault(section.model, name, value):
             yield Problem((*path, name), fault)
 
 

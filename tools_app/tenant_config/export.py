@@ -4,17 +4,30 @@ from typing import Any, Final
 
 import msgspec
 import yaml
+from django.db.models import QuerySet
 
 from tools_app.catalog.kinds import http
 from tools_app.catalog.validation.mime_types import mime_type_of
-from tools_app.models import Prompt, Resource, Tenant, Tool
+from tools_app.models import ApiSource, ClientPolicy, Prompt, Resource, Tenant, TenantScope, Tool, ToolKind
+from tools_app.tenant_config import alerts, operations
 from tools_app.tenant_config.document import FORMAT
-from tools_app.tenant_config.fields import SECTIONS, TENANT_FIELDS, Row, Section, Source, default_of
+from tools_app.tenant_config.fields import (
+    ALERT_SECTIONS,
+    SECTIONS,
+    TENANT_FIELDS,
+    Offer,
+    Row,
+    Section,
+    Source,
+    default_of,
+)
 
+# Upstreams and what was accepted of them are not part of a file.
+UPSTREAM: Final = ToolKind.UPSTREAM.value
 HEADER: Final = """\
 # The configuration of the tenant {slug} of an mcphub.
 # Preview and apply it with: python manage.py import_tenant SLUG FILE
-# Secrets are listed without their values. API keys and members are not included.
+# Secrets are listed without their values. API keys, members, upstreams and the URLs of webhooks are not included.
 # Fields that are left out of a row have their defaults.
 """
 WIDTH: Final = 110
@@ -26,7 +39,7 @@ REQUEST_ALWAYS: Final = ("method", "base_url")
 OTHER_BREAKS: Final = frozenset("\x85\u2028\u2029")
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc] # chosen at run time
     """Writes multi-line strings as blocks, and repeats values in full."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - what it is asked about makes no difference
@@ -36,7 +49,9 @@ class _Dumper(yaml.SafeDumper):
 
 def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
     style = "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if OTHER_BREAKS & set(text) else style)
+    quoted = '"' if OTHER_BREAKS & set(text) else style
+    node: yaml.ScalarNode = dumper.represent_scalar("tag:yaml.org,2002:str", text, style=quoted)
+    return node
 
 
 _Dumper.add_representer(str, _text)
@@ -57,6 +72,7 @@ def described(tenant: Tenant) -> dict[str, Any]:
         "tenant": settings_of(tenant),
         "secrets": list(tenant.secrets.order_by("name").values_list("name", flat=True)),
         **{section.name: described_rows(section, tenant) for section in SECTIONS},
+        **{section.name: alerts.described_rows(section, tenant) for section in ALERT_SECTIONS},
     }
 
 
@@ -65,32 +81,48 @@ def settings_of(tenant: Tenant) -> Row:
     return {name: getattr(tenant, name) for name in TENANT_FIELDS}
 
 
+def own_rows(section: Section, rows: QuerySet[Any]) -> QuerySet[Any]:
+    """Return those of the rows of a section that a file describes: not those of upstreams."""
+    return rows.exclude(kind=UPSTREAM) if section.model in (Tool, Resource, Prompt) else rows
+
+
 def described_rows(section: Section, tenant: Tenant) -> dict[str, Row]:
     """Return the rows of a section by name, sorted by name."""
-    rows = section.model._default_manager.filter(tenant=tenant)
+    # Only tools refer to another row.
+    owned = Tool.objects.select_related("source") if section.model is Tool else section.model._default_manager.all()
+    rows = own_rows(section, owned.filter(tenant=tenant))
     found = {getattr(row, section.key): described_row(section, row) for row in rows}
     # Databases differ in their sort order.
     return {name: found[name] for name in sorted(found)}
 
 
-def described_row(section: Section, row: Tool | Resource | Prompt) -> Row:
+def described_row(section: Section, row: Offer) -> Row:
     """Return a row as a file describes it: all fields that differ from their defaults, its source last."""
+    if isinstance(row, ClientPolicy | TenantScope):
+        return _unusual(section, {name: getattr(row, name) for name in section.fields})
     source = next(source for source in section.sources if source.kind == row.kind)
     fields = {name: getattr(row, name) for name in source.others}
     if isinstance(row, Resource) and "mime_type" in fields:
         # Older files may lack a MIME type; importing one sets it.
         fields["mime_type"] = mime_type_of(row)
-    told = {name: value for name, value in fields.items() if value != default_of(section.model, name)}
-    return {**told, source.field: _sourced(source, row)}
+    return {**_unusual(section, fields), source.field: _sourced(source, row)}
 
 
-def _sourced(source: Source, row: Tool | Resource | Prompt) -> Any:
+def _unusual(section: Section, fields: Row) -> Row:
+    """Return the fields that differ from their defaults."""
+    return {name: value for name, value in fields.items() if value != default_of(section.model, name)}
+
+
+def _sourced(source: Source, row: ApiSource | Tool | Resource | Prompt) -> Any:
     value = getattr(row, source.stored)
     match source.field:
         case "function":
             return value.get("function", "")
         case "request":
             return told_request(value)
+        case "operation":
+            assert isinstance(row, Tool)
+            return operations.described(row)
         case "file":
             return bytes(value)
     return value

@@ -10,9 +10,23 @@ from typing import Any, Final
 import orjson
 from django.db import models
 
-from tools_app.models import Prompt, Resource, Tenant, Tool
+from tools_app.access.oauth import hosts, tenant_scopes
+from tools_app.alerts.destinations import MAX_DESTINATIONS, MAX_RULES
+from tools_app.models import (
+    AlertDestination,
+    AlertRule,
+    ApiSource,
+    ClientPolicy,
+    Prompt,
+    Resource,
+    Tenant,
+    TenantScope,
+    Tool,
+    versioned,
+)
 
 Row = Mapping[str, Any]
+Offer = ApiSource | Tool | Resource | Prompt | ClientPolicy | TenantScope
 
 LIMITS: Final = ("calls_per_second", "calls_per_minute", "calls_per_day", "calls_in_flight")
 DESCRIBED: Final = ("name", "title", "description", "mime_type", "enabled", "annotations", "icons")
@@ -35,18 +49,59 @@ class Source:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a file with rows by name. `key` is the model field that holds the name."""
+    """A section of a file with rows by name. `key` is the model field that holds the name.
+
+    Rows without sources have `fields`. `own_most` is their maximum, if it differs from that of catalog rows.
+    """
 
     name: str
-    model: type[Tool | Resource | Prompt]
+    model: type[ApiSource | Tool | Resource | Prompt | ClientPolicy | TenantScope]
     key: str
     word: str
     sources: tuple[Source, ...]
+    fields: tuple[str, ...] = ()
+    own_most: int | None = None
+
+    @property
+    def most(self) -> int:
+        """The maximum number of rows of a tenant."""
+        return versioned.MAX_ROWS if self.own_most is None else self.own_most
 
 
+WRITTEN_TOOL: Final = (
+    "title",
+    "description",
+    "enabled",
+    "input_schema",
+    "output_schema",
+    "annotations",
+    "icons",
+    "background",
+    "task",
+    "timeout_seconds",
+    *LIMITS,
+)
 FUNCTION: Final = "must be the name of a registered function."
 REQUEST: Final = "must be an object with method, base_url, path and the other fields of the request."
 
+OPERATION: Final = "must be an object with source, key, overridden, method, path and the other fields of the request."
+
+SOURCES: Final = Section(
+    "api_sources",
+    ApiSource,
+    "name",
+    "API source",
+    (
+        Source(
+            "url",
+            "source",
+            "url",
+            str,
+            "must be the URL of the document, or empty.",
+            ("base_url", "server_variables", "secrets", "servers", "schemes"),
+        ),
+    ),
+)
 TOOLS: Final = Section(
     "tools",
     Tool,
@@ -54,26 +109,8 @@ TOOLS: Final = Section(
     "tool",
     (
         Source("function", "python", "config", str, FUNCTION, ("enabled", *LIMITS)),
-        Source(
-            "request",
-            "http",
-            "config",
-            dict,
-            REQUEST,
-            (
-                "title",
-                "description",
-                "enabled",
-                "input_schema",
-                "output_schema",
-                "annotations",
-                "icons",
-                "background",
-                "task",
-                "timeout_seconds",
-                *LIMITS,
-            ),
-        ),
+        Source("request", "http", "config", dict, REQUEST, WRITTEN_TOOL),
+        Source("operation", "operation", "config", dict, OPERATION, WRITTEN_TOOL),
     ),
 )
 RESOURCES: Final = Section(
@@ -105,7 +142,59 @@ PROMPTS: Final = Section(
         ),
     ),
 )
-SECTIONS: Final = (TOOLS, RESOURCES, PROMPTS)
+POLICIES: Final = Section(
+    "client_policies", ClientPolicy, "host", "client policy", (), ("decision",), hosts.MAX_POLICIES
+)
+SCOPES: Final = Section(
+    "scopes",
+    TenantScope,
+    "name",
+    "scope",
+    (),
+    ("description", "tool_patterns", "methods"),
+    tenant_scopes.MAX_SCOPES,
+)
+# Sources first: tools refer to them.
+SECTIONS: Final = (SOURCES, TOOLS, RESOURCES, PROMPTS, POLICIES, SCOPES)
+
+
+@dataclass(frozen=True)
+class AlertSection:
+    """A section with alert destinations or rules by name, each with a `kind`."""
+
+    name: str
+    model: type[AlertDestination | AlertRule]
+    word: str
+    max_rows: int
+    fields: tuple[str, ...]
+
+
+DESTINATIONS: Final = AlertSection(
+    "alert_destinations",
+    AlertDestination,
+    "alert destination",
+    MAX_DESTINATIONS,
+    ("kind", "enabled", "email", "url"),
+)
+RULES: Final = AlertSection(
+    "alert_rules",
+    AlertRule,
+    "alert rule",
+    MAX_RULES,
+    (
+        "kind",
+        "enabled",
+        "threshold",
+        "window_minutes",
+        "min_calls",
+        "tool_pattern",
+        "quiet_minutes",
+        "notify_resolved",
+        "destinations",
+    ),
+)
+# In the order in which they are applied: rules refer to destinations.
+ALERT_SECTIONS: Final = (DESTINATIONS, RULES)
 # All fields of the tenant's admin pages. The slug is left out: clients know the tenant by it, and it does not change.
 TENANT_FIELDS: Final = tuple(
     field.name for field in Tenant._meta.concrete_fields if field.editable and field.name != "slug"

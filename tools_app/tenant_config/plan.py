@@ -2,80 +2,35 @@
 
 from collections.abc import Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, field
-from enum import StrEnum
 from hashlib import sha256
 from typing import Final
 
+import orjson
 from django.contrib.auth.models import User
-from django.core.exceptions import ValidationError
 
 from tools_app.access import permissions
 from tools_app.catalog import authoring
-from tools_app.models import Prompt, Resource, Tenant, Tool
-from tools_app.models.versioned import check_count
-from tools_app.tenant_config import builder
-from tools_app.tenant_config.builder import Offer
+from tools_app.catalog.sources.settings import save_source
+from tools_app.models import (
+    AlertDestination,
+    AlertRule,
+    ApiSource,
+    ClientPolicy,
+    Prompt,
+    Resource,
+    Tenant,
+    TenantScope,
+    Tool,
+)
+from tools_app.tenant_config import alerts, builder
 from tools_app.tenant_config.document import Blueprint, Problem
-from tools_app.tenant_config.export import described_row, export, settings_of
-from tools_app.tenant_config.fields import SECTIONS, Row, Section
+from tools_app.tenant_config.export import described, described_row, own_rows, settings_of
+from tools_app.tenant_config.fields import SECTIONS, Offer, Row, Section
+from tools_app.tenant_config.steps import Doing, Plan, Step
 
 SETTINGS: Final = "settings"
+OF_AN_UPSTREAM: Final = "an upstream offers this name. Give the row another name, or the upstream another prefix."
 SUPERUSERS_DECIDE: Final = "only superusers can change this. Remove the line, or ask a superuser to apply the file."
-
-
-class Doing(StrEnum):
-    """What happens to a row."""
-
-    CREATE = "create"
-    CHANGE = "change"
-    DELETE = "delete"
-
-
-@dataclass(frozen=True)
-class Step:
-    """A change of one row: its description before and after, None where it does not exist.
-
-    `row` is the row to write or delete; None for the tenant's own settings.
-    """
-
-    doing: Doing
-    kind: str
-    name: str
-    before: Row | None
-    after: Row | None
-    row: Offer | None = None
-
-    @property
-    def sides(self) -> tuple[Row, Row]:
-        """Return before and after as JSON values for comparison: a file as its length and hash."""
-        return _told(self.before), _told(self.after)
-
-
-@dataclass
-class Plan:
-    """All changes of an import. `fingerprint` is that of the tenant when the plan was made.
-
-    `unchanged` rows match the file; `kept` are rows that the file does not name; `missing_secrets` are named in the
-    file but do not exist, so somebody has to set them.
-    """
-
-    tenant: Tenant
-    fingerprint: str
-    steps: list[Step] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    unchanged: int = 0
-    kept: list[str] = field(default_factory=list)
-    missing_secrets: list[str] = field(default_factory=list)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there are no changes."""
-        return not self.steps
-
-    def count(self, doing: str) -> int:
-        """Return the number of rows with this change."""
-        return sum(step.doing == doing for step in self.steps)
 
 
 def plan(tenant: Tenant, blueprint: Blueprint, by: permissions.Person | None, *, prune: bool = False) -> Plan:
@@ -85,26 +40,26 @@ def plan(tenant: Tenant, blueprint: Blueprint, by: permissions.Person | None, *,
     """
     made = Plan(tenant, fingerprint(tenant))
     _plan_settings(made, blueprint, by)
-    named: set[str] = set(blueprint.secrets or ())
+    users: dict[str, list[str]] = {name: [] for name in blueprint.secrets or ()}
+    sources = {source.name: source for source in tenant.api_sources.all()}
     for section in SECTIONS:
         wanted = blueprint.sections.get(section.name)
         if wanted is not None:
-            named |= _plan_section(made, section, wanted, prune=prune)
+            for user, names in _plan_section(made, section, wanted, sources, prune=prune).items():
+                for name in names:
+                    users.setdefault(name, []).append(user)
+    alerts.add_steps(made, blueprint.sections, prune=prune)
     there = set(tenant.secrets.values_list("name", flat=True))
-    made.missing_secrets.extend(sorted(named - there))
+    made.missing_secrets.update({name: users[name] for name in sorted(users.keys() - there)})
     return made
 
 
 def fingerprint(tenant: Tenant) -> str:
-    """Return a hash of the tenant's configuration."""
-    return sha256(export(tenant).encode()).hexdigest()
+    """Return a hash of the tenant's configuration, with what a file does not contain but may change.
 
-
-def _told(row: Row | None) -> Row:
-    return {
-        name: f"{len(value)} bytes, SHA-256 {sha256(value).hexdigest()}" if isinstance(value, bytes) else value
-        for name, value in (row or {}).items()
-    }
+    It writes no file, which may have thousands of tools.
+    """
+    return sha256(orjson.dumps([described(tenant), alerts.urls_of(tenant)], default=bytes.hex)).hexdigest()
 
 
 def _plan_settings(made: Plan, blueprint: Blueprint, by: permissions.Person | None) -> None:
@@ -123,26 +78,34 @@ def _plan_settings(made: Plan, blueprint: Blueprint, by: permissions.Person | No
     made.steps.append(Step(Doing.CHANGE, SETTINGS, made.tenant.slug, told, after))
 
 
-def _plan_section(made: Plan, section: Section, wanted: Mapping[str, Row], *, prune: bool) -> set[str]:
-    """Plan the rows of a section. Return the names of the secrets that they use."""
+def _plan_section(
+    made: Plan, section: Section, wanted: Mapping[str, Row], sources: dict[str, ApiSource], *, prune: bool
+) -> dict[str, set[str]]:
+    """Plan the rows of a section. Return the names of the secrets of each row. New sources are added to `sources`."""
     rows = section.model._default_manager.filter(tenant=made.tenant)
-    there: dict[str, Offer] = {getattr(row, section.key): row for row in rows}
-    secrets: set[str] = set()
+    described_ones = own_rows(section, rows)
+    there: dict[str, Offer] = {getattr(row, section.key): row for row in described_ones}
+    foreign = set(rows.exclude(pk__in=described_ones).values_list(section.key, flat=True))
+    made.problems.extend(Problem((section.name, name), OF_AN_UPSTREAM) for name in sorted(foreign.intersection(wanted)))
+    secrets: dict[str, set[str]] = {}
     for name, row in wanted.items():
         old = there.pop(name, None)
         before = described_row(section, old) if old is not None else None
-        new = builder.build(section, name, row, old or section.model(tenant=made.tenant))
+        new = builder.build(section, name, row, old or section.model(tenant=made.tenant), sources)
+        if isinstance(new, ApiSource):
+            sources[name] = new
         faults = list(builder.faults_of(section, new, (section.name, name)))
         made.problems.extend(faults)
-        secrets |= builder.secrets_named_by(new)
+        secrets[f"{section.word} {name}"] = builder.secrets_named_by(new)
         after = row if faults else described_row(section, new)
         made.steps.extend(_steps(section, name, before, after, new))
     made.unchanged += len(wanted) - sum(step.kind == section.word for step in made.steps)
     _leave_or_delete(made, section, there, prune=prune)
-    try:
-        check_count(section.model, len(wanted) + (0 if prune else len(there)))
-    except ValidationError as problem:
-        made.problems.append(Problem((section.name,), problem.messages[0]))
+    if len(wanted) + (0 if prune else len(there)) > section.most:
+        plural = section.model._meta.verbose_name_plural
+        made.problems.append(
+            Problem((section.name,), f"A tenant has at most {section.most} {plural}. Delete one first.")
+        )
     return secrets
 
 
@@ -174,22 +137,40 @@ def apply(plan: Plan, by: User | None = None) -> None:
         tenant = Tenant.objects.filter(pk=plan.tenant.pk).first()
         if tenant is None or fingerprint(tenant) != plan.fingerprint:
             raise NotApplied("The tenant has changed since the preview. Preview the changes again, then apply them.")
-        for step in sorted(plan.steps, key=lambda step: step.row is None):
+        # Sources are written before their tools, and deleted after them.
+        for step in sorted(plan.steps, key=lambda step: (step.row is None, _deletes_source(step))):
             _take(step, tenant, by)
+
+
+def _deletes_source(step: Step) -> bool:
+    return step.doing == Doing.DELETE and isinstance(step.row, ApiSource)
 
 
 def _take(step: Step, tenant: Tenant, by: User | None) -> None:
     row = step.row
     if row is None:
         _write_settings(step, tenant)
+    elif isinstance(row, AlertDestination | AlertRule):
+        alerts.take(step, row)
+    elif isinstance(row, ClientPolicy | TenantScope):
+        _write(step, row)
     elif step.doing == Doing.DELETE:
         authoring.delete(row)
+    elif isinstance(row, ApiSource):
+        save_source(row)
     elif isinstance(row, Tool):
         authoring.save_tool(row, by)
     elif isinstance(row, Resource):
         authoring.save_resource(row)
     elif isinstance(row, Prompt):
         authoring.save_prompt(row)
+
+
+def _write(step: Step, row: ClientPolicy | TenantScope) -> None:
+    if step.doing == Doing.DELETE:
+        row.delete()
+    else:
+        row.save()
 
 
 def _write_settings(step: Step, tenant: Tenant) -> None:

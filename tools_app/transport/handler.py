@@ -11,16 +11,17 @@ from http import HTTPStatus
 from typing import ClassVar
 from urllib.parse import urlsplit
 
+from django.db import DatabaseError
 from django.http.request import split_domain_port, validate_host
 
-from tools_app.access.oauth import resources
+from tools_app.access.oauth import resources, tenant_scopes
 from tools_app.access.oauth.scopes import CALL, SCOPES
 from tools_app.access.principal import (
     Credential,
     Principal,
     anybody,
     authenticate,
-    expired_key,
+    ended_key,
     is_known,
     rate_limit_key,
 )
@@ -28,7 +29,7 @@ from tools_app.audit.recorder import denials
 from tools_app.audit.recorder.denials import Denial
 from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls import limits
-from tools_app.core import fair_scheduler
+from tools_app.core import fair_scheduler, hub_path
 from tools_app.core.config import config
 from tools_app.protocol.errors import INVALID_REQUEST, NOT_PERMITTED, RpcError
 from tools_app.protocol.jsonrpc import Message, Request
@@ -85,7 +86,6 @@ def parse_origin(origin: str) -> Origin | None:
 
 log = logging.getLogger(__name__)
 
-EXPIRED = "The API key has expired."
 OUTSIDE = "This API key may not be used from this address."
 RECORDED_DENIALS = frozenset({401, 403, 404, 421, 429})
 
@@ -159,13 +159,13 @@ class RequestAuthenticator:
         return self._incoming.tenant_slug, self._incoming.remote_address
 
     def note(self, status: int, cause: str, method: str) -> None:
-        """Record a denial, if the status is one of RECORDED_DENIALS. That of an expired key belongs to its tenant."""
+        """Record a denial, if the status is one of RECORDED_DENIALS. That of an ended key belongs to its tenant."""
         if status not in RECORDED_DENIALS:
             return
         known = self.principal
-        if known is None and self.credential is not None and (known := expired_key(self.credential)):
+        if known is None and self.credential is not None and (ended := ended_key(self.credential)):
             # Told to the tenant's auditors; the client learns only that it has no valid key.
-            cause = EXPIRED
+            known, cause = ended
         denial = Denial(
             http_status=status,
             cause=cause,
@@ -227,6 +227,11 @@ class RequestHandler:
         self.principal = self.authenticator.principal
         if self.principal.allowed.requests:
             await limits.take_requests(self.principal)
+        if hub_path.HEADER in self.http_request.headers:
+            try:
+                hub_path.enter(self.http_request.headers[hub_path.HEADER])
+            except hub_path.Loop as problem:
+                raise RpcError(INVALID_REQUEST, str(problem), status=508) from problem
         self._had_slot = True
         await self.web.scheduler.run(self.principal.tenant_id, self.answer)
 
@@ -270,21 +275,31 @@ class RequestHandler:
         reply = refusal(error, self.request.id if self.request else None, modern=self.modern)
         method = self.request.method if self.request else self.http_request.http_method
         self.authenticator.note(reply.status, error.message, method)
-        headers = (*reply.headers, *self._explaining(reply.status, error))
+        headers = (*reply.headers, *await self._explaining(reply.status, error))
         await self.send_reply(Reply(reply.message, reply.status, headers))
 
     def check_scope(self, message: Message) -> None:
         """Raise InsufficientScope for a method that needs a wider scope than the access token has."""
-        if isinstance(message, Request) and self.principal.lacks_scope(message.method):
+        if isinstance(message, Request) and self.principal.lacks_scope(message.method, _named(message)):
             raise InsufficientScope(message.method)
 
-    def _explaining(self, status: int, error: RpcError) -> tuple[Header, ...]:
+    async def _explaining(self, status: int, error: RpcError) -> tuple[Header, ...]:
         """Return the headers that HTTP requires with a status."""
         if status == HTTPStatus.UNAUTHORIZED:
-            return _challenge(self.http_request, "invalid_token" if self.authenticator.credential else "")
+            return await self._challenge("invalid_token" if self.authenticator.credential else "")
         if isinstance(error, InsufficientScope):
-            return _challenge(self.http_request, "insufficient_scope")
+            return await self._challenge("insufficient_scope")
         return (self._allow(),) if status == HTTPStatus.METHOD_NOT_ALLOWED else ()
+
+    async def _challenge(self, error: str) -> tuple[Header, ...]:
+        principal = self.authenticator.principal
+        slug = self.http_request.tenant_slug or (principal.tenant_slug if principal else None)
+        try:
+            scope = await tenant_scopes.challenged(slug)
+        except DatabaseError:
+            # Where to sign in is told all the same.
+            scope = " ".join(SCOPES)
+        return _challenge(self.http_request, error, scope)
 
     def _allow(self) -> Header:
         return b"allow", self._allowed().encode()
@@ -301,9 +316,15 @@ def _or(words: tuple[str, ...]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
 
 
-def _challenge(http_request: AsgiRequest, error: str) -> tuple[Header, ...]:
+def _named(message: Request) -> str:
+    """Return the name or URI that a request is about, if it has one."""
+    found = message.params.get("name", message.params.get("uri", ""))
+    return found if isinstance(found, str) else ""
+
+
+def _challenge(http_request: AsgiRequest, error: str, scope: str) -> tuple[Header, ...]:
     """Return the WWW-Authenticate header: where to sign in, and for which scopes (RFC 6750, §3; RFC 9728, §5.1)."""
-    value = f'Bearer realm="mcphub", scope="{" ".join(SCOPES)}"'
+    value = f'Bearer realm="mcphub", scope="{scope}"'
     if resources.ENDPOINT.fullmatch(http_request.path):
         value += f', resource_metadata="{resources.metadata_url(http_request.origin, http_request.path)}"'
     if error:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from tools_app.access import impersonation, principal, sessions
+from tools_app.access.oauth import tenant_scopes
 from tools_app.audit.recorder import recorder
 from tools_app.calls import run
 from tools_app.catalog import compiled
@@ -122,6 +123,7 @@ def forget_everything() -> None:
     principal.public_cache.forget_all()
     impersonation.forget_all()
     sessions.cache.forget_all()
+    tenant_scopes.forget_all()
     compiled.forget_all()
 
 

@@ -14,12 +14,14 @@ from urllib.parse import urlsplit
 from django.utils import timezone
 
 from tools_app.access.keys import digest_of
-from tools_app.access.oauth import redirects
+from tools_app.access.oauth import devices, redirects
 from tools_app.models import ClientSource, OAuthClient
 from tools_app.models.oauth import MAX_CLIENT_ID, MAX_URI
 
 MAX_NAME: Final = 100
 SECRET_PREFIX: Final = "mcphub_cs_"  # noqa: S105 - no secret, but its beginning
+CODE: Final = "authorization_code"
+REFRESH: Final = "refresh_token"
 PUBLIC: Final = "none"
 SIGNED: Final = "private_key_jwt"
 SECRET_METHODS: Final = ("client_secret_basic", "client_secret_post")
@@ -74,7 +76,7 @@ def from_document(client_id: str, document: Mapping[str, Any]) -> OAuthClient:
         **_keys(document, method),
         "source": ClientSource.DOCUMENT,
         "name": _name(document) or urlsplit(client_id).netloc[:MAX_NAME],
-        "redirect_uris": _redirect_uris(document),
+        **_returns(document),
         "auth_method": method,
         "fetched_at": timezone.now(),
     }
@@ -90,9 +92,9 @@ def register(metadata: Mapping[str, Any]) -> tuple[OAuthClient, str]:
     method = metadata.get("token_endpoint_auth_method", SECRET_METHODS[0])
     if method not in (PUBLIC, *SECRET_METHODS):
         raise InvalidMetadata(f"token_endpoint_auth_method is one of {', '.join((PUBLIC, *SECRET_METHODS))}.")
-    for name, known in (("grant_types", ("authorization_code", "refresh_token")), ("response_types", ("code",))):
-        _check_offered(metadata, name, known)
-    uris = _redirect_uris(metadata)
+    said = _returns(metadata)
+    if said["redirect_uris"]:
+        _check_response_types(metadata)
     if OAuthClient.objects.filter(source=ClientSource.DYNAMIC, connections=None).count() >= MAX_UNUSED:
         raise TooManyClients
     secret = "" if method == PUBLIC else SECRET_PREFIX + secrets.token_urlsafe(32)
@@ -100,7 +102,7 @@ def register(metadata: Mapping[str, Any]) -> tuple[OAuthClient, str]:
         client_id=f"mcphub_client_{secrets.token_urlsafe(16)}",
         source=ClientSource.DYNAMIC,
         name=_name(metadata) or "Unnamed client",
-        redirect_uris=uris,
+        **said,
         auth_method=method,
         secret_digest=digest_of(secret) if secret else "",
     )
@@ -117,11 +119,29 @@ def prune() -> None:
     OAuthClient.objects.filter(connections=None, created_at__lt=timezone.now() - UNUSED, blocked_at=None).delete()
 
 
-def _check_offered(metadata: Mapping[str, Any], name: str, known: tuple[str, ...]) -> None:
+def grants_of(client: OAuthClient) -> list[str]:
+    """Return what a client may ask for tokens with. Clients from before devices could sign in have the default."""
+    return client.grant_types or [CODE, REFRESH]
+
+
+def _returns(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the grants that a client uses, and where it returns to if it uses codes. Raises InvalidMetadata."""
+    wanted = metadata.get("grant_types", [CODE])
+    if not isinstance(wanted, list):
+        raise InvalidMetadata("grant_types is a list.")
+    grants = [grant for grant in (CODE, devices.GRANT) if grant in wanted]
+    if not grants:
+        raise InvalidMetadata(f"grant_types must contain {CODE} or {devices.GRANT}.")
+    has_uris = CODE in grants or bool(metadata.get("redirect_uris"))
+    uris = _redirect_uris(metadata) if has_uris else []
+    return {"grant_types": [*grants, REFRESH], "redirect_uris": uris}
+
+
+def _check_response_types(metadata: Mapping[str, Any]) -> None:
     """Raise InvalidMetadata unless a client's list contains what the hub offers. It may contain more."""
-    wanted = metadata.get(name, [known[0]])
-    if not isinstance(wanted, list) or known[0] not in wanted:
-        raise InvalidMetadata(f"{name} must contain {known[0]}.")
+    wanted = metadata.get("response_types", ["code"])
+    if not isinstance(wanted, list) or "code" not in wanted:
+        raise InvalidMetadata("response_types must contain code.")
 
 
 def _redirect_uris(metadata: Mapping[str, Any]) -> list[str]:

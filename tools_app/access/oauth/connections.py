@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Final
 
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -16,6 +16,8 @@ from tools_app.models import ApiKey, ClientSource, Connection, OAuthClient, Tena
 # The lifetimes that a person chooses from, in days.
 LIFETIMES: Final = (7, 30, 90)
 DEFAULT_LIFETIME: Final = 90
+# A connection that each assertion of an issuer renews.
+ASSERTED_DAYS: Final = 1
 
 
 def find(tenant: Tenant, person: User, client: OAuthClient) -> Connection | None:
@@ -51,21 +53,27 @@ def allow(
     """Store what a person allowed, in place of what the same client had before. `patterns`: empty for everything."""
     now = timezone.now()
     expires_at = now + timedelta(days=days)
+    rows = Connection.objects.filter(tenant=tenant, person=person, client=client).select_related("key")
+    connection = rows.first()
+    if connection is None:
+        try:
+            with transaction.atomic():
+                key, _ = keys.issue(
+                    tenant,
+                    f"{client.name} ({person.get_username()})"[:200],
+                    expires_at=expires_at,
+                    created_by=person,
+                    tool_patterns=patterns,
+                    # The key itself is thrown away: only tokens lead to this row.
+                    prefix=keys.CONNECTION_PREFIX,
+                )
+                return Connection.objects.create(
+                    tenant=tenant, person=person, client=client, key_id=key.pk, scope=scope, redirect_uri=redirect_uri
+                )
+        except IntegrityError:
+            # The person allowed it twice at once, and this is the second.
+            connection = rows.get()
     with transaction.atomic():
-        connection = Connection.objects.filter(tenant=tenant, person=person, client=client).first()
-        if connection is None:
-            key, _ = keys.issue(
-                tenant,
-                f"{client.name} ({person.get_username()})"[:200],
-                expires_at=expires_at,
-                created_by=person,
-                tool_patterns=patterns,
-            )
-            # The key itself is thrown away: only tokens lead to this row.
-            ApiKey.objects.filter(pk=key.pk).update(prefix=keys.CONNECTION_PREFIX)
-            return Connection.objects.create(
-                tenant=tenant, person=person, client=client, key_id=key.pk, scope=scope, redirect_uri=redirect_uri
-            )
         key = connection.key
         if key.revoked_at is not None or not scopes.covers(scope, connection.scope):
             tokens.end_all(connection)
@@ -74,6 +82,22 @@ def allow(
         connection.scope, connection.redirect_uri, connection.consented_at = scope, redirect_uri, now
         connection.save(update_fields=["scope", "redirect_uri", "consented_at"])
     return connection
+
+
+def allow_by_assertion(tenant: Tenant, person: User, client: OAuthClient) -> Connection:
+    """Return the connection of a person's client that the company allows, for as long as it goes on doing so.
+
+    One that the person allowed before stays as it is, with its end.
+    """
+    known = Connection.objects.filter(tenant=tenant, person=person, client=client).select_related("key").first()
+    if known is None:
+        scope = " ".join(scopes.SCOPES)
+        return allow(tenant, person, client, patterns=(), scope=scope, redirect_uri="", days=ASSERTED_DAYS)
+    until = timezone.now() + timedelta(days=ASSERTED_DAYS)
+    if not known.redirect_uri and known.key.expires_at is not None and known.key.expires_at < until:
+        # Not a change by anybody, so it is not recorded as one.
+        ApiKey.objects.filter(pk=known.key_id).update(expires_at=until)
+    return known
 
 
 def revoke(connection: Connection) -> bool:

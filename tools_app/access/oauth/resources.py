@@ -38,6 +38,11 @@ def parse(resource: str, issuer: str) -> Resource:
     return Resource(match["slug"])
 
 
+def path_of(slug: str) -> str:
+    """Return the path of a tenant's endpoint."""
+    return f"/t/{slug}/mcp"
+
+
 def metadata_url(issuer: str, path: str) -> str:
     """Return the URL of the metadata of the endpoint at `path`, exactly as the client wrote the path.
 

@@ -1,6 +1,9 @@
-"""The scopes of access tokens: which methods a client may use, besides what its connection permits."""
+"""The scopes of access tokens: which methods and names a client may use, besides what its connection permits.
 
-from collections.abc import Collection, Iterable
+Beside the hub's own scopes, a tenant names some: see `access.oauth.tenant_scopes`.
+"""
+
+from collections.abc import Iterable
 from typing import Final
 
 READ: Final = "mcp:read"
@@ -29,17 +32,20 @@ READ_METHODS: Final = (
 )
 
 
-def granted(requested: str | None) -> str:
-    """Return the scopes of a request that the hub knows, all of them if it names none (RFC 6749, section 3.3)."""
+def granted(requested: str | None, named: Iterable[str] = ()) -> str:
+    """Return the scopes of a request that the hub or the tenant (`named`) knows.
+
+    Those of the hub if it names none (RFC 6749, section 3.3).
+    """
+    return narrowed(" ".join((*SCOPES, *named)), requested) or " ".join(SCOPES)
+
+
+def narrowed(scope: str, requested: str | None) -> str:
+    """Return those of `scope` that are requested."""
     asked = set((requested or "").split())
-    return " ".join(scope for scope in SCOPES if scope in asked) or " ".join(SCOPES)
+    return " ".join(one for one in scope.split() if one in asked)
 
 
 def covers(allowed: str, wanted: str) -> bool:
     """Whether allowed scopes contain all wanted ones."""
     return set(allowed.split()) >= set(wanted.split())
-
-
-def permits(scopes: Collection[str], method: str, always: Iterable[str]) -> bool:
-    """Whether a token with these scopes may use a method; `always` are the methods that need no scope."""
-    return CALL in scopes or method in READ_METHODS or method in always

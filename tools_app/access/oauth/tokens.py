@@ -14,7 +14,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from tools_app.access.keys import ACCESS_START, KEY_BYTES, access_digest, digest_of
-from tools_app.models import AccessToken, AuthorizationCode, Connection, Membership, RefreshToken
+from tools_app.models import AccessToken, AuthorizationCode, Connection, DeviceCode, Membership, RefreshToken
 from tools_app.models.ids import new_id
 
 CODE_START: Final = "mcphub_ac_"
@@ -25,6 +25,8 @@ REFRESH_LIFETIME: Final = timedelta(days=30)
 # Sessions of one client that run in parallel refresh with the same token.
 GRACE: Final = timedelta(minutes=5)
 MAX_PAIRS_OF_FAMILY: Final = 50
+# Access tokens of a service client at a time.
+MAX_LIVE: Final = 100
 
 
 class Replayed(Exception):
@@ -36,7 +38,7 @@ class Replayed(Exception):
 
 
 class Pair(NamedTuple):
-    """An access token and the refresh token that renews it."""
+    """An access token and the refresh token that renews it, which is "" for a client that needs none."""
 
     access: str
     refresh: str
@@ -76,6 +78,31 @@ def exchange_code(row: AuthorizationCode) -> Pair:
     return _issue(row.connection, row.family, row.scope)
 
 
+def exchange_device_code(row: DeviceCode) -> Pair:
+    """Return the tokens of a device's request, which its person allowed. Raises Replayed for its second use."""
+    assert row.connection is not None
+    if not DeviceCode.objects.filter(pk=row.pk, used_at=None).update(used_at=timezone.now()):
+        end_family(row.pk)
+        raise Replayed(row.connection)
+    return _issue(row.connection, row.pk, row.scope)
+
+
+def issue_access(connection: Connection, scope: str) -> Pair:
+    """Return an access token for a client that can ask for another at any time. The oldest beyond MAX_LIVE end."""
+    live = AccessToken.objects.filter(connection=connection).order_by("-created_at", "-id")
+    AccessToken.objects.filter(pk__in=list(live.values_list("pk", flat=True)[MAX_LIVE - 1 :])).delete()
+    access, row = ACCESS_START + secrets.token_urlsafe(KEY_BYTES), new_id()
+    AccessToken.objects.create(
+        id=row,
+        digest=access_digest(access),
+        connection=connection,
+        family=row,
+        scope=scope,
+        expires_at=timezone.now() + ACCESS_LIFETIME,
+    )
+    return Pair(access, "", scope, int(ACCESS_LIFETIME.total_seconds()))
+
+
 def find_refresh_token(token: str, client_id: UUID) -> RefreshToken | None:
     """Return the row of a refresh token of this client, rotated or not; None if it is unknown or expired."""
     rows = RefreshToken.objects.select_related("connection__client", "connection__person", "connection__tenant")
@@ -105,7 +132,7 @@ def end_family(family: UUID) -> None:
 
 def end_all(connection: Connection) -> None:
     """End all codes and tokens of a connection."""
-    for model in (AuthorizationCode, AccessToken, RefreshToken):
+    for model in (AuthorizationCode, DeviceCode, AccessToken, RefreshToken):
         model.objects.filter(connection=connection).delete()
 
 
@@ -121,24 +148,24 @@ def family_of(token: str, client_id: UUID) -> tuple[UUID, Connection] | None:
 def valid_connections(path: str = "") -> Q:
     """Return the condition of a valid connection at `path`, such as "connection__".
 
-    Its key is neither revoked nor expired, its client not blocked, its tenant active, and its person active. That the
-    person still belongs to the tenant is the condition of `is_member`.
+    Its key is neither revoked nor expired, its client not blocked, its tenant active, and so is its person, if it has
+    one. That the person still belongs to the tenant is the condition of `is_member`.
     """
+    person = Q(**{f"{path}person": None}) | Q(**{f"{path}person__is_active": True})
     unexpired = Q(**{f"{path}key__expires_at": None}) | Q(**{f"{path}key__expires_at__gt": timezone.now()})
-    return unexpired & Q(
+    return (unexpired & person) & Q(
         **{
             f"{path}key__revoked_at": None,
             f"{path}client__blocked_at": None,
             f"{path}tenant__is_active": True,
-            f"{path}person__is_active": True,
         }
     )
 
 
 def is_member(path: str = "") -> Q:
-    """Return the condition that the person of the connection at `path` may still use its tenant."""
+    """Return the condition that the person of the connection at `path`, if it has one, may still use its tenant."""
     members = Membership.objects.filter(user=OuterRef(f"{path}person"), tenant=OuterRef(f"{path}tenant"))
-    return Q(**{f"{path}person__is_superuser": True}) | Q(Exists(members))
+    return Q(**{f"{path}person": None}) | Q(**{f"{path}person__is_superuser": True}) | Q(Exists(members))
 
 
 def is_valid(connection: Connection) -> bool:
@@ -154,7 +181,7 @@ def valid_access_tokens() -> QuerySet[AccessToken]:
 
 def prune(before: datetime) -> None:
     """Delete codes and tokens that expired before this time."""
-    for model in (AuthorizationCode, AccessToken, RefreshToken):
+    for model in (AuthorizationCode, DeviceCode, AccessToken, RefreshToken):
         model.objects.filter(expires_at__lt=before).delete()
 
 

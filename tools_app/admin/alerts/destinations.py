@@ -1,13 +1,15 @@
 """Alert destinations: e-mail addresses and webhooks, whose secret is shown once."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+import orjson
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
+from django.forms.widgets import Script
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
@@ -24,6 +26,9 @@ from tools_app.alerts import delivery, destinations
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.models import AlertDestination, DestinationKind
 
+# The field with the address of each kind.
+ADDRESSES: Final = {DestinationKind.EMAIL: "email", DestinationKind.WEBHOOK: "url"}
+
 
 class DestinationForm(forms.ModelForm):  # type: ignore[type-arg]
     """An e-mail address or the URL of a webhook."""
@@ -32,12 +37,25 @@ class DestinationForm(forms.ModelForm):  # type: ignore[type-arg]
         model = AlertDestination
         fields = ("tenant", "name", "kind", "email", "url", "enabled")
         help_texts: ClassVar = {
-            "url": "For the kind Webhook. It receives a POST with JSON, signed with a secret that is shown once.",
+            "kind": "It cannot be changed later.",
+            "email": "",
+            "url": "It receives a POST with JSON, signed with a secret that is shown once.",
         }
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if "kind" in self.fields:
+            kinds = {kind.value: {"fields": [name]} for kind, name in ADDRESSES.items()}
+            self.fields["kind"].widget.attrs["data-kinds"] = orjson.dumps(kinds).decode()
+
     def clean(self) -> dict[str, Any] | None:
-        """Check bounds and the URL. Raises ValidationError."""
+        """Check bounds and the address of the kind. Raises ValidationError."""
         said = super().clean() or self.cleaned_data
+        for kind, name in ADDRESSES.items():
+            if name in self.fields and "kind" in said and said["kind"] != kind:
+                # It is not shown, so what was typed before another kind was chosen does not count.
+                said[name] = ""
+                self.errors.pop(name, None)
         if "tenant" in said:
             self.instance.tenant = said["tenant"]
         self.instance.kind = said.get("kind", self.instance.kind)
@@ -59,6 +77,9 @@ class DestinationAdmin(ScopedAdmin):
     search_fields = ("name",)
     actions_detail = ("send_test", "rotate_secret")
 
+    class Media:
+        js = (Script("tools_app/alert_kinds.js", type="module"),)
+
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         # The new secret, held only until its request is answered.
@@ -68,7 +89,7 @@ class DestinationAdmin(ScopedAdmin):
         """Return all fields for a new destination, and those of its kind for an existing one."""
         if obj is None:
             return list(DestinationForm.Meta.fields)
-        address = "email" if obj.kind == DestinationKind.EMAIL else "url"
+        address = ADDRESSES[DestinationKind(obj.kind)]
         if not self.has_change_permission(request, obj):
             # The path of a webhook's URL is often a credential.
             address = "address"
@@ -175,4 +196,6 @@ class DestinationAdmin(ScopedAdmin):
             return badge(row.disabled_reason or "Disabled", "warning")
         if row.kind == DestinationKind.EMAIL and not delivery.can_send_email():
             return badge(delivery.NO_MAIL, "danger")
+        if row.kind == DestinationKind.WEBHOOK and not row.url:
+            return badge(delivery.NO_URL, "danger")
         return badge("Enabled", "success")

@@ -70,7 +70,7 @@ class RuleForm(forms.ModelForm):  # type: ignore[type-arg]
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         if "kind" in self.fields:
-            self.fields["kind"].widget.attrs["data-measures"] = measures_as_json()
+            self.fields["kind"].widget.attrs["data-kinds"] = measures_as_json()
         if "threshold" in self.fields:
             kind = AlertKind(self.instance.kind or AlertKind.ERROR_RATE)
             # unfold gives it no id, by which the field refers to it and the script finds it.
@@ -103,7 +103,7 @@ class RuleAdmin(ScopedAdmin):
     actions_detail = ("send_test",)
 
     class Media:
-        js = (Script("tools_app/alert_rule.js", type="module"),)
+        js = (Script("tools_app/alert_kinds.js", type="module"),)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the rows with whether an alert is open."""
@@ -135,6 +135,13 @@ class RuleAdmin(ScopedAdmin):
         options["queryset"] = self.rows_run(request, permissions.rows_seen_by(request.user, rows))
         options["widget"] = UnfoldAdminCheckboxSelectMultipleWidget
         return super().formfield_for_manytomany(db_field, request, **options)
+
+    def save_model(self, request: HttpRequest, obj: AlertRule, form: Any, change: bool) -> None:
+        """Save the changed columns; the destinations are set by `save_related`."""
+        if not change:
+            obj.save()
+        elif columns := [name for name in form.changed_data if name != "destinations"]:
+            obj.save(update_fields=columns)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         """Set the destinations through the service, which records the change."""

@@ -9,8 +9,8 @@ from tools_app.audit.changes.changes import Actor, recording_as
 from tools_app.models import Via
 
 API = "/api/"
-# The consent page, and a person's own connections.
-SIGN_IN = ("/oauth/", "/connections")
+# The consent pages, and a person's own connections.
+SIGN_IN = ("/oauth/", "/device", "/connections")
 
 
 def actor_of(request: HttpRequest) -> Actor | None:

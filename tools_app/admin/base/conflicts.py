@@ -55,7 +55,7 @@ class ConflictForm(forms.ModelForm):  # type: ignore[type-arg]
         self._write_only: Mapping[str, str] = getattr(self, "WRITE_ONLY", {})
         self.conflicts: list[Conflict] = []
         # Read now: validation writes the typed values into the instance.
-        self._stored = {name: _digest(self._stored_value(name)) for name in self.fields}
+        self._stored = {name: self._digest_of(name, self._stored_value(name)) for name in self.fields}
 
     @property
     def opened(self) -> str:
@@ -121,7 +121,7 @@ class ConflictForm(forms.ModelForm):  # type: ignore[type-arg]
                 typed = self[name].value()
             is_shown = name not in self._write_only
             # Who left a field alone wants what is stored now.
-            usual = THEIRS if _digest(typed) == seen.get(name) else MINE
+            usual = THEIRS if self._digest_of(name, typed) == seen.get(name) else MINE
             found.append(
                 Conflict(
                     name,
@@ -138,7 +138,14 @@ class ConflictForm(forms.ModelForm):  # type: ignore[type-arg]
         column = self._write_only.get(name)
         if column:
             return SEALED.get(column, column)
-        return name if name in {field.name for field in self.instance._meta.concrete_fields} else PACKED
+        columns = (*self.instance._meta.concrete_fields, *self.instance._meta.many_to_many)
+        return name if name in {field.name for field in columns} else PACKED
+
+    def _digest_of(self, name: str, value: Any) -> str:
+        if isinstance(self.fields[name], forms.ModelMultipleChoiceField):
+            # Their order has no meaning.
+            value = sorted(_keys(value))
+        return _digest(value)
 
 
 def _changes_of(row: Model, recorded: Mapping[str, str]) -> dict[str, Change]:
@@ -176,8 +183,16 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _keys(rows: Iterable[Any] | None) -> set[str]:
+    """Return the keys of chosen rows, which are given as rows or as keys."""
+    return {str(row.pk if isinstance(row, Model) else row) for row in rows or ()}
+
+
 def _text(field: forms.Field, value: Any) -> str:
     """Return a value as the page shows it."""
+    if isinstance(field, forms.ModelMultipleChoiceField):
+        chosen = _keys(value)
+        value = ", ".join(sorted(str(row) for row in field.queryset or () if str(row.pk) in chosen))
     match value:
         case None | "" | [] | {}:
             return "(empty)"

@@ -20,6 +20,8 @@ from tools_app.protocol.authoring_schema import SchemaProblem
 
 Check = Callable[[Any], list[SchemaProblem]]
 
+# Styles of the rows in which a script shows arguments, beside their JSON.
+ARGUMENT_ROWS_CSS: Final = ("tools_app/playground/playground.css", "tools_app/catalog/argument_rows.css")
 KINDS: dict[type, str] = {dict: "a JSON object, such as {}", list: "a JSON list, such as []"}
 
 

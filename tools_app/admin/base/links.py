@@ -7,7 +7,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 
 from tools_app.core.relations import related
-from tools_app.models import Connection
+from tools_app.models import Connection, ServiceClient
 
 ANONYMOUS = "anonymous"
 
@@ -31,8 +31,11 @@ def key_link(record: Any) -> str:
     found = related(record, "api_key")
     if found is None:
         return _no_key(record)
-    # The key of a connection has no page of its own.
-    return link(Connection.objects.filter(key=found).first() or found, record.api_key_id)
+    # The key of a connection has no page of its own, unless that is of a service client.
+    connection = Connection.objects.filter(key=found).first()
+    if connection is not None and connection.person_id is None:
+        return link(ServiceClient.objects.get(pk=found.pk), record.api_key_id)
+    return link(connection or found, record.api_key_id)
 
 
 def _no_key(record: Any) -> str:

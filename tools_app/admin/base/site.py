@@ -1,23 +1,15 @@
-"""The admin site: its pages and permissions, the login form, the sidebar, and the assets of each page."""
+"""The admin site: its pages and permissions, the sidebar, and the assets of each page."""
 
-from typing import Any, Final
+from typing import Any
 
-from django.contrib.auth.forms import AuthenticationForm
-from django.contrib.auth.models import User
-from django.core.exceptions import ValidationError
-from django.core.validators import MaxLengthValidator
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.templatetags.static import static
 from django.urls import reverse
-from django.views.decorators.debug import sensitive_variables
-from unfold.forms import AuthenticationForm as UnfoldAuthenticationForm
 from unfold.sites import UnfoldAdminSite
 
-from tools_app.access import logins, permissions
-from tools_app.access.principal import address_of
 from tools_app.admin.audit import retention, verification
-from tools_app.admin.base import search
+from tools_app.admin.base import login, search
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.calls import failures, live_tail
 from tools_app.admin.dashboard import dashboard, health
@@ -25,54 +17,12 @@ from tools_app.admin.documentation.pieces import piece_of
 from tools_app.admin.keys import connect
 from tools_app.admin.playground import playground
 
-MAX_NAME_LENGTH: Final = 150
-TOO_OFTEN: Final = "Too many failed logins. Try again in five minutes."
-
-
-class CountedLoginForm(AuthenticationForm):
-    """Rejects logins after too many failures before the password is checked, even if it is correct."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        # Django enforces the maximum length of a username only in browsers.
-        name = self.fields["username"]
-        name.validators.append(MaxLengthValidator(MAX_NAME_LENGTH))
-
-    @sensitive_variables()
-    def clean(self) -> dict[str, Any]:
-        """Log in. Raises ValidationError."""
-        name, password = (self.cleaned_data.get(field) for field in ("username", "password"))
-        if not (name and password):
-            return super().clean()
-        assert self.request is not None
-        try:
-            with logins.attempt(name, address_of(self.request)):
-                return super().clean()
-        except logins.TooManyAttempts:
-            raise ValidationError(TOO_OFTEN, code="too_often") from None
-
-
-class LoginForm(CountedLoginForm, UnfoldAuthenticationForm):
-    """Rejects users without access with the message for a wrong password, so as not to reveal which accounts exist."""
-
-    error_messages = {
-        **UnfoldAuthenticationForm.error_messages,
-        "invalid_login": "The username or password is incorrect. Both can be case-sensitive.",
-    }
-
-    def confirm_login_allowed(self, user: User) -> None:
-        """Allow users who may enter the admin. Raises ValidationError for others."""
-        AuthenticationForm.confirm_login_allowed(self, user)
-        if not permissions.may_enter_admin(user):
-            raise ValidationError(self.error_messages["invalid_login"], code="invalid_login")
-
 
 class HubAdminSite(UnfoldAdminSite):
     """The admin site of the hub."""
 
     site_title = site_header = "mcphub"
     index_title = "Overview"
-    login_form = LoginForm
     password_change_template = "admin/tools_app/password_change.html"  # noqa: S105
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
@@ -82,6 +32,13 @@ class HubAdminSite(UnfoldAdminSite):
     def has_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may open any page."""
         return tenant_permissions_of(request).enters
+
+    def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
+        """Log in with a password, then with the second factor of the account if it has one."""
+        if request.method == "GET" and self.has_permission(request):
+            return HttpResponseRedirect(reverse("admin:index"))
+        request.current_app = self.name
+        return login.login_page(request, {**self.each_context(request), **(extra_context or {})})
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Show the overview: the state of the user's tenants and the next steps."""
@@ -135,8 +92,10 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
             "Catalog",
             [
                 _item("Tools", "build", "tools_app_tool"),
+                _item("API sources", "hub", "tools_app_apisource"),
                 _item("Resources", "description", "tools_app_resource"),
                 _item("Prompts", "chat", "tools_app_prompt"),
+                _item("Upstreams", "hub", "tools_app_upstream"),
                 _item("Secrets", "lock", "tools_app_secret"),
             ],
         ),
@@ -178,10 +137,13 @@ def _connecting(request: HttpRequest) -> list[dict[str, Any]]:
     items = [
         _item("Keys", "key", "tools_app_apikey"),
         _item("Connections", "cable", "tools_app_connection"),
+        _item("Service clients", "smart_toy", "tools_app_serviceclient"),
         _item("Sign-ins", "login", "tools_app_signinevent"),
         _item("Client policies", "policy", "tools_app_clientpolicy"),
+        _item("Issuers", "badge", "tools_app_issuer"),
+        _item("Scopes", "key_vertical", "tools_app_tenantscope"),
     ]
-    if tenant_permissions_of(request).everything:
+    if tenant_permissions_of(request).is_admin_anywhere:
         items.append(_item("Clients", "apps", "tools_app_oauthclient"))
     return items
 

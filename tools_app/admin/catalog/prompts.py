@@ -6,6 +6,7 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
+from django.forms.widgets import Script
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -15,7 +16,7 @@ from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
 from tools_app.admin.base.columns import cut_column, moment_column
 from tools_app.admin.base.decorators import button, column
-from tools_app.admin.base.fields import JsonTextField, OfferForm
+from tools_app.admin.base.fields import ARGUMENT_ROWS_CSS, JsonTextField, OfferForm
 from tools_app.admin.base.scoping import TenantFilter
 from tools_app.admin.base.site import site
 from tools_app.admin.catalog.base import Fieldsets, OfferAdmin
@@ -47,6 +48,14 @@ class PythonPromptForm(forms.ModelForm):  # type: ignore[type-arg]
         return super().clean()
 
 
+class UpstreamPromptForm(forms.ModelForm):  # type: ignore[type-arg]
+    """The settings of a prompt of an upstream, whose definition is reviewed with the upstream."""
+
+    class Meta:
+        model = Prompt
+        fields = ("enabled",)
+
+
 class TemplatePromptForm(OfferForm):
     """Messages with placeholders."""
 
@@ -69,6 +78,10 @@ class TemplatePromptForm(OfferForm):
     class Meta:
         model = Prompt
         fields = ("tenant", "name", "title", "description", "enabled", "icons", "arguments", "messages")
+
+    class Media:
+        css = {"all": ARGUMENT_ROWS_CSS}
+        js = (Script("tools_app/catalog/prompt.js", type="module"),)
 
     def __init__(self, *args: Any, **options: Any) -> None:
         if not options.get("instance"):
@@ -99,6 +112,16 @@ class TemplatePromptForm(OfferForm):
 
 
 MARK = '<strong class="text-primary-600 dark:text-primary-500">{{{}}}</strong>'
+FORMS: Mapping[str, Any] = {
+    PromptKind.PYTHON.value: PythonPromptForm,
+    PromptKind.TEMPLATE.value: TemplatePromptForm,
+    PromptKind.UPSTREAM.value: UpstreamPromptForm,
+}
+# Kinds whose definition is not written on these pages, and where it is.
+NOT_WRITTEN = {
+    PromptKind.PYTHON.value: ("Declared in code", "Declared by the function's code."),
+    PromptKind.UPSTREAM.value: ("Accepted definition", "Defined by the upstream, and accepted by an admin."),
+}
 DECLARED = ("title", "description", "icons_json", "arguments_shown")
 
 
@@ -126,20 +149,20 @@ class PromptAdmin(OfferAdmin):
         return authoring.add_code_prompts(tenant, names)
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any) -> Any:
-        options["form"] = PythonPromptForm if obj and obj.kind == PromptKind.PYTHON else TemplatePromptForm
+        options["form"] = FORMS[obj.kind] if obj else TemplatePromptForm
         return super().get_form(request, obj, change, **options)
 
     def get_fieldsets(self, request: HttpRequest, obj: Prompt | None = None) -> Fieldsets:
         """Return the fieldsets of a template, of a function, or of a read-only prompt."""
-        if obj and obj.kind == PromptKind.PYTHON:
-            return _python_page()
+        if obj and obj.kind in NOT_WRITTEN:
+            return _declared_page(obj.kind)
         if obj and not self.has_change_permission(request, obj):
             return _read_only_page()
         return _template_page(new=obj is None)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Prompt | None = None) -> list[str]:
         fixed = super().get_readonly_fields(request, obj)
-        return [*fixed, "name", "title", "description"] if obj and obj.kind == PromptKind.PYTHON else fixed
+        return [*fixed, "name", "title", "description"] if obj and obj.kind in NOT_WRITTEN else fixed
 
     def save_model(self, request: HttpRequest, obj: Prompt, form: Any, change: bool) -> None:
         authoring.save_prompt(obj)
@@ -182,9 +205,10 @@ def _template_page(*, new: bool) -> Fieldsets:
     ]
 
 
-def _python_page() -> Fieldsets:
-    said = {"description": "Declared by the function's code.", "fields": ("config_json", *DECLARED)}
-    return [(None, {"fields": ("tenant", "name", "kind_label", "enabled")}), ("Declared in code", said)]
+def _declared_page(kind: str) -> Fieldsets:
+    title, description = NOT_WRITTEN[kind]
+    said = {"description": description, "fields": ("config_json", *DECLARED)}
+    return [(None, {"fields": ("tenant", "name", "kind_label", "enabled")}), (title, said)]
 
 
 def _read_only_page() -> Fieldsets:

@@ -39,6 +39,14 @@ DESCRIBED: tuple[str, ...] = (
 )
 
 
+class UpstreamResourceForm(forms.ModelForm):  # type: ignore[type-arg]
+    """The settings of a resource of an upstream, whose definition is reviewed with the upstream."""
+
+    class Meta:
+        model = Resource
+        fields = ("enabled",)
+
+
 class PythonResourceForm(forms.ModelForm):  # type: ignore[type-arg]
     """The settings of a resource function that are not defined by its code."""
 

@@ -18,11 +18,16 @@ from tools_app.admin.base.decorators import button, column
 from tools_app.admin.base.scoping import TenantFilter, json_block, text_block
 from tools_app.admin.base.site import site
 from tools_app.admin.catalog.base import Fieldsets, OfferAdmin
-from tools_app.admin.catalog.resource_forms import WRITTEN, PythonResourceForm
+from tools_app.admin.catalog.resource_forms import WRITTEN, PythonResourceForm, UpstreamResourceForm
 from tools_app.catalog import authoring
 from tools_app.catalog.kinds import resources
 from tools_app.models import Resource, ResourceKind, Tenant
 
+# Kinds whose definition is not written on these pages, and where it is.
+NOT_WRITTEN = {
+    ResourceKind.PYTHON.value: ("Declared in code", "Declared by the function's code."),
+    ResourceKind.UPSTREAM.value: ("Accepted definition", "Defined by the upstream, and accepted by an admin."),
+}
 DESCRIBED = ("name", "title", "description", "mime_type", "annotations_json", "icons_json")
 NOT_IN_FILE_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 TITLES = {
@@ -74,18 +79,20 @@ class ResourceAdmin(OfferAdmin):
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any) -> Any:
         kind = obj.kind if obj else _kind_asked_for(request)
-        options["form"] = WRITTEN.get(kind, PythonResourceForm)
+        options["form"] = (
+            UpstreamResourceForm if kind == ResourceKind.UPSTREAM else WRITTEN.get(kind, PythonResourceForm)
+        )
         return super().get_form(request, obj, change, **options)
 
     def get_fieldsets(self, request: HttpRequest, obj: Resource | None = None) -> Fieldsets:
         """Return the fieldsets of a resource of its kind, or of a read-only one."""
-        if obj and (obj.kind == ResourceKind.PYTHON or not self.has_change_permission(request, obj)):
+        if obj and (obj.kind in NOT_WRITTEN or not self.has_change_permission(request, obj)):
             return _declared_page(obj)
         return _written_page(obj.kind if obj else _kind_asked_for(request), new=obj is None)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Resource | None = None) -> list[str]:
         fixed = super().get_readonly_fields(request, obj)
-        return [*fixed, "uri", *DESCRIBED, "timeout_seconds"] if obj and obj.kind == ResourceKind.PYTHON else fixed
+        return [*fixed, "uri", *DESCRIBED, "timeout_seconds"] if obj and obj.kind in NOT_WRITTEN else fixed
 
     def save_model(self, request: HttpRequest, obj: Resource, form: Any, change: bool) -> None:
         authoring.save_resource(obj)
@@ -176,7 +183,7 @@ def _declared_page(resource: Resource) -> Fieldsets:
         ResourceKind.FILE.value: ("size",),
     }
     said = {"fields": (*DESCRIBED, *contents.get(resource.kind, ("config_json", "timeout_seconds")))}
-    if resource.kind == ResourceKind.PYTHON:
-        said |= {"description": "Declared by the function's code."}  # type: ignore[dict-item]
-    title = "Declared in code" if resource.kind == ResourceKind.PYTHON else "Definition"
+    title, description = NOT_WRITTEN.get(resource.kind, ("Definition", ""))
+    if description:
+        said |= {"description": description}  # type: ignore[dict-item]
     return [(None, {"fields": ("tenant", "uri", "kind_label", "enabled")}), (title, said)]

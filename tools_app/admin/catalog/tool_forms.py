@@ -16,7 +16,7 @@ from unfold.widgets import (
     UnfoldBooleanSwitchWidget,
 )
 
-from tools_app.admin.base.fields import TOOL_LIMITS, JsonTextField, OfferForm
+from tools_app.admin.base.fields import ARGUMENT_ROWS_CSS, TOOL_LIMITS, JsonTextField, OfferForm
 from tools_app.catalog.kinds import http, python
 from tools_app.catalog.kinds.http_config import DEFAULT_RESPONSE_BYTES
 from tools_app.catalog.validation.items import check_tool_annotations, check_tool_arguments, check_tool_request
@@ -45,6 +45,55 @@ class PythonToolForm(forms.ModelForm):  # type: ignore[type-arg]
                 " or delete it."
             ) from problem
         return super().clean()
+
+
+class OperationToolForm(OfferForm):
+    """What clients see of an operation of an API source. Its request is described by the source's document."""
+
+    input_schema = JsonTextField(
+        check=check_tool_arguments, rows=14, help_text="JSON Schema of the arguments. A refresh keeps what you change."
+    )
+    output_schema = JsonTextField(
+        check=check_schema, required=False, help_text="JSON Schema of the structured result. Optional."
+    )
+    annotations = JsonTextField(
+        empty=dict,
+        check=check_tool_annotations,
+        required=False,
+        rows=4,
+        help_text=Tool._meta.get_field("annotations").help_text,
+    )
+
+    class Meta:
+        model = Tool
+        fields = (
+            "tenant",
+            "name",
+            "title",
+            "description",
+            "enabled",
+            "input_schema",
+            "output_schema",
+            "annotations",
+            "icons",
+            "background",
+            "task",
+            "timeout_seconds",
+            *TOOL_LIMITS,
+        )
+        labels: ClassVar = {"timeout_seconds": "Timeout in seconds"}
+
+    def clean_name(self) -> str:
+        """Return the name. Raises ValidationError if another tool of the tenant has it."""
+        return self.unique("name")
+
+
+class UpstreamToolForm(forms.ModelForm):  # type: ignore[type-arg]
+    """The settings of a tool of an upstream, whose definition is reviewed with the upstream."""
+
+    class Meta:
+        model = Tool
+        fields = ("enabled", "timeout_seconds", *TOOL_LIMITS)
 
 
 class RequestForm(forms.Form):
@@ -136,7 +185,7 @@ class HttpToolForm(RequestForm, OfferForm):
     )
 
     class Media:
-        css = {"all": ("tools_app/playground/playground.css", "tools_app/catalog/http_tool.css")}
+        css = {"all": (*ARGUMENT_ROWS_CSS, "tools_app/catalog/http_tool.css")}
         js = (Script("tools_app/catalog/http_tool.js", type="module"),)
 
     class Meta:

@@ -105,8 +105,8 @@ class RevisionsAdmin(OfferAdmin):
             "other": other,
             "diff": diff.lines(before, after),
             "may_restore": self.has_change_permission(request, tool),
-            "is_code": tool.kind == ToolKind.PYTHON,
-            "from_code": revisions.FROM_CODE,
+            "is_code": tool.kind != ToolKind.HTTP,
+            "from_code": revisions.FROM_CODE if tool.kind == ToolKind.PYTHON else revisions.FROM_UPSTREAM,
             "has_more": has_more,
             "opts": self.opts,
         }

@@ -1,4 +1,4 @@
-"""Tools: Python functions registered by apps, and HTTP requests defined in the admin."""
+"""Tools: functions registered by apps, HTTP requests defined in the admin, and operations of API sources."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -6,6 +6,7 @@ from typing import Any, Final
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
@@ -17,7 +18,7 @@ from tools_app.admin.base.scoping import TenantFilter, json_block, writer
 from tools_app.admin.base.site import site
 from tools_app.admin.catalog import tool_builder
 from tools_app.admin.catalog.base import Fieldsets
-from tools_app.admin.catalog.tool_forms import HttpToolForm, PythonToolForm
+from tools_app.admin.catalog.tool_forms import HttpToolForm, OperationToolForm, PythonToolForm, UpstreamToolForm
 from tools_app.admin.catalog.tool_revisions import RevisionsAdmin
 from tools_app.catalog import authoring
 from tools_app.catalog.kinds import python
@@ -35,6 +36,12 @@ DECLARED = (
     "input_json",
     "output_json",
 )
+FORMS: Final[Mapping[str, Any]] = {
+    ToolKind.PYTHON.value: PythonToolForm,
+    ToolKind.HTTP.value: HttpToolForm,
+    ToolKind.OPERATION.value: OperationToolForm,
+    ToolKind.UPSTREAM.value: UpstreamToolForm,
+}
 
 
 @admin.register(Tool, site=site)
@@ -82,7 +89,7 @@ class ToolAdmin(RevisionsAdmin):
         return page
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any) -> Any:
-        options["form"] = PythonToolForm if obj and obj.kind == ToolKind.PYTHON else HttpToolForm
+        options["form"] = FORMS[obj.kind] if obj else HttpToolForm
         form = super().get_form(request, obj, change, **options)
         form.may_allow_networks = tenant_permissions_of(request).everything
         return form
@@ -105,10 +112,18 @@ class ToolAdmin(RevisionsAdmin):
             return _read_only_page()
         if obj and obj.kind == ToolKind.PYTHON:
             return _python_page()
+        if obj and obj.kind == ToolKind.OPERATION:
+            return _operation_page()
+        if obj and obj.kind == ToolKind.UPSTREAM:
+            return _upstream_page()
         return _http_page(obj)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Tool | None = None) -> list[str]:
         fixed = super().get_readonly_fields(request, obj)
+        if obj and obj.kind == ToolKind.OPERATION:
+            return [*fixed, "source_link", "operation"]
+        if obj and obj.kind == ToolKind.UPSTREAM:
+            return [*fixed, "name", *(name for name in DECLARED if name != "timeout_seconds")]
         return [*fixed, "name", *DECLARED] if obj and obj.kind == ToolKind.PYTHON else fixed
 
     def save_model(self, request: HttpRequest, obj: Tool, form: Any, change: bool) -> None:
@@ -133,6 +148,11 @@ class ToolAdmin(RevisionsAdmin):
         """Redirect to the playground with this tool selected."""
         tool = self.get_object(request, object_id)
         return HttpResponseRedirect(f"{reverse('admin:playground')}?tool={tool.pk}")
+
+    @column("API source")
+    def source_link(self, tool: Tool) -> SafeString:
+        url = reverse("admin:tools_app_apisource_show_operations", args=[tool.source_id])
+        return format_html('<a class="text-link" href="{}">{}</a>', url, tool.source)
 
     @column("annotations")
     def annotations_json(self, tool: Tool) -> SafeString:
@@ -172,6 +192,22 @@ def _http_page(tool: Tool | None) -> Fieldsets:
     ]
 
 
+def _operation_page() -> Fieldsets:
+    limits = limits_fieldset(TOOL_LIMITS)
+    said = {
+        "description": "The source's document describes the request.",
+        "fields": ("source_link", "operation", "config_json"),
+    }
+    return [
+        (None, {"fields": ("tenant", "name", "title", "description", "enabled")}),
+        ("Arguments", {"fields": ("input_schema",)}),
+        ("Advanced", {"fields": ("timeout_seconds", "background", "task", "output_schema", "annotations", "icons")}),
+        limits,
+        ("Request", said),
+        ("Facts", {"fields": ("kind_label", "revision")}),
+    ]
+
+
 def _folded(tool: Tool | None, fields: tuple[str, ...]) -> tuple[str, ...]:
     """Return the class that folds these fields, unless one of them has another value than a new tool's."""
     if tool is None:
@@ -193,6 +229,16 @@ def _python_page() -> Fieldsets:
         (None, {"fields": ("tenant", "name", "kind_label", "enabled")}),
         limits_fieldset(TOOL_LIMITS),
         ("Declared in code", said),
+    ]
+
+
+def _upstream_page() -> Fieldsets:
+    fields = ("config_json", *(name for name in DECLARED if name not in {"timeout_seconds", "background", "task"}))
+    said = {"description": "Defined by the upstream, and accepted by an admin.", "fields": (*fields, "revision")}
+    return [
+        (None, {"fields": ("tenant", "name", "kind_label", "enabled", "timeout_seconds")}),
+        limits_fieldset(TOOL_LIMITS),
+        ("Accepted definition", said),
     ]
 
 

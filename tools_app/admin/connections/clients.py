@@ -1,9 +1,10 @@
-"""Clients that asked for access, for superusers: who they are, and blocking them in the whole hub."""
+"""Clients that asked for access: who they are, and blocking them in the whole hub, which superusers do."""
 
 from typing import Any
 
 from django.contrib import admin, messages
-from django.db.models import QuerySet
+from django.core.exceptions import PermissionDenied
+from django.db.models import Exists, OuterRef, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html_join
@@ -17,12 +18,12 @@ from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import RecordAdmin, badge, narrow
 from tools_app.admin.base.site import site
 from tools_app.audit.changes import connections as connection_changes
-from tools_app.models import OAuthClient
+from tools_app.models import Connection, OAuthClient
 
 
 @admin.register(OAuthClient, site=site)
 class OAuthClientAdmin(RecordAdmin):
-    """Clients belong to no tenant: only superusers see and block them."""
+    """Clients belong to no tenant. Admins of a tenant see those of its connections; superusers see and block all."""
 
     list_display = (
         "name_shown",
@@ -34,6 +35,7 @@ class OAuthClientAdmin(RecordAdmin):
     )
     list_filter = (("source", ChoicesDropdownFilter), ("blocked_at", admin.EmptyFieldListFilter))
     search_fields = ("name", "client_id")
+    empty_hint = "A client appears here when it registers, or when somebody connects it."
     actions_detail = ("block_client", "unblock_client")
     fieldsets = (
         (None, {"fields": ("name", "client_id", "host", "source_label", "state", "used_by")}),
@@ -51,17 +53,23 @@ class OAuthClientAdmin(RecordAdmin):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[OAuthClient]:
-        """Return all clients."""
-        return OAuthClient.objects.all()
+        """Return the clients of the connections of tenants that this user administers; all for superusers."""
+        permitted = tenant_permissions_of(request)
+        if permitted.everything:
+            return OAuthClient.objects.all()
+        own = Connection.objects.filter(client=OuterRef("pk"), tenant__in=permitted.run)
+        return OAuthClient.objects.filter(Exists(own))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         return [name for _, group in self.fieldsets for name in group["fields"]]
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        return tenant_permissions_of(request).everything
+        return tenant_permissions_of(request).is_admin_anywhere
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return tenant_permissions_of(request).everything
+        if obj is None or tenant_permissions_of(request).everything:
+            return tenant_permissions_of(request).is_admin_anywhere
+        return self.get_queryset(request).filter(pk=obj.pk).exists()
 
     def has_block_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         """Return whether this user may block this client, which is not blocked yet."""
@@ -72,6 +80,9 @@ class OAuthClientAdmin(RecordAdmin):
         return self._may_decide(request, object_id, is_blocked=True)
 
     def _may_decide(self, request: HttpRequest, object_id: str | None, *, is_blocked: bool) -> bool:
+        if object_id is not None:
+            # What this user may not see is missing, on this page too.
+            self.get_object(request, object_id)
         if not tenant_permissions_of(request).everything:
             return False
         return object_id is None or (self.get_object(request, object_id).blocked_at is not None) == is_blocked
@@ -111,9 +122,19 @@ class OAuthClientAdmin(RecordAdmin):
     def state(self, row: OAuthClient) -> SafeString:
         return badge("Blocked", "danger") if row.blocked_at else badge("Not blocked", "success")
 
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """Return a client, with the number of its connections that this user may know of."""
+        permitted = tenant_permissions_of(request)
+        if not permitted.is_admin_anywhere:
+            raise PermissionDenied
+        row = super().get_object(request, object_id, from_field)
+        own = row.connections if permitted.everything else row.connections.filter(tenant__in=permitted.run)
+        vars(row)["connections_seen"] = own.count()
+        return row
+
     @column("connections")
     def used_by(self, row: OAuthClient) -> str:
-        return str(row.connections.count())
+        return str(vars(row)["connections_seen"])
 
     @column("redirect URIs")
     def addresses(self, row: OAuthClient) -> SafeString:

@@ -13,12 +13,14 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import DropdownFilter
 
-from tools_app.access.oauth import clients, redirects, scopes, tokens
+from tools_app.access.keys import LIMITS
+from tools_app.access.oauth import clients, redirects, tenant_scopes, tokens
 from tools_app.admin.base.columns import full_moment, moment_column
 from tools_app.admin.base.decorators import button, column
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import RecordAdmin, TenantFilter, badge, narrow
 from tools_app.admin.base.site import site
+from tools_app.admin.connections.access import AccessForm
 from tools_app.audit.changes import connections as connection_changes
 from tools_app.models import Connection
 
@@ -64,13 +66,17 @@ class ConnectionAdmin(RecordAdmin):
         moment_column("consented_at", "allowed"),
     )
     list_filter = (StatusFilter, TenantFilter)
+    empty_hint = (
+        "People connect clients by giving them the address of the tenant's endpoint, which they find under Connections"
+        " in the menu of their account, and signing in."
+    )
     list_select_related = ("tenant", "client", "person", "key")
     search_fields = ("client__name", "person__username")
     actions = ("end_selected",)
-    actions_detail = ("calls_of_connection", "end_connection")
+    actions_detail = ("calls_of_connection", "sign_ins_of_connection", "change_access", "end_connection")
     fieldsets = (
         (None, {"fields": ("client_name", "host", "person_name", "tenant", "status")}),
-        ("Access", {"fields": ("scope_text", "names", "returns_to")}),
+        ("Access", {"fields": ("scope_text", "names", "methods", "limits", "returns_to")}),
         (
             "Times",
             {
@@ -125,6 +131,27 @@ class ConnectionAdmin(RecordAdmin):
         row: Connection = self.get_object(request, object_id)
         return HttpResponseRedirect(f"{reverse('admin:tools_app_call_changelist')}?key={row.key_id}")
 
+    @button("Sign-ins", url_path="sign-ins", permissions=["read"], icon="login")
+    def sign_ins_of_connection(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Redirect to the sign-ins of a connection."""
+        row: Connection = self.get_object(request, object_id)
+        return HttpResponseRedirect(f"{reverse('admin:tools_app_signinevent_changelist')}?connection={row.pk}")
+
+    @button("Change access", url_path="access", permissions=["end"], icon="tune")
+    def change_access(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Change what a connection may use, its limits and when it ends."""
+        row: Connection = self.get_object(request, object_id)
+        if not tenant_permissions_of(request).changes(row.tenant_id):
+            raise PermissionDenied
+        form = AccessForm(request.POST if request.method == "POST" else None, instance=row.key)
+        if not form.is_valid():
+            page = {"title": f"Change access of {row}", "row": row, "form": form, "opts": self.opts}
+            context = {**self.admin_site.each_context(request), **page}
+            return TemplateResponse(request, "admin/tools_app/connection/access.html", context)
+        if connection_changes.change_access(row, form.changes):
+            self.message_user(request, "The access was changed. It counts within a second.", messages.SUCCESS)
+        return HttpResponseRedirect(reverse("admin:tools_app_connection_change", args=[row.pk]))
+
     def _ask(self, request: HttpRequest, chosen: list[Connection], action_name: str = "") -> HttpResponse:
         page = {"title": "End connection?", "rows": chosen, "action_name": action_name, "opts": self.opts}
         context = {**self.admin_site.each_context(request), **page}
@@ -144,7 +171,7 @@ class ConnectionAdmin(RecordAdmin):
 
     @column("person", ordering="person__username")
     def person_name(self, row: Connection) -> str:
-        return str(row.person.get_username())
+        return str(row.person.get_username()) if row.person else "Service client"
 
     @column("may use")
     def uses(self, row: Connection) -> str:
@@ -160,9 +187,19 @@ class ConnectionAdmin(RecordAdmin):
         listed = format_html_join(", ", "<code>{}</code>", ((name,) for name in found[:MAX_NAMES]))
         return format_html("{}{}", listed, more)
 
+    @column("methods")
+    def methods(self, row: Connection) -> str:
+        return ", ".join(row.key.methods) or "All"
+
+    @column("limits")
+    def limits(self, row: Connection) -> str:
+        found = {name: getattr(row.key, name) for name in LIMITS}
+        told = [f"{name.replace('_', ' ')}: {value}" for name, value in found.items() if value is not None]
+        return "; ".join(told) or "None"
+
     @column("may")
     def scope_text(self, row: Connection) -> str:
-        return "; ".join(scopes.MEANING[scope] for scope in row.scope.split() if scope in scopes.MEANING)
+        return "; ".join(tenant_scopes.meanings(row.tenant, row.scope))
 
     @column("returns to")
     def returns_to(self, row: Connection) -> str:
@@ -176,5 +213,5 @@ class ConnectionAdmin(RecordAdmin):
             return badge(*EXPIRED)
         if row.client.blocked_at is not None:
             return badge(*BLOCKED)
-        members = Q(tokens.is_member(), pk=row.pk, person__is_active=True)
+        members = Q(tokens.is_member() & tokens.valid_connections(), pk=row.pk)
         return badge(*(ACTIVE if Connection.objects.filter(members).exists() else LEFT))

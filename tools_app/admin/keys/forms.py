@@ -10,7 +10,7 @@ from django import forms
 from unfold.widgets import UnfoldAdminRadioSelectWidget
 
 from tools_app.access.keys import LIMITS, SCOPES
-from tools_app.access.principal import matches
+from tools_app.access.patterns import matches
 from tools_app.admin.base.fields import LinesField
 from tools_app.methods.permissions import check_method, check_network, check_pattern
 from tools_app.models import ApiKey, Prompt, Resource, Tool

@@ -42,6 +42,22 @@ FACTS = (
 )
 
 
+def preview_of(key: ApiKey) -> SafeString:
+    """Return what the patterns of a key match now, with the boxes of names that a script shows."""
+    tenant_id: UUID | None = key.tenant_id
+    told = PICK_TENANT if tenant_id is None else forms.described_access(tenant_id, key.tool_patterns)
+    address, tenant = reverse("admin:tools_app_apikey_preview"), tenant_id or ""
+    return format_html(
+        '<div data-key-names="{}" data-tenant="{}"></div>'
+        '<span aria-live="polite" data-key-preview="{}" data-tenant="{}">{}</span>',
+        reverse("admin:tools_app_apikey_names"),
+        tenant,
+        address,
+        tenant,
+        told,
+    )
+
+
 @admin.register(ApiKey, site=site)
 class ApiKeyAdmin(ScopedAdmin):
     """Keys of the user's tenants. Keys are revoked, never deleted: sessions and calls refer to them."""
@@ -288,18 +304,7 @@ class ApiKeyAdmin(ScopedAdmin):
     @column("can use")
     def gets(self, key: ApiKey) -> SafeString:
         """What the patterns match now; a script updates it while they are edited."""
-        tenant_id: UUID | None = key.tenant_id
-        told = PICK_TENANT if tenant_id is None else forms.described_access(tenant_id, key.tool_patterns)
-        address, tenant = reverse("admin:tools_app_apikey_preview"), tenant_id or ""
-        return format_html(
-            '<div data-key-names="{}" data-tenant="{}"></div>'
-            '<span aria-live="polite" data-key-preview="{}" data-tenant="{}">{}</span>',
-            reverse("admin:tools_app_apikey_names"),
-            tenant,
-            address,
-            tenant,
-            told,
-        )
+        return preview_of(key)
 
     @column("created by")
     def created_by_name(self, key: ApiKey) -> str:

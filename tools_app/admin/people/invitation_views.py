@@ -7,6 +7,7 @@ created the invitation has its link and must not learn that.
 
 from typing import Any, Final
 
+from allauth.mfa.utils import is_mfa_enabled
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import login
@@ -27,8 +28,9 @@ from tools_app.access.invitations import State
 from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import ConcurrencyLimit
 from tools_app.access.principal import address_of, rate_limit_key
+from tools_app.admin.base.login import CountedLoginForm, enter
 from tools_app.admin.base.response_headers import ORIGIN_ONLY
-from tools_app.admin.base.site import CountedLoginForm, site
+from tools_app.admin.base.site import site
 from tools_app.audit.changes import changes
 from tools_app.audit.changes import invitations as invitation_changes
 from tools_app.audit.changes.changes import Actor
@@ -57,6 +59,10 @@ ENDED: Final = {
     ),
 }
 UNKNOWN = ("Invalid link", f"Check that the whole link was copied. {ASK_FOR_LINK}")
+ANOTHERS_ACCOUNT = (
+    "Use another account",
+    "You are logged in with the account of another company's sign-in. Log out, then open the link again.",
+)
 TOO_OFTEN = ("Too many attempts", "Wait a minute, then open the link again.")
 
 
@@ -142,6 +148,8 @@ def _open(request: HttpRequest, row: Invitation, token: str) -> HttpResponse:
 
 def _known(request: HttpRequest, row: Invitation, person: User, *, proven: bool) -> HttpResponse:
     """Accept the invitation as the logged-in user. A user with another e-mail address has to confirm."""
+    if invitations.belongs_elsewhere(row, person):
+        return _said(request, *ANOTHERS_ACCOUNT, status=403)
     is_theirs = invitations.is_for(row, person)
     confirmed = "confirm" in request.POST
     if request.method == "POST" and (is_theirs or confirmed):
@@ -156,10 +164,10 @@ def _entering(request: HttpRequest, row: Invitation, *, proven: bool) -> HttpRes
     if not entering.is_valid():
         return _asked(request, row, proven=proven, form=NewPersonForm(row, proven=proven), login_form=entering)
     person = entering.get_user()
-    if invitations.is_for(row, person):
+    if invitations.is_for(row, person) and not is_mfa_enabled(person):
         return _joined(request, row, person)
-    login(request, person, settings.AUTHENTICATION_BACKENDS[0])
-    return HttpResponseRedirect(request.path)
+    # With a second factor, the person comes back here once it is proven.
+    return enter(request, person, request.path)
 
 
 def _login_form(request: HttpRequest, data: Any = None) -> KnownPersonForm:

@@ -21,7 +21,8 @@ from tools_app.admin.base.scoping import ScopedAdmin, writer
 from tools_app.models import Tenant
 from tools_app.tenant_config.document import BadBlueprint, Blueprint, read
 from tools_app.tenant_config.export import export
-from tools_app.tenant_config.plan import Doing, NotApplied, Plan, Step, apply, plan
+from tools_app.tenant_config.plan import NotApplied, apply, plan
+from tools_app.tenant_config.steps import Doing, Plan, Step
 
 # The preview sends the text back in a form; Django limits forms to 2.5 MB.
 MAX_BYTES = 2_000_000
@@ -46,7 +47,7 @@ class ConfigurationForm(forms.Form):
     prune = forms.BooleanField(
         required=False,
         label="Delete rows that are not in the file",
-        help_text="Applies to the sections that the file contains: tools, resources, prompts.",
+        help_text="Applies to the sections that the file contains: tools, resources, prompts, alert rules.",
         widget=UnfoldBooleanSwitchWidget,
     )
     # Fingerprint of the tenant in the preview; empty requests a preview.

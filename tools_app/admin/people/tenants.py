@@ -9,8 +9,8 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
+from tools_app.access.patterns import matches
 from tools_app.access.permissions import PUBLIC, SUPERUSERS_ONLY
-from tools_app.access.principal import matches
 from tools_app.admin.base.columns import cut_column, moment_column, yes_no_column, yes_no_filter
 from tools_app.admin.base.decorators import column
 from tools_app.admin.base.fields import TENANT_LIMITS, LinesField, check_anything, limits_fieldset
@@ -41,6 +41,7 @@ SETTINGS = (
     "allow_query_key",
     "allowed_networks",
     "redacted_keys",
+    "requires_second_factor",
     "keep_days",
 )
 

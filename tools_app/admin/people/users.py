@@ -5,14 +5,16 @@ Groups and Django's permissions have no effect on the hub (see `access.permissio
 
 from typing import Any, ClassVar
 
+from allauth.mfa.models import Authenticator
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
@@ -33,7 +35,7 @@ from tools_app.admin.base.history import HistoryAdmin
 from tools_app.admin.base.permissions import TenantPermissions, tenant_permissions_of
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, narrow
 from tools_app.admin.base.site import site
-from tools_app.models import Membership, Role
+from tools_app.models import Identity, Membership, Role
 
 NAME_CHARACTERS = "letters, digits, @, ., +, - and _"
 
@@ -168,6 +170,13 @@ class AccountForm(UserChangeForm):
             "is_superuser": "Can do everything in all tenants, and manages accounts and tenants.",
         }
 
+    def clean_is_superuser(self) -> bool:
+        """Reject an account that a tenant's issuer decides about. Raises ValidationError."""
+        chosen = bool(self.cleaned_data["is_superuser"])
+        if chosen and Identity.objects.filter(person=self.instance.pk).exists():
+            raise ValidationError("A tenant's sign-in made this account. Make another one for a superuser.")
+        return chosen
+
 
 class NewAccountForm(UserCreationForm):
     """A new account, with a password or without one."""
@@ -209,6 +218,31 @@ class UserAdmin(HistoryAdmin, DjangoUserAdmin, ModelAdmin):  # type: ignore[type
         ("Dates", {"fields": DATES}),
     )
     readonly_fields = DATES
+    actions_detail = ("remove_factors",)
+
+    def has_remove_factors_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Return whether this user may remove the second factors of others."""
+        return self._permissions_of(request).everything
+
+    @button(
+        "Remove second factors",
+        url_path="remove-factors",
+        permissions=["remove_factors"],
+        icon="lock_reset",
+        danger=True,
+    )
+    def remove_factors(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Remove all second factors of somebody who lost them. Each removal is recorded."""
+        person = self.get_object(request, object_id)
+        if person is None:
+            raise Http404("Not found.")
+        if request.method == "POST":
+            with transaction.atomic():
+                Authenticator.objects.filter(user=person).delete()
+            self.message_user(request, f"{person} logs in with the password alone now.", messages.SUCCESS)
+            return HttpResponseRedirect(reverse("admin:auth_user_change", args=[person.pk]))
+        shown = {**self.admin_site.each_context(request), "title": "Remove second factors", "person": person}
+        return TemplateResponse(request, "admin/tools_app/remove_factors.html", {**shown, "opts": self.opts})
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         return super().changelist_view(request, {"title": "Users", **(extra_context or {})})

@@ -1,6 +1,7 @@
 """Alert rules, destinations, alerts and the log of their deliveries.
 
-The secret of a webhook is only in the responses that create or rotate it.
+The secret of a webhook is only in the responses that create or rotate it. Rows of the whole hub have no tenant: only
+superusers find and change them.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.decorators import action
-from rest_framework.exceptions import Throttled
+from rest_framework.exceptions import PermissionDenied, Throttled
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -25,9 +26,9 @@ from tools_app.api.v1.base.viewsets import (
     Deleted,
     IsTenantAdmin,
     ListMixin,
+    OfferQuery,
     Retrieved,
     ScopedView,
-    SearchQuery,
     TenantQuery,
     Updated,
 )
@@ -36,6 +37,7 @@ from tools_app.models import (
     Alert,
     AlertDelivery,
     AlertDestination,
+    AlertKind,
     AlertRule,
     DeliveryStatus,
     DestinationKind,
@@ -43,7 +45,47 @@ from tools_app.models import (
 from tools_app.models.alerts import MAX_URL_LENGTH
 
 OTHERS = "Enter ids of destinations of the rule's own tenant, each once."
-TAKEN = "This tenant already has one with this name. Change that one."
+TAKEN = "There is already one with this name. Change that one."
+SUPERUSERS_ONLY = "Only superusers can set up alerts of the whole hub. Choose a tenant."
+
+
+class ScopeField(TenantField):
+    """The tenant of a row by slug, or null for the whole hub."""
+
+    def __init__(self) -> None:
+        super().__init__(allow_null=True, help_text="Slug of the tenant. Null: the whole hub, for superusers only.")
+
+    def validate_empty_values(self, data: Any) -> tuple[bool, Any]:
+        """Accept null from superusers only. Raises PermissionDenied."""
+        if data is None and not self.context["view"].tenant_permissions.everything:
+            raise PermissionDenied(SUPERUSERS_ONLY)
+        checked: tuple[bool, Any] = super().validate_empty_values(data)
+        return checked
+
+
+class WholeHubQuery(TenantQuery):
+    """Filter by tenant, or by whether a row belongs to the whole hub."""
+
+    whole_hub = FlagParameter(
+        required=False, help_text="Whether it belongs to the whole hub and not to a tenant. Only superusers find those."
+    )
+
+    def found(self, rows: QuerySet[Any], chosen: Mapping[str, Any]) -> QuerySet[Any]:
+        """Return those of `rows` that match the parameters `chosen`."""
+        rows = super().found(rows, chosen)
+        return rows.filter(tenant__isnull=chosen["whole_hub"]) if "whole_hub" in chosen else rows
+
+
+class DestinationsQuery(WholeHubQuery, OfferQuery):
+    """Filter also by name, kind, and whether it is enabled."""
+
+    kind = Choice(DestinationKind.choices, required=False, help_text="Kind.")
+
+
+class RulesQuery(WholeHubQuery, OfferQuery):
+    """Filter also by name, kind, and whether it is enabled."""
+
+    kind = Choice(AlertKind.choices, required=False, help_text="Kind.")
 
 
 class ScopedRow(Row):
@@ -58,7 +100,7 @@ class ScopedRow(Row):
 class AlertDestinationRow(ScopedRow):
     """An e-mail address or a webhook."""
 
-    tenant = TenantField()
+    tenant = ScopeField()
     email = Email(required=False, allow_blank=True, max_length=254, help_text="For the kind `email`.")
     url = Text(
         required=False,
@@ -143,12 +185,12 @@ class AlertDeliveryRow(Row):
 
 
 class AlertDestinations(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
-    """Whom alert rules notify: e-mail addresses and signed webhooks."""
+    """Whom alert rules notify: e-mail addresses and signed webhooks. Those without a tenant are the whole hub's."""
 
     permission_classes = (Member, IsTenantAdmin)
     queryset = AlertDestination.objects.select_related("tenant")
     serializer_class = AlertDestinationRow
-    query_class = SearchQuery
+    query_class = DestinationsQuery
 
     def get_serializer_class(self) -> type[AlertDestinationRow]:
         """Use the serializer with the secret for the responses that show it."""
@@ -201,7 +243,7 @@ class AlertDestinations(ListMixin, Retrieved, Created, Updated, Deleted, ScopedV
 class AlertRuleRow(ScopedRow):
     """A condition, and the ids of the destinations that it notifies."""
 
-    tenant = TenantField()
+    tenant = ScopeField()
     destinations = Texts(
         source="destination_ids", required=False, help_text="IDs of destinations of the same tenant that are notified."
     )
@@ -246,12 +288,12 @@ def _named(rule: AlertRule, ids: list[str]) -> list[AlertDestination]:
 
 
 class AlertRules(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
-    """Conditions that are watched, and whom they notify."""
+    """Conditions that are watched, and whom they notify. Rules without a tenant watch the whole hub."""
 
     permission_classes = (Member, IsTenantAdmin)
     queryset = AlertRule.objects.select_related("tenant").prefetch_related("destinations")
     serializer_class = AlertRuleRow
-    query_class = SearchQuery
+    query_class = RulesQuery
 
     def add(self, wanted: serializers.BaseSerializer) -> AlertRule:
         """Save the rule with its destinations."""
@@ -293,14 +335,17 @@ class AlertRow(Row):
         read_only_fields = fields
 
 
-class AlertsQuery(TenantQuery):
-    """Filter by tenant, and by whether the alert is firing."""
+class AlertsQuery(WholeHubQuery):
+    """Filter by tenant, by rule, and by whether the alert is firing."""
 
+    rule = Id(required=False, help_text="ID of its rule.")
     firing = FlagParameter(required=False, help_text="Whether it is firing, not resolved.")
 
     def found(self, rows: QuerySet[Alert], chosen: Mapping[str, Any]) -> QuerySet[Alert]:
         """Return those of `rows` that match the parameters `chosen`."""
         rows = super().found(rows, chosen)
+        if "rule" in chosen:
+            rows = rows.filter(rule=chosen["rule"])
         return rows.filter(resolved_at__isnull=chosen["firing"]) if "firing" in chosen else rows
 
 
@@ -312,7 +357,7 @@ class Alerts(ListMixin, Retrieved, ScopedView):
     query_class = AlertsQuery
 
 
-class AlertDeliveriesQuery(TenantQuery):
+class AlertDeliveriesQuery(WholeHubQuery):
     """Filter by tenant and status."""
 
     status = Choice(DeliveryStatus.choices, required=False, help_text="Status.")

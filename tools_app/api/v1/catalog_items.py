@@ -12,6 +12,7 @@ from tools_app.api.v1.base.views import Member
 from tools_app.api.v1.base.viewsets import Created, Deleted, IsTenantAdmin, ListMixin, Retrieved, ScopedView, Updated
 from tools_app.catalog import authoring
 from tools_app.catalog.kinds import python
+from tools_app.catalog.revisions import LIMITS
 from tools_app.catalog.validation.sizes import MAX_DESCRIPTION_LENGTH
 from tools_app.models import ToolKind
 
@@ -19,6 +20,11 @@ from tools_app.models import ToolKind
 PYTHON = ToolKind.PYTHON.value
 IN_CODE = "Declared by the function's code. Remove this field."
 UNKNOWN_FUNCTION = {"config": ['Must be {"function": "NAME"} with the name of a registered function.']}
+
+UPSTREAM_ADDS = "Add the upstream, and accept what it offers."
+IN_UPSTREAM = "Defined by the upstream. Remove this field."
+# What may be set for a row of an upstream.
+OWN_FIELDS = frozenset({"enabled", "timeout_seconds", *LIMITS})
 
 Faults = Mapping[str, Iterable[str]]
 
@@ -35,7 +41,13 @@ class OfferRow(Row):
         attrs = super().validate(attrs)
         row = self.drafted(attrs)
         row.clean()
-        faults = self._code_faults(row, attrs) if row.kind == PYTHON else self.faults(row)
+        match row.kind:
+            case ToolKind.PYTHON:
+                faults = self._code_faults(row, attrs)
+            case ToolKind.UPSTREAM:
+                faults = self._upstream_faults(attrs)
+            case _:
+                faults = self.faults(row)
         if faults:
             raise serializers.ValidationError({name: list(messages) for name, messages in faults.items()})
         self._check_name(row)
@@ -55,6 +67,16 @@ class OfferRow(Row):
         others = type(row)._default_manager.filter(tenant=row.tenant, **{self.named_by: name}).exclude(pk=row.pk)
         if others.exists():
             raise Conflict({self.named_by: [f"This tenant already has one with this {self.named_by}."]})
+
+    def _upstream_faults(self, attrs: dict[str, Any]) -> Faults:
+        """Return problems of a row of an upstream: it is not created here, and its definition is accepted there."""
+        if self.instance is None:
+            return {"kind": [UPSTREAM_ADDS]}
+        return {
+            name: [IN_UPSTREAM]
+            for name, value in attrs.items()
+            if name not in OWN_FIELDS and getattr(self.instance, name) != value
+        }
 
     def _code_faults(self, row: Any, attrs: dict[str, Any]) -> Faults:
         """Return problems of a row from code: an unknown function, and values that the code decides."""

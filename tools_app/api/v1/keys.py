@@ -78,8 +78,8 @@ class KeyRow(Row):
             "revoked_at",
             "replaced_by",
         )
-        read_only_fields = ("prefix", "last_used_at", "revoked_at")
-        fixed = ("tenant",)
+        read_only_fields: tuple[str, ...] = ("prefix", "last_used_at", "revoked_at")
+        fixed: tuple[str, ...] = ("tenant",)
 
     @extend_schema_field(Choice(STATES))
     def get_status(self, key: ApiKey) -> str:

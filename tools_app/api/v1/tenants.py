@@ -59,6 +59,7 @@ class TenantRow(Row):
             "allow_query_key",
             "allowed_networks",
             "redacted_keys",
+            "requires_second_factor",
             "keep_days",
             "calls_per_second",
             "calls_per_minute",

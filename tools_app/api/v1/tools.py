@@ -16,13 +16,15 @@ from tools_app.api.v1.catalog_items import Faults, OfferRow, OfferView
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.catalog import authoring, revisions
 from tools_app.catalog.validation.items import tool_faults
+from tools_app.catalog.validation.references import secret_faults
 from tools_app.core.relations import first_within
 from tools_app.models import Tool, ToolKind, ToolRevision
 
 CONFIG = (
     'For a Python function: `{"function": NAME}`. Of an HTTP request: `method`, `base_url`, `path`, `query`, `headers`,'
     " `body_mode` (none, arguments, template), `body`, `max_response_bytes`, `follow_redirects`; `{name}` stands for an"
-    " argument, `{secret:NAME}` for a secret."
+    " argument, `{secret:NAME}` for a secret, which must exist. Of an API operation: read-only, as imported from its"
+    " API source."
 )
 HTTP_TOOL = OpenApiExample(
     "An HTTP request",
@@ -90,8 +92,16 @@ class ToolRow(OfferRow):
         authoring.adopt_code(row)
 
     def faults(self, row: Tool) -> Faults:
-        """Return the problems of an HTTP tool."""
-        return tool_faults(row)
+        """Return the problems of a tool. Missing secrets that an HTTP tool names already are none.
+
+        The request of an operation of an API source is fixed.
+        """
+        before = self.instance.config if self.instance is not None else None
+        if row.kind == ToolKind.OPERATION:
+            if before is not None and row.config != before:
+                return {"config": ["The document of the API source describes the request. Remove this field."]}
+            return tool_faults(row)
+        return tool_faults(row) or secret_faults(row.tenant, row.config, before)
 
 
 class RevisionRow(Row):
@@ -127,7 +137,7 @@ class ToolsQuery(OfferQuery):
 
 
 class Tools(OfferView):
-    """The tools of tenants: Python functions of installed apps, and HTTP requests that an admin describes."""
+    """The tools of tenants: Python functions, HTTP requests that an admin describes, and operations of API sources."""
 
     queryset = Tool.objects.select_related("tenant")
     serializer_class = ToolRow

@@ -9,12 +9,12 @@ from rest_framework.routers import SimpleRouter
 from rest_framework.views import APIView
 
 from tools_app.api.v1.alerts import AlertDeliveries, AlertDestinations, AlertRules, Alerts
+from tools_app.api.v1.api_sources import ApiSources
 from tools_app.api.v1.base.documentation import Browser, Document
 from tools_app.api.v1.base.views import BaseApiView
 from tools_app.api.v1.base.viewsets import ApiView
 from tools_app.api.v1.calls import Calls, RunningCalls
 from tools_app.api.v1.changes import Changes
-from tools_app.api.v1.connections import ClientPolicies, Connections, SignIns
 from tools_app.api.v1.exports import Exports
 from tools_app.api.v1.invitations import Invitations
 from tools_app.api.v1.keys import Keys
@@ -23,10 +23,16 @@ from tools_app.api.v1.prompts import Prompts
 from tools_app.api.v1.resources import Resources
 from tools_app.api.v1.secrets import Secrets
 from tools_app.api.v1.sessions import Sessions
+from tools_app.api.v1.sign_in.clients import Clients
+from tools_app.api.v1.sign_in.connections import ClientPolicies, Connections, SignIns
+from tools_app.api.v1.sign_in.issuers import Issuers
+from tools_app.api.v1.sign_in.scopes import Scopes
+from tools_app.api.v1.sign_in.service_clients import ServiceClients
 from tools_app.api.v1.stats import Figures
 from tools_app.api.v1.tenants import Tenants
 from tools_app.api.v1.tokens import Me, Tokens
 from tools_app.api.v1.tools import Tools
+from tools_app.api.v1.upstreams import UpstreamItems, Upstreams
 
 AGGREGATES: dict[str, type[ApiView]] = {
     "tenants": Tenants,
@@ -34,10 +40,17 @@ AGGREGATES: dict[str, type[ApiView]] = {
     "resources": Resources,
     "prompts": Prompts,
     "secrets": Secrets,
+    "api-sources": ApiSources,
+    "upstreams": Upstreams,
+    "upstream-items": UpstreamItems,
     "keys": Keys,
     "connections": Connections,
+    "clients": Clients,
+    "service-clients": ServiceClients,
     "client-policies": ClientPolicies,
+    "scopes": Scopes,
     "sign-ins": SignIns,
+    "issuers": Issuers,
     "members": Members,
     "invitations": Invitations,
     "sessions": Sessions,

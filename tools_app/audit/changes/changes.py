@@ -4,7 +4,7 @@ A change and its record are one transaction. Records are written one at a time: 
 lock until it ends. Code that runs on behalf of no person, such as calls, records nothing.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -26,6 +26,7 @@ START: Final = sha256(b"mcphub changes v1\n").digest()
 # The PostgreSQL advisory lock for the end of the chain.
 TURN: Final = 0x6D63_7068_7562
 MAX_NAME: Final = 500
+BATCH: Final = 200
 # The fields that the digest of a change covers, besides the previous digest.
 SAID: Final = (
     "id",
@@ -134,27 +135,64 @@ def record(
     if by is None:
         return None
     lock_change_log()
+    position, previous = _end()
+    owner = tenant_of(row) if isinstance(tenant_id, EllipsisType) else tenant_id
+    told = str(row) if name is None else name
+    change = _change(by, action, row, told, fields=(before, after), tenant_id=owner, position=position + 1)
+    change.kind = kind or change.kind
+    change.digest = digest(previous, said_by(change))
+    change.save(force_insert=True)
+    return change
+
+
+def record_created(rows: Iterable[tuple[models.Model, Mapping[str, Any]]]) -> None:
+    """Record that the actor created many rows, each with its fields; in one write, and as `record` does for one."""
+    by = actor()
+    if by is None:
+        return
+    lock_change_log()
+    position, previous = _end()
+    made = []
+    for at, (row, after) in enumerate(rows, position + 1):
+        change = _change(by, Action.CREATED, row, str(row), fields=(None, after), tenant_id=tenant_of(row), position=at)
+        previous = change.digest = digest(previous, said_by(change))
+        made.append(change)
+    Change.objects.bulk_create(made, batch_size=BATCH)
+
+
+def _end() -> tuple[int, bytes]:
+    """Return the position and the digest of the last change."""
     last = Change.objects.order_by("-position").values_list("position", "digest").first()
-    position, previous = (last[0], bytes(last[1])) if last else (0, START)
-    change = Change(
+    return (last[0], bytes(last[1])) if last else (0, START)
+
+
+def _change(
+    by: Actor,
+    action: Action,
+    row: models.Model,
+    name: str,
+    *,
+    fields: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None],
+    tenant_id: UUID | None,
+    position: int,
+) -> Change:
+    """Return an unsaved change without its digest."""
+    return Change(
         id=new_id(),
         at=datetime.now(UTC),
-        tenant_id=tenant_of(row) if isinstance(tenant_id, EllipsisType) else tenant_id,
+        tenant_id=tenant_id,
         person_id=by.person.pk if by.person else None,
         person_name=by.person.get_username() if by.person else by.name[:150],
         via=by.via.value,
         remote_address=by.remote_address[:45],
         action=action.value,
-        kind=kind or str(row._meta.model_name),
+        kind=str(row._meta.model_name),
         object_id=str(row.pk),
-        object_name=(str(row) if name is None else name)[:MAX_NAME],
-        before=as_text(before),
-        after=as_text(after),
-        position=position + 1,
+        object_name=name[:MAX_NAME],
+        before=as_text(fields[0]),
+        after=as_text(fields[1]),
+        position=position,
     )
-    change.digest = digest(previous, said_by(change))
-    change.save(force_insert=True)
-    return change
 
 
 def tenant_of(row: models.Model) -> UUID | None:

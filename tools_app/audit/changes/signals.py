@@ -23,17 +23,22 @@ from tools_app.models import (
     AlertDestination,
     AlertRule,
     ApiKey,
+    ApiSource,
     ClientPolicy,
     Connection,
     Invitation,
+    Issuer,
     Membership,
     OAuthClient,
     PersonalToken,
     Prompt,
     Resource,
     Secret,
+    ServiceClient,
     Tenant,
+    TenantScope,
     Tool,
+    Upstream,
 )
 
 Values = Mapping[str, Any]
@@ -50,6 +55,7 @@ UNTOLD: Final = frozenset(
         "created_by",
         "date_joined",
         "digest",
+        "generated",
         "invited_by",
         "last_login",
         "last_used_at",
@@ -58,7 +64,7 @@ UNTOLD: Final = frozenset(
     }
 )
 # Only the fact that these changed is recorded, under this name.
-SEALED: Final = {"password": "password", "ciphertext": "value", "url": "url"}
+SEALED: Final = {"password": "password", "ciphertext": "value", "url": "url", "secret_digest": "secret"}
 CHANGED: Final = "changed"
 EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
 
@@ -140,6 +146,11 @@ RECORDED: Final = (
     Connection,
     ClientPolicy,
     OAuthClient,
+    Issuer,
+    ServiceClient,
+    TenantScope,
+    ApiSource,
+    Upstream,
 )
 Fields = frozenset[str] | None
 

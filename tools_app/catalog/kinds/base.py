@@ -1,7 +1,7 @@
 """The interface of all kinds of tools: a definition and a runner."""
 
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tools_app.tool_api.context import ToolContext
@@ -19,6 +19,7 @@ class ToolDefinition:
     output_schema: Mapping[str, Any] | None
     annotations: Mapping[str, Any]
     icons: Sequence[Mapping[str, Any]] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Runner(Protocol):

@@ -6,7 +6,7 @@ request, `catalog.http` sends it, in a span where tracing is on, and `http_respo
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from tools_app.catalog.http.addresses import parse_networks
 from tools_app.catalog.http.client import Outbound, Reply, Terms, exchange
@@ -103,11 +103,22 @@ class HttpSender:
         return await exchange(request, self.terms)
 
 
+class Sender(Protocol):
+    """Sends the request of a call."""
+
+    @property
+    def scrubber(self) -> Scrubber:
+        """Redacts the secrets of the request."""
+
+    async def reply(self, arguments: dict[str, Any]) -> Reply:
+        """Return the response. Raises ToolError for arguments that do not fit a request, and RequestFailed."""
+
+
 @dataclass(frozen=True)
 class HttpTool:
-    """The runner of one HTTP tool."""
+    """The runner of one HTTP tool, or of one operation of an API source."""
 
-    sender: HttpSender
+    sender: Sender
     output_schema: Mapping[str, Any] | None
 
     async def __call__(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:

@@ -10,6 +10,7 @@ from typing import Any
 from tools_app.catalog.kinds import http, python
 from tools_app.catalog.kinds import prompts as code_prompts
 from tools_app.catalog.kinds import resources as code_resources
+from tools_app.catalog.kinds.operation_config import parse_operation
 from tools_app.catalog.validation import resources, shapes
 from tools_app.catalog.validation.mime_types import mime_type_fault
 from tools_app.catalog.validation.shapes import check_icons
@@ -24,12 +25,21 @@ Found = Iterator[tuple[str, str]]
 
 
 def tool_faults(tool: Tool) -> Faults:
-    """Return the errors of a tool."""
-    return _by_field(_function(tool, python.all_registered()) if tool.kind == ToolKind.PYTHON else _http_tool(tool))
+    """Return the errors of a tool. That of an upstream was checked when it was accepted."""
+    match tool.kind:
+        case ToolKind.UPSTREAM:
+            return {}
+        case ToolKind.PYTHON:
+            return _by_field(_function(tool, python.all_registered()))
+        case ToolKind.HTTP:
+            return _by_field(_http_tool(tool))
+    return _by_field(_operation(tool))
 
 
 def resource_faults(resource: Resource) -> Faults:
     """Return the errors of a resource."""
+    if resource.kind == ResourceKind.UPSTREAM:
+        return {}
     if resource.kind == ResourceKind.PYTHON:
         return _by_field(_function(resource, code_resources.all_registered()))
     return _by_field(_written_resource(resource))
@@ -37,6 +47,8 @@ def resource_faults(resource: Resource) -> Faults:
 
 def prompt_faults(prompt: Prompt) -> Faults:
     """Return the errors of a prompt."""
+    if prompt.kind == PromptKind.UPSTREAM:
+        return {}
     if prompt.kind == PromptKind.PYTHON:
         return _by_field(_function(prompt, code_prompts.all_registered()))
     return _by_field(_written_prompt(prompt))
@@ -55,14 +67,32 @@ def _function(row: Tool | Resource | Prompt, registered: Any) -> Found:
         yield "function", f"No installed app registers {name!r}. Check that its app is in MCPHUB_APPS."
 
 
-def _http_tool(tool: Tool) -> Found:
+def _operation(tool: Tool) -> Found:
+    """Yield the errors of an operation of an API source, whose request the source's document describes."""
+    if tool.source is None or tool.source.tenant_id != tool.tenant_id:
+        yield "kind", "Operations belong to an API source of this tenant. Add the source, and import them from it."
+        return
+    yield from _described(tool)
+    try:
+        parse_operation(tool.config)
+    except http.ConfigProblem as problem:
+        yield f"config.{problem.field}", problem.message
+
+
+def _described(tool: Tool) -> Found:
+    """Yield the errors of what clients see of a tool."""
     yield from size_faults(tool)
-    unsound = list(_json("input_schema", tool.input_schema, dict, check_tool_arguments))
-    yield from unsound
+    yield from _json("input_schema", tool.input_schema, dict, check_tool_arguments)
     if tool.output_schema is not None:
         yield from _json("output_schema", tool.output_schema, dict, check_schema)
     yield from _json("annotations", tool.annotations, dict, check_tool_annotations)
     yield from _json("icons", tool.icons, list, check_icons)
+
+
+def _http_tool(tool: Tool) -> Found:
+    found = list(_described(tool))
+    yield from found
+    unsound = any(field == "input_schema" for field, _ in found)
     # An invalid schema has no argument names to compare with the request.
     problem = check_tool_request(tool.config, {} if unsound else tool.input_schema)
     if problem is not None and problem.field == "input_schema":

@@ -1,7 +1,8 @@
 """What an HTTP tool's definition refers to outside of itself: secrets of its tenant, and the address of its service.
 
-The REST API and files may store a definition before its secrets and networks are set. The admin asks for both at once,
-because the person who saves a tool there expects that it can be called.
+The admin and the REST API reject a tool whose secret is missing: it could not be called. A file may name secrets that
+are set later, because it never contains their values; its preview lists them. Only the admin checks the address, whose
+network a superuser may allow later.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,6 +43,17 @@ def reference_faults(
     """
     known = set(_faults(tenant, _parsed(before))) if before else set()
     return [fault for fault in _faults(tenant, _parsed(config)) if fault not in known]
+
+
+def secret_faults(
+    tenant: Tenant, config: Mapping[str, Any], before: Mapping[str, Any] | None = None
+) -> dict[str, list[str]]:
+    """Return the messages about missing secrets by field of `config`, except those that `before` has already."""
+    found: dict[str, list[str]] = {}
+    for fault in reference_faults(tenant, config, before):
+        if fault.kind == "secret":
+            found.setdefault(f"config.{fault.field}", []).append(fault.message)
+    return found
 
 
 def _parsed(config: Mapping[str, Any]) -> HttpConfig | None:

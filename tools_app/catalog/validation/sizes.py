@@ -15,6 +15,9 @@ MAX_JSON_BYTES: Final = 256 * 1024
 MAX_SECRET_LENGTH: Final = 65_536
 # A base URL or a path, before expansion.
 MAX_URL_LENGTH: Final = 8192
+# PostgreSQL returns larger floats as integers, which may exceed 64 bits: then no encoder writes them.
+MAX_FLOAT: Final = 1e16
+MIN_INT, MAX_INT = -(2**63), 2**64 - 1
 
 
 def json_size_fault(value: Any, most: int = MAX_JSON_BYTES) -> str | None:
@@ -23,7 +26,26 @@ def json_size_fault(value: Any, most: int = MAX_JSON_BYTES) -> str | None:
         size = len(orjson.dumps(value))
     except TypeError:
         return "It cannot be stored: it contains invalid Unicode, or is not JSON."
-    return f"It has {size} bytes of JSON. The limit is {most}." if size > most else None
+    if size > most:
+        return f"It has {size} bytes of JSON. The limit is {most}."
+    return None if has_exact_numbers(value) else "It contains a number that cannot be stored exactly."
+
+
+def has_exact_numbers(value: Any) -> bool:
+    """Return whether all numbers within a JSON value are read from the database as they were written."""
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, dict):
+            pending += one.values()
+        elif isinstance(one, list | tuple):
+            pending += one
+        elif isinstance(one, float):
+            if not abs(one) < MAX_FLOAT:  # nor NaN
+                return False
+        elif isinstance(one, int) and not MIN_INT <= one <= MAX_INT:
+            return False
+    return True
 
 
 def size_faults(row: models.Model) -> Iterator[tuple[str, str]]:

@@ -14,8 +14,9 @@ from tools_app.audit.changes import changes
 from tools_app.management.base import RecordedCommand
 from tools_app.models import Tenant
 from tools_app.tenant_config.document import BadBlueprint, Blueprint, read
-from tools_app.tenant_config.plan import Doing, NotApplied, Plan, Step, apply, plan
+from tools_app.tenant_config.plan import NotApplied, apply, plan
 from tools_app.tenant_config.reader import MAX_BYTES
+from tools_app.tenant_config.steps import Doing, Plan, Step
 
 SIGNS = {Doing.CREATE: "+", Doing.CHANGE: "~", Doing.DELETE: "-"}
 LINE_SIGNS = {"added": "+", "removed": "-", "gap": "…", "same": " "}
@@ -69,8 +70,13 @@ class Command(RecordedCommand):
                 self.stdout.write(f"    {line}")
         for problem in found.problems:
             self.stderr.write(f"! {problem}")
-        for secret in found.missing_secrets:
-            self.stdout.write(f"! The secret {secret} is missing. Set its value in the admin.")
+        for secret, users in found.missing_secrets.items():
+            used = f" It is used by {', '.join(users)}." if users else ""
+            self.stdout.write(f"! The secret {secret} is missing. Set its value in the admin.{used}")
+        for name in found.missing_urls:
+            self.stdout.write(f"! The URL of the webhook {name} is missing. Set it in the admin.")
+        for name in found.new_webhooks:
+            self.stdout.write(f"! The webhook {name} gets a new signing secret. Rotate it in the admin to see it.")
         if found.kept:
             self.stdout.write(f"{len(found.kept)} rows are not in the file and are kept. Use --prune to delete them.")
         counts = ", ".join(f"{found.count(doing)} to {doing}" for doing in Doing)

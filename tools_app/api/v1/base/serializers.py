@@ -92,6 +92,12 @@ class TenantField(serializers.SlugRelatedField):
             options.setdefault("queryset", Tenant.objects.all())
         super().__init__(slug_field="slug", **options)
 
+    def run_validation(self, data: Any = serializers.empty) -> Any:
+        """Return the tenant. An empty text is no slug, where DRF takes it for null: the whole hub."""
+        if data == "":
+            self.fail("invalid")
+        return super().run_validation(data)
+
     def to_internal_value(self, data: Any) -> Tenant:
         """Return the tenant. Raises NotFound if it is not visible, PermissionDenied if the person is not its admin."""
         if not isinstance(data, str):

@@ -83,11 +83,15 @@ function made(call, isFirst) {
   const cells = COLUMNS.map((name) =>
     h("td", { class: WIDE.has(name) ? "live-wide" : "", hidden: name === "tenant" && !hasTenant }, content(call, name)));
   const classes = [call.bad ? "live-bad" : "", isFirst ? "" : "live-new"].join(" ").trim();
-  return h("tr", { "data-id": call.id, class: classes }, cells);
+  const isOpen = !call.mark && location.hash === `#call=${call.id}`;
+  return h("tr", { "data-id": call.id, class: classes, "aria-current": isOpen ? "true" : null }, cells);
 }
 
 function content(call, name) {
-  if (name === "name") return h("a", { href: call.url, class: "text-link", title: call.name }, call.name);
+  if (name === "name") {
+    // The panel shows finished calls.
+    return h("a", { href: call.url, class: "text-link", title: call.name, "data-call": call.mark ? null : call.id }, call.name);
+  }
   if (name === "at") return h("time", { title: call.at }, call.at.startsWith(today) ? call.at.slice(today.length) : call.at);
   if (name === "says") return h("span", { class: "live-label", "data-colour": call.colour }, call.says);
   return call[name];
@@ -126,7 +130,7 @@ function choose() {
   generation += 1;
   summaryAt = -SUMMARY_EVERY;
   begin();
-  history.replaceState(null, "", `?${filters()}`);
+  history.replaceState(null, "", `?${filters()}${location.hash}`);
   part("summary").textContent = "Loading…";
 }
 

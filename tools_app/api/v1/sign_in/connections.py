@@ -11,6 +11,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from tools_app.access.keys import LIMITS, SCOPES
 from tools_app.access.oauth import clients, hosts, tokens
 from tools_app.api.v1.base.fields import Choice, Text
 from tools_app.api.v1.base.problems import Conflict
@@ -26,6 +27,7 @@ from tools_app.api.v1.base.viewsets import (
     TenantQuery,
     Updated,
 )
+from tools_app.api.v1.keys import KeyRow
 from tools_app.audit.changes import connections as connection_changes
 from tools_app.models import ClientPolicy, Connection, SignInEvent, SignInStep
 
@@ -33,13 +35,15 @@ STATES = [("active", "Active"), ("ended", "Ended")]
 
 
 class ConnectionRow(Row):
-    """What a person allowed a client in a tenant."""
+    """What a client may do in a tenant: what a person allowed, or that of a service client."""
 
     tenant = TenantOfRecord()
     client = serializers.CharField(source="client.name", read_only=True, help_text="The client's name.")
     client_id = serializers.CharField(source="client.client_id", read_only=True)
-    verified_host = serializers.SerializerMethodField(help_text="Empty: the client registered itself.")
-    person = serializers.CharField(source="person.username", read_only=True)
+    verified_host = serializers.SerializerMethodField(help_text="Empty: the client proved none.")
+    person = serializers.CharField(
+        source="person.username", read_only=True, allow_null=True, help_text="Null: a service client."
+    )
     key = serializers.UUIDField(
         source="key_id", read_only=True, help_text="The key under which its calls are recorded."
     )
@@ -49,6 +53,10 @@ class ConnectionRow(Row):
         read_only=True,
         help_text="Tools, prompts and resources that it may use. Empty: all.",
     )
+    methods = serializers.ListField(
+        source="key.methods", child=serializers.CharField(), read_only=True, help_text="Empty: all."
+    )
+    limits = serializers.SerializerMethodField(help_text="The limits that are set.")
     expires_at = serializers.DateTimeField(source="key.expires_at", read_only=True, allow_null=True)
     revoked_at = serializers.DateTimeField(source="key.revoked_at", read_only=True, allow_null=True)
     last_used_at = serializers.DateTimeField(source="key.last_used_at", read_only=True, allow_null=True)
@@ -64,6 +72,8 @@ class ConnectionRow(Row):
             "person",
             "key",
             "names",
+            "methods",
+            "limits",
             "scope",
             "consented_at",
             "created_at",
@@ -72,6 +82,11 @@ class ConnectionRow(Row):
             "last_used_at",
         )
         read_only_fields = fields
+
+    def get_limits(self, row: Connection) -> dict[str, int]:
+        """Return the limits of the key."""
+        found = {name: getattr(row.key, name) for name in LIMITS}
+        return {name: value for name, value in found.items() if value is not None}
 
     def get_verified_host(self, row: Connection) -> str:
         """Return the host of the client's metadata document."""
@@ -92,13 +107,34 @@ class ConnectionsQuery(TenantQuery):
         return rows.filter(pk__in=active) if chosen["state"] == "active" else rows.exclude(pk__in=active)
 
 
+class AccessRow(KeyRow):
+    """What a connection may use: the fields of its key that an admin changes."""
+
+    class Meta(KeyRow.Meta):
+        fields = ("expires_at", *SCOPES, *LIMITS)
+        read_only_fields: tuple[str, ...] = ()
+        fixed: tuple[str, ...] = ()
+
+    tenant = None  # type: ignore[assignment] # a connection stays in its tenant
+    status = created_by = replaced_by = None  # type: ignore[assignment] # and these are facts
+
+
 class Connections(ListMixin, Retrieved, ScopedView):
-    """Clients that people connected by signing in. A tenant's admin can end one."""
+    """Clients that people connected by signing in, and service clients. A tenant's admin can change and end one."""
 
     permission_classes = (Member, IsTenantAdmin)
     queryset = Connection.objects.select_related("tenant", "client", "person", "key")
     serializer_class = ConnectionRow
     query_class = ConnectionsQuery
+
+    @extend_schema(summary="Change connection", request=AccessRow, responses={200: ConnectionRow})
+    def partial_update(self, request: Request, *_args: Any, **_options: Any) -> Response:
+        """Change what the connection may use, its limits and when it ends. It counts within a second."""
+        row = self.get_object()
+        wanted = AccessRow(row.key, data=request.data, partial=True, context=self.get_serializer_context())
+        wanted.is_valid(raise_exception=True)
+        connection_changes.change_access(row, wanted.validated_data)
+        return Response(self.get_serializer(row).data)
 
     @extend_schema(
         operation_id="connections_end", summary="End connection", request=None, responses={200: ConnectionRow}
@@ -162,9 +198,11 @@ class SignInRow(Row):
             "reason",
             "tenant",
             "connection_id",
+            "attempt",
             "client_id",
             "client_name",
             "person_name",
+            "host",
             "remote_address",
         )
         read_only_fields = fields

@@ -1,0 +1,237 @@
+"""API sources in the admin: added by URL or upload, chosen from, and refreshed as a difference."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from tests.admin.conftest import World
+from tests.catalog.openapi.documents import BASE, OK, document, get
+from tools_app.calls.background.broker import BrokerUnavailable
+from tools_app.catalog.sources import documents
+from tools_app.models import ApiSource, ApiSourceRevision, RevisionState, Tool
+from tools_app.runtime import api_sources
+
+PATHS = {
+    "/books": {
+        "get": {"operationId": "list_books", "summary": "List all books", "tags": ["books"], **OK},
+        "post": {"operationId": "add_book", "tags": ["books"], **OK},
+    },
+    "/people": {"get": {"operationId": "list_people", "tags": ["people"], **OK}},
+    "/broken": get({"$ref": "#/nowhere"}),
+}
+
+
+@pytest.fixture
+def source(acme: World) -> ApiSource:
+    return acme.apisource
+
+
+@pytest.fixture
+def says(source: ApiSource) -> Callable[..., ApiSourceRevision]:
+    """Read a document as a worker does."""
+
+    def read(paths: dict[str, Any] = PATHS, **more: Any) -> ApiSourceRevision:
+        revision = documents.add_revision(source, data=orjson.dumps(document(paths, **more)))
+        assert documents.read_revision(revision.pk)
+        return revision
+
+    return read
+
+
+def token_of(answer: Any) -> dict[str, str]:
+    return {"fingerprint": answer.context["plan"].fingerprint, "revision": str(answer.context["revision"].number)}
+
+
+def names_of(answer: Any) -> list[str]:
+    return [entry.name for entry in answer.context["found"]]
+
+
+def test_an_uploaded_document_is_read_by_a_worker_and_its_operations_shown(
+    as_: Any, acme: World, page: Any, django_capture_on_commit_callbacks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools_app.runtime.api_sources._enqueue", lambda revision: documents.read_revision(revision.pk))
+    admin = as_("admin")
+    file = SimpleUploadedFile("openapi.json", orjson.dumps(document(PATHS)))
+
+    with django_capture_on_commit_callbacks(execute=True):
+        sent = {"tenant": acme.tenant.pk, "name": "books", "server_variables": "{}", "secrets": "{}", "document": file}
+        answer = admin.post(page("apisource", "add"), sent)
+
+    row = ApiSource.objects.get(name="books")
+    assert answer.headers["Location"] == page("apisource", "show_operations", row)
+    shown = admin.get(answer.headers["Location"])
+    assert names_of(shown) == ["list_books", "add_book", "list_people"]
+    assert b"is not in the document" in shown.content
+
+
+@pytest.mark.parametrize(
+    ("sent", "message"),
+    [
+        ({}, "Enter the URL of the document"),
+        ({"url": "ftp://example.com"}, "Invalid URL"),
+        ({"url": "https://example.com", "base_url": "https://example.com?a"}, "Remove the query"),
+        ({"url": "https://example.com", "secrets": '{"a": 1}'}, "Enter an object"),
+        ({"url": "https://example.com", "secrets": '{"a": "NONE"}'}, "There is no secret NONE"),
+        ({"url": "https://example.com", "name": "acme-api"}, "already has an API source"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(as_: Any, acme: World, page: Any, sent: Any, message: str) -> None:
+    form = {"tenant": acme.tenant.pk, "name": "books", "server_variables": "{}", "secrets": "{}", **sent}
+
+    assert message in as_("admin").post(page("apisource", "add"), form).content.decode()
+    assert ApiSource.objects.filter(tenant=acme.tenant).count() == 1
+
+
+def test_a_document_that_is_being_read_or_could_not_be_read_is_told(as_: Any, source: ApiSource, page: Any) -> None:
+    admin, url = as_("admin"), page("apisource", "show_operations", source)
+
+    assert b"No document has been read" in admin.get(url).content
+    revision = documents.add_revision(source, data=b"{}")
+    assert b"is being read" in admin.get(url).content
+    documents.read_revision(revision.pk)
+    assert b"neither" in admin.get(url).content
+
+
+def test_a_document_that_no_worker_reads_counts_as_failed(as_: Any, source: ApiSource, page: Any) -> None:
+    revision = documents.add_revision(source, data=b"{}")
+    ApiSourceRevision.objects.filter(pk=revision.pk).update(created_at=revision.created_at - documents.READ_WITHIN * 2)
+
+    answer = as_("admin").get(page("apisource", "show_operations", source))
+
+    assert b"Check that a worker is running" in answer.content
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ({"tag": "people"}, ["list_people"]),
+        ({"method": "POST"}, ["add_book"]),
+        ({"path": "/books"}, ["list_books", "add_book"]),
+        ({"search": "ALL books"}, ["list_books"]),
+        ({"search": "nothing"}, []),
+    ],
+)
+def test_operations_are_found_by_tag_method_path_and_words(
+    as_: Any, source: ApiSource, says: Any, page: Any, query: dict[str, str], names: list[str]
+) -> None:
+    says()
+
+    answer = as_("admin").get(page("apisource", "show_operations", source), query)
+
+    assert names_of(answer) == names
+    assert answer.context["found_tokens"] == sum(entry.operation.tokens for entry in answer.context["found"])
+
+
+def test_what_is_ticked_is_imported_disabled_or_enabled(as_: Any, source: ApiSource, says: Any, page: Any) -> None:
+    says()
+    admin, url = as_("admin"), page("apisource", "show_operations", source)
+
+    admin.post(url, {**token_of(admin.get(url)), "key": ["GET /books"]})
+    admin.post(url, {**token_of(admin.get(url)), "key": ["POST /books"], "enable": "1"})
+
+    assert list(source.tools.values_list("name", "enabled")) == [("add_book", True), ("list_books", False)]
+    assert names_of(admin.get(url)) == ["list_people"]
+
+
+def test_all_that_match_are_imported_at_once(as_: Any, source: ApiSource, says: Any, page: Any) -> None:
+    says()
+    admin, url = as_("admin"), page("apisource", "show_operations", source)
+
+    admin.post(f"{url}?tag=books", {**token_of(admin.get(url)), "all": "1"})
+
+    assert set(source.tools.values_list("name", flat=True)) == {"add_book", "list_books"}
+
+
+def test_a_refresh_shows_the_difference_and_keeps_what_is_overridden(
+    as_: Any, source: ApiSource, says: Any, page: Any
+) -> None:
+    says()
+    admin, url = as_("admin"), page("apisource", "show_operations", source)
+    admin.post(url, {**token_of(admin.get(url)), "all": "1", "enable": "1"})
+    Tool.objects.filter(name="list_books").update(description="Ours.")
+    renewed = {"operationId": "x", "summary": "New title", "description": "Theirs.", **OK}
+    says({"/books": {"get": renewed}}, servers=[{"url": "https://elsewhere.example"}])
+    ApiSource.objects.update(base_url="")
+
+    shown = admin.get(url)
+
+    assert b"Overridden, kept" in shown.content
+    assert b"Requests would be sent elsewhere" in shown.content
+    assert len(shown.context["removed"]) == 2
+    admin.post(url, token_of(shown))
+    tool = Tool.objects.get(name="list_books")
+    assert (tool.title, tool.description, tool.enabled) == ("New title", "Ours.", True)
+    assert not Tool.objects.get(name="list_people").enabled
+    assert b"All operations of the document are imported" in admin.get(url).content
+
+
+@pytest.mark.parametrize(
+    ("path", "servers", "warned"),
+    [
+        ("/people", [{"url": "https://elsewhere.example"}], True),
+        ("/new", [{"url": "https://elsewhere.example"}], True),
+        ("/new", [{"url": BASE}], False),
+        ("/new", [], False),
+    ],
+)
+def test_an_operation_that_would_be_sent_elsewhere_is_shown(
+    as_: Any, source: ApiSource, says: Any, page: Any, path: str, servers: list[Any], warned: bool
+) -> None:
+    ApiSource.objects.update(base_url="")
+    says()
+    admin, url = as_("admin"), page("apisource", "show_operations", source)
+    admin.post(url, {**token_of(admin.get(url)), "all": "1"})
+    says({**PATHS, path: {"get": {"operationId": "list_people", "tags": ["people"], "servers": servers, **OK}}})
+
+    shown = admin.get(url)
+
+    assert (b"Requests would be sent elsewhere" in shown.content) is warned
+    assert (f"GET {path}</code>: <code>https://elsewhere.example" in shown.content.decode()) is warned
+    ApiSource.objects.update(base_url=BASE)
+    assert b"Requests would be sent elsewhere" not in admin.get(url).content
+
+
+def test_a_preview_that_is_out_of_date_applies_nothing(as_: Any, source: ApiSource, says: Any, page: Any) -> None:
+    says()
+    admin, url = as_("admin"), page("apisource", "show_operations", source)
+    shown = token_of(admin.get(url))
+    says({"/other": get()})
+
+    answer = admin.post(url, {**shown, "all": "1"})
+
+    assert b"Review the changes again" in answer.content
+    assert not source.tools.exists()
+
+
+def test_an_operation_is_edited_like_a_tool_but_for_its_request(
+    as_: Any, source: ApiSource, says: Any, page: Any
+) -> None:
+    says()
+    admin, url = as_("admin"), page("apisource", "show_operations", source)
+    admin.post(url, {**token_of(admin.get(url)), "all": "1"})
+    tool = Tool.objects.get(name="list_books")
+    config = tool.config
+
+    shown = admin.get(page("tool", "change", tool))
+    form = {name: "" if value is None else value for name, value in shown.context["adminform"].form.initial.items()}
+    sent = {**form, "input_schema": '{"type": "object"}', "annotations": "{}", "icons": "[]", "output_schema": ""}
+    answer = admin.post(page("tool", "change", tool), {**sent, "description": "Ours.", "config": "{}"})
+
+    tool.refresh_from_db()
+    assert answer.status_code == 302, answer.context["errors"]
+    assert (tool.description, tool.config) == ("Ours.", config)
+
+
+def test_the_broker_being_away_is_told(source: ApiSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_arguments: Any) -> None:
+        raise BrokerUnavailable
+
+    monkeypatch.setattr(api_sources.broker, "current", type("Broker", (), {"call": away}))
+    revision = documents.add_revision(source, data=b"{}")
+    api_sources._enqueue(revision)
+
+    revision.refresh_from_db()
+    assert (revision.state, revision.problem) == (RevisionState.FAILED, api_sources.BROKER_AWAY)

@@ -1,0 +1,104 @@
+"""Upstreams in the REST API: set up, checked, and accepted as they were reviewed."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.admin.conftest import LISTED, World
+from tests.api.conftest import Api
+from tests.upstreams import scripted
+from tests.web_services import Service, serve
+from tools_app.models import Tool, UpstreamItem
+from tools_app.upstreams import connections
+
+__all__ = ["serve"]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_connections(transactional_db: None) -> Iterator[None]:
+    yield
+    connections.current.stop()
+
+
+@pytest.fixture
+def tools() -> list[dict[str, Any]]:
+    return [LISTED]
+
+
+@pytest.fixture
+def made(as_: Any, acme: World, serve: Any, tools: list[dict[str, Any]]) -> dict[str, Any]:
+    """An upstream that can be reached, made and checked by the API."""
+    server: Service = serve(scripted.modern(lambda _request, _message: "looked", lambda: tools))
+    acme.tenant.allowed_networks = ["127.0.0.0/8"]
+    acme.tenant.save()
+    api: Api = as_("admin")
+    row = api.post("upstreams/", {"tenant": "acme", "name": "far", "prefix": "far", "url": f"{server.url}/mcp"})
+    assert row["status"] is None
+    checked: dict[str, Any] = api.post(f"upstreams/{row['id']}/check/", status=200)
+    return checked
+
+
+def item_of(api: Api, upstream: dict[str, Any]) -> dict[str, Any]:
+    (found,) = api.get(f"upstream-items/?upstream={upstream['id']}")["results"]
+    item: dict[str, Any] = found
+    return item
+
+
+def test_what_an_upstream_offers_is_read_and_accepted(as_: Any, made: dict[str, Any]) -> None:
+    api = as_("admin")
+    assert (made["status"]["problem"], made["status"]["era"]) == ("", "modern")
+    item = item_of(api, made)
+    assert (item["state"], item["proposed"], item["accepted"]) == ("new", LISTED, None)
+    accepted = api.post(f"upstream-items/{item['id']}/accept/", {"digest": item["digest"]}, status=200)
+    assert (accepted["state"], accepted["proposed"], accepted["accepted"]) == ("accepted", None, LISTED)
+    assert Tool.objects.get(kind="upstream").name == "far_lend"
+
+
+def test_another_definition_than_the_reviewed_one_is_not_accepted(
+    as_: Any, made: dict[str, Any], tools: list[dict[str, Any]]
+) -> None:
+    api = as_("admin")
+    item = item_of(api, made)
+    tools[0] = {**LISTED, "description": "Lends everything."}
+    api.post(f"upstreams/{made['id']}/check/", status=200)
+    api.post(f"upstream-items/{item['id']}/accept/", {"digest": item["digest"]}, status=409)
+    assert not Tool.objects.filter(kind="upstream").exists()
+
+
+def test_a_definition_of_a_tool_is_not_written_by_hand(as_: Any, made: dict[str, Any]) -> None:
+    api = as_("admin")
+    item = item_of(api, made)
+    api.post(f"upstream-items/{item['id']}/accept/", {"digest": item["digest"]}, status=200)
+    tool = Tool.objects.get(kind="upstream")
+    assert api.patch(f"tools/{tool.pk}/", {"enabled": False, "timeout_seconds": 3.0})["timeout_seconds"] == 3.0
+    problem = api.patch(f"tools/{tool.pk}/", {"description": "Mine."}, status=400)
+    assert "Defined by the upstream" in str(problem)
+    new = {"tenant": "acme", "name": "own", "kind": "upstream"}
+    assert "Add the upstream" in str(api.post("tools/", new, status=400))
+
+
+def test_a_failing_check_says_why(as_: Any, acme: World) -> None:
+    checked = as_("admin").post(f"upstreams/{acme.upstream.pk}/check/", status=200)
+    assert "its address is private or reserved" in checked["status"]["problem"]
+    assert checked["status"]["reached_at"] is None
+
+
+def test_an_upstream_is_deleted_with_its_items(as_: Any, made: dict[str, Any]) -> None:
+    assert as_("admin").ask("DELETE", f"upstreams/{made['id']}/").status_code == 204
+    assert not UpstreamItem.objects.filter(upstream=made["id"]).exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"url": "nowhere"}, "url"),
+        ({"url": "https://x.example", "command": ["sh"]}, "command"),
+        ({"url": "https://x.example", "headers": {"Mcp-Session-Id": "x"}}, "headers"),
+        ({"url": "", "transport": "stdio", "command": ["sh"]}, "command"),
+        ({"url": "https://x.example", "prefix": "a b"}, "prefix"),
+    ],
+)
+def test_a_mistake_names_its_field(as_: Any, acme: World, fields: dict[str, Any], field: str) -> None:
+    problem = as_("admin").post("upstreams/", {"tenant": "acme", "name": "new", **fields}, status=400)
+    assert field in str(problem["errors"])

@@ -1,0 +1,283 @@
+"""Requests of operations, as openapi-core reads them with the same document."""
+
+from collections.abc import Iterable
+from email.parser import BytesParser
+from email.policy import HTTP
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+import pytest
+from openapi_core import OpenAPI
+from openapi_core.datatypes import RequestParameters
+from werkzeug.datastructures import Headers, ImmutableMultiDict
+
+from tests.catalog.openapi.documents import BASE, OK, document, get, only, parsed, post, request
+from tools_app.catalog.http.client import Outbound
+from tools_app.catalog.kinds.operation_request import Credential
+from tools_app.tool_api.results import ToolError
+
+
+class Sent:
+    """A request in the form that openapi-core reads."""
+
+    def __init__(self, sent: Outbound) -> None:
+        headers = Headers(sent.headers)
+        cookies = (pair.partition("=") for pair in headers.get("Cookie", "").split("; ") if pair)
+        self.parameters = RequestParameters(
+            query=ImmutableMultiDict(parse_qsl(sent.url.query, keep_blank_values=True)),
+            header=headers,
+            cookie=ImmutableMultiDict([(unquote(name), unquote(value)) for name, _, value in cookies]),
+        )
+        self.host_url = "https://api.example.com"
+        self.path = sent.url.path
+        self.method = sent.method.lower()
+        self.body = sent.body
+        self.content_type = headers.get("Content-Type", "")
+
+
+def read_back(paths: dict[str, Any], arguments: dict[str, Any], version: str = "3.0.3") -> Any:
+    """What openapi-core reads from the request for these arguments."""
+    sent = request(only(parsed(paths, version)), arguments)
+    oracle = OpenAPI.from_dict(document(paths, version))
+    found = oracle.unmarshal_request(Sent(sent))  # type: ignore[arg-type]
+    assert not list(found.errors), found.errors
+    return found
+
+
+def of(place: str, schema: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"in": place, "name": "x", "required": place == "path", "schema": schema, **more}
+
+
+TEXTS = {"type": "array", "items": {"type": "string"}}
+NUMBERS = {"type": "array", "items": {"type": "integer"}}
+POINT = {"type": "object", "properties": {"r": {"type": "integer"}, "g": {"type": "string"}}}
+
+
+@pytest.mark.parametrize("explode", [True, False])
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [({"type": "string"}, "blue"), ({"type": "integer"}, 5), (NUMBERS, [3, 4, 5]), (POINT, {"r": 1, "g": "two"})],
+)
+def test_path_parameters(schema: Any, value: Any, explode: bool) -> None:
+    item = get(of("path", schema, explode=explode))
+
+    assert read_back({"/a/{x}": item}, {"x": value}).parameters.path == {"x": value}
+
+
+# The table of examples in the specification (§Style Examples), which openapi-core cannot read from a path.
+@pytest.mark.parametrize(
+    ("style", "explode", "text", "items", "pairs"),
+    [
+        ("matrix", False, ";color=blue", ";color=blue,black,brown", ";color=R,100,G,200,B,150"),
+        ("matrix", True, ";color=blue", ";color=blue;color=black;color=brown", ";R=100;G=200;B=150"),
+        ("label", False, ".blue", ".blue,black,brown", ".R,100,G,200,B,150"),
+        ("label", True, ".blue", ".blue.black.brown", ".R=100.G=200.B=150"),
+        ("simple", False, "blue", "blue,black,brown", "R,100,G,200,B,150"),
+        ("simple", True, "blue", "blue,black,brown", "R=100,G=200,B=150"),
+    ],
+)
+def test_styles_of_a_path(style: str, explode: bool, text: str, items: str, pairs: str) -> None:
+    parameter = {"in": "path", "name": "color", "required": True, "style": style, "explode": explode}
+    operation = only(parsed({"/a/{color}": get(parameter)}))
+    values = ("blue", ["blue", "black", "brown"], {"R": 100, "G": 200, "B": 150})
+
+    sent = [request(operation, {"color": value}).url.path.removeprefix("/v1/a/") for value in values]
+
+    assert sent == [text, items, pairs]
+
+
+@pytest.mark.parametrize(
+    ("schema", "style", "explode", "value"),
+    [
+        ({"type": "string"}, "form", True, "a&b=c d/é?#+%"),
+        ({"type": "boolean"}, "form", True, True),
+        ({"type": "number"}, "form", False, 1.5),
+        (NUMBERS, "form", True, [1, 2]),
+        (NUMBERS, "form", False, [1, 2]),
+        (TEXTS, "pipeDelimited", False, ["a", "b"]),
+        (POINT, "form", False, {"r": 1, "g": "two"}),
+        (POINT, "deepObject", True, {"r": 1, "g": "two"}),
+    ],
+)
+def test_query_parameters(schema: Any, style: str, explode: bool, value: Any) -> None:
+    item = get(of("query", schema, style=style, explode=explode))
+
+    assert read_back({"/a": item}, {"x": value}).parameters.query == {"x": value}
+
+
+def test_a_list_can_be_delimited_by_spaces() -> None:
+    operation = only(parsed({"/a": get(of("query", TEXTS, style="spaceDelimited", explode=False))}))
+
+    assert request(operation, {"x": ["a", "b c"]}).url.query == "x=a%20b%20c"
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"), [({"type": "string"}, "a b"), (NUMBERS, [1, 2]), (POINT, {"r": 1, "g": "two"})]
+)
+@pytest.mark.parametrize("explode", [True, False])
+def test_header_parameters(schema: Any, value: Any, explode: bool) -> None:
+    item = get(of("header", schema, explode=explode))
+
+    assert read_back({"/a": item}, {"x": value}).parameters.header == {"x": value}
+
+
+@pytest.mark.parametrize(("schema", "value"), [({"type": "string"}, "a=b; c,d"), (NUMBERS, [1, 2])])
+def test_cookie_parameters(schema: Any, value: Any) -> None:
+    item = get(of("cookie", schema, explode=False))
+
+    assert read_back({"/a": item}, {"x": value}).parameters.cookie == {"x": value}
+
+
+def test_a_parameter_with_content_is_json() -> None:
+    parameter = {"in": "query", "name": "x", "content": {"application/json": {"schema": POINT}}}
+
+    assert read_back({"/a": get(parameter)}, {"x": {"r": 1, "g": "&"}}).parameters.query == {"x": {"r": 1, "g": "&"}}
+
+
+BODY = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "count": {"type": "integer"}, "tags": TEXTS},
+    "required": ["name"],
+}
+
+
+@pytest.mark.parametrize(
+    "media_type", ["application/json", "application/vnd.api+json", "application/x-www-form-urlencoded"]
+)
+def test_bodies(media_type: str) -> None:
+    body = {"name": "a&b=é", "count": 3, "tags": ["x", "y"]}
+    if media_type.endswith("+json"):
+        sent = request(only(parsed({"/a": post(BODY, media_type)})), body)
+        assert ("Content-Type", media_type) in sent.headers
+        return
+
+    read = read_back({"/a": post(BODY, media_type)}, body).body
+
+    assert read == body
+
+
+def test_a_deep_object_in_a_form_is_written_with_brackets() -> None:
+    schema = {"type": "object", "properties": {"card": {"type": "object"}, "items": {"type": "array"}}}
+    encoding = {"card": {"style": "deepObject", "explode": True}, "items": {"style": "deepObject", "explode": True}}
+    operation = only(parsed({"/a": post(schema, "application/x-www-form-urlencoded", encoding=encoding)}))
+
+    sent = request(operation, {"card": {"no": "4242", "exp": {"year": 30}}, "items": [{"price": "p&1"}]})
+
+    assert sent.body == b"card[no]=4242&card[exp][year]=30&items[0][price]=p%261"
+
+
+def parts_of(sent: Outbound) -> list[tuple[dict[str, Any], bytes]]:
+    content_type = dict(sent.headers)["Content-Type"]
+    message = BytesParser(policy=HTTP).parsebytes(f"Content-Type: {content_type}\r\n\r\n".encode() + (sent.body or b""))
+    parts: Iterable[Any] = message.iter_parts()  # type: ignore[attr-defined]
+    return [
+        (dict(part["Content-Disposition"].params) | {"type": part.get_content_type()}, part.get_payload(decode=True))
+        for part in parts
+    ]
+
+
+def test_files_are_base64_in_arguments_and_bytes_in_multipart_bodies() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "file": {"type": "string", "format": "binary"},
+            "more": {"type": "array", "items": {"type": "string", "format": "binary"}},
+            "about": {"type": "object", "properties": {"a": {}}},
+            "purpose": {"type": "string"},
+        },
+        "required": ["file"],
+    }
+    operation = only(parsed({"/a": post(schema, "multipart/form-data")}))
+    file = {"data": "AAEC", "filename": 'a"\r\nX: y.mp3', "media_type": "audio/mpeg"}
+
+    parts = parts_of(
+        request(operation, {"file": file, "more": [{"data": "AQ=="}], "about": {"a": 1}, "purpose": "p\r\n--"})
+    )
+
+    assert parts == [
+        ({"name": "file", "filename": "a%22%0D%0AX: y.mp3", "type": "audio/mpeg"}, b"\x00\x01\x02"),
+        ({"name": "more", "filename": "more", "type": "application/octet-stream"}, b"\x01"),
+        ({"name": "about", "type": "application/json"}, b'{"a":1}'),
+        ({"name": "purpose", "type": "text/plain"}, b"p\r\n--"),
+    ]
+
+
+def test_a_binary_body_is_base64_in_its_argument() -> None:
+    operation = only(parsed({"/a": post({"type": "string", "format": "binary"}, "application/octet-stream")}))
+
+    assert request(operation, {"body": "AAEC"}).body == b"\x00\x01\x02"
+    with pytest.raises(ToolError, match="base64"):
+        request(operation, {"body": "not base64!"})
+
+
+def test_a_body_that_is_not_required_is_left_out_without_its_arguments() -> None:
+    item = post({"type": "object", "properties": {"a": {}}})
+    item["post"]["requestBody"]["required"] = False
+
+    assert request(only(parsed({"/a": item})), {}).body is None
+
+
+@pytest.mark.parametrize("value", ["..", ".", "a/../b", "%2e%2e", "..%2fb", "", "a\r\nb", "..;x", "%252e%252e%252fb"])
+def test_a_path_argument_cannot_leave_its_segment(value: str) -> None:
+    operation = only(parsed({"/a/{x}/b": get(of("path", {"type": "string"}))}))
+
+    with pytest.raises(ToolError):
+        request(operation, {"x": value})
+
+
+@pytest.mark.parametrize(
+    ("value", "path"), [("a/b", "a%2Fb"), ("a?b#c", "a%3Fb%23c"), ("a;b=c", "a%3Bb%3Dc"), ("é", "%C3%A9")]
+)
+def test_a_path_argument_is_percent_encoded(value: str, path: str) -> None:
+    operation = only(parsed({"/a/{x}/b": get(of("path", {"type": "string"}))}))
+
+    assert request(operation, {"x": value}).url.path == f"/v1/a/{path}/b"
+
+
+def test_a_header_argument_cannot_add_a_header() -> None:
+    operation = only(parsed({"/a": get(of("header", {"type": "string"}))}))
+
+    with pytest.raises(ToolError):
+        request(operation, {"x": "a\r\nHost: b"})
+
+
+@pytest.mark.parametrize(
+    ("credential", "expected"),
+    [
+        (Credential("header", "X-Key", "s"), ("X-Key", "s")),
+        (Credential("bearer", "Authorization", "s"), ("Authorization", "Bearer s")),
+        (Credential("basic", "Authorization", "ann:s"), ("Authorization", "Basic YW5uOnM=")),
+        (Credential("cookie", "sid", "s;t"), ("Cookie", "sid=s%3Bt")),
+    ],
+)
+def test_credentials_are_sent_where_their_scheme_says(credential: Credential, expected: tuple[str, str]) -> None:
+    assert expected in request(only(parsed({"/a": get()})), {}, credential).headers
+
+
+def test_a_credential_in_the_query_follows_the_parameters() -> None:
+    operation = only(parsed({"/a": get(of("query", {"type": "string"}))}))
+
+    assert str(request(operation, {"x": "1"}, Credential("query", "key", "a&b")).url) == f"{BASE}/a?x=1&key=a%26b"
+
+
+def test_an_argument_cannot_replace_a_credential() -> None:
+    operation = only(parsed({"/a": get({"in": "header", "name": "X-Key"})}))
+
+    headers = request(operation, {"X-Key": "mine"}, Credential("header", "X-Key", "s")).headers
+
+    assert [value for name, value in headers if name == "X-Key"] == ["s"]
+
+
+def test_reserved_characters_stay_where_the_document_allows_them() -> None:
+    operation = only(parsed({"/a": get(of("query", {"type": "string"}, allowReserved=True))}))
+
+    assert request(operation, {"x": "a/b?c&d#e"}).url.query == "x=a/b?c%26d%23e"
+
+
+def test_the_whole_query_can_be_one_argument() -> None:
+    content = {"application/x-www-form-urlencoded": {"schema": {"type": "object"}}}
+    operation = only(
+        parsed({"/a": {"get": {"parameters": [{"in": "querystring", "name": "q", "content": content}], **OK}}}, "3.2.0")
+    )
+
+    assert request(operation, {"q": {"a": "1 2", "b": [1, 2]}}).url.query == "a=1%202&b=1&b=2"

@@ -1,0 +1,102 @@
+"""What the clients that people use say of themselves: where they return to, and how they sign in.
+
+Rebuilt from what is known of each, not copied. Where that is not known, addresses stand in: the paths of the documents
+other than Claude's, of ChatGPT's keys, and the second and third redirect of Cursor.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from joserfc.jwk import RSAKey
+
+from tools_app.access.oauth.devices import GRANT as DEVICE
+
+CODE = ("authorization_code", "refresh_token")
+# The key with which ChatGPT signs; a test serves its public part at the URL that the document names.
+SIGNING_KEY = RSAKey.generate_key(2048, {"kid": "known"})
+KEYS_URL = "https://chatgpt.com/oauth/jwks.json"
+
+
+@dataclass(frozen=True)
+class KnownClient:
+    """A client by its metadata document, or without one by registration. `uses` are the redirects it asks for."""
+
+    name: str
+    redirect_uris: tuple[str, ...]
+    uses: tuple[str, ...]
+    document: str = ""
+    auth_method: str = "none"
+    grants: tuple[str, ...] = CODE
+    host: str = ""
+    more: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the client says of itself."""
+        said = {
+            "client_name": self.name,
+            "redirect_uris": list(self.redirect_uris),
+            "grant_types": list(self.grants),
+            "response_types": ["code"],
+            "token_endpoint_auth_method": self.auth_method,
+            **self.more,
+        }
+        return {"client_id": self.document, **said} if self.document else said
+
+
+CLAUDE = KnownClient(
+    "Claude",
+    ("https://claude.ai/api/mcp/auth_callback",),
+    ("https://claude.ai/api/mcp/auth_callback",),
+    document="https://claude.ai/oauth/mcp-oauth-client-metadata",
+    host="claude.ai",
+)
+CLAUDE_CODE = KnownClient(
+    "Claude Code",
+    ("http://localhost/callback", "http://127.0.0.1/callback"),
+    ("http://localhost:54545/callback", "http://127.0.0.1:61000/callback"),
+    document="https://claude.ai/oauth/claude-code-client-metadata",
+    host="claude.ai",
+)
+CHATGPT = KnownClient(
+    "ChatGPT",
+    ("https://chatgpt.com/connector/oauth/a1B2c3D4e5F6",),
+    ("https://chatgpt.com/connector/oauth/a1B2c3D4e5F6",),
+    document="https://chatgpt.com/oauth/a1B2c3D4e5F6/client.json",
+    auth_method="private_key_jwt",
+    host="chatgpt.com",
+    more={"jwks_uri": KEYS_URL, "token_endpoint_auth_signing_alg": "RS256"},
+)
+CHATGPT_PUBLIC = KnownClient(
+    "ChatGPT",
+    ("https://chatgpt.com/connector/oauth/a1B2c3D4e5F6",),
+    ("https://chatgpt.com/connector/oauth/a1B2c3D4e5F6",),
+    document="https://chatgpt.com/oauth/a1B2c3D4e5F6/public.json",
+    host="chatgpt.com",
+)
+VS_CODE = KnownClient(
+    "Visual Studio Code",
+    ("http://127.0.0.1:33418/", "http://127.0.0.1/", "https://vscode.dev/redirect"),
+    ("http://127.0.0.1:33418/", "http://127.0.0.1:52011/", "https://vscode.dev/redirect"),
+    document="https://vscode.dev/oauth/client-metadata.json",
+    grants=(*CODE, DEVICE),
+    host="vscode.dev",
+)
+CURSOR = KnownClient(
+    "Cursor",
+    (
+        "cursor://anysphere.cursor-mcp/oauth/callback",
+        "https://www.cursor.com/agents/mcp/oauth/callback",
+        "http://localhost:8787/callback",
+    ),
+    ("cursor://anysphere.cursor-mcp/oauth/callback", "http://localhost:8787/callback"),
+)
+VS_CODE_REGISTERED = KnownClient(
+    "Visual Studio Code",
+    ("http://127.0.0.1:33418/", "https://vscode.dev/redirect"),
+    ("http://127.0.0.1:33418/", "http://127.0.0.1:52011/", "https://vscode.dev/redirect"),
+    grants=(*CODE, DEVICE),
+)
+CLAUDE_REGISTERED = KnownClient("Claude", CLAUDE.redirect_uris, CLAUDE.uses)
+DOCUMENTS = (CLAUDE, CLAUDE_CODE, CHATGPT, CHATGPT_PUBLIC, VS_CODE)
+REGISTERED = (CURSOR, VS_CODE_REGISTERED, CLAUDE_REGISTERED)

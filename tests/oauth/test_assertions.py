@@ -1,0 +1,260 @@
+"""Assertions of issuers: workloads without a stored secret, and applications that a company manages (ID-JAG)."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from django.contrib.auth.models import User
+
+from tests.oauth.person import Application
+from tests.sign_in.provider import Provider, issuer_of, new_key, running
+from tests.wire.client import RawClient, message_of
+from tools_app.audit.changes import connections as connection_changes
+from tools_app.issuers import setup
+from tools_app.models import ClientDecision, ClientPolicy, Connection, Issuer, SignInEvent, SignInStep, Tenant
+from tools_app.server.embedded import EmbeddedHub
+
+GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+JAG = "oauth-id-jag+jwt"
+JOBS = [
+    {"claims": {"repository": ["acme/api"], "ref": ["refs/heads/main"]}, "names": ["echo"], "methods": ["tools/*"]},
+    {"claims": {"repository": ["acme/*"]}, "names": ["calculator"]},
+]
+
+
+@pytest.fixture
+def company() -> Iterator[Provider]:
+    with running() as found:
+        yield found
+
+
+@contextmanager
+def client_of(hub: EmbeddedHub, token: str) -> Iterator[RawClient]:
+    client = RawClient(hub.url, token, "/t/acme/mcp")
+    with client.http:
+        yield client
+
+
+def tools_of(hub: EmbeddedHub, token: str) -> list[str]:
+    """The tools that a token lists."""
+    with client_of(hub, token) as client:
+        answer = client.modern("tools/list")
+    return [tool["name"] for tool in message_of(answer)["result"]["tools"]] if answer.status_code == 200 else []
+
+
+def sent(hub: EmbeddedHub, assertion: str, **more: str) -> httpx.Response:
+    data = {"grant_type": GRANT, "assertion": assertion, "resource": f"{hub.url}/t/acme/mcp", **more}
+    return httpx.post(f"{hub.url}/oauth/token", data=data, trust_env=False)
+
+
+def told(answer: httpx.Response) -> str:
+    assert answer.status_code in {400, 401}, answer.text
+    return f"{answer.json()['error']}: {answer.json()['error_description']}"
+
+
+# --- Workloads -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def jobs(tenant: Tenant, company: Provider, offer: Callable[..., object]) -> Issuer:
+    """A tenant that lets the jobs of its repositories in."""
+    offer("echo", "calculator", "count")
+    return issuer_of(tenant, company.url, name="Jobs", use="workloads", rules=JOBS)
+
+
+def job(hub: EmbeddedHub, company: Provider, **claims: Any) -> str:
+    said = {"aud": hub.url, "repository": "acme/api", "ref": "refs/heads/main", **claims}
+    return company.token("repo:acme/api:ref:main", **said)
+
+
+def test_a_job_connects_without_a_secret_and_gets_what_the_first_rule_that_fits_says(
+    hub: EmbeddedHub, company: Provider, jobs: Issuer
+) -> None:
+    answer = sent(hub, job(hub, company))
+    assert answer.status_code == 200, answer.text
+    assert set(answer.json()) == {"access_token", "token_type", "expires_in", "scope"}
+    assert tools_of(hub, answer.json()["access_token"]) == ["echo"]
+    other = sent(hub, job(hub, company, repository="acme/web")).json()
+    assert tools_of(hub, other["access_token"]) == ["calculator"]
+    row = Connection.objects.get(key__tool_patterns=["echo"])
+    assert (row.person, row.client.name) == (None, "Jobs: repo:acme/api:ref:main")
+
+
+def test_the_same_job_is_the_same_connection(hub: EmbeddedHub, company: Provider, jobs: Issuer) -> None:
+    for _ in range(2):
+        assert sent(hub, job(hub, company)).status_code == 200
+    assert Connection.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("claims", "why"),
+    [
+        ({"repository": "globex/api"}, "No rule of Acme fits its repository (globex/api)"),
+        ({"aud": "https://another.example"}, "The token is for another audience."),
+        ({"exp": 1}, "The token has expired."),
+        ({"sub": ""}, "The assertion has no subject (sub)."),
+        ({"sub": "x" * 501}, "The assertion has no subject (sub)."),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_reason(
+    hub: EmbeddedHub, company: Provider, jobs: Issuer, claims: dict[str, Any], why: str
+) -> None:
+    company.lies = claims
+    assert told(sent(hub, job(hub, company))).startswith(f"invalid_grant: {why}")
+    assert why in SignInEvent.objects.get(step=SignInStep.REJECTED, tenant=jobs.tenant).reason
+    assert not Connection.objects.exists()
+
+
+def test_another_key_or_issuer_or_tenant_or_no_token_gets_nothing(
+    hub: EmbeddedHub, company: Provider, jobs: Issuer, other_tenant: Tenant
+) -> None:
+    good = job(hub, company)
+    company.published = [company.key]
+    company.key = new_key()
+    assert "signature" in told(sent(hub, job(hub, company)))
+    assert "No tenant accepts" in told(sent(hub, good, resource=f"{hub.url}/t/rival/mcp"))
+    company.key, company.lies = company.published[0], {"iss": "https://evil.example"}
+    assert "No tenant accepts" in told(sent(hub, job(hub, company)))
+    assert "not a signed JWT" in told(sent(hub, "nonsense"))
+    assert "invalid_request" in told(sent(hub, ""))
+
+
+def test_changed_rules_and_an_issuer_that_is_off_end_the_tokens_of_jobs(
+    hub: EmbeddedHub, company: Provider, jobs: Issuer
+) -> None:
+    token = sent(hub, job(hub, company)).json()["access_token"]
+    jobs.rules = [{"claims": {"repository": ["acme/*"]}, "names": ["count"]}]
+    jobs.save()
+    setup.saved(jobs)
+    until_refused(hub, token)
+    assert tools_of(hub, sent(hub, job(hub, company)).json()["access_token"]) == ["count"]
+    jobs.is_active = False
+    jobs.save()
+    assert "No tenant accepts" in told(sent(hub, job(hub, company)))
+
+
+def test_a_connection_that_an_admin_ended_stays_ended(hub: EmbeddedHub, company: Provider, jobs: Issuer) -> None:
+    token = sent(hub, job(hub, company)).json()["access_token"]
+    assert connection_changes.revoke(Connection.objects.get())
+    until_refused(hub, token)
+    assert "was revoked" in told(sent(hub, job(hub, company)))
+
+
+def until_refused(hub: EmbeddedHub, token: str) -> None:
+    """Wait for a token to be refused, which takes a second at most."""
+    with client_of(hub, token) as client:
+        for _ in range(200):
+            if client.modern("tools/list").status_code == 401:
+                return
+    pytest.fail("The token is still accepted.")
+
+
+# --- Applications that a company manages ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def staff(tenant: Tenant, company: Provider, offer: Callable[..., object]) -> Issuer:
+    """A tenant whose company signs people into applications, too."""
+    offer("echo", "calculator")
+    company.set("u1", preferred_username="ann", groups=["staff-1"])
+    return issuer_of(tenant, company.url, accepts_assertions=True)
+
+
+@pytest.fixture
+def assistant(application: Application) -> Application:
+    application.register()
+    return application
+
+
+def identity(hub: EmbeddedHub, company: Provider, application: Application, **more: Any) -> str:
+    said = {"aud": hub.url, "client_id": application.client_id, "resource": f"{hub.url}/t/acme/mcp", "typ": JAG}
+    return company.token("u1", **{**said, **more})
+
+
+def test_a_managed_application_connects_without_asking_its_person(
+    hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
+) -> None:
+    answer = sent(hub, identity(hub, company, assistant), client_id=assistant.client_id)
+    assert answer.status_code == 200, answer.text
+    assert "refresh_token" not in answer.json()
+    assert tools_of(hub, answer.json()["access_token"]) == ["calculator", "echo"]
+    row = Connection.objects.get()
+    assert (row.person, row.client.client_id) == (User.objects.get(username="ann@acme"), assistant.client_id)
+
+
+@pytest.mark.parametrize(
+    ("claims", "why"),
+    [
+        ({"client_id": "another"}, "The assertion is for another client."),
+        ({"aud": "https://another.example"}, "The token is for another audience."),
+        ({"resource": "https://another.example/mcp"}, "invalid_target"),
+        ({"groups": ["g1"]}, "No rule of Acme fits your groups (g1)."),
+        ({"exp": 1}, "The token has expired."),
+    ],
+)
+def test_an_identity_that_is_not_for_this_is_refused(
+    hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application, claims: dict[str, Any], why: str
+) -> None:
+    answer = sent(hub, identity(hub, company, assistant, **claims), client_id=assistant.client_id)
+    assert why in told(answer)
+    assert not Connection.objects.exists()
+
+
+def test_an_identity_without_its_client_is_refused(
+    hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
+) -> None:
+    assert "invalid_client" in told(sent(hub, identity(hub, company, assistant)))
+
+
+def test_an_id_token_is_no_identity_assertion(
+    hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
+) -> None:
+    token = company.token("u1", aud=hub.url, client_id=assistant.client_id)
+    assert "No tenant accepts" in told(sent(hub, token, client_id=assistant.client_id))
+
+
+def test_the_issuer_must_be_allowed_to_sign_applications_in(
+    hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
+) -> None:
+    Issuer.objects.update(accepts_assertions=False)
+    assert "No tenant accepts" in told(sent(hub, identity(hub, company, assistant), client_id=assistant.client_id))
+
+
+@pytest.mark.parametrize("decision", [ClientDecision.DENY, ClientDecision.ASK])
+def test_the_tenants_policy_counts_for_managed_applications(
+    hub: EmbeddedHub, tenant: Tenant, company: Provider, staff: Issuer, assistant: Application, decision: str
+) -> None:
+    ClientPolicy.objects.create(tenant=tenant, host="*", decision=decision)
+    answer = sent(hub, identity(hub, company, assistant), client_id=assistant.client_id)
+    assert "Acme does not allow this client." in told(answer)
+
+
+def test_an_assertion_that_says_less_of_a_person_takes_nothing_away(
+    hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
+) -> None:
+    token = sent(hub, identity(hub, company, assistant), client_id=assistant.client_id).json()["access_token"]
+    answer = sent(hub, identity(hub, company, assistant, groups=[]), client_id=assistant.client_id)
+    assert "No rule of Acme fits" in told(answer)
+    company.people["u1"].pop("groups")
+    assert sent(hub, identity(hub, company, assistant), client_id=assistant.client_id).status_code == 200
+    assert tools_of(hub, token) == ["calculator", "echo"]
+
+
+def test_an_assertion_gives_no_more_than_its_own_scope_and_what_the_person_allowed(
+    hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
+) -> None:
+    narrow = identity(hub, company, assistant, scope="mcp:read")
+    assert sent(hub, narrow, client_id=assistant.client_id).json()["scope"] == "mcp:read"
+    Connection.objects.update(redirect_uri="http://localhost/callback", scope="mcp:read")
+    whole = sent(hub, identity(hub, company, assistant), client_id=assistant.client_id)
+    assert whole.json()["scope"] == "mcp:read"
+    other = sent(hub, identity(hub, company, assistant, scope="mcp:call"), client_id=assistant.client_id)
+    assert told(other).startswith("invalid_scope")
+
+
+def test_the_metadata_announces_both(hub: EmbeddedHub) -> None:
+    found = httpx.get(f"{hub.url}/.well-known/oauth-authorization-server", trust_env=False).json()
+    assert GRANT in found["grant_types_supported"]
+    assert found["authorization_grant_profiles_supported"] == ["urn:ietf:params:oauth:grant-profile:id-jag"]

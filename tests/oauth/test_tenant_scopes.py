@@ -1,0 +1,209 @@
+"""Scopes that a tenant names: told to clients, allowed by people, and enforced beside membership and consent."""
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from tests.oauth.person import Application, Person, form_of
+from tests.wire.client import ALL_VERSIONS, RawClient
+from tools_app.access.oauth import devices, service_clients
+from tools_app.models import Change, Connection, Membership, Role, Tenant, TenantScope
+from tools_app.server.embedded import EmbeddedHub
+
+
+@pytest.fixture
+def reports(tenant: Tenant) -> TenantScope:
+    return TenantScope.objects.create(
+        tenant=tenant, name="reports", description="Echo only", tool_patterns=["ec*"], methods=["tools/call"]
+    )
+
+
+def client_of(hub: EmbeddedHub, token: str) -> RawClient:
+    return RawClient(hub.url, token, "/t/acme/mcp")
+
+
+def listed(client: RawClient) -> list[str]:
+    return sorted(tool["name"] for tool in client.modern("tools/list").json()["result"]["tools"])
+
+
+def call(client: Any, name: str) -> Any:
+    arguments = {"message": "x"} if name == "echo" else {"n": 1}
+    return client.request("tools/call", {"name": name, "arguments": arguments})
+
+
+def test_clients_are_told_which_scopes_a_tenant_has(
+    hub: EmbeddedHub, reports: TenantScope, other_tenant: Tenant
+) -> None:
+    client = RawClient(hub.url, None)
+    with client.http as http:
+        found = http.get("/.well-known/oauth-protected-resource/t/acme/mcp").json()
+        assert found["scopes_supported"] == ["mcp:read", "mcp:call", "reports"]
+        challenge = http.post("/t/acme/mcp", json={}).headers["www-authenticate"]
+        assert 'scope="mcp:read mcp:call reports"' in challenge
+        for path in ("/mcp", "/t/rival/mcp"):
+            assert "reports" not in http.post(path, json={}).headers["www-authenticate"]
+            assert "reports" not in http.get(f"/.well-known/oauth-protected-resource{path}").text
+
+
+@pytest.mark.parametrize("version", ALL_VERSIONS)
+def test_a_token_with_a_scope_lists_and_calls_what_it_names_and_no_more(
+    hub: EmbeddedHub, ann: Person, application: Application, reports: TenantScope, version: str
+) -> None:
+    application.register()
+    page = ann.open(application.url(scope="reports offline_access unknown"))
+    assert "Echo only" in page.text
+    issued = application.exchange(ann.decide(page).headers["location"]).json()
+    assert issued["scope"] == "reports"
+    client = client_of(hub, issued["access_token"])
+    with client.http:
+        peer = client.peer(version)
+        found = peer.request("tools/list").json()["result"]["tools"]
+        assert [tool["name"] for tool in found] == ["echo"]
+        assert "result" in call(peer, "echo").json()
+        refused = call(peer, "count")
+        assert refused.status_code == 403
+        assert 'error="insufficient_scope"' in refused.headers["www-authenticate"]
+        assert 'scope="mcp:read mcp:call reports"' in refused.headers["www-authenticate"]
+        assert peer.request("prompts/list").status_code == 403
+
+
+def test_a_scope_permits_nothing_that_was_not_ticked(
+    hub: EmbeddedHub, ann: Person, application: Application, reports: TenantScope
+) -> None:
+    """Membership, consent and scope: all three."""
+    issued = application.connected(ann, ["count"], scope="reports")
+    client = client_of(hub, issued["access_token"])
+    with client.http:
+        assert listed(client) == []
+        answer = client.modern("tools/call", {"name": "echo", "arguments": {"message": "x"}})
+        assert "Unknown tool" in answer.json()["error"]["message"]
+
+
+def test_a_client_steps_up_to_what_it_lacks(
+    hub: EmbeddedHub, ann: Person, application: Application, reports: TenantScope
+) -> None:
+    first = application.connected(ann, scope="reports")
+    second = application.connected(ann, scope="reports mcp:call")
+    assert second["scope"] == "mcp:call reports"
+    client = client_of(hub, second["access_token"])
+    with client.http:
+        assert {"count", "echo"} <= set(listed(client))
+    narrow = application.refresh(second["refresh_token"], scope="reports").json()
+    assert narrow["scope"] == "reports"
+    assert application.refresh(first["refresh_token"], scope="mcp:call").json()["error"] == "invalid_scope"
+
+
+def test_several_scopes_permit_each_its_own_and_not_their_mixture(
+    hub: EmbeddedHub, ann: Person, application: Application, tenant: Tenant, reports: TenantScope
+) -> None:
+    TenantScope.objects.create(tenant=tenant, name="look", tool_patterns=["count"], methods=["tools/list"])
+    issued = application.connected(ann, scope="reports look")
+    client = client_of(hub, issued["access_token"])
+    with client.http:
+        assert listed(client) == ["count", "echo"]
+        peer = client.handshake()
+        assert "result" in call(peer, "echo").json()
+        assert call(peer, "count").status_code == 403
+
+
+@pytest.mark.parametrize("how", ["changed", "deleted"])
+def test_a_change_of_a_scope_counts_within_a_second(
+    hub: EmbeddedHub, ann: Person, application: Application, reports: TenantScope, eventually: Any, how: str
+) -> None:
+    issued = application.connected(ann, scope="reports mcp:read")
+    client = client_of(hub, issued["access_token"])
+    with client.http:
+        peer = client.handshake()
+        assert "result" in call(peer, "echo").json()
+        if how == "changed":
+            TenantScope.objects.update(tool_patterns=["other"])
+        else:
+            TenantScope.objects.all().delete()
+        eventually(lambda: call(peer, "echo").status_code == 403)
+        assert {"count", "echo"} <= set(listed(client))
+
+
+def test_a_device_and_a_service_client_ask_for_them_too(
+    hub: EmbeddedHub, ann: Person, application: Application, tenant: Tenant, reports: TenantScope
+) -> None:
+    row, secret = service_clients.create(tenant, "Job")
+    fields = {"client_id": row.connection.client.client_id, "client_secret": secret, "scope": "reports"}
+    issued = application.token(grant_type="client_credentials", **fields).json()
+    assert issued["scope"] == "reports"
+    client = client_of(hub, issued["access_token"])
+    with client.http:
+        assert listed(client) == ["echo"]
+    application.register(redirect_uris=[], grant_types=[devices.GRANT])
+    asked = {"client_id": application.client_id, "scope": "reports", "resource": application.resource}
+    codes = application.http.post("/oauth/device_authorization", data=asked).json()
+    ann.open(f"{hub.url}/device")
+    sent = {**page_fields(ann, hub), "user_code": codes["user_code"]}
+    page = ann.browser.post("/device", data=sent, headers={"Origin": hub.url})
+    assert "Echo only" in page.text
+    ann.decide(page)
+    token = application.token(grant_type=devices.GRANT, device_code=codes["device_code"]).json()
+    assert token["scope"] == "reports"
+    assert Connection.objects.get(person__isnull=False).scope == "reports"
+
+
+def page_fields(person: Person, hub: EmbeddedHub) -> dict[str, str]:
+
+    return form_of(person.open(f"{hub.url}/device").text).fields
+
+
+# --- In the admin and the REST API --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def admin(tenant: Tenant) -> Client:
+    user = User.objects.create_user("boss")
+    Membership.objects.create(user=user, tenant=tenant, role=Role.ADMIN)
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+BAD_NAMES = ["", "Reports", "two words", "mcp:write", "offline_access", "openid", "1st", "x" * 41, 'a"b', "\u00e4"]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_a_name_that_no_client_could_ask_for_is_refused_everywhere(admin: Client, tenant: Tenant, name: str) -> None:
+    said = {"tenant": str(tenant.pk), "name": name, "tool_patterns": "", "methods": ""}
+    assert admin.post(reverse("admin:tools_app_tenantscope_add"), said).status_code == 200
+    answer = admin.post("/api/v1/scopes/", {"tenant": "acme", "name": name}, content_type="application/json")
+    assert answer.status_code == 400
+    assert not TenantScope.objects.exists()
+
+
+def test_an_admin_names_changes_and_deletes_one(admin: Client, tenant: Tenant) -> None:
+    said = {"tenant": str(tenant.pk), "name": "reports", "tool_patterns": "report_*", "methods": "tools/call"}
+    assert admin.post(reverse("admin:tools_app_tenantscope_add"), said).status_code == 302
+    page = admin.post(reverse("admin:tools_app_tenantscope_add"), said).content.decode()
+    assert "already has a scope" in page
+    row = TenantScope.objects.get()
+    assert (row.tool_patterns, row.methods) == (["report_*"], ["tools/call"])
+    body = {"methods": ["tools/*"]}
+    changed = admin.patch(f"/api/v1/scopes/{row.pk}/", body, content_type="application/json")
+    assert changed.json()["methods"] == ["tools/*"]
+    again = {"tenant": "acme", "name": "reports"}
+    assert admin.post("/api/v1/scopes/", again, content_type="application/json").status_code == 409
+    assert admin.delete(f"/api/v1/scopes/{row.pk}/").status_code == 204
+    actions = Change.objects.filter(kind="tenantscope").order_by("position").values_list("action", flat=True)
+    assert list(actions) == ["created", "changed", "deleted"]
+
+
+def test_a_method_that_does_not_exist_is_refused(admin: Client, tenant: Tenant) -> None:
+    said = {"tenant": str(tenant.pk), "name": "reports", "tool_patterns": "", "methods": "tool/call"}
+    assert "Line 1" in admin.post(reverse("admin:tools_app_tenantscope_add"), said).content.decode()
+
+
+def test_a_tenant_names_so_many(admin: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools_app.access.oauth.tenant_scopes.MAX_SCOPES", 1)
+    TenantScope.objects.create(tenant=tenant, name="one")
+    said = {"tenant": str(tenant.pk), "name": "two", "tool_patterns": "", "methods": ""}
+    assert "at most 1 scopes" in admin.post(reverse("admin:tools_app_tenantscope_add"), said).content.decode()
+    answer = admin.post("/api/v1/scopes/", {"tenant": "acme", "name": "two"}, content_type="application/json")
+    assert answer.status_code == 400

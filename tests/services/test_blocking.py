@@ -1,0 +1,52 @@
+"""A client that is blocked in one process is rejected by all, with the tokens and streams that it has."""
+
+import time
+from urllib.parse import urljoin
+
+import httpx
+import pytest
+
+from tests.services.caller import Caller
+from tests.services.conftest import Hub
+from tests.services.stack import eventually
+
+pytestmark = pytest.mark.timeout(120)
+CREATE = """
+from tools_app.access.oauth import service_clients
+from tools_app.models import Tenant
+row, secret = service_clients.create(Tenant.objects.get(slug="demo"), "nightly")
+print(row.connection.client.client_id, secret)
+"""
+BLOCK = """
+from tools_app.audit.changes import connections
+from tools_app.models import OAuthClient
+connections.set_blocked(OAuthClient.objects.get(client_id={client!r}), blocked={blocked})
+"""
+
+
+def test_a_block_counts_in_every_process_within_a_second(hub: Hub) -> None:
+    client, secret = hub.stack.shell(CREATE).split()[-2:]
+    asked = {"grant_type": "client_credentials", "client_id": client, "client_secret": secret}
+
+    def ask(url: str) -> httpx.Response:
+        return httpx.post(urljoin(url, "/oauth/token"), data=asked, timeout=10)
+
+    # Issued by one process, used in the other.
+    caller = Caller(ask(hub.urls[0]).json()["access_token"]).open(hub.urls[1])
+
+    def statuses() -> set[int]:
+        return {caller.call(url, "echo", {"message": "x"}).status_code for url in hub.urls}
+
+    assert statuses() == {200}
+    streams = [caller.listening(url) for url in hub.urls]
+    for stream in streams:
+        assert stream.opened.wait(10)
+    hub.stack.shell(BLOCK.format(client=client, blocked=True))
+    blocked = time.monotonic()
+    for stream in streams:
+        stream.finished(5)
+    eventually(lambda: statuses() == {401}, 3)
+    assert time.monotonic() - blocked < 5
+    assert {ask(url).json()["error"] for url in hub.urls} == {"invalid_client"}
+    hub.stack.shell(BLOCK.format(client=client, blocked=False))
+    eventually(lambda: statuses() == {200}, 3)

@@ -1,0 +1,150 @@
+"""A company's OpenID Connect provider that runs beside the tests and can lie, and a person who signs in with it."""
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+from uuid import uuid4
+
+from django.test import Client
+from django.urls import reverse
+from joserfc import jwt
+from joserfc.jwk import ECKey
+
+from tools_app.issuers import provider
+from tools_app.models import Issuer, Tenant
+
+LOOPBACK = ["127.0.0.0/8", "::1/128"]
+RULES = [
+    {"claims": {"groups": ["mcp-admins"]}, "role": "admin"},
+    {"claims": {"groups": ["staff-*"]}, "role": "auditor"},
+]
+
+
+def new_key() -> ECKey:
+    return ECKey.generate_key("P-256", {"kid": uuid4().hex, "alg": "ES256"})
+
+
+@dataclass
+class Provider:
+    """What the provider knows. `lies` replace claims of its tokens; `key` signs, `published` is what it shows."""
+
+    url: str = ""
+    people: dict[str, dict[str, Any]] = field(default_factory=dict)
+    codes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    refreshable: dict[str, str] = field(default_factory=dict)
+    lies: dict[str, Any] = field(default_factory=dict)
+    key: ECKey = field(default_factory=new_key)
+    published: list[ECKey] = field(default_factory=list)
+    fails: int = 0
+    seen: list[str] = field(default_factory=list)
+
+    def set(self, subject: str, **claims: Any) -> None:
+        self.people[subject] = claims
+
+    def forget(self, subject: str) -> None:
+        """The person leaves the company."""
+        self.refreshable = {token: who for token, who in self.refreshable.items() if who != subject}
+
+    def asked(self, url: str, subject: str | None) -> str:
+        """Answer the provider's page as a person does; None refuses. Return where the browser is sent."""
+        sent = {name: value[0] for name, value in parse_qs(urlsplit(url).query).items()}
+        answer = {"state": sent["state"]}
+        if subject is None:
+            return f"{sent['redirect_uri']}?{urlencode(answer | {'error': 'access_denied'})}"
+        code = uuid4().hex
+        self.codes[code] = sent | {"sub": subject}
+        return f"{sent['redirect_uri']}?{urlencode(answer | {'code': code})}"
+
+    def token(self, subject: str, **more: Any) -> str:
+        now = int(time.time())
+        claims = {"iss": self.url, "aud": "hub", "sub": subject, "iat": now, "exp": now + 300}
+        claims |= self.people.get(subject, {}) | more | self.lies
+        header = {"alg": "ES256", "kid": self.key.kid, "typ": claims.pop("typ", "JWT")}
+        return jwt.encode(header, claims, self.key)
+
+    def configuration(self) -> dict[str, Any]:
+        return {
+            "issuer": self.url,
+            "authorization_endpoint": f"{self.url}/authorize",
+            "token_endpoint": f"{self.url}/token",
+            "jwks_uri": f"{self.url}/keys",
+        }
+
+    def keys(self) -> dict[str, Any]:
+        return {"keys": [key.as_dict(private=False) for key in self.published or [self.key]]}
+
+    def exchanged(self, form: dict[str, str]) -> dict[str, Any] | None:
+        """The answer of the token endpoint; None is invalid_grant."""
+        if form["grant_type"] == "refresh_token":
+            subject, extra = self.refreshable.pop(form["refresh_token"], None), {}
+        else:
+            asked = self.codes.pop(form["code"], {})
+            challenge = base64.urlsafe_b64encode(sha256(form["code_verifier"].encode()).digest()).rstrip(b"=")
+            subject = asked.get("sub") if challenge.decode() == asked.get("code_challenge") else None
+            extra = {"nonce": asked.get("nonce")}
+        if subject is None:
+            return None
+        refresh = uuid4().hex
+        self.refreshable[refresh] = subject
+        return {"access_token": "x", "id_token": self.token(subject, **extra), "refresh_token": refresh}
+
+
+@contextmanager
+def running() -> Iterator[Provider]:
+    found = Provider()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            pages = {"/.well-known/openid-configuration": found.configuration, "/keys": found.keys}
+            self._answer(found.fails or 200, pages[self.path]())
+
+        def do_POST(self) -> None:
+            text = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            found.seen.append(self.headers.get("Authorization", ""))
+            body = found.exchanged({name: value[0] for name, value in parse_qs(text).items()})
+            self._answer(found.fails or (200 if body else 400), body or {"error": "invalid_grant"})
+
+        def _answer(self, status: int, body: Any) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    found.url = f"http://localhost:{server.server_port}"
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def issuer_of(tenant: Tenant, provider_url: str, **more: Any) -> Issuer:
+    """An issuer of a tenant that may reach this machine."""
+    tenant.allowed_networks = LOOPBACK
+    tenant.save()
+    said: dict[str, Any] = {"name": "Acme Login", "issuer": provider_url, "client_id": "hub", "rules": RULES, **more}
+    row = Issuer(tenant=tenant, **said)
+    provider.seal_secret(row, "hush")
+    row.save()
+    return row
+
+
+def sign_in(browser: Client, issuer: Issuer, company: Provider, subject: str | None, to: str = "") -> Any:
+    """Sign in as a person of the company; return the hub's last answer."""
+    begin = reverse("sign-in-begin", args=[issuer.tenant.slug, issuer.pk])
+    answer = browser.post(begin, {"next": to})
+    assert answer.status_code == 302, answer.content
+    back = urlsplit(company.asked(answer["Location"], subject))
+    return browser.get(f"{back.path}?{back.query}")

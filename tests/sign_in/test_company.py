@@ -1,0 +1,454 @@
+"""People who sign in with their company's account."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from tests.sign_in.provider import LOOPBACK, RULES, Provider, issuer_of, new_key, running, sign_in
+from tools_app.access import invitations
+from tools_app.access.issuers import people
+from tools_app.access.members import NobodyNamed, person_named
+from tools_app.admin.connections.sign_ins import COLOURS
+from tools_app.issuers import configuration, directory, provider, setup
+from tools_app.models import Change, Identity, Issuer, Membership, Role, SignInEvent, SignInStep, Tenant
+
+
+@pytest.fixture
+def company() -> Iterator[Provider]:
+    with running() as found:
+        yield found
+
+
+@pytest.fixture
+def acme(db: None) -> Tenant:
+    return Tenant.objects.create(slug="acme", name="Acme")
+
+
+@pytest.fixture
+def issuer(acme: Tenant, company: Provider) -> Issuer:
+    return issuer_of(acme, company.url)
+
+
+def role_of(name: str) -> str | None:
+    return Membership.objects.filter(user__username=name).values_list("role", flat=True).first()
+
+
+def test_a_person_signs_in_with_the_companys_account_and_gets_the_role_of_the_first_rule_that_fits(
+    client: Client, issuer: Issuer, company: Provider
+) -> None:
+    company.set("u1", email="ann@acme.example", preferred_username="ann", groups=["mcp-admins", "staff-x"])
+    answer = sign_in(client, issuer, company, "u1", "/admin/tools_app/tool/")
+    assert (answer.status_code, answer["Location"]) == (302, "/admin/tools_app/tool/")
+    person = User.objects.get()
+    assert (person.username, person.email, role_of("ann@acme")) == ("ann@acme", "ann@acme.example", Role.ADMIN)
+    assert not person.has_usable_password()
+    assert client.get("/admin/tools_app/tool/").status_code == 200
+    made = Change.objects.filter(kind="membership").get()
+    assert (made.person_name, made.via, made.tenant) == ("Acme Login", "sign_in", issuer.tenant)
+    step = SignInEvent.objects.get(step=SignInStep.SIGNED_IN)
+    assert (step.person_name, step.client_name, step.tenant) == ("ann@acme", "Acme Login", issuer.tenant)
+
+
+def test_the_second_time_it_is_the_same_account_in_the_role_of_now(
+    client: Client, issuer: Issuer, company: Provider
+) -> None:
+    company.set("u1", preferred_username="ann", groups=["mcp-admins"])
+    sign_in(client, issuer, company, "u1")
+    company.set("u1", preferred_username="anna", groups=["staff-1"])
+    sign_in(Client(), issuer, company, "u1")
+    assert [user.username for user in User.objects.all()] == ["ann@acme"]
+    assert role_of("ann@acme") == Role.AUDITOR
+
+
+def test_no_rule_that_fits_is_said_with_the_persons_groups(client: Client, issuer: Issuer, company: Provider) -> None:
+    company.set("u2", email="ben@acme.example", groups=["g1", "g2"])
+    answer = sign_in(client, issuer, company, "u2")
+    assert answer.status_code == 403
+    assert "No rule of Acme fits your groups (g1, g2). Ask one of its admins." in answer.content.decode()
+    assert not User.objects.exists()
+    assert "g1, g2" in SignInEvent.objects.get(step=SignInStep.REJECTED).reason
+
+
+def test_an_issuer_reaches_no_account_that_exists(client: Client, issuer: Issuer, company: Provider) -> None:
+    root = User.objects.create_superuser("root", "root@hub.example")
+    User.objects.create_user("ann@acme")
+    company.set("u3", email="root@hub.example", preferred_username="root", groups=["mcp-admins"])
+    sign_in(client, issuer, company, "u3")
+    company.set("u4", preferred_username="ann@evil", groups=["mcp-admins"])
+    sign_in(Client(), issuer, company, "u4")
+    assert role_of("root@acme") == role_of("ann2@acme") == Role.ADMIN
+    assert not root.memberships.exists()
+
+
+def test_a_person_who_refuses_at_the_provider_comes_back_to_a_page_that_says_so(
+    client: Client, issuer: Issuer, company: Provider
+) -> None:
+    answer = sign_in(client, issuer, company, None)
+    assert (answer.status_code, "You did not sign in." in answer.content.decode()) == (403, True)
+
+
+def test_an_answer_counts_once_and_in_the_browser_that_asked(client: Client, issuer: Issuer, company: Provider) -> None:
+    company.set("u1", groups=["mcp-admins"])
+    begin = reverse("sign-in-begin", args=["acme", issuer.pk])
+    back = urlsplit(company.asked(client.post(begin)["Location"], "u1"))
+    url = f"{back.path}?{back.query}"
+    assert Client().get(url).status_code == 400
+    assert client.get(url).status_code == 302
+    assert client.get(url).status_code == 400
+
+
+def test_the_request_has_pkce_a_state_and_a_nonce_and_the_provider_is_the_only_place_it_leads_to(
+    client: Client, issuer: Issuer, company: Provider
+) -> None:
+    location = client.post(reverse("sign-in-begin", args=["acme", issuer.pk]))["Location"]
+    sent = {name: value[0] for name, value in parse_qs(urlsplit(location).query).items()}
+    assert location.startswith(company.url)
+    assert sent["code_challenge_method"] == "S256"
+    assert len({sent["state"], sent["nonce"], sent["code_challenge"]}) == 3
+    assert sent["redirect_uri"] == f"http://testserver/sign-in/callback/{issuer.pk}/"
+
+
+@pytest.mark.parametrize("to", ["https://evil.example/", "//evil.example", "javascript:alert(1)"])
+def test_nobody_is_sent_to_another_site_afterwards(client: Client, issuer: Issuer, company: Provider, to: str) -> None:
+    company.set("u1", groups=["mcp-admins"])
+    assert sign_in(client, issuer, company, "u1", to)["Location"] == reverse("admin:index")
+
+
+def test_the_answer_of_another_issuer_is_refused(client: Client, issuer: Issuer, company: Provider) -> None:
+    begin = reverse("sign-in-begin", args=["acme", issuer.pk])
+    back = urlsplit(company.asked(client.post(begin)["Location"], "u1"))
+    answer = client.get(f"{back.path}?{back.query}&iss=https://evil.example")
+    assert "The answer is of another issuer." in answer.content.decode()
+
+
+def test_an_issuer_that_sends_people_on_to_another_one_gets_nothing_of_it(
+    client: Client, issuer: Issuer, company: Provider
+) -> None:
+    globex = Tenant.objects.create(slug="globex", name="Globex")
+    other = issuer_of(globex, company.url, name="Acme Login")
+    theirs = client.post(reverse("sign-in-begin", args=["globex", other.pk]))["Location"]
+    ours = urlsplit(company.asked(client.post(reverse("sign-in-begin", args=["acme", issuer.pk]))["Location"], "u1"))
+    state = parse_qs(urlsplit(theirs).query)["state"][0]
+    code = parse_qs(ours.query)["code"][0]
+    assert client.get(ours.path, {"state": state, "code": code}).status_code == 400
+    assert company.seen == []
+
+
+def test_an_account_of_an_issuer_reaches_no_other_tenant(client: Client, issuer: Issuer, company: Provider) -> None:
+    company.set("u1", preferred_username="ann", email="ann@globex.example", groups=["mcp-admins"])
+    sign_in(client, issuer, company, "u1")
+    globex = Tenant.objects.create(slug="globex", name="Globex")
+    boss = User.objects.create_superuser("boss")
+    row, token = invitations.make(globex, "ann@globex.example", Role.ADMIN, boss)
+    assert client.post(reverse("invitation", args=[token]), {"confirm": "on"}).status_code == 403
+    assert not invitations.has_account(row)
+    with pytest.raises(NobodyNamed):
+        person_named("ann@acme")
+    Membership.objects.create(user=User.objects.get(username="ann@acme"), tenant=globex, role=Role.ADMIN)
+    answer = sign_in(Client(), issuer, company, "u1")
+    assert "access that this company does not decide about" in answer.content.decode()
+
+
+def test_the_page_lets_the_form_lead_to_the_provider(client: Client, issuer: Issuer, company: Provider) -> None:
+    policy = client.get("/sign-in/acme/")["Content-Security-Policy"]
+    assert f"form-action 'self' https: {company.url}" in policy
+
+
+@pytest.mark.parametrize("claims", [{"big": 10**30}, {"name": "a\0b"}, {"sub": "a\0b"}, {"deep": [[[[]]]] * 3}])
+def test_strange_claims_are_no_failure(
+    client: Client, issuer: Issuer, company: Provider, claims: dict[str, Any]
+) -> None:
+    company.set("u1", groups=["mcp-admins"])
+    company.lies = claims
+    assert sign_in(client, issuer, company, "u1").status_code in {302, 403}
+
+
+def test_a_strange_name_of_a_company_is_no_failure(client: Client, db: None) -> None:
+    assert client.get("/sign-in/", {"tenant": "\0"}).status_code == 200
+
+
+def test_each_step_of_a_sign_in_has_a_colour() -> None:
+    assert set(COLOURS) == set(SignInStep)
+
+
+def test_the_page_of_an_issuer_shows_its_redirect_uri_before_there_is_a_client_id(
+    client: Client, acme: Tenant, company: Provider
+) -> None:
+    boss = User.objects.create_superuser("boss")
+    client.force_login(boss)
+    sent = {**said(company, acme, client_id="", secret="")}
+    del sent["is_active"]
+    assert client.post(reverse("admin:tools_app_issuer_add"), sent).status_code == 302
+    row = Issuer.objects.get()
+    page = client.get(reverse("admin:tools_app_issuer_change", args=[row.pk])).content.decode()
+    assert f"http://testserver/sign-in/callback/{row.pk}/" in page
+
+
+def test_the_page_of_a_tenant_offers_its_issuers_only(client: Client, issuer: Issuer) -> None:
+    globex = Tenant.objects.create(slug="globex", name="Globex")
+    Issuer.objects.create(tenant=globex, name="Globex Login", issuer="https://globex.example", client_id="x")
+    page = client.get("/sign-in/acme/").content.decode()
+    assert "Continue with Acme Login" in page
+    assert "Globex" not in page
+    assert client.post(reverse("sign-in-begin", args=["globex", issuer.pk])).status_code == 404
+
+
+@pytest.mark.parametrize("slug", ["nobody", "plain"])
+def test_a_tenant_without_an_issuer_is_answered_as_one_that_does_not_exist(client: Client, db: None, slug: str) -> None:
+    Tenant.objects.create(slug="plain", name="Plain")
+    page = client.get("/sign-in/", {"tenant": slug}).content.decode()
+    assert "No company sign-in is set up under this name." in page
+    assert client.get(f"/sign-in/{slug}/").status_code == 302
+
+
+def test_a_client_secret_that_cannot_be_read_is_said(client: Client, issuer: Issuer, company: Provider) -> None:
+    Issuer.objects.update(ciphertext=b"sealed with another key")
+    answer = sign_in(client, issuer, company, "u1")
+    assert answer.status_code == 403
+    assert "The client secret of Acme Login cannot be read. Enter it again." in answer.content.decode()
+
+
+def test_a_provider_that_cannot_be_reached_is_named(client: Client, issuer: Issuer) -> None:
+    Issuer.objects.update(issuer="http://localhost:9")
+    answer = client.post(reverse("sign-in-begin", args=["acme", issuer.pk]))
+    assert answer.status_code == 403
+    assert "Acme Login could not be reached" in answer.content.decode()
+
+
+def test_a_private_address_is_reached_from_the_tenants_allowed_networks_only(client: Client, issuer: Issuer) -> None:
+    Tenant.objects.update(allowed_networks=[])
+    answer = client.post(reverse("sign-in-begin", args=["acme", issuer.pk]))
+    assert "Acme Login could not be reached" in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("lie", "told"),
+    [
+        ({"iss": "https://evil.example"}, "The token is of another issuer."),
+        ({"aud": "another"}, "The token is for another audience."),
+        ({"aud": ["another", "third"]}, "The token is for another audience."),
+        ({"exp": 1}, "The token has expired."),
+        ({"exp": 10**11}, "The token is valid for more than a day."),
+        ({"nbf": 10**11}, "The token is not valid yet."),
+        ({"nonce": "of another sign-in"}, "The answer belongs to another sign-in."),
+        ({"sub": ""}, "its token has no subject"),
+        ({"sub": "x" * 256}, "its token has no subject"),
+    ],
+)
+def test_a_token_that_lies_lets_nobody_in(
+    client: Client, issuer: Issuer, company: Provider, lie: dict[str, Any], told: str
+) -> None:
+    company.set("u1", groups=["mcp-admins"])
+    company.lies = lie
+    answer = sign_in(client, issuer, company, "u1")
+    assert answer.status_code == 403
+    assert told in answer.content.decode()
+    assert not User.objects.exists()
+
+
+def test_a_token_that_another_key_signed_lets_nobody_in(client: Client, issuer: Issuer, company: Provider) -> None:
+    company.set("u1", groups=["mcp-admins"])
+    company.published = [new_key()]
+    answer = sign_in(client, issuer, company, "u1")
+    assert "The signature of the token cannot be verified" in answer.content.decode()
+
+
+def test_a_new_key_of_the_provider_is_read(
+    client: Client, issuer: Issuer, company: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    company.set("u1", groups=["mcp-admins"])
+    assert sign_in(client, issuer, company, "u1").status_code == 302
+    company.key = new_key()
+    monkeypatch.setattr(configuration, "KEYS_FRESH_SECONDS", 0.0)
+    assert sign_in(Client(), issuer, company, "u1").status_code == 302
+
+
+def test_the_client_proves_itself_to_the_provider_by_its_secret(
+    client: Client, issuer: Issuer, company: Provider
+) -> None:
+    company.set("u1", groups=["mcp-admins"])
+    sign_in(client, issuer, company, "u1")
+    assert company.seen == ["Basic aHViOmh1c2g="]
+
+
+# --- Leaving -------------------------------------------------------------------------------------------------------
+
+
+def checked(*, after: timedelta = timedelta(hours=1)) -> None:
+    """Let time pass, then let the hub check everybody."""
+    then = timezone.now() - after
+    Identity.objects.update(checked_at=then)
+    directory.check(lambda: True)
+
+
+@pytest.fixture
+def ann(client: Client, issuer: Issuer, company: Provider) -> Identity:
+    company.set("u9", preferred_username="ann", groups=["mcp-admins"])
+    sign_in(client, issuer, company, "u9")
+    return Identity.objects.get()
+
+
+def test_who_leaves_the_company_loses_access_at_the_next_check(
+    client: Client, ann: Identity, company: Provider
+) -> None:
+    checked()
+    assert role_of("ann@acme") == Role.ADMIN
+    company.forget("u9")
+    checked()
+    assert role_of("ann@acme") is None
+    assert client.get("/admin/").status_code == 302
+    assert "invalid_grant" in SignInEvent.objects.get(step=SignInStep.LEFT).reason
+    ann.refresh_from_db()
+    assert (ann.ended_at is not None, ann.ciphertext) == (True, None)
+
+
+def test_a_check_follows_the_groups_of_now(ann: Identity, company: Provider) -> None:
+    company.set("u9", preferred_username="ann", groups=["staff-9"])
+    checked()
+    assert role_of("ann@acme") == Role.AUDITOR
+    company.set("u9", preferred_username="ann", groups=[])
+    checked()
+    assert role_of("ann@acme") is None
+
+
+def test_a_provider_that_cannot_be_reached_takes_no_access_until_the_hours_are_over(ann: Identity) -> None:
+    Issuer.objects.update(issuer="http://localhost:9")
+    checked()
+    assert role_of("ann@acme") == Role.ADMIN
+    Identity.objects.update(verified_at=timezone.now() - timedelta(hours=25))
+    checked()
+    assert role_of("ann@acme") is None
+
+
+def test_a_check_is_claimed_by_one_process(ann: Identity) -> None:
+    assert people.claim_check(ann, timezone.now())
+    assert not people.claim_check(ann, timezone.now())
+
+
+def test_who_an_admin_removed_stays_removed(ann: Identity) -> None:
+    Membership.objects.all().delete()
+    checked()
+    assert role_of("ann@acme") is None
+    ann.refresh_from_db()
+    assert ann.ended_at
+
+
+def test_an_issuer_whose_answer_fails_holds_up_nobody_elses_check(
+    ann: Identity, company: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explode(*_args: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(provider, "renew", explode)
+    checked()
+    assert role_of("ann@acme") == Role.ADMIN
+
+
+def test_a_check_that_took_long_gives_nothing_back_that_ended_meanwhile(ann: Identity, company: Provider) -> None:
+    people.end(ann)
+    people.vouch(ann, {"sub": "u9", "groups": ["mcp-admins"]}, "", is_check=True)
+    assert role_of("ann@acme") is None
+
+
+def test_changed_rules_count_at_once_for_everybody_who_came(ann: Identity) -> None:
+    issuer = ann.issuer
+    issuer.rules = [{"claims": {"groups": ["mcp-*"]}, "role": "operator"}]
+    issuer.save()
+    setup.saved(issuer)
+    assert role_of("ann@acme") == Role.OPERATOR
+    issuer.rules = []
+    setup.saved(issuer)
+    assert role_of("ann@acme") is None
+
+
+@pytest.mark.parametrize("how", ["off", "deleted"])
+def test_an_issuer_that_is_turned_off_or_deleted_takes_the_access_of_its_people(ann: Identity, how: str) -> None:
+    issuer = ann.issuer
+    if how == "deleted":
+        setup.delete(issuer)
+    else:
+        issuer.is_active = False
+        issuer.save()
+        setup.saved(issuer)
+    assert role_of("ann@acme") is None
+
+
+# --- Setting up ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def admin(client: Client, acme: Tenant) -> Client:
+    user = User.objects.create_user("boss")
+    Membership.objects.create(user=user, tenant=acme, role=Role.ADMIN)
+    client.force_login(user)
+    return client
+
+
+def said(company: Provider, acme: Tenant, **more: Any) -> dict[str, Any]:
+    return {
+        "tenant": acme.pk,
+        "name": "Acme Login",
+        "use": "people",
+        "issuer": company.url,
+        "client_id": "hub",
+        "secret": "hush-hush",
+        "rules": '[{"claims": {"groups": ["x"]}, "role": "admin"}]',
+        "recheck_hours": 24,
+        "is_active": "on",
+        **more,
+    }
+
+
+def test_an_admin_sets_an_issuer_up_and_its_secret_is_never_shown(
+    admin: Client, acme: Tenant, company: Provider
+) -> None:
+    Tenant.objects.update(allowed_networks=LOOPBACK)
+    answer = admin.post(reverse("admin:tools_app_issuer_add"), said(company, acme))
+    assert answer.status_code == 302, answer.content
+    row = Issuer.objects.get()
+    page = admin.get(reverse("admin:tools_app_issuer_change", args=[row.pk])).content.decode()
+    assert f"http://testserver/sign-in/callback/{row.pk}/" in page
+    assert "hush-hush" not in page
+    assert b"hush-hush" not in bytes(row.ciphertext or b"")
+    assert "hush-hush" not in str(list(Change.objects.values()))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"issuer": "http://idp.example.com"}, "Enter a URL that starts with https://."),
+        ({"issuer": "http://localhost:9"}, "Its configuration could not be read"),
+        ({"client_id": ""}, "Enter the client ID"),
+        ({"rules": '[{"claims": {"groups": ["x"]}}]'}, "Each rule for people needs a role."),
+        ({"rules": '[{"claims": {"groups": "x"}, "role": "admin"}]'}, "Rule 1: Must be a JSON list of strings."),
+        ({"rules": '[{"who": 1}]'}, "Rule 1: Write an object with claims"),
+        ({"use": "workloads", "rules": '[{"names": ["x"]}]'}, "Each rule for workloads needs claims"),
+    ],
+)
+def test_what_cannot_work_is_said_when_it_is_saved(
+    admin: Client, acme: Tenant, company: Provider, wrong: dict[str, str], told: str
+) -> None:
+    Tenant.objects.update(allowed_networks=LOOPBACK)
+    answer = admin.post(reverse("admin:tools_app_issuer_add"), said(company, acme, **wrong))
+    assert told in answer.content.decode()
+    assert not Issuer.objects.exists()
+
+
+def test_rules_can_be_tried_on_a_token_without_letting_anybody_in(
+    admin: Client, acme: Tenant, company: Provider
+) -> None:
+    row = issuer_of(acme, company.url, rules=RULES)
+    url = reverse("admin:tools_app_issuer_try_token", args=[row.pk])
+    token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbm4iLCJncm91cHMiOlsic3RhZmYtNyJdfQ.c2ln"
+    page = admin.post(url, {"token": token}).content.decode()
+    assert "Rule 2" in page
+    assert "The signature of the token cannot be verified" in page
+    assert "This is not a signed JWT." in admin.post(url, {"token": "nonsense"}).content.decode()
+    assert not Identity.objects.exists()

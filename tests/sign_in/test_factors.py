@@ -1,0 +1,191 @@
+"""Second factors of local accounts: at login, where a tenant requires one, and in the records."""
+
+import re
+import time
+from typing import Any
+
+import pytest
+from allauth.mfa.models import Authenticator
+from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from allauth.mfa.totp.internal.auth import TOTP, format_hotp_value, hotp_value
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.test import Client
+from django.urls import reverse
+
+from tests.sign_in.provider import issuer_of, running, sign_in
+from tools_app.access import invitations
+from tools_app.models import Change, Membership, Role, Tenant
+
+PASSWORD = "correct horse battery"
+SECRET = "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP"
+
+
+@pytest.fixture
+def acme(db: None) -> Tenant:
+    cache.clear()
+    return Tenant.objects.create(slug="acme", name="Acme")
+
+
+@pytest.fixture
+def ann(acme: Tenant) -> User:
+    user = User.objects.create_user("ann", "ann@example.com", PASSWORD)
+    Membership.objects.create(user=user, tenant=acme, role=Role.ADMIN)
+    return user
+
+
+@pytest.fixture
+def app(ann: User) -> User:
+    """Ann, with an authenticator app."""
+    TOTP.activate(ann, SECRET)
+    return ann
+
+
+def code(steps: int = 0) -> str:
+    return format_hotp_value(hotp_value(SECRET, int(time.time()) // 30 + steps))
+
+
+def log_in(client: Client, to: str = "/admin/tools_app/tool/") -> Any:
+    sent = {"username": "ann", "password": PASSWORD, "next": to}
+    return client.post(reverse("admin:login"), sent)
+
+
+def test_a_password_alone_lets_nobody_in_who_has_an_authenticator_app(client: Client, app: User) -> None:
+    answer = log_in(client)
+    assert (answer.status_code, answer["Location"]) == (302, reverse("mfa_authenticate"))
+    assert client.get("/admin/tools_app/tool/").status_code == 302
+    assert "Your account is protected" in client.get(answer["Location"]).content.decode()
+
+
+def test_the_code_leads_to_the_page_that_was_asked_for(client: Client, app: User) -> None:
+    answer = client.post(log_in(client)["Location"], {"code": code()})
+    assert (answer.status_code, answer["Location"]) == (302, "/admin/tools_app/tool/")
+    assert client.get(answer["Location"]).status_code == 200
+
+
+def test_a_code_counts_once(client: Client, app: User) -> None:
+    now = code()
+    client.post(log_in(client)["Location"], {"code": now})
+    other = Client()
+    assert other.post(log_in(other)["Location"], {"code": now}).status_code == 200
+
+
+def test_a_code_that_is_still_valid_counts_in_no_other_process(client: Client, app: User) -> None:
+    now = code(-1)
+    client.post(log_in(client)["Location"], {"code": now})
+    cache.clear()  # which each process has for itself
+    other = Client()
+    assert "This code was used." in other.post(log_in(other)["Location"], {"code": now}).content.decode()
+
+
+def test_a_wrong_code_is_said_and_too_many_are_refused_even_if_the_next_is_right(
+    client: Client, app: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools_app.access.logins.MAX_OF_NAME", 2)
+    where = log_in(client)["Location"]
+    for _ in range(2):
+        assert "Incorrect code." in client.post(where, {"code": "000000"}).content.decode()
+    assert "Too many wrong codes. Try again in five minutes." in client.post(where, {"code": code()}).content.decode()
+
+
+def test_a_recovery_code_lets_somebody_in_once_who_lost_the_app(client: Client, app: User) -> None:
+    spare = RecoveryCodes.activate(app).get_unused_codes()[0]
+    assert client.post(log_in(client)["Location"], {"code": spare}).status_code == 302
+    other = Client()
+    assert other.post(log_in(other)["Location"], {"code": spare}).status_code == 200
+
+
+def test_an_invitation_is_no_way_around_the_second_factor(client: Client, app: User) -> None:
+    globex = Tenant.objects.create(slug="globex", name="Globex")
+    boss = User.objects.create_superuser("boss")
+    _, token = invitations.make(globex, "ann@example.com", Role.AUDITOR, boss)
+    page = reverse("invitation", args=[token])
+    answer = client.post(page, {"login-username": "ann", "login-password": PASSWORD})
+    assert answer["Location"] == reverse("mfa_authenticate")
+    assert not globex.memberships.exists()
+    assert client.post(answer["Location"], {"code": code()})["Location"] == page
+    client.post(page)
+    assert globex.memberships.get().user == app
+
+
+def test_what_proves_a_factor_is_encrypted_at_rest(app: User) -> None:
+    RecoveryCodes.activate(app)
+    stored = str(list(Authenticator.objects.values_list("data", flat=True)))
+    assert SECRET not in stored
+
+
+def enter(client: Client) -> None:
+    """Log in and confirm the password, as the pages of factors ask."""
+    log_in(client)
+    client.post(reverse("account_reauthenticate"), {"password": PASSWORD})
+
+
+def test_a_person_sets_an_app_up_gets_recovery_codes_and_both_are_recorded(client: Client, ann: User) -> None:
+    enter(client)
+    page = client.get(reverse("mfa_activate_totp")).content.decode()
+    found = re.search(r'value="([A-Z2-7]{32})"', page)
+    assert found, page
+    now = format_hotp_value(hotp_value(found[1], int(time.time()) // 30))
+    answer = client.post(reverse("mfa_activate_totp"), {"code": now})
+    assert answer["Location"] == reverse("mfa_view_recovery_codes")
+    assert re.search(r"\b[0-9]{8}\b", client.get(answer["Location"]).content.decode())
+    told = [change.after for change in Change.objects.filter(kind="user", person_name="ann")]
+    assert any("authenticator app added" in str(after) for after in told)
+
+
+# --- Where a tenant requires one -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def strict(acme: Tenant) -> Tenant:
+    acme.requires_second_factor = True
+    acme.save()
+    return acme
+
+
+def test_a_member_without_a_factor_is_led_to_set_one_up_and_nowhere_else(
+    client: Client, ann: User, strict: Tenant
+) -> None:
+    log_in(client)
+    for page in ("/admin/", "/admin/tools_app/tool/", "/connections"):
+        answer = client.get(page)
+        assert (answer.status_code, answer["Location"]) == (302, reverse("mfa_index"))
+    shown = client.get(reverse("mfa_index")).content.decode()
+    assert "Acme requires a second factor" in shown
+    told = client.get("/api/v1/me/")
+    assert (told.status_code, told["Content-Type"]) == (403, "application/problem+json")
+    assert client.post("/admin/logout/").status_code in {200, 302}
+
+
+def test_a_member_with_a_factor_goes_on(client: Client, app: User, strict: Tenant) -> None:
+    client.post(log_in(client)["Location"], {"code": code()})
+    assert client.get("/admin/").status_code == 200
+
+
+def test_the_last_factor_stays_while_one_is_required(client: Client, app: User, strict: Tenant) -> None:
+    client.post(log_in(client)["Location"], {"code": code()})
+    client.post(reverse("mfa_reauthenticate"), {"code": code(1)})
+    answer = client.post(reverse("mfa_deactivate_totp"))
+    assert "You cannot deactivate" in answer.content.decode()
+    assert Authenticator.objects.filter(user=app, type="totp").exists()
+
+
+def test_a_person_whose_company_vouches_needs_no_second_one(client: Client, strict: Tenant) -> None:
+    with running() as company:
+        company.set("u1", groups=["mcp-admins"])
+        sign_in(client, issuer_of(strict, company.url), company, "u1")
+    assert client.get("/admin/").status_code == 200
+
+
+def test_a_company_vouches_for_its_own_tenant_only(client: Client, acme: Tenant) -> None:
+    globex = Tenant.objects.create(slug="globex", name="Globex", requires_second_factor=True)
+    with running() as company:
+        company.set("u1", groups=["mcp-admins"])
+        sign_in(client, issuer_of(acme, company.url), company, "u1")
+    Membership.objects.create(user=User.objects.get(), tenant=globex, role=Role.ADMIN)
+    assert client.get("/admin/")["Location"] == reverse("mfa_index")
+
+
+def test_a_superuser_needs_one_as_soon_as_a_tenant_requires_it(client: Client, strict: Tenant) -> None:
+    client.force_login(User.objects.create_superuser("root"))
+    assert client.get("/admin/")["Location"] == reverse("mfa_index")

@@ -1,0 +1,82 @@
+"""An upstream on stdio for tests: `python program.py MODE`. It says what its surroundings let it do."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def tried(path: str, mode: str = "r") -> str:
+    try:
+        with Path(path).open(mode) as file:
+            return "read" if mode == "r" and file.read(1) is not None else "written"
+    except OSError as problem:
+        return type(problem).__name__
+
+
+def connected(port: int) -> str:
+    try:
+        socket.create_connection(("127.0.0.1", port), 2).close()
+    except OSError as problem:
+        return type(problem).__name__
+    return "connected"
+
+
+def call(name: str, arguments: dict) -> dict:
+    match name:
+        case "environment":
+            return dict(os.environ)
+        case "read":
+            return {"said": tried(arguments["path"])}
+        case "write":
+            return {"said": tried(arguments["path"], "w")}
+        case "connect":
+            return {"said": connected(arguments["port"])}
+        case "spawn":
+            # A process that leaves the session, as a daemon does.
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+            return {"pid": child.pid, "own": os.getpid()}
+        case "die":
+            sys.stderr.write("out of paper\n")
+            sys.stderr.flush()
+            os._exit(3)
+        case "hang":
+            Path(os.environ["HOME"], "hangs").touch()
+            time.sleep(60)
+        case "flood":
+            sys.stdout.write("x" * 40_000_000)
+        case "babble":
+            sys.stdout.write("Starting up...\n")
+    return {"said": name}
+
+
+TOOLS = ("environment", "read", "write", "connect", "spawn", "die", "hang", "flood", "babble")
+
+
+def main() -> None:
+    for line in sys.stdin:
+        message = json.loads(line)
+        result = None
+        match message["method"]:
+            case "initialize":
+                result = {
+                    "protocolVersion": "2025-06-18",
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "program", "version": "1"},
+                }
+            case "tools/list":
+                result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
+            case "tools/call":
+                said = call(message["params"]["name"], message["params"]["arguments"])
+                result = {"content": [], "structuredContent": said}
+        if "id" in message:
+            answer = {"result": result} if result else {"error": {"code": -32601, "message": "Method not found"}}
+            sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}) + "\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Upstream MCP servers for tests: the official SDK on loopback, which speaks both eras, and can change its mind."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import uvicorn
+from mcp import types
+from mcp.server.lowlevel import Server
+
+from tools_app.server.base import bind
+
+WAIT_SECONDS = 30.0
+ECHO = {
+    "name": "echo",
+    "title": "Echo",
+    "description": "Say it again.",
+    "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+    "outputSchema": {"type": "object", "properties": {"said": {"type": "string"}}, "required": ["said"]},
+    "annotations": {"readOnlyHint": True},
+    "_meta": {"example.com/shown": "yes"},
+}
+
+
+def tool(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "description": f"Do {name}.", "inputSchema": {"type": "object"}, **more}
+
+
+def text_block(text: str) -> types.TextContent:
+    return types.TextContent(type="text", text=text)
+
+
+@dataclass
+class SdkServer:
+    """A server of the official SDK. `tools` is what it lists; `called` what it was asked to run, in order."""
+
+    tools: list[dict[str, Any]] = field(
+        default_factory=lambda: [ECHO, tool("count"), tool("wait"), tool("fail"), tool("blocks"), tool("break")]
+    )
+    called: list[str] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    began: threading.Event = field(default_factory=threading.Event)
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    lists: int = 0
+    port: int = 0
+    app: Any = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+    def new_app(self, **options: Any) -> Any:
+        server: Server[Any] = Server(
+            "fixture",
+            version="1.2",
+            on_list_tools=self._list,
+            on_call_tool=self._call,
+            on_list_resources=self._resources,
+            on_list_resource_templates=self._templates,
+            on_read_resource=self._read,
+            on_list_prompts=self._prompts,
+            on_get_prompt=self._prompt,
+        )
+        self.app = server.streamable_http_app(**options)
+        return self.app
+
+    async def _list(self, _context: Any, _params: Any) -> types.ListToolsResult:
+        self.lists += 1
+        return types.ListToolsResult(tools=[types.Tool.model_validate(one) for one in self.tools])
+
+    async def _call(self, context: Any, params: Any) -> types.CallToolResult:
+        self.called.append(params.name)
+        request = getattr(context, "request", None)
+        if request is not None:
+            self.headers.append(dict(request.headers))
+        return await getattr(self, f"_{params.name}")(context, params.arguments or {})
+
+    async def _echo(self, _context: Any, arguments: dict[str, Any]) -> types.CallToolResult:
+        said = {"said": arguments["text"]}
+        return types.CallToolResult(content=[text_block(arguments["text"])], structuredContent=said)
+
+    async def _count(self, context: Any, _arguments: dict[str, Any]) -> types.CallToolResult:
+        for step in (1, 2, 3):
+            await context.session.report_progress(step, 3, f"Step {step}")
+        return types.CallToolResult(content=[text_block("3")])
+
+    async def _wait(self, _context: Any, _arguments: dict[str, Any]) -> types.CallToolResult:
+        self.began.set()
+        try:
+            await asyncio.sleep(WAIT_SECONDS)
+        except BaseException:
+            self.cancelled.set()
+            raise
+        return types.CallToolResult(content=[])
+
+    async def _fail(self, _context: Any, _arguments: dict[str, Any]) -> types.CallToolResult:
+        return types.CallToolResult(content=[text_block("No such book.")], isError=True)
+
+    async def _blocks(self, _context: Any, _arguments: dict[str, Any]) -> types.CallToolResult:
+        link = types.ResourceLink(type="resource_link", uri="docs://guide", name="guide")
+        image = types.ImageContent(type="image", data="iVBORw==", mimeType="image/png")
+        return types.CallToolResult(content=[link, image])
+
+    async def _resources(self, _context: Any, _params: Any) -> types.ListResourcesResult:
+        return types.ListResourcesResult(
+            resources=[types.Resource(uri="docs://guide", name="guide", mimeType="text/plain")]
+        )
+
+    async def _templates(self, _context: Any, _params: Any) -> types.ListResourceTemplatesResult:
+        template = types.ResourceTemplate(uriTemplate="docs://page/{number}", name="page")
+        return types.ListResourceTemplatesResult(resourceTemplates=[template])
+
+    async def _read(self, _context: Any, params: Any) -> types.ReadResourceResult:
+        text = f"Contents of {params.uri}"
+        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=params.uri, text=text)])
+
+    async def _prompts(self, _context: Any, _params: Any) -> types.ListPromptsResult:
+        argument = types.PromptArgument(name="topic", description="What about.", required=True)
+        return types.ListPromptsResult(
+            prompts=[types.Prompt(name="explain", description="Explain.", arguments=[argument])]
+        )
+
+    async def _prompt(self, _context: Any, params: Any) -> types.GetPromptResult:
+        text = text_block(f"Explain {params.arguments['topic']}.")
+        return types.GetPromptResult(description="Explain.", messages=[types.PromptMessage(role="user", content=text)])
+
+
+@pytest.fixture
+def sdk_server() -> Iterator[Callable[..., SdkServer]]:
+    """Start a server of the official SDK: `sdk_server(json_response=True)`."""
+    running: list[tuple[uvicorn.Server, threading.Thread]] = []
+
+    def start(**options: Any) -> SdkServer:
+        served = SdkServer()
+        listening = bind("127.0.0.1", 0)
+        # Clients may connect before the server takes them.
+        listening.listen()
+        served.port = listening.getsockname()[1]
+        app = served.new_app(**options)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])), daemon=True)
+        thread.start()
+        running.append((server, thread))
+        return served
+
+    yield start
+    for server, _ in running:
+        server.should_exit = True
+    for _, thread in running:
+        thread.join(WAIT_SECONDS)

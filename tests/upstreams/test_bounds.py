@@ -1,0 +1,87 @@
+"""What an upstream can make the hub keep and do: bounded lists, and bounded answers to its own requests."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.upstreams import scripted
+from tests.upstreams.scripted import LOOK
+from tests.web_services import Service
+from tools_app.catalog.http.urls import parse_url
+from tools_app.models import Tenant, Upstream
+from tools_app.upstreams import client, service
+from tools_app.upstreams.client import MAX_ANSWERING, Message
+from tools_app.upstreams.duplex import DuplexTransport
+from tools_app.upstreams.errors import UpstreamFailed
+from tools_app.upstreams.http import Bounds, HttpTransport
+from tools_app.upstreams.observation import MAX_NAME_LENGTH
+
+Listing = Callable[[list[dict[str, Any]]], Upstream]
+
+
+@pytest.fixture
+def listing(serve: Callable[..., Service], near: Tenant) -> Listing:
+    """Add an upstream that lists these tools."""
+
+    def make(tools: list[dict[str, Any]]) -> Upstream:
+        url = f"{serve(scripted.modern(lambda *_: '', lambda: tools)).url}/mcp"
+        return Upstream.objects.create(tenant=near, name="books", url=url)
+
+    return make
+
+
+def test_a_list_of_too_many_bytes_is_refused(listing: Listing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "MAX_LIST_BYTES", 1000)
+    with pytest.raises(UpstreamFailed, match="lists more than 1000 bytes of tools"):
+        service.discover(listing([{**LOOK, "name": f"look{n}"} for n in range(100)]))
+
+
+def test_an_item_whose_name_is_too_long_is_left_out(listing: Listing) -> None:
+    found = service.discover(listing([LOOK, {**LOOK, "name": "x" * (MAX_NAME_LENGTH + 1)}]))
+    assert [item.name for item in found.items] == ["look"]
+
+
+class Written(DuplexTransport):
+    """A stream that counts what is written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    async def _write(self, message: Message, _headers: Any) -> None:
+        self.count += 1
+
+
+ASKED: Message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+
+
+def test_requests_of_an_upstream_are_answered_a_few_at_a_time() -> None:
+    async def flooded() -> int:
+        transport = Written()
+        for _ in range(MAX_ANSWERING * 10):
+            transport.received(ASKED)
+        await asyncio.gather(*transport._answering)
+        return transport.count
+
+    assert asyncio.run(flooded()) == MAX_ANSWERING
+
+
+def test_the_same_holds_over_http() -> None:
+    begun = 0
+
+    async def answer(_message: Message) -> Message:
+        nonlocal begun
+        begun += 1
+        return await asyncio.get_running_loop().create_future()  # never answered
+
+    async def flooded() -> None:
+        transport = HttpTransport(parse_url("https://example.com"), {}, (), Bounds(1.0, 1000))
+        for _ in range(MAX_ANSWERING * 10):
+            transport.respond_later(ASKED, {}, answer)
+        await asyncio.sleep(0)
+        await transport.close()
+
+    asyncio.run(flooded())
+    assert begun == MAX_ANSWERING

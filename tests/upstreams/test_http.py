@@ -1,0 +1,317 @@
+"""Upstreams over HTTP: sessions, streams that break, servers that lie, hang, flood or go away, and circles of hubs."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.upstreams import scripted
+from tests.upstreams.scripted import JSON, LOOK, reply, result
+from tests.upstreams.servers import SdkServer
+from tests.web_services import Received, Service, answered
+from tests.wire.client import Peer, RawClient
+from tools_app.catalog import authoring
+from tools_app.models import Call, CallEvent, Outcome, Tenant, Upstream
+from tools_app.server.embedded import EmbeddedHub
+from tools_app.upstreams import connections, service
+from tools_app.upstreams.errors import UpstreamFailed
+
+WAIT_SECONDS = 30.0
+EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+
+
+def event(message: dict[str, Any] | None, id: str = "", retry: int | None = None) -> bytes:
+    lines = [f"id: {id}"] if id else []
+    lines += [f"retry: {retry}"] if retry is not None else []
+    return "\n".join([*lines, f"data: {json.dumps(message) if message else ''}", "", ""]).encode()
+
+
+def response(id: Any, text: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "result": result(text)}
+
+
+@pytest.fixture
+def peer(client: RawClient) -> Peer:
+    return client.peer("2026-07-28")
+
+
+@pytest.fixture
+def look(serve: Callable[..., Service], add: Callable[..., Upstream], peer: Peer) -> Callable[..., Any]:
+    """Add a scripted upstream whose calls are answered by a function, and call its tool."""
+    served: list[Service] = []
+
+    def call(answer: Callable[[Received, dict[str, Any]], Any] | None = None, **more: Any) -> dict[str, Any]:
+        if answer is not None:
+            served.append(serve(scripted.modern(answer)))
+            add(f"{served[-1].url}/mcp", prefix="", **more)
+        outcome: dict[str, Any] = peer.result("look")
+        return outcome
+
+    call.served = served  # type: ignore[attr-defined]
+    return call
+
+
+def text_of(outcome: dict[str, Any]) -> str:
+    text: str = outcome["content"][0]["text"]
+    return text
+
+
+# --- Handshake sessions ---
+
+
+class Forgetful:
+    """A handshake server that forgets its sessions when it is told to."""
+
+    def __init__(self) -> None:
+        self.sessions = 0
+        self.ran = 0
+        self.forgets = False
+
+    def __call__(self, request: Received) -> bytes:  # noqa: PLR0911 - one for each kind of request
+        if request.method == "DELETE":
+            return answered(200)
+        message = json.loads(request.body)
+        if message["method"] == "server/discover":
+            return answered(400, b"Bad Request", Connection="close")
+        if message["method"] == "initialize":
+            self.sessions += 1
+            self.forgets = False
+            found = {"protocolVersion": "2025-03-26", "capabilities": {"tools": {}}, "serverInfo": {"name": "old"}}
+            body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": found}).encode()
+            return answered(200, body, JSON, Mcp_Session_Id=f"s{self.sessions}", Connection="close")
+        if self.forgets or request.headers.get("mcp-session-id") != f"s{self.sessions}":
+            return answered(404, b"no such session", Connection="close")
+        if "id" not in message:
+            return answered(202, Connection="close")
+        if message["method"] == "tools/list":
+            return reply(message["id"], {"tools": [LOOK]})
+        self.ran += 1
+        assert request.headers["mcp-protocol-version"] == "2025-03-26"
+        assert "io.modelcontextprotocol/protocolVersion" not in message["params"]["_meta"]
+        return reply(message["id"], result(f"run {self.ran}"))
+
+
+def test_a_forgotten_session_is_renewed_and_the_call_runs_once(
+    serve: Callable[..., Service], add: Callable[..., Upstream], peer: Peer
+) -> None:
+    server = Forgetful()
+    upstream = add(f"{serve(server).url}/mcp", prefix="")
+    assert (upstream.status.era, upstream.status.version) == ("handshake", "2025-03-26")
+    assert text_of(peer.result("look")) == "run 1"
+    server.forgets = True
+    assert text_of(peer.result("look")) == "run 2"
+    assert (server.sessions, server.ran) == (2, 2)
+
+
+# --- Streams ---
+
+
+def test_a_stream_that_ends_early_is_resumed_and_the_call_is_not_sent_again(look: Callable[..., Any]) -> None:
+    calls: list[Any] = []
+
+    def begin(_request: Received, message: dict[str, Any]) -> bytes:
+        calls.append(message["id"])
+        return EVENTS + event(None, "7", retry=1)
+
+    def answer(request: Received) -> Any:
+        if request.method == "GET":
+            assert request.headers["last-event-id"] == "7"
+            return EVENTS + event(response(calls[0], "resumed"), "8")
+        return scripted.modern(begin)(request)
+
+    assert text_of(_with(look, answer)) == "resumed"
+    assert len(calls) == 1
+
+
+def _with(look: Callable[..., Any], answer: Callable[[Received], Any]) -> dict[str, Any]:
+    """Call the tool of an upstream that answers each request with `answer`."""
+    first = look(lambda _request, _message: "before")
+    assert text_of(first) == "before"
+    look.served[0].answer = answer  # type: ignore[attr-defined]
+    outcome: dict[str, Any] = look()
+    return outcome
+
+
+def test_a_stream_that_breaks_without_an_id_is_an_error_and_not_repeated(look: Callable[..., Any]) -> None:
+    calls: list[Any] = []
+
+    def answer(_request: Received, message: dict[str, Any]) -> bytes:
+        calls.append(message["id"])
+        return EVENTS + b": nothing more\n\n"
+
+    outcome = look(answer)
+    assert "The call may have run." in text_of(outcome)
+    assert len(calls) == 1
+    assert Call.objects.get(tool_name="look").outcome == Outcome.TOOL_ERROR
+
+
+def test_a_connection_that_breaks_before_the_answer_is_not_repeated(look: Callable[..., Any]) -> None:
+    calls: list[Any] = []
+
+    def answer(_request: Received, message: dict[str, Any]) -> bytes:
+        calls.append(message["id"])
+        return b""
+
+    assert look(answer)["isError"]
+    assert len(calls) == 1
+
+
+def test_logs_and_progress_arrive_in_order_and_before_the_result(
+    look: Callable[..., Any], peer: Peer, serve: Callable[..., Service], add: Callable[..., Upstream]
+) -> None:
+    def answer(_request: Received, message: dict[str, Any]) -> bytes:
+        token = message["params"]["_meta"]["progressToken"]
+        told = [
+            {"method": "notifications/progress", "params": {"progressToken": token, "progress": 1, "total": 2}},
+            {"method": "notifications/message", "params": {"level": "warning", "data": "hm", "logger": "shelf"}},
+            {"method": "notifications/progress", "params": {"progressToken": "other", "progress": 9}},
+        ]
+        said = b"".join(event({"jsonrpc": "2.0", **one}) for one in told)
+        return EVENTS + said + event(response(message["id"], "done"))
+
+    add(f"{serve(scripted.modern(answer)).url}/mcp", prefix="")
+    meta = {"progressToken": 5, "io.modelcontextprotocol/logLevel": "info"}
+    with peer.stream("tools/call", {"name": "look", "arguments": {}, "_meta": meta}) as stream:
+        heard = stream.ends()
+    assert [one.get("method") for one in heard] == ["notifications/progress", "notifications/message", None]
+    assert heard[1]["params"]["logger"] == "shelf"
+    assert list(CallEvent.objects.order_by("sequence").values_list("kind", flat=True)) == ["progress", "log"]
+
+
+# --- Servers that misbehave ---
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"not json", "invalid message"),
+        (b"[" * 100 + b"]" * 100, "invalid message"),
+        (b'{"jsonrpc":"2.0","id":999,"result":{}}', "answered another request"),
+        (b'{"jsonrpc":"2.0","id":ID,"result":[]}', "no valid result"),
+        (b'{"jsonrpc":"2.0","id":ID,"result":{"content":"text"}}', "is not a list of objects"),
+        (b'{"jsonrpc":"2.0","id":ID,"result":{"resultType":"input_required"}}', "asks for input"),
+        (
+            b'{"jsonrpc":"2.0","id":ID,"error":{"code":-32602,"message":"No shelf."}}',
+            "returned error -32602: No shelf.",
+        ),
+        (b'{"jsonrpc":"2.0","id":ID,"error":"odd"}', "returned error 0"),
+    ],
+)
+def test_an_invalid_answer_is_an_error_of_the_tool(look: Callable[..., Any], body: bytes, message: str) -> None:
+    outcome = look(lambda _request, asked: answered(200, body.replace(b"ID", str(asked["id"]).encode()), JSON))
+    assert outcome["isError"]
+    assert message in text_of(outcome)
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [(401, "refused the credential"), (302, "redirects"), (500, "HTTP 500"), (202, "gives no answer")],
+)
+def test_a_status_without_an_answer_is_told(look: Callable[..., Any], status: int, message: str) -> None:
+    assert message in text_of(look(lambda _request, _asked: answered(status, b"")))
+
+
+def test_a_result_above_the_limit_is_refused_while_it_comes(look: Callable[..., Any], settings: Any) -> None:
+    settings.MCPHUB_MAX_RESULT_BYTES = 10_000
+
+    def flood(_request: Received, _message: dict[str, Any]) -> Iterator[bytes]:
+        yield EVENTS + b"data: "
+        for _ in range(1000):
+            yield b"x" * 100_000
+
+    assert "a message of more than" in text_of(look(flood))
+
+
+def test_one_that_is_away_is_not_tried_for_each_call(look: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert text_of(look(lambda _request, _message: answered(503, b"")))
+    service_of = look.served[0]  # type: ignore[attr-defined]
+    look()
+    look()
+    received = len(service_of.received)
+    assert "is not available. The next attempt is in" in text_of(look())
+    assert len(service_of.received) == received
+
+
+@pytest.mark.parametrize("era", ["modern", "handshake"])
+def test_a_cancelled_call_is_cancelled_at_the_upstream(
+    sdk_server: Callable[..., SdkServer], add: Callable[..., Upstream], client: RawClient, era: str
+) -> None:
+    server = sdk_server()
+    add(server, era=era)
+    peer = client.peer("2025-06-18")
+    caller = threading.Thread(target=lambda: peer.call("books_wait", id="w"))
+    caller.start()
+    assert server.began.wait(WAIT_SECONDS)
+    peer.notify("notifications/cancelled", {"requestId": "w"})
+    assert server.cancelled.wait(WAIT_SECONDS)
+    caller.join(WAIT_SECONDS)
+    assert Call.objects.get(tool_name="books_wait").outcome == Outcome.CANCELLED
+
+
+def test_definitions_are_listed_once_a_minute_and_not_for_each_call(look: Callable[..., Any]) -> None:
+    look(lambda _request, _message: "fine")
+    look()
+    look()
+    asked = [json.loads(request.body)["method"] for request in look.served[0].received]  # type: ignore[attr-defined]
+    assert (asked.count("tools/list"), asked.count("tools/call")) == (1, 3)
+
+
+# --- Credentials and addresses ---
+
+
+def test_a_secret_reaches_the_upstream_and_no_result(look: Callable[..., Any], near: Tenant) -> None:
+    authoring.set_secret(near, "BOOKS", "hush-hush-1")
+    outcome = look(
+        lambda request, _message: request.headers["authorization"],
+        headers={"Authorization": "Bearer {secret:BOOKS}"},
+    )
+    assert text_of(outcome) == "Bearer [redacted]"
+
+
+def test_a_missing_secret_is_named(look: Callable[..., Any], near: Tenant) -> None:
+    secret = authoring.set_secret(near, "BOOKS", "hush-hush-1")
+    look(lambda _request, _message: "fine", headers={"Authorization": "Bearer {secret:BOOKS}"})
+    authoring.delete_secret(secret)
+    assert "requires the secret 'BOOKS'" in text_of(look())
+
+
+def test_an_address_that_is_no_longer_allowed_is_not_called(
+    look: Callable[..., Any], near: Tenant, eventually: Callable[..., Any]
+) -> None:
+    assert text_of(look(lambda _request, _message: "fine")) == "fine"
+    near.allowed_networks = []
+    near.save()
+    eventually(lambda: "its address is private or reserved" in text_of(look()))
+
+
+# --- Circles ---
+
+
+def test_a_hub_that_is_its_own_upstream_is_noticed_when_it_is_added(hub: EmbeddedHub, near: Tenant, key: str) -> None:
+    upstream = Upstream.objects.create(
+        tenant=near, name="self", url=f"{hub.url}/mcp", headers={"Authorization": f"Bearer {key}"}
+    )
+    with pytest.raises(UpstreamFailed, match="an upstream of the hub is the hub itself"):
+        service.discover(upstream)
+
+
+@pytest.mark.parametrize(
+    ("header", "status"), [("0" * 16, 200), (",".join(["0" * 16] * 8), 508), ("zz", 508), ("0" * 160, 508)]
+)
+def test_a_request_names_the_hubs_that_it_passed(client: RawClient, header: str, status: int) -> None:
+    assert client.modern("tools/list", headers={"X-Mcphub-Path": header}).status_code == status
+
+
+def test_the_hubs_that_a_call_passed_are_told_to_the_upstream(look: Callable[..., Any], peer: Peer) -> None:
+    assert len(text_of(look(lambda request, _message: request.headers["x-mcphub-path"]))) == 16
+    call = peer.call("look", headers={"X-Mcphub-Path": "0" * 16})
+    assert call.json()["result"]["content"][0]["text"].startswith("0" * 16 + ",")
+
+
+def test_idle_connections_are_closed(look: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.0)
+    look(lambda _request, _message: "fine")
+    holder = connections.current()
+    assert holder._idle()

@@ -1,0 +1,52 @@
+"""Attempts to sign in: which steps belong together.
+
+A client and its person's browser come from different addresses, and nothing that they send is the same in all steps. A
+step continues the latest attempt of the same client, person, tenant and connection, as far as both are known.
+"""
+
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+from django.utils import timezone
+
+from tools_app.models import SignInEvent, SignInStep
+from tools_app.models.ids import new_id
+
+WITHIN: Final = timedelta(minutes=10)
+MAX_STEPS: Final = 200
+# Attempts of their own.
+SINGLE: Final = frozenset({SignInStep.CLIENT_SEEN, SignInStep.REFRESHED, SignInStep.REVOKED, SignInStep.REPLAYED})
+# A new attempt, if the one before has come so far.
+FIRST: Final = frozenset({SignInStep.CHALLENGED, SignInStep.ASKED})
+LAST: Final = frozenset({SignInStep.ISSUED, SignInStep.DENIED, SignInStep.REJECTED, *SINGLE} - {SignInStep.CLIENT_SEEN})
+
+
+def attempt_of(event: SignInEvent) -> UUID:
+    """Return the attempt that a step continues, or that of a new one."""
+    if event.step in SINGLE or not event.client_id:
+        return new_id()
+    since = timezone.now() - WITHIN
+    recent = SignInEvent.objects.filter(at__gt=since, client_id=event.client_id, attempt__isnull=False)
+    steps: dict[UUID, list[SignInEvent]] = {}
+    for step in recent.order_by("-at", "-id")[:MAX_STEPS]:
+        assert step.attempt is not None
+        steps.setdefault(step.attempt, []).append(step)
+    for attempt, earlier in steps.items():
+        if not any(_differ(event, step) for step in earlier) and not _is_over(event, earlier):
+            return attempt
+    return new_id()
+
+
+def _differ(one: SignInEvent, other: SignInEvent) -> bool:
+    pairs = (
+        (one.person_name, other.person_name),
+        (one.tenant_id, other.tenant_id),
+        (one.connection_id, other.connection_id),
+    )
+    return any(mine and its and mine != its for mine, its in pairs)
+
+
+def _is_over(event: SignInEvent, earlier: list[SignInEvent]) -> bool:
+    """Whether an attempt has ended, so that this step begins another."""
+    return event.step in FIRST and any(step.step in LAST for step in earlier)

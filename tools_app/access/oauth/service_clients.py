@@ -1,0 +1,119 @@
+"""Service clients: programs that act for themselves in a tenant, by client credentials (RFC 6749, section 4.4).
+
+A service client is an OAuth client with a connection that has no person. Its key, which nobody holds, has its names,
+methods, limits and expiry.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+
+from tools_app.access import keys
+from tools_app.access.keys import digest_of
+from tools_app.access.oauth import clients, scopes, tokens
+from tools_app.models import ClientSource, Connection, OAuthClient, ServiceClient, Tenant
+
+GRANT: Final = "client_credentials"
+ID_START: Final = "mcphub_service_"
+MAX_KEYS: Final = 10
+KEY_TYPES: Final = ("RSA", "EC", "OKP")
+
+
+def create(
+    tenant: Tenant,
+    name: str,
+    *,
+    public_keys: Mapping[str, Any] | None = None,
+    expires_at: datetime | None = None,
+    created_by: User | None = None,
+    scopes_of_key: Mapping[str, Sequence[str]] | None = None,
+    limits: Mapping[str, int | None] | None = None,
+) -> tuple[ServiceClient, str]:
+    """Store a service client; return it and its secret, which is "" for one that signs with `public_keys`.
+
+    Raises ValidationError.
+    """
+    jwks = checked(public_keys) if public_keys else None
+    secret = "" if jwks else _new_secret()
+    with transaction.atomic():
+        row, _ = keys.issue(
+            tenant,
+            name,
+            expires_at=expires_at,
+            created_by=created_by,
+            limits=limits,
+            model=ServiceClient,
+            prefix=keys.CONNECTION_PREFIX,
+            **(scopes_of_key or {}),  # type: ignore[arg-type] # the names of keys.SCOPES
+        )
+        client = OAuthClient.objects.create(
+            client_id=ID_START + secrets.token_urlsafe(16),
+            source=ClientSource.SERVICE,
+            name=name,
+            grant_types=[GRANT],
+            auth_method=clients.SIGNED if jwks else clients.SECRET_METHODS[0],
+            secret_digest=digest_of(secret) if secret else "",
+            jwks=jwks,
+        )
+        Connection.objects.create(
+            tenant=tenant, person=None, client=client, key_id=row.pk, scope=" ".join(scopes.SCOPES), redirect_uri=""
+        )
+    assert isinstance(row, ServiceClient)
+    return row, secret
+
+
+def rotate_secret(client: OAuthClient) -> str:
+    """Return a new secret of a client, in place of the one that it had. Tokens that were issued stay valid."""
+    secret = _new_secret()
+    client.secret_digest = digest_of(secret)
+    client.save(update_fields=["secret_digest"])
+    return secret
+
+
+def keep_name(row: ServiceClient) -> None:
+    """Name the client as its key, after that was renamed."""
+    client = row.connection.client
+    if client.name != row.name:
+        client.name = row.name
+        client.save(update_fields=["name"])
+
+
+def replace_keys(client: OAuthClient, public_keys: Mapping[str, Any]) -> None:
+    """Store the public keys of a client that signs, in place of those that it had. Raises ValidationError."""
+    client.jwks = checked(public_keys)
+    client.save(update_fields=["jwks"])
+
+
+def revoke(row: ServiceClient) -> bool:
+    """End a service client and its tokens. Return False if it had ended."""
+    tokens.end_all(row.connection)
+    return keys.revoke(row)
+
+
+def checked(public_keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a set of public keys (RFC 7517) from a set or a single key. Raises ValidationError."""
+    found = public_keys.get("keys", [public_keys])
+    if not isinstance(found, list) or not 0 < len(found) <= MAX_KEYS or not all(isinstance(key, dict) for key in found):
+        raise ValidationError(f"Paste a JSON Web Key Set: an object with 1 to {MAX_KEYS} keys.")
+    for key in found:
+        if key.get("kty") not in KEY_TYPES:
+            raise ValidationError(f"The type (kty) of a key is one of {', '.join(KEY_TYPES)}.")
+        if {"d", "p", "q", "k"} & key.keys():
+            raise ValidationError("This is a private key. Keep it where it is used, and paste its public part only.")
+    stored: dict[str, Any] = {"keys": found}
+    try:
+        KeySet.import_key_set(stored)  # type: ignore[arg-type] # checked by this
+    except (JoseError, ValueError, TypeError, KeyError) as problem:
+        raise ValidationError("A key cannot be read as a JSON Web Key.") from problem
+    return stored
+
+
+def _new_secret() -> str:
+    return clients.SECRET_PREFIX + secrets.token_urlsafe(32)

@@ -1,0 +1,178 @@
+"""The operations of an API source: the difference that the newest document makes, and the choice of what to import."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+
+from tools_app.admin.base import diff
+from tools_app.admin.base.diff import DiffLine
+from tools_app.admin.base.scoping import ScopedAdmin, writer
+from tools_app.catalog.sources import documents
+from tools_app.catalog.sources.plan import (
+    Applied,
+    Doing,
+    Entry,
+    FieldChange,
+    NotApplied,
+    OperationFilter,
+    Plan,
+    apply,
+    plan,
+)
+from tools_app.models import ApiSource, ApiSourceRevision, RevisionState
+from tools_app.runtime import api_sources
+
+# Each is a field of the form.
+MAX_SHOWN: Final = 300
+MAX_DIFFERENCES: Final = 100
+MAX_SKIPPED: Final = 200
+MAX_QUERY_LENGTH: Final = 200
+
+
+@dataclass(frozen=True)
+class ShownChange:
+    """A field of a changed tool, as a difference. `is_kept`: somebody overrode it, so it stays."""
+
+    name: str
+    is_kept: bool
+    lines: list[DiffLine]
+
+
+@dataclass(frozen=True)
+class ShownTool:
+    """A tool that the document changes."""
+
+    entry: Entry
+    changes: list[ShownChange] = field(default_factory=list)
+
+
+class OperationsPage(ScopedAdmin):
+    """The page of a source's operations."""
+
+    def operations_page(self, request: HttpRequest, source: ApiSource) -> HttpResponse:
+        """Show the difference, or apply it."""
+        page: dict[str, Any] = {"may_write": self.has_change_permission(request, source)}
+        if request.method == "POST" and not page["may_write"]:
+            raise PermissionDenied
+        if request.method == "POST" and request.POST.get("refresh") and source.url:
+            api_sources.refresh(source, writer(request))
+            return HttpResponseRedirect(operations_url(source))
+        revision = source.revisions.defer("content").first()
+        if revision is not None:
+            page["state"], page["problem"] = documents.state_of(revision)
+            page["revision"] = revision
+        if revision is None or page["state"] != RevisionState.READY:
+            return self._render(request, source, page)
+        made = plan(source, revision)
+        if request.method == "POST" and self._applied(request, made):
+            return HttpResponseRedirect(request.get_full_path())
+        return self._render(request, source, {**page, **_shown(made, _filter(request))})
+
+    def _applied(self, request: HttpRequest, made: Plan) -> bool:
+        """Apply what the form says; whether that was possible."""
+        wanted = _chosen(request, made)
+        enabled = wanted if request.POST.get("enable") else frozenset[str]()
+        try:
+            if request.POST.get("fingerprint") != made.fingerprint or not _is_of(request, made.revision):
+                raise NotApplied("The source or its tools have changed since the preview. Review the changes again.")
+            done = apply(made, writer(request), wanted=wanted, enabled=enabled)
+        except NotApplied as problem:
+            self.message_user(request, str(problem), messages.WARNING)
+            return False
+        self.message_user(request, _told(done), messages.SUCCESS)
+        return True
+
+    def _render(self, request: HttpRequest, source: ApiSource, page: dict[str, Any]) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"Operations of {source}",
+            "source": source,
+            "original": source,
+            "opts": self.opts,
+            **page,
+        }
+        return TemplateResponse(
+            request, "admin/tools_app/apisource/operations.html", context, headers={"Cache-Control": "no-store"}
+        )
+
+
+def operations_url(source: ApiSource) -> str:
+    """Return the address of a source's operations."""
+    return reverse("admin:tools_app_apisource_show_operations", args=[source.pk])
+
+
+def _filter(request: HttpRequest) -> OperationFilter:
+    """Return the filter in the parameters of a request."""
+    values = {name: request.GET.get(name, "")[:MAX_QUERY_LENGTH] for name in ("tag", "path", "method", "search")}
+    return OperationFilter(**values)
+
+
+def _is_of(request: HttpRequest, revision: ApiSourceRevision) -> bool:
+    return request.POST.get("revision") == str(revision.number)
+
+
+def _chosen(request: HttpRequest, made: Plan) -> Collection[str]:
+    """Return the keys of the operations that are ticked, or of all that the filter shows."""
+    if request.POST.get("all"):
+        shown = _filter(request)
+        return {entry.key for entry in made.of(Doing.NEW) if shown.finds(entry)}
+    return set(request.POST.getlist("key"))
+
+
+def _shown(made: Plan, chosen: OperationFilter) -> dict[str, Any]:
+    new = made.of(Doing.NEW)
+    found = [entry for entry in new if chosen.finds(entry)]
+    changed = made.of(Doing.CHANGED)
+    redirected = made.redirected
+    is_moved = made.changes_servers and made.servers != made.source.servers
+    return {
+        "plan": made,
+        "filter": chosen,
+        "tags": sorted({tag for entry in new if entry.operation for tag in entry.operation.tags}),
+        "methods": sorted({entry.operation.method for entry in new if entry.operation}),
+        "new": new,
+        "found": found[:MAX_SHOWN],
+        "more": max(0, len(found) - MAX_SHOWN),
+        "found_count": len(found),
+        "found_tokens": _tokens(found),
+        "changed": [_difference(entry) for entry in changed[:MAX_DIFFERENCES]],
+        "changed_count": len(changed),
+        "more_changed": max(0, len(changed) - MAX_DIFFERENCES),
+        "removed": made.of(Doing.REMOVED),
+        "skipped": made.skipped[:MAX_SKIPPED],
+        "skipped_count": len(made.skipped),
+        "overridden": [entry for entry in made.entries if entry.overridden],
+        "servers_diff": diff.lines(made.source.servers, made.servers) if is_moved else [],
+        "redirected": redirected[:MAX_DIFFERENCES],
+        "more_redirected": max(0, len(redirected) - MAX_DIFFERENCES),
+        "schemes_diff": diff.lines(made.source.schemes, made.schemes) if made.changes_schemes else [],
+        "same_count": len(made.of(Doing.SAME)),
+    }
+
+
+def _tokens(entries: Sequence[Entry]) -> int:
+    return sum(entry.operation.tokens for entry in entries if entry.operation)
+
+
+def _difference(entry: Entry) -> ShownTool:
+    return ShownTool(entry, [_change(change) for change in entry.changes])
+
+
+def _change(change: FieldChange) -> ShownChange:
+    return ShownChange(change.name, change.is_kept, diff.lines(change.base, change.theirs))
+
+
+def _told(done: Applied) -> str:
+    """Return what was done, in words."""
+    counts = (
+        (len(done.imported), "imported"),
+        (len(done.changed) + len(done.enabled), "changed"),
+        (len(done.removed), "disabled"),
+    )
+    return "Tools: " + (", ".join(f"{number} {what}" for number, what in counts if number) or "nothing to change") + "."

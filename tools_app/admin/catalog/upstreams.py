@@ -1,0 +1,243 @@
+"""Upstream MCP servers: their settings, how the last connection went, and the review of what they offer."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Exists, OuterRef, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import ChoicesDropdownFilter
+
+from tools_app.admin.base import diff
+from tools_app.admin.base.columns import cut_column
+from tools_app.admin.base.decorators import button, column
+from tools_app.admin.base.diff import DiffLine
+from tools_app.admin.base.fields import JsonTextField, OfferForm
+from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge, writer
+from tools_app.admin.base.site import site
+from tools_app.models import ItemKind, ItemState, Upstream, UpstreamItem, UpstreamStatus
+from tools_app.upstreams import service
+from tools_app.upstreams.drafts import upstream_faults
+from tools_app.upstreams.errors import UpstreamFailed
+
+# More items than this are accepted with the command line.
+MAX_SHOWN: Final = 300
+ADDRESS: Final = ("transport", "url", "command", "era")
+CREDENTIALS: Final = ("headers", "environment")
+STATES: Final = {
+    ItemState.NEW: "info",
+    ItemState.ACCEPTED: "success",
+    ItemState.CHANGED: "warning",
+    ItemState.REMOVED: "danger",
+}
+
+
+class UpstreamForm(OfferForm):
+    """The settings of an upstream, checked by the same rules as in the REST API and the command."""
+
+    icons = None  # type: ignore[assignment]
+    description = None  # type: ignore[assignment]
+    command = JsonTextField(
+        kind=list,
+        empty=list,
+        required=False,
+        rows=3,
+        help_text='For stdio: the program and its arguments. Example: ["mcp-server-time", "--local-timezone", "UTC"].',
+    )
+    headers = JsonTextField(
+        empty=dict, required=False, rows=4, help_text='Example: {"Authorization": "Bearer {secret:BOOKS}"}.'
+    )
+    environment = JsonTextField(
+        empty=dict, required=False, rows=4, help_text='For stdio. Example: {"API_TOKEN": "{secret:BOOKS}"}.'
+    )
+
+    class Meta:
+        model = Upstream
+        fields = ("tenant", "name", "prefix", *ADDRESS, *CREDENTIALS, "enabled", "timeout_seconds")
+
+    def clean_name(self) -> str:
+        """Return the name. Raises ValidationError if another upstream of the tenant has it."""
+        return self.unique("name")
+
+    def _post_clean(self) -> None:
+        """Check the settings together, once they are in the row."""
+        super()._post_clean()  # type: ignore[misc]
+        if self.errors:
+            return
+        for field, told in upstream_faults(self.instance).items():
+            for message in told:
+                self.add_error(field if field in self.fields else None, message)
+
+
+@dataclass(frozen=True)
+class ReviewRow:
+    """An item on the page of a review. `problem` is why it cannot be accepted, `lines` what would change."""
+
+    item: UpstreamItem
+    offered_as: str
+    state: SafeString
+    problem: str
+    may_accept: bool
+    lines: list[DiffLine]
+
+    @property
+    def value(self) -> str:
+        """What the form sends for it: its id, and the digest of the definition that is shown."""
+        return f"{self.item.pk}:{service.proposal_digest(self.item)}"
+
+
+@admin.register(Upstream, site=site)
+class UpstreamAdmin(ScopedAdmin):
+    """Upstreams of the user's tenants."""
+
+    form = UpstreamForm
+    list_display = (cut_column("name", "name"), "tenant", "transport", "health", "waiting", "enabled")
+    list_filter = (("transport", ChoicesDropdownFilter), "enabled", TenantFilter)
+    list_select_related = ("tenant", "status")
+    search_fields = ("name", "prefix")
+    actions_detail = ("review",)
+    fieldsets = (
+        (None, {"fields": ("tenant", "name", "prefix", "enabled")}),
+        ("Server", {"fields": ADDRESS}),
+        ("Credentials", {"fields": CREDENTIALS}),
+        ("Calls", {"fields": ("timeout_seconds",)}),
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Upstream]:
+        """Return the rows with whether items changed or are new."""
+        waiting = UpstreamItem.objects.filter(upstream=OuterRef("pk"), state__in=[ItemState.NEW, ItemState.CHANGED])
+        rows: QuerySet[Upstream] = super().get_queryset(request).annotate(has_waiting=Exists(waiting))
+        return rows
+
+    def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:
+        """Continue with the review: nothing is offered before it."""
+        self.message_user(request, f"{obj} was added. Connect to see what it offers.", messages.SUCCESS)
+        return HttpResponseRedirect(_review_of(obj))
+
+    def delete_model(self, request: HttpRequest, obj: Upstream) -> None:
+        service.delete(obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Upstream]) -> None:
+        for upstream in queryset:
+            service.delete(upstream)
+
+    def has_review_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Allow users who can view the upstream to see what it offers."""
+        return self.has_view_permission(request, self.get_object(request, object_id) if object_id else None)
+
+    @button("Review", url_path="review", permissions=["review"], icon="fact_check")
+    def review(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Show what the upstream offers, with what changed. A POST connects, accepts, or removes what is gone."""
+        upstream = self.get_object(request, object_id)
+        if request.method == "POST":
+            if not self.has_change_permission(request, upstream):
+                raise PermissionDenied
+            self._act(request, upstream)
+            return HttpResponseRedirect(_review_of(upstream))
+        found = upstream.items.select_related("upstream", "tool", "resource", "prompt")
+        items = list(found.order_by("kind", "name")[: MAX_SHOWN + 1])
+        _, bad = service.acceptable(items[:MAX_SHOWN])
+        rows = [_row(upstream, item, bad.get(item, "")) for item in items[:MAX_SHOWN]]
+        page = {
+            "title": f"What {upstream} offers",
+            "upstream": upstream,
+            "original": upstream,
+            "status": UpstreamStatus.objects.filter(upstream=upstream).first(),
+            "groups": [
+                (kind.label, of_kind)
+                for kind in ItemKind
+                if (of_kind := [one for one in rows if one.item.kind == kind])
+            ],
+            "has_more": len(items) > MAX_SHOWN,
+            "may_accept": any(row.may_accept for row in rows),
+            "may_change": self.has_change_permission(request, upstream),
+            "opts": self.opts,
+        }
+        context = {**self.admin_site.each_context(request), **page}
+        return TemplateResponse(request, "admin/tools_app/upstream/review.html", context)
+
+    def _act(self, request: HttpRequest, upstream: Upstream) -> None:
+        if "accept" in request.POST:
+            self._accept(request, upstream)
+        elif "forget" in request.POST:
+            item = _named(upstream, request.POST.getlist("forget")).filter(state=ItemState.REMOVED).first()
+            if item is not None:
+                service.forget(item)
+                self.message_user(request, f"{item} was removed.", messages.SUCCESS)
+        else:
+            try:
+                found = service.discover(upstream)
+            except UpstreamFailed as problem:
+                self.message_user(request, f"Cannot connect: {problem.message}", messages.ERROR)
+            else:
+                self.message_user(request, f"Connected. It offers {len(found.items)}.", messages.SUCCESS)
+
+    def _accept(self, request: HttpRequest, upstream: Upstream) -> None:
+        """Accept the selected items, as they were shown: what changed since then is shown again."""
+        shown = dict(one.partition(":")[::2] for one in request.POST.getlist("item"))
+        items = list(_named(upstream, list(shown)).select_related("upstream", "tool", "resource", "prompt"))
+        same = [item for item in items if service.proposal_digest(item) == shown.get(str(item.pk))]
+        good, bad = service.acceptable(same)
+        try:
+            service.accept(good, by=writer(request))
+        except service.NotAcceptable as refused:
+            self.message_user(request, str(refused), messages.ERROR)
+            return
+        for problem in bad.values():
+            self.message_user(request, problem, messages.ERROR)
+        if len(same) < len(items):
+            self.message_user(request, "Some definitions changed meanwhile. Review them again.", messages.WARNING)
+        self.message_user(request, f"Accepted: {len(good)}.", messages.SUCCESS if good else messages.WARNING)
+
+    @column("status")
+    def health(self, upstream: Upstream) -> SafeString:
+        status = getattr(upstream, "status", None)
+        if status is None:
+            return badge("not connected yet", "info")
+        return badge("failing", "danger") if status.problem else badge("OK", "success")
+
+    @column("to review", ordering="has_waiting", boolean=True)
+    def waiting(self, upstream: Any) -> bool:
+        waits: bool = upstream.has_waiting
+        return waits
+
+
+def _review_of(upstream: Upstream) -> str:
+    return reverse("admin:tools_app_upstream_review", args=[upstream.pk])
+
+
+def _grouped(rows: list[ReviewRow]) -> list[tuple[str, list[ReviewRow]]]:
+    """Return the rows by their kind; kinds without any are left out."""
+    groups = [(kind.label, [row for row in rows if row.item.kind == kind]) for kind in ItemKind]
+    return [group for group in groups if group[1]]
+
+
+def _named(upstream: Upstream, ids: list[str]) -> QuerySet[UpstreamItem]:
+    """Return the items of an upstream with these ids; what is no id names none."""
+    known = []
+    for one in ids[:MAX_SHOWN]:
+        try:
+            known.append(UUID(one))
+        except ValueError:
+            continue
+    return upstream.items.filter(pk__in=known)
+
+
+def _row(upstream: Upstream, item: UpstreamItem, problem: str) -> ReviewRow:
+    state = ItemState(item.state)
+    waits = service.is_waiting(item)
+    named = item.kind in {ItemKind.TOOL, ItemKind.PROMPT}
+    proposed = item.proposed if item.proposed is not None else item.accepted
+    return ReviewRow(
+        item=item,
+        offered_as=service.offered_name(upstream, item.name) if named else item.name,
+        state=badge(state.label, STATES[state]),
+        problem=problem,
+        may_accept=waits and not problem,
+        lines=diff.lines(item.accepted or {}, proposed or {}) if waits else [],
+    )

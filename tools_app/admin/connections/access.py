@@ -1,0 +1,51 @@
+"""The form by which an admin changes what a connection may use: names, methods, networks, limits and expiry."""
+
+from typing import Any, Final
+
+from django import forms
+from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminTextInputWidget
+
+from tools_app.access.keys import LIMITS, SCOPES
+from tools_app.admin.keys.forms import ApiKeyForm
+from tools_app.models import ApiKey
+
+FIELDS: Final = ("expires_at", *SCOPES, *LIMITS)
+
+
+class MomentInput(forms.DateTimeInput):
+    """A field for a date and a time, to the second, so that what is not touched is not changed."""
+
+    input_type = "datetime-local"
+
+    def __init__(self) -> None:
+        super().__init__(attrs={**UnfoldAdminTextInputWidget().attrs, "step": "1"}, format="%Y-%m-%dT%H:%M:%S")
+
+
+class AccessForm(ApiKeyForm):
+    """The settings of the key behind a connection."""
+
+    expires_at = forms.DateTimeField(
+        label="Ends",
+        required=False,
+        widget=MomentInput(),
+        help_text="Empty: when its person leaves the tenant, or somebody ends it.",
+    )
+
+    class Meta:
+        model = ApiKey
+        fields = FIELDS
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        names = self.fields["tool_patterns"]
+        names.help_text = (
+            "Names or URIs of the tools, prompts and resources that the client can use, one per line. * matches"
+            " anything. Empty: all. Its person can choose others when the client asks again: methods and limits stay."
+        )
+        for name in LIMITS:
+            self.fields[name].widget = UnfoldAdminIntegerFieldWidget(attrs={"min": "0"})
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The fields that were changed, with their new values."""
+        return {name: self.cleaned_data[name] for name in self.changed_data}

@@ -1,0 +1,176 @@
+"""Issuers: the identity providers of the user's tenants, their rules, and a trial of the rules on a token."""
+
+from typing import Any, ClassVar
+
+from allauth.core import context
+from django import forms
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.widgets import UnfoldAdminPasswordWidget
+
+from tools_app.admin.base.columns import cut_column, moment_column
+from tools_app.admin.base.decorators import button, column
+from tools_app.admin.base.fields import JsonTextField
+from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge, json_block
+from tools_app.admin.base.site import site
+from tools_app.issuers import provider, setup, tokens
+from tools_app.models import Issuer
+
+MAX_SECRET = 1000
+
+
+class IssuerForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Accepts a client secret and never displays one."""
+
+    secret = forms.CharField(
+        label="Client secret",
+        required=False,
+        strip=False,
+        max_length=MAX_SECRET,
+        widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "off"}, render_value=False),
+        help_text="For people. Leave it empty to keep the stored one. It is encrypted and cannot be read back.",
+    )
+
+    rules = JsonTextField(
+        kind=list,
+        empty=list,
+        required=False,
+        help_text=Issuer._meta.get_field("rules").help_text,
+    )
+
+    # See ConflictForm.
+    WRITE_ONLY: ClassVar = {"secret": "ciphertext"}
+
+    class Meta:
+        model = Issuer
+        fields = (
+            "tenant",
+            "name",
+            "use",
+            "issuer",
+            "client_id",
+            "secret",
+            "rules",
+            "accepts_assertions",
+            "audience",
+            "recheck_hours",
+            "is_active",
+        )
+
+    def clean(self) -> dict[str, Any] | None:
+        """Check the issuer with its provider. Raises ValidationError."""
+        said = super().clean()
+        if self.errors or not said:
+            return said
+        row = Issuer(**{name: value for name, value in said.items() if name != "secret"})
+        row.pk = self.instance.pk
+        if not self.instance._state.adding:
+            row.tenant = self.instance.tenant
+        setup.check(row)
+        return said
+
+    def _post_clean(self) -> None:
+        super()._post_clean()  # type: ignore[misc]
+        if self.cleaned_data.get("secret"):
+            provider.seal_secret(self.instance, self.cleaned_data["secret"])
+
+
+@admin.register(Issuer, site=site)
+class IssuerAdmin(ScopedAdmin):
+    """The issuers of the user's tenants."""
+
+    form = IssuerForm
+    list_display = (
+        cut_column("name", "name"),
+        "tenant",
+        "use_label",
+        cut_column("issuer", "issuer URL"),
+        "state",
+        "people",
+        moment_column("created_at", "created"),
+    )
+    list_filter = ("use", TenantFilter)
+    list_select_related = ("tenant",)
+    search_fields = ("name", "issuer")
+    actions_detail = ("try_token",)
+    fieldsets = (
+        (None, {"fields": ("tenant", "name", "use", "issuer", "rules", "is_active")}),
+        ("People", {"fields": ("callback", "client_id", "secret", "accepts_assertions", "recheck_hours")}),
+        ("Workloads", {"fields": ("audience",)}),
+    )
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return [*super().get_readonly_fields(request, obj), "callback"]
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return the fields, without the write-only secret for those who only read."""
+        if self.has_change_permission(request, obj):
+            return self.fieldsets
+        return [
+            (title, {"fields": tuple(name for name in group["fields"] if name != "secret")})
+            for title, group in self.fieldsets
+        ]
+
+    def save_model(self, request: HttpRequest, obj: Issuer, form: Any, change: bool) -> None:
+        changed = ["ciphertext" if name == "secret" else name for name in form.changed_data]
+        obj.save(update_fields=changed if change else None)
+        setup.saved(obj)
+
+    def delete_model(self, request: HttpRequest, obj: Issuer) -> None:
+        setup.delete(obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Issuer]) -> None:
+        for row in queryset:
+            setup.delete(row)
+
+    def has_try_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Return whether this user may try a token."""
+        return self.has_change_permission(request, self.get_object(request, object_id) if object_id else None)
+
+    @button("Try a token", url_path="try", permissions=["try"], icon="science")
+    def try_token(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Show what the rules make of a token, which is not stored."""
+        row = self.get_object(request, object_id)
+        if not self.has_change_permission(request, row):
+            raise Http404("Not found.")
+        trial, problem, token = None, "", request.POST.get("token", "")
+        if request.method == "POST":
+            try:
+                trial = setup.try_out(row, token, request.build_absolute_uri("/").rstrip("/"))
+            except tokens.InvalidToken as invalid:
+                problem = str(invalid)
+        shown = {
+            **self.admin_site.each_context(request),
+            "title": f"Try a token of {row.name}",
+            "opts": self.opts,
+            "original": row,
+            "trial": trial,
+            "claims": json_block(trial.claims) if trial else "",
+            "problem": problem,
+        }
+        return TemplateResponse(request, "admin/tools_app/issuer/try.html", shown)
+
+    @column("use", ordering="use")
+    def use_label(self, row: Issuer) -> str:
+        return "People" if row.use == "people" else "Workloads"
+
+    @column("status", ordering="is_active")
+    def state(self, row: Issuer) -> SafeString:
+        return badge("Active", "success") if row.is_active else badge("Off", "warning")
+
+    @column("people")
+    def people(self, row: Issuer) -> str:
+        return str(row.identities.filter(ended_at=None).count())
+
+    @column("redirect URI")
+    def callback(self, row: Issuer) -> SafeString:
+        """Show the address to register with the provider."""
+        if row._state.adding:
+            return format_html("{}", "Save the issuer first, not active yet: then it is shown here.")
+        address = context.request.build_absolute_uri(reverse("sign-in-callback", args=[row.pk]))
+        return format_html("<code>{}</code>", address)

@@ -1,0 +1,79 @@
+"""Scopes that a tenant names: what clients ask for, and which names and methods that permits."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+
+from tools_app.access.oauth import tenant_scopes
+from tools_app.admin.base.columns import cut_column, moment_column
+from tools_app.admin.base.fields import LinesField
+from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter
+from tools_app.admin.base.site import site
+from tools_app.methods.permissions import check_method, check_pattern
+from tools_app.models import TenantScope
+
+
+class ScopeForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A name, and what it permits."""
+
+    tool_patterns = LinesField(
+        label="Names",
+        check=check_pattern,
+        required=False,
+        placeholder="Everything in the tenant",
+        help_text="Names or URIs of tools, prompts and resources, one per line. * matches anything: report_*."
+        " Empty: all.",
+    )
+    methods = LinesField(
+        label="Methods",
+        check=check_method,
+        required=False,
+        placeholder="All methods",
+        help_text="MCP methods, one per line: tools/call, prompts/*. What permits calling, getting or reading also"
+        " permits listing the same names. Empty: all.",
+    )
+
+    class Meta:
+        model = TenantScope
+        fields = ("tenant", "name", "description", "tool_patterns", "methods")
+
+    def clean_name(self) -> str:
+        """Return a name that is not reserved. Raises ValidationError."""
+        name: str = self.cleaned_data["name"].strip()
+        tenant_scopes.check_name(name)
+        return name
+
+    def clean(self) -> dict[str, Any] | None:
+        """Reject a name that exists, and a scope beyond the limit. Raises ValidationError."""
+        said = super().clean() or {}
+        tenant = said.get("tenant") or (None if self.instance._state.adding else self.instance.tenant)
+        if tenant is not None:
+            if self.instance._state.adding:
+                tenant_scopes.check_room(tenant)
+            others = TenantScope.objects.filter(tenant=tenant, name=said.get("name")).exclude(pk=self.instance.pk)
+            if others.exists():
+                self.add_error("name", "This tenant already has a scope with this name.")
+        return said
+
+
+@admin.register(TenantScope, site=site)
+class TenantScopeAdmin(ScopedAdmin):
+    """The scopes of the user's tenants."""
+
+    form = ScopeForm
+    fields = ("tenant", "name", "description", "tool_patterns", "methods")
+    list_display = (
+        cut_column("name", "name"),
+        "tenant",
+        "tool_patterns",
+        "methods",
+        moment_column("created_at", "created"),
+    )
+    list_filter = (TenantFilter,)
+    empty_value_display = "All"
+    empty_hint = (
+        "Clients ask for what the hub permits: to read, or to call. Name a scope for those that should have less."
+    )
+    list_select_related = ("tenant",)
+    search_fields = ("name", "description")

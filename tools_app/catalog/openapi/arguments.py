@@ -1,0 +1,328 @@
+"""Arguments of an operation's tool: its parameters and its body as one input schema, and how each is sent.
+
+Properties of a body that is a plain object become arguments of their own. Where a path, a query and a body use the same
+name, the later one gets its place as a suffix.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tools_app.catalog.kinds.http_config import RESERVED_HEADERS
+from tools_app.catalog.openapi import lowering, naming
+from tools_app.catalog.openapi.document import Broken, Document, joined, listing, mapping, text_of
+from tools_app.catalog.openapi.schemas import Schemas, shortened
+
+PLACES: Final = ("path", "query", "querystring", "header", "cookie")
+# The specification: parameters with these names are ignored.
+IGNORED_HEADERS: Final = frozenset({"accept", "content-type", "authorization"})
+DEFAULT_STYLES: Final = {"path": "simple", "query": "form", "header": "simple", "cookie": "form", "querystring": "form"}
+STYLES: Final = {
+    "path": {"simple", "label", "matrix"},
+    "query": {"form", "spaceDelimited", "pipeDelimited", "tabDelimited", "deepObject"},
+    "header": {"simple"},
+    "cookie": {"form", "cookie"},
+    "querystring": {"form"},
+}
+JSON: Final = "application/json"
+FORM: Final = lowering.FORM
+MULTIPART: Final = lowering.MULTIPART
+MAX_PARTS: Final = 500
+MAX_MERGED: Final = 16
+# Parts of one body, with each reference counted as what it stands for.
+MAX_MERGED_PARTS: Final = 1000
+FILE: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "data": {"type": "string", "contentEncoding": "base64"},
+        "filename": {"type": "string"},
+        "media_type": {"type": "string"},
+    },
+    "required": ["data"],
+    "additionalProperties": False,
+}
+
+
+@dataclass
+class Arguments:
+    """The arguments of one operation while they are collected."""
+
+    properties: dict[str, Any] = field(default_factory=dict)
+    required: list[str] = field(default_factory=list)
+    uses: set[str] = field(default_factory=set)
+    parameters: list[dict[str, Any]] = field(default_factory=list)
+    body: dict[str, Any] | None = None
+
+    def add(self, name: str, place: str, schema: Any, *, required: bool) -> str:
+        """Add an argument, and return the name that it got."""
+        wanted = naming.argument_name(name)
+        if wanted in self.properties:
+            wanted = naming.unique(f"{wanted}_{place}", self.properties, naming.MAX_ARGUMENT)
+        self.properties[wanted] = schema
+        if required:
+            self.required.append(wanted)
+        return wanted
+
+    def schema(self, schemas: Schemas) -> dict[str, Any]:
+        """Return the input schema with all definitions that it needs. Raises Broken."""
+        made: dict[str, Any] = {"type": "object", "properties": self.properties}
+        if self.required:
+            made["required"] = self.required
+        made["additionalProperties"] = False
+        if self.uses:
+            made["$defs"] = schemas.definitions(sorted(self.uses))
+        return made
+
+
+class ArgumentReader:
+    """Reads the arguments of the operations of a document."""
+
+    def __init__(self, document: Document, schemas: Schemas) -> None:
+        self._document = document
+        self._schemas = schemas
+
+    def read(self, operation: dict[str, Any], shared: Any, path: str, pointers: tuple[str, str]) -> Arguments:
+        """Return the arguments of an operation. `shared` are the parameters of its path. Raises Broken."""
+        found = Arguments()
+        parameters = self._parameters(shared, operation.get("parameters"), pointers)
+        is_body = ("body", "formData") if self._document.is_old else ()
+        for parameter, pointer in parameters:
+            if parameter.get("in") not in is_body:
+                self._add_parameter(
+                    found, lowering.parameter(parameter) if self._document.is_old else parameter, pointer
+                )
+        self._add_missing(found, path)
+        own = [parameter for parameter, _ in parameters if parameter.get("in") in is_body]
+        self._add_body(found, operation, own, pointers[1])
+        return found
+
+    # --- Parameters -----------------------------------------------------------------------------------------------
+
+    def _parameters(self, shared: Any, own: Any, pointers: tuple[str, str]) -> list[tuple[dict[str, Any], str]]:
+        """Return the parameters of a path and an operation; those of the operation take precedence."""
+        found: dict[tuple[str, str], tuple[dict[str, Any], str]] = {}
+        for listed, base in ((shared, pointers[0]), (own, pointers[1])):
+            for at, one in enumerate(listing(listed)):
+                parameter, pointer = self._document.object_at(one, joined(base, "parameters", at))
+                name, place = parameter.get("name"), parameter.get("in")
+                if not isinstance(name, str) or not name or not isinstance(place, str):
+                    raise Broken(pointer, "A parameter needs a name and a place.")
+                found[name.lower() if place == "header" else name, place] = parameter, pointer
+        if len(found) > MAX_PARTS:
+            raise Broken(pointers[1], f"It has more than {MAX_PARTS} parameters.")
+        order = {place: at for at, place in enumerate(PLACES)}
+        return sorted(found.values(), key=lambda one: order.get(one[0]["in"], len(order)))
+
+    def _add_parameter(self, found: Arguments, parameter: dict[str, Any], pointer: str) -> None:
+        name, place = str(parameter["name"]), str(parameter["in"])
+        if place not in PLACES:
+            raise Broken(joined(pointer, "in"), f"{place[:40]!r} is no place of a parameter.")
+        if place == "header" and (name.lower() in RESERVED_HEADERS | IGNORED_HEADERS or name.lower()[:6] == "proxy-"):
+            return
+        style = parameter.get("style", DEFAULT_STYLES[place])
+        if style not in STYLES[place]:
+            raise Broken(joined(pointer, "style"), f"{str(style)[:40]!r} cannot be used in {place}.")
+        content_type, media = next(iter(mapping(parameter.get("content")).items()), ("", {}))
+        at = joined(pointer, "content", content_type) if content_type else pointer
+        shape = mapping(media).get("schema", {}) if content_type else parameter.get("schema", {})
+        schema = self._described(found, shape, joined(at, "schema"), parameter)
+        argument = found.add(name, place, schema, required=place == "path" or parameter.get("required") is True)
+        sent = {"argument": argument, "name": name, "place": place, "style": style}
+        explode = parameter.get("explode")
+        sent["explode"] = explode if isinstance(explode, bool) else style in {"form", "deepObject", "cookie"}
+        if parameter.get("allowReserved") is True:
+            sent["allow_reserved"] = True
+        if content_type:
+            sent["content_type"] = content_type
+        found.parameters.append(sent)
+
+    def _described(self, found: Arguments, schema: Any, pointer: str, about: dict[str, Any]) -> Any:
+        converted = self._schemas.convert(schema, pointer)
+        found.uses |= converted.uses
+        made = converted.schema if isinstance(converted.schema, dict) else {}
+        if text := shortened(text_of(about.get("description"))):
+            made = {**made, "description": text}
+        return {**made, "deprecated": True} if about.get("deprecated") is True else made
+
+    def _add_missing(self, found: Arguments, path: str) -> None:
+        """Add the variables of the path that the document does not declare, as strings."""
+        declared = {one["name"] for one in found.parameters if one["place"] == "path"}
+        used = set(path_variables(path))
+        for one in [one for one in found.parameters if one["place"] == "path" and one["name"] not in used]:
+            found.parameters.remove(one)
+            del found.properties[one["argument"]]
+            found.required.remove(one["argument"])
+        for name in path_variables(path):
+            if name not in declared:
+                declared.add(name)
+                argument = found.add(name, "path", {"type": "string"}, required=True)
+                sent = {"argument": argument, "name": name, "place": "path", "style": "simple", "explode": False}
+                found.parameters.append(sent)
+
+    # --- Body -----------------------------------------------------------------------------------------------------
+
+    def _add_body(self, found: Arguments, operation: dict[str, Any], own: list[dict[str, Any]], pointer: str) -> None:
+        place = joined(pointer, "requestBody")
+        if self._document.is_old:
+            body = lowering.request_body(own, lowering.consumed(self._document.root, operation))
+            place = joined(pointer, "parameters")
+        else:
+            body = operation.get("requestBody")
+        if body is None:
+            return
+        body, place = self._document.object_at(body, place)
+        chosen = _chosen(mapping(body.get("content")))
+        if chosen is None:
+            return
+        media_type, media = chosen
+        content, place = self._document.object_at(media, joined(place, "content", media_type))
+        self._add_content(found, body, media_type, content, place)
+
+    def _add_content(
+        self, found: Arguments, body: dict[str, Any], media_type: str, content: dict[str, Any], pointer: str
+    ) -> None:
+        mode = mode_of(media_type)
+        schema, place = content.get("schema", {}), joined(pointer, "schema")
+        required = body.get("required") is True
+        found.body = {"media_type": _sent_as(media_type, mode), "mode": mode}
+        if required:
+            found.body["required"] = True
+        if mode in {"json", "form", "multipart"}:
+            plain = self._plain_object(schema, place, 0, itertools.count())
+            if plain is not None and plain.properties and (required or not plain.required):
+                self._add_fields(found, plain, mapping(content.get("encoding")), mode)
+                return
+        if mode == "raw" and self._is_binary(schema, place):
+            found.body["mode"], shape = "base64", {"type": "string", "contentEncoding": "base64"}
+            found.body["argument"] = found.add("body", "body", shape, required=required)
+            return
+        shape = self._described(found, schema, place, body)
+        if mode == "raw" and not shape.get("type"):
+            shape = {**shape, "type": "string"}
+        found.body["argument"] = found.add("body", "body", shape, required=required)
+        if mode not in {"json", "raw"} and not isinstance(shape.get("type"), str) and "$ref" not in shape:
+            found.properties[found.body["argument"]] = {**shape, "type": "object"}
+
+    def _add_fields(self, found: Arguments, plain: "PlainObject", encoding: dict[str, Any], mode: str) -> None:
+        if len(plain.properties) > MAX_PARTS:
+            raise Broken(plain.pointer, f"The body has more than {MAX_PARTS} properties.")
+        fields = []
+        for name, (schema, pointer) in plain.properties.items():
+            whole, _ = self._schemas.resolved(schema, pointer)
+            if whole.get("readOnly") is True:
+                continue
+            coded = mapping(encoding.get(name))
+            sent: dict[str, Any] = {"name": name}
+            if mode == "multipart" and (shape := self._file(whole, pointer, coded)):
+                about = shortened(text_of(whole.get("description")))
+                made: Any = {**shape, "description": about} if about else shape
+                sent["is_file"] = True
+            else:
+                made = self._described(found, schema, pointer, {})
+            sent["argument"] = found.add(name, "body", made, required=name in plain.required)
+            if mode != "json":
+                sent |= _encoded_as(coded)
+            fields.append(sent)
+        assert found.body is not None
+        found.body["fields"] = fields
+
+    def _is_binary(self, schema: Any, pointer: str) -> bool:
+        whole, _ = self._schemas.resolved(schema, pointer)
+        return not whole or whole.get("format") == "binary" or "contentMediaType" in whole
+
+    def _file(self, schema: dict[str, Any], pointer: str, coded: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the shape of the argument for a file, or for a list of files; None for other fields."""
+        self._document.spend()
+        if schema.get("type") == "array":
+            item, place = self._schemas.resolved(schema.get("items", {}), joined(pointer, "items"))
+            one = self._file(item, place, coded) if item.get("type") != "array" else None
+            return {"type": "array", "items": one} if one else None
+        is_plain = schema.get("type") in {None, "string"} and "contentEncoding" not in schema
+        named = text_of(coded.get("contentType")) or text_of(schema.get("contentMediaType"))
+        is_other = bool(named) and not named.startswith(("text/plain", JSON))
+        is_file = schema.get("format") == "binary" or schema.get("type") == "file" or (is_plain and is_other)
+        return dict(FILE) if is_file and not _combines(schema) else None
+
+    def _plain_object(self, schema: Any, pointer: str, depth: int, parts: Iterator[int]) -> "PlainObject | None":
+        """Return the properties of a body that is an object and nothing else; None for any other body."""
+        if next(parts) >= MAX_MERGED_PARTS:
+            return None
+        self._document.spend()
+        whole, place = self._schemas.resolved(schema, pointer)
+        extra = whole.get("additionalProperties")
+        is_open = extra is True or (isinstance(extra, dict) and bool(extra))
+        if depth > MAX_MERGED or is_open or whole.get("nullable") is True or (_combines(whole) - {"allOf"}):
+            return None
+        if whole.get("type", "object") not in ("object", ["object"]):
+            return None
+        made = PlainObject(place)
+        for at, one in enumerate(listing(whole.get("allOf"))):
+            part = self._plain_object(one, joined(place, "allOf", at), depth + 1, parts)
+            if part is None:
+                return None
+            self._document.spend(len(part.properties))
+            made.properties |= part.properties
+            made.required |= part.required
+        for name, one in mapping(whole.get("properties")).items():
+            self._document.spend()
+            made.properties[name] = one, joined(place, "properties", name)
+        made.required |= {name for name in listing(whole.get("required")) if isinstance(name, str)}
+        made.required &= made.properties.keys() if depth == 0 else made.required
+        return made
+
+
+@dataclass
+class PlainObject:
+    """The properties of a body: the schema and the pointer of each."""
+
+    pointer: str
+    properties: dict[str, tuple[Any, str]] = field(default_factory=dict)
+    required: set[str] = field(default_factory=set)
+
+
+def path_variables(path: str) -> Iterator[str]:
+    """Yield the names in braces of a path."""
+    for part in path.split("{")[1:]:
+        name, closes, _ = part.partition("}")
+        if closes and name:
+            yield name
+
+
+def mode_of(media_type: str) -> str:
+    """Return how a body of this media type is written."""
+    essence = media_type.partition(";")[0].strip().lower()
+    if essence in {FORM, MULTIPART}:
+        return "form" if essence == FORM else "multipart"
+    return "json" if essence in {JSON, "text/json", "*/*", "application/*"} or essence.endswith("+json") else "raw"
+
+
+RANKS: Final = {"json": 1, "form": 2, "multipart": 3, "raw": 4}
+
+
+def _chosen(content: dict[str, Any]) -> tuple[str, Any] | None:
+    """Return the media type that a tool sends, of those that the service accepts: JSON if possible."""
+    return min(content.items(), key=lambda one: 0 if one[0] == JSON else RANKS[mode_of(one[0])], default=None)
+
+
+def _sent_as(media_type: str, mode: str) -> str:
+    if "*" in media_type:
+        return JSON if mode == "json" else "application/octet-stream"
+    return media_type
+
+
+def _combines(schema: dict[str, Any]) -> set[str]:
+    return {"allOf", "anyOf", "oneOf", "not", "if", "patternProperties"} & schema.keys()
+
+
+def _encoded_as(coded: dict[str, Any]) -> dict[str, Any]:
+    """Return how a field of a form is written."""
+    made: dict[str, Any] = {}
+    style = coded.get("style")
+    if style in STYLES["query"]:
+        explode = coded.get("explode")
+        made = {"style": style, "explode": explode if isinstance(explode, bool) else style in {"form", "deepObject"}}
+    kinds = text_of(coded.get("contentType")).partition(",")[0].strip()
+    if kinds and "*" not in kinds:
+        made["content_type"] = kinds
+    return made

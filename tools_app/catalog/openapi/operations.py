@@ -1,0 +1,245 @@
+"""A lenient parser of OpenAPI documents of versions 2.0 to 3.2: their operations as definitions of tools.
+
+A broken operation is skipped, with the place of the problem. A document is only refused as a whole if it cannot be read
+or exceeds a bound. Parsing a large document takes seconds, so it is done by a worker.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from tools_app.catalog.kinds.http_config import ConfigProblem
+from tools_app.catalog.kinds.operation_config import parse_operation
+from tools_app.catalog.openapi import naming, security
+from tools_app.catalog.openapi.arguments import ArgumentReader, Arguments
+from tools_app.catalog.openapi.document import Broken, Document, joined, listing, mapping, text_of
+from tools_app.catalog.openapi.reader import Unreadable, read
+from tools_app.catalog.openapi.schemas import Schemas
+from tools_app.catalog.validation.sizes import has_exact_numbers
+from tools_app.core.sanitize import for_column, sanitized_json
+from tools_app.protocol.authoring_schema import check_input_schema
+
+METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "query")
+READING: Final = frozenset({"GET", "HEAD", "OPTIONS", "QUERY"})
+BODILESS: Final = frozenset({"GET", "HEAD"})
+MAX_OPERATIONS: Final = 5000
+MAX_PATH_LENGTH: Final = 2000
+MAX_KEY_LENGTH: Final = 255
+MAX_METHOD_LENGTH: Final = 20
+MAX_TITLE: Final = 200
+MAX_TAGS: Final = 20
+MAX_TEXT: Final = 4000
+# All definitions of a document: with shared schemas they can be much larger than it.
+MAX_PARSED_BYTES: Final = 64 * 1024 * 1024
+# One definition as stored and offered, below the bound on a JSON field.
+MAX_DEFINITION_BYTES: Final = 240 * 1024
+CHARACTERS_OF_A_TOKEN: Final = 4
+VERSIONS: Final = ("2.", "3.0", "3.1", "3.2")
+NO_DOCUMENT: Final = "This is no OpenAPI document: it has neither `openapi` nor `swagger` at its top."
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """An operation that can be a tool. `key` is its method and path, `definition` what is generated from it.
+
+    `tokens` is about what the definition costs a model.
+    """
+
+    key: str
+    method: str
+    path: str
+    operation_id: str
+    tags: list[str]
+    definition: dict[str, Any]
+    tokens: int
+
+    @property
+    def name(self) -> str:
+        """The name of its tool."""
+        return str(self.definition["name"])
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """An operation that cannot be a tool: its key, the JSON pointer of the problem, and why."""
+
+    key: str
+    pointer: str
+    reason: str
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """What a document contains."""
+
+    title: str
+    version: str
+    servers: list[dict[str, Any]]
+    schemes: dict[str, dict[str, str]]
+    operations: list[Operation]
+    skipped: list[Skipped]
+
+
+def parse(data: bytes) -> Parsed:
+    """Return what a document contains. Raises Unreadable."""
+    root = read(data)
+    if not isinstance(root, dict) or not {"openapi", "swagger"} & root.keys():
+        raise Unreadable(NO_DOCUMENT)
+    document = Document(root)
+    if not document.version.startswith(VERSIONS):
+        raise Unreadable(f"Version {document.version[:40]} of OpenAPI is not supported. Use a document of 2.0 to 3.2.")
+    return _Parser(document).parsed()
+
+
+class _Parser:
+    """Parses the operations of one document."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._schemas = Schemas(document)
+        self._arguments = ArgumentReader(document, self._schemas)
+        self._schemes = sanitized_json(security.schemes_of(document))
+        self._names: set[str] = set()
+        self._bytes = 0
+
+    def parsed(self) -> Parsed:
+        """Return everything. Raises Unreadable."""
+        operations: list[Operation] = []
+        skipped: list[Skipped] = []
+        for method, path, item, pointer in self._found(skipped):
+            if len(operations) + len(skipped) >= MAX_OPERATIONS:
+                raise Unreadable(f"The document has more than {MAX_OPERATIONS} operations.")
+            key = f"{method} {path}"
+            try:
+                operations.append(self._operation(method, path, item, pointer))
+            except Broken as problem:
+                skipped.append(Skipped(key, problem.pointer, problem.reason))
+            except RecursionError:
+                skipped.append(Skipped(key, pointer, "It is nested too deeply."))
+        about = mapping(self._document.root.get("info"))
+        title, version = (for_column(text_of(about.get(name)), MAX_TITLE) for name in ("title", "version"))
+        servers = sanitized_json(security.servers_of(self._document))
+        return Parsed(title, version, servers, self._schemes, operations, skipped)
+
+    def _found(self, skipped: list[Skipped]) -> Iterator[tuple[str, str, dict[str, Any], str]]:
+        """Yield method, path, path item and pointer of each operation."""
+        for path, value in mapping(self._document.root.get("paths")).items():
+            if path.startswith("x-"):
+                continue
+            try:
+                item, place = self._document.object_at(value, joined("#/paths", path))
+            except Broken as problem:
+                skipped.append(Skipped(path, problem.pointer, problem.reason))
+                continue
+            for method in METHODS:
+                if method in item:
+                    yield method.upper(), path, item, joined(place, method)
+            for method in mapping(item.get("additionalOperations")):
+                yield method, path, item, joined(place, "additionalOperations", method)
+            if "trace" in item:
+                skipped.append(Skipped(f"TRACE {path}", joined(place, "trace"), "TRACE is not supported."))
+
+    def _operation(self, method: str, path: str, item: dict[str, Any], pointer: str) -> Operation:
+        """Return one operation. Raises Broken."""
+        _check_place(method, path, pointer)
+        own: Any = item[method.lower()] if method.lower() in METHODS else item["additionalOperations"][method]
+        operation, place = self._document.object_at(own, pointer)
+        if method in BODILESS:
+            operation = {name: value for name, value in operation.items() if name != "requestBody"}
+        # Documents tell operations of one path apart by a fragment, which is not sent.
+        sent_path = path.partition("#")[0]
+        pointers = (pointer.rpartition("/")[0], place)
+        arguments = self._arguments.read(operation, item.get("parameters"), sent_path, pointers)
+        operation_id = text_of(operation.get("operationId"))
+        definition = {
+            "name": "",
+            "title": " ".join(text_of(operation.get("summary")).split())[:MAX_TITLE],
+            "description": _description(operation),
+            "input_schema": arguments.schema(self._schemas),
+            "annotations": annotations_of(method),
+            "config": self._config(method, sent_path, item, operation, arguments),
+        }
+        self._bytes += _check_definition(definition, pointer)
+        if self._bytes > MAX_PARSED_BYTES:
+            raise Unreadable(f"The operations are larger than {MAX_PARSED_BYTES // 1024**2} MB.")
+        # Only now: an operation that is skipped takes no name.
+        name = naming.unique(naming.tool_name(operation_id, method, path), self._names)
+        definition["name"] = name
+        self._names.add(name)
+        tags = [text for text in map(text_of, listing(operation.get("tags"))[:MAX_TAGS]) if text]
+        return Operation(f"{method} {path}", method, path, operation_id[:200], tags, definition, tokens_of(definition))
+
+    def _config(
+        self, method: str, path: str, item: dict[str, Any], operation: dict[str, Any], arguments: Arguments
+    ) -> dict[str, Any]:
+        own: Any = next((one for one in (operation.get("servers"), item.get("servers")) if listing(one)), [])
+        server = None if self._document.is_old else next(filter(None, map(security.server_of, listing(own))), None)
+        return {
+            "method": method,
+            "path": path,
+            "parameters": arguments.parameters,
+            **({"body": arguments.body} if arguments.body else {}),
+            "security": security.requirements_of(self._document, operation, self._schemes),
+            **({"server": server} if server else {}),
+        }
+
+
+def annotations_of(method: str) -> dict[str, bool]:
+    """Return the annotations of a tool by its method. Without a hint, clients assume that it destroys."""
+    if method in READING:
+        return {"readOnlyHint": True, "openWorldHint": True}
+    made = {"readOnlyHint": False, "openWorldHint": True}
+    if method in {"PUT", "DELETE"}:
+        made["idempotentHint"] = True
+    if method == "DELETE":
+        made["destructiveHint"] = True
+    return made
+
+
+def tokens_of(definition: dict[str, Any]) -> int:
+    """Return about how many tokens a definition costs a model in a list of tools."""
+    told = {name: definition.get(name) for name in ("name", "description", "input_schema")}
+    return len(orjson.dumps(told)) // CHARACTERS_OF_A_TOKEN
+
+
+def _check_place(method: str, path: str, pointer: str) -> None:
+    if not (method.isascii() and method.isalpha() and len(method) <= MAX_METHOD_LENGTH):
+        raise Broken(pointer, "This is no HTTP method.")
+    if len(path) > MAX_PATH_LENGTH or len(f"{method} {path}") > MAX_KEY_LENGTH:
+        raise Broken(pointer, f"The path is longer than {MAX_KEY_LENGTH} characters.")
+    if not path.startswith("/"):
+        raise Broken(pointer, "The path does not start with a slash.")
+    if any(character in path for character in "?\\") or not path.isprintable():
+        raise Broken(pointer, "The path contains a query, a backslash or a control character.")
+
+
+def _description(operation: dict[str, Any]) -> str:
+    """Return the description, after the summary if that says something else."""
+    summary = " ".join(text_of(operation.get("summary")).split())
+    text = text_of(operation.get("description")).strip()
+    if summary and not text.lower().startswith(summary.rstrip(".").lower()):
+        text = f"{summary.rstrip('.')}.\n\n{text}".strip()
+    if operation.get("deprecated") is True:
+        text = f"Deprecated. {text}".strip()
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+
+
+def _check_definition(definition: dict[str, Any], pointer: str) -> int:
+    """Check the definition as that of any other tool is checked, and return its bytes. Raises Broken."""
+    try:
+        written = orjson.dumps(definition)
+    except TypeError as problem:
+        raise Broken(pointer, f"It cannot be stored: {problem}.") from problem
+    if len(written) > MAX_DEFINITION_BYTES:
+        raise Broken(pointer, f"Its definition is larger than {MAX_DEFINITION_BYTES} bytes.")
+    if b"\\u0000" in written:
+        raise Broken(pointer, "It contains U+0000, which cannot be stored.")
+    if not has_exact_numbers(definition):
+        raise Broken(pointer, "It contains a number that cannot be stored exactly.")
+    try:
+        parse_operation(definition["config"])
+    except ConfigProblem as problem:
+        raise Broken(pointer, problem.message) from problem
+    problems = check_input_schema(definition["input_schema"])
+    if problems:
+        raise Broken(pointer, f"Its input schema is invalid: {problems[0]}")
+    return len(written)

@@ -1,0 +1,122 @@
+"""Documents of API sources: fetched or uploaded, parsed, and stored as revisions.
+
+`read_revision` takes seconds for a large document, so a worker or a command runs it.
+"""
+
+import hashlib
+import logging
+import zlib
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+import msgspec
+from asgiref.sync import async_to_sync
+from django.contrib.auth.models import User
+from django.db import DatabaseError, transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from tools_app.catalog.http.addresses import parse_networks
+from tools_app.catalog.http.client import Outbound, Terms
+from tools_app.catalog.http.errors import RequestFailed
+from tools_app.catalog.http.redirects import exchange_following
+from tools_app.catalog.http.urls import BadUrl, parse_url
+from tools_app.catalog.kinds.http_response import SUCCESSES
+from tools_app.catalog.openapi.operations import Parsed, parse
+from tools_app.catalog.openapi.reader import MAX_BYTES, TOO_LARGE, Unreadable
+from tools_app.models import ApiSource, ApiSourceRevision, RevisionState
+from tools_app.telemetry.secret_names import Scrubber
+
+log = logging.getLogger(__name__)
+
+FETCH_SECONDS: Final = 60.0
+# A revision that no worker has read for this long counts as failed.
+READ_WITHIN: Final = timedelta(minutes=5)
+MAX_REVISIONS: Final = 10
+HEADERS: Final = (
+    ("User-Agent", "mcphub"),
+    ("Accept", "application/json, application/yaml;q=0.9, */*;q=0.5"),
+    ("Accept-Encoding", "gzip"),
+)
+NOT_READ: Final = "The document was not read. Check that a worker is running, then refresh the source."
+
+
+def add_revision(source: ApiSource, by: User | None = None, data: bytes | None = None) -> ApiSourceRevision:
+    """Add a revision that is to be read, from the source's URL or of an uploaded document.
+
+    Earlier ones that were never applied are removed. Raises Unreadable for an upload that is too large.
+    """
+    if data is not None and len(data) > MAX_BYTES:
+        raise Unreadable(TOO_LARGE)
+    with transaction.atomic():
+        number = source.revisions.aggregate(last=Max("number"))["last"] or 0
+        source.revisions.filter(applied_at=None).delete()
+        kept = source.revisions.order_by("-number").values_list("pk", flat=True)[: MAX_REVISIONS - 1]
+        source.revisions.exclude(pk__in=list(kept)).exclude(number=source.revision).delete()
+        number = max(number, source.revision) + 1
+        content = zlib.compress(data) if data is not None else b""
+        return ApiSourceRevision.objects.create(
+            source=source, number=number, content=content, size=len(data or b""), created_by=by
+        )
+
+
+def read_revision(revision_id: UUID) -> ApiSourceRevision | None:
+    """Fetch and parse the document of a pending revision; None if there is none. The reason of a failure is stored."""
+    revision = ApiSourceRevision.objects.select_related("source__tenant").filter(pk=revision_id).first()
+    if revision is None or revision.state != RevisionState.PENDING:
+        return revision
+    try:
+        data = zlib.decompress(bytes(revision.content)) if revision.content else fetched(revision.source)
+        fill(revision, data, parse(data))
+    except (Unreadable, RequestFailed) as problem:
+        revision.state, revision.problem = RevisionState.FAILED, str(problem)
+    except Exception:
+        log.exception("The document of the API source %s could not be parsed", revision.source_id)
+        revision.state, revision.problem = RevisionState.FAILED, "The document could not be parsed. See the log."
+    try:
+        revision.save(force_update=True)
+    except DatabaseError:
+        if ApiSourceRevision.objects.filter(pk=revision.pk).exists():
+            raise
+        return None  # replaced by a later one
+    return revision
+
+
+def fill(revision: ApiSourceRevision, data: bytes, found: Parsed) -> None:
+    """Write a document and what was found in it into a revision."""
+    revision.state = RevisionState.READY
+    revision.content, revision.size, revision.digest = zlib.compress(data), len(data), digest_of(data)
+    revision.parsed = zlib.compress(msgspec.json.encode(found))
+    revision.title, revision.version = found.title, found.version
+    revision.operations, revision.skipped = len(found.operations), len(found.skipped)
+
+
+def digest_of(data: bytes) -> str:
+    """Return the digest by which documents are compared."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def parsed_of(revision: ApiSourceRevision) -> Parsed:
+    """Return what the document of a revision contains, which was read."""
+    return msgspec.json.decode(zlib.decompress(bytes(revision.parsed)), type=Parsed)
+
+
+def state_of(revision: ApiSourceRevision) -> tuple[RevisionState, str]:
+    """Return the state of a revision, and the reason if it failed."""
+    if revision.state == RevisionState.PENDING and revision.created_at < timezone.now() - READ_WITHIN:
+        return RevisionState.FAILED, NOT_READ
+    return RevisionState(revision.state), revision.problem
+
+
+def fetched(source: ApiSource) -> bytes:
+    """Return the document at the source's URL. Raises RequestFailed."""
+    try:
+        url = parse_url(source.url)
+    except BadUrl as problem:
+        raise RequestFailed(f"Invalid URL of the document: {problem}.") from problem
+    terms = Terms(parse_networks(source.tenant.allowed_networks), FETCH_SECONDS, MAX_BYTES)
+    reply = async_to_sync(exchange_following)(Outbound("GET", url, HEADERS), terms, Scrubber(()))
+    if reply.status not in SUCCESSES:
+        raise RequestFailed(f"HTTP {reply.status} for the URL of the document.")
+    return reply.body

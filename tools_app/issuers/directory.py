@@ -1,0 +1,113 @@
+"""Checks with issuers that people still belong to the company, twice an hour.
+
+Each check is claimed in the database, so any number of processes may run this. Who is no longer known, or fits no rule
+any more, loses the membership, and with it every connection and token, within a second.
+"""
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from time import monotonic
+from typing import Final
+from uuid import UUID
+
+from django.db import connection
+from django.utils import timezone
+
+from tools_app.access.issuers import people, rules
+from tools_app.audit.changes.changes import Actor, recording_as
+from tools_app.issuers import provider
+from tools_app.models import Identity, SignInEvent, SignInStep, Via
+
+log = logging.getLogger(__name__)
+
+EVERY: Final = timedelta(minutes=30)
+BATCH: Final = 100
+TICK_SECONDS: Final = 60.0
+CLOSE_SECONDS: Final = 2.0
+# The people of an issuer that is slow are asked about in later runs.
+MAX_SECONDS: Final = 20.0
+
+
+class DirectoryChecks:
+    """Runs the checks in a thread of their own: a provider that does not answer holds up nothing else."""
+
+    def __init__(self) -> None:
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def run(self) -> None:
+        """Start the checks that are due, unless they are in progress."""
+        if self._stopping.is_set() or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._thread = threading.Thread(target=self._work, name="directory", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop after the current check."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(CLOSE_SECONDS)
+
+    def _work(self) -> None:
+        try:
+            check(lambda: not self._stopping.is_set())
+        except Exception as problem:  # noqa: BLE001 - the database may be away for a while
+            log.warning("Checks of people with their issuers are postponed: %s", problem)
+        finally:
+            with suppress(Exception):
+                connection.close()
+
+
+def check(is_running: Callable[[], bool]) -> None:
+    """Check the people whose turn it is, until there are none or `is_running` says to stop."""
+    spent: Counter[UUID] = Counter()
+    while is_running():
+        due = list(people.check_due(timezone.now() - EVERY)[:BATCH])
+        for identity in due:
+            if is_running() and people.claim_check(identity, timezone.now()):
+                began = monotonic()
+                _check_guarded(identity, may_ask=spent[identity.issuer_id] < MAX_SECONDS)
+                spent[identity.issuer_id] += monotonic() - began  # type: ignore[assignment] # seconds, not a count
+        if len(due) < BATCH:
+            return
+
+
+def _check_guarded(identity: Identity, *, may_ask: bool) -> None:
+    """Check a person so that neither an answer nor the silence of one issuer holds up the people of others."""
+    try:
+        _check(identity, may_ask=may_ask)
+    except Exception as problem:  # noqa: BLE001 - whatever an issuer answers
+        log.warning("A person of %s could not be checked: %s", identity.issuer.name, type(problem).__name__)
+
+
+def _check(identity: Identity, *, may_ask: bool) -> None:
+    with recording_as(Actor(None, Via.SIGN_IN, name=identity.issuer.name)):
+        reason = _reason_to_end(identity, may_ask=may_ask)
+        if not reason or not people.end(identity):
+            return
+    SignInEvent.objects.create(
+        step=SignInStep.LEFT, reason=reason, tenant=identity.issuer.tenant, person_name=identity.person.get_username()
+    )
+
+
+def _reason_to_end(identity: Identity, *, may_ask: bool) -> str:
+    """Ask the issuer about a person, if there is time for it. Return why their access ends, or ""."""
+    if people.is_overdue(identity, timezone.now()):
+        return f"{identity.issuer.name} has not vouched for the person for {identity.issuer.recheck_hours} hours."
+    if not people.has_role(identity):
+        return "An admin removed the person from the tenant."
+    token = people.refresh_token_of(identity) if may_ask else ""
+    if not token:
+        return ""
+    try:
+        found = provider.renew(identity.issuer, token)
+        people.vouch(identity, found.claims, found.refresh_token, is_check=True)
+    except (provider.Withdrawn, rules.NoRuleFits) as problem:
+        return str(problem)
+    except provider.SignInFailed as problem:
+        log.warning("A person could not be checked with %s: %s", identity.issuer.name, problem)
+    return ""

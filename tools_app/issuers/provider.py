@@ -1,0 +1,158 @@
+"""Sign-in of people with an OpenID Connect provider: the request, the exchange of its code, and renewal.
+
+See OpenID Connect Core 1.0, section 3.1, with PKCE (RFC 7636) and a nonce.
+"""
+
+import base64
+import secrets
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+from authlib.common.urls import add_params_to_uri
+
+from tools_app.catalog.http import documents
+from tools_app.catalog.http.documents import Unreadable
+from tools_app.core import encryption
+from tools_app.issuers import configuration, tokens
+from tools_app.models import Issuer
+
+SCOPE: Final = "openid profile email offline_access"
+MAX_ANSWER_BYTES: Final = 256 * 1024
+BAD_REQUEST: Final = 400
+UNAUTHORIZED: Final = 401
+
+
+class SignInFailed(Exception):
+    """The provider refused, could not be reached, or answered something wrong. The message says what."""
+
+
+class Withdrawn(SignInFailed):
+    """The provider no longer vouches for the person."""
+
+
+class Pending(NamedTuple):
+    """What a browser's session keeps of a sign-in until the person comes back."""
+
+    url: str
+    state: str
+    nonce: str
+    verifier: str
+
+
+class Vouched(NamedTuple):
+    """The verified claims of a person, if the provider sent them, and the token to ask again with; "" without one."""
+
+    claims: Mapping[str, Any] | None
+    refresh_token: str
+
+
+def begin(issuer: Issuer, redirect_uri: str) -> Pending:
+    """Return where to send a person. Raises SignInFailed."""
+    state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+    challenge = base64.urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+    parameters = {
+        "response_type": "code",
+        "client_id": issuer.client_id,
+        "redirect_uri": redirect_uri,
+        "scope": SCOPE,
+        "state": state,
+        "nonce": nonce,
+        "code_challenge": challenge,
+        "code_challenge_method": "S256",
+    }
+    endpoint = _configuration(issuer).authorization_endpoint
+    return Pending(add_params_to_uri(endpoint, parameters.items()), state, nonce, verifier)
+
+
+def finish(issuer: Issuer, code: str, nonce: str, verifier: str, redirect_uri: str) -> Vouched:
+    """Return what the provider says of the person who came back with a code. Raises SignInFailed."""
+    form = {
+        "grant_type": "authorization_code",
+        "code": code,
+        "redirect_uri": redirect_uri,
+        "code_verifier": verifier,
+    }
+    answer = _answer(issuer, form)
+    claims = _claims(issuer, answer)
+    if not secrets.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
+        raise SignInFailed("The answer belongs to another sign-in. Try again.")
+    return Vouched(claims, _refresh_token(answer))
+
+
+def renew(issuer: Issuer, refresh_token: str) -> Vouched:
+    """Ask the provider whether it still vouches for a person. Raises Withdrawn, else SignInFailed.
+
+    It need not send a new ID token (section 12.2): then the claims are None, and what was known holds.
+    """
+    answer = _answer(issuer, {"grant_type": "refresh_token", "refresh_token": refresh_token})
+    claims = _claims(issuer, answer) if "id_token" in answer else None
+    return Vouched(claims, _refresh_token(answer) or refresh_token)
+
+
+def purpose(issuer: Issuer) -> str:
+    """Return the purpose for which the client secret is sealed."""
+    return f"issuer:{issuer.pk}"
+
+
+def seal_secret(issuer: Issuer, secret: str) -> None:
+    """Set the client secret of an issuer that is saved next; "" removes it."""
+    issuer.ciphertext = encryption.seal(secret.encode(), purpose(issuer)) if secret else None
+
+
+def _configuration(issuer: Issuer) -> configuration.Configuration:
+    try:
+        return configuration.read(issuer.issuer, issuer.tenant.allowed_networks)
+    except Unreadable as problem:
+        raise SignInFailed(f"{issuer.name} could not be reached: {problem}") from problem
+
+
+def _answer(issuer: Issuer, form: Mapping[str, str]) -> dict[str, Any]:
+    """Return the answer of the token endpoint. Raises SignInFailed, and Withdrawn for invalid_grant."""
+    found = _configuration(issuer)
+    secret = _secret(issuer)
+    authorization, sent = "", dict(form)
+    if secret and "client_secret_basic" in found.auth_methods:
+        pair = f"{quote(issuer.client_id, safe='')}:{quote(secret, safe='')}"
+        authorization = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    else:
+        sent |= {"client_id": issuer.client_id, **({"client_secret": secret} if secret else {})}
+    allowed = issuer.tenant.allowed_networks
+    try:
+        reply = configuration.run(
+            documents.post(found.token_endpoint, sent, MAX_ANSWER_BYTES, allowed=allowed, authorization=authorization)
+        )
+        if reply.status in (BAD_REQUEST, UNAUTHORIZED):
+            raise _refusal(issuer, documents.parsed_object(reply.body))
+        return documents.parsed(reply)
+    except Unreadable as problem:
+        raise SignInFailed(f"{issuer.name} did not answer as expected: {problem}") from problem
+
+
+def _secret(issuer: Issuer) -> str:
+    """Return the client secret; "" without one. Raises SignInFailed if it was sealed with another key."""
+    if not issuer.ciphertext:
+        return ""
+    try:
+        return encryption.unseal(bytes(issuer.ciphertext), purpose(issuer)).decode()
+    except encryption.DecryptionError:
+        raise SignInFailed(f"The client secret of {issuer.name} cannot be read. Enter it again.") from None
+
+
+def _refusal(issuer: Issuer, body: Mapping[str, Any]) -> SignInFailed:
+    error = "".join(filter(str.isprintable, str(body.get("error", ""))[:100]))
+    message = f"{issuer.name} refused: {error or 'no reason given'}."
+    return Withdrawn(message) if error == "invalid_grant" else SignInFailed(message)
+
+
+def _claims(issuer: Issuer, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        return tokens.verified(issuer, str(answer.get("id_token", "")), [issuer.client_id])
+    except tokens.InvalidToken as problem:
+        raise SignInFailed(f"The answer of {issuer.name} is not valid. {problem}") from problem
+
+
+def _refresh_token(answer: Mapping[str, Any]) -> str:
+    token = answer.get("refresh_token")
+    return token if isinstance(token, str) else ""

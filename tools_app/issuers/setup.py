@@ -1,0 +1,72 @@
+"""Issuers as people set them up: checks before saving, and a trial of the rules on a token."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from django.core.exceptions import ValidationError
+
+from tools_app.access.issuers import people, rules
+from tools_app.access.issuers.rules import NoRuleFits, Rule
+from tools_app.access.oauth import workloads
+from tools_app.catalog.http.documents import Unreadable
+from tools_app.issuers import configuration, tokens
+from tools_app.models import Issuer, IssuerUse
+
+MAX_ISSUERS: Final = 20
+
+
+class Trial(NamedTuple):
+    """What the rules of an issuer make of a token: its claims, the rule that fits, and what is wrong with the token."""
+
+    claims: Mapping[str, Any]
+    rule: Rule | None
+    problem: str
+
+
+def check(issuer: Issuer) -> None:
+    """Check an issuer that is saved next, and that its keys can be read. Raises ValidationError."""
+    issuer.full_clean(validate_unique=False, validate_constraints=False)
+    if wrong := configuration.problem_of(issuer.issuer):
+        raise ValidationError({"issuer": wrong})
+    others = Issuer.objects.filter(tenant=issuer.tenant_id).exclude(pk=issuer.pk)
+    if others.filter(issuer=issuer.issuer, use=issuer.use).exists():
+        raise ValidationError({"issuer": "This issuer is set up already. Change it instead."})
+    if others.count() >= MAX_ISSUERS:
+        raise ValidationError(f"A tenant has at most {MAX_ISSUERS} issuers.")
+    if not issuer.is_active:
+        return
+    try:
+        configuration.keys(issuer.issuer, issuer.tenant.allowed_networks)
+    except Unreadable as problem:
+        raise ValidationError({"issuer": f"Its configuration could not be read: {problem}"}) from problem
+
+
+def saved(issuer: Issuer) -> None:
+    """Apply an issuer that was saved to the people and workloads that came from it. Call it in the same transaction."""
+    people.apply_rules(issuer)
+    workloads.end_tokens(issuer)
+
+
+def delete(issuer: Issuer) -> None:
+    """Delete an issuer, with the access of the people and workloads that came from it. Call it in a transaction."""
+    people.end_all(issuer)
+    workloads.end_all(issuer)
+    issuer.delete()
+
+
+def try_out(issuer: Issuer, token: str, ours: str) -> Trial:
+    """Return what the rules make of a token, valid or not. Raises InvalidToken for a text that is no token.
+
+    `ours` is the hub's own address, the default audience of workloads.
+    """
+    _, claims = tokens.unverified(token)
+    problem = ""
+    try:
+        is_of_people = issuer.use == IssuerUse.PEOPLE
+        tokens.verified(issuer, token, {issuer.client_id if is_of_people else issuer.audience or ours})
+    except tokens.InvalidToken as invalid:
+        problem = str(invalid)
+    try:
+        return Trial(claims, rules.find(issuer, claims), problem)
+    except NoRuleFits as unfit:
+        return Trial(claims, None, f"{unfit} {problem}".strip())

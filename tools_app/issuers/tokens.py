@@ -1,0 +1,83 @@
+"""Verification of tokens that issuers sign: ID tokens, identity assertions, and tokens of workloads (RFC 8725)."""
+
+import time
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from joserfc import jws
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+
+from tools_app.catalog.http import documents
+from tools_app.catalog.http.documents import Unreadable
+from tools_app.issuers import configuration
+from tools_app.models import Issuer
+
+# Pinned: no algorithm with a shared secret, and none without a signature.
+ALGORITHMS: Final = ("RS256", "PS256", "ES256", "EdDSA")
+MAX_TOKEN: Final = 32 * 1024
+MAX_LIFETIME_SECONDS: Final = 24 * 3600
+LEEWAY_SECONDS: Final = 60
+NUL: Final = b"\\u0000"
+
+
+class InvalidToken(Exception):
+    """A token is not valid; the message says why, without repeating it."""
+
+
+def unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the header and the claims of a token, neither of which is verified. Raises InvalidToken."""
+    if len(token) > MAX_TOKEN:
+        raise InvalidToken("The token is too long.")
+    try:
+        parts = jws.extract_compact(token.strip().encode())
+        header, claims = dict(parts.headers()), documents.parsed_object(parts.payload)
+    except (JoseError, ValueError, Unreadable):
+        raise InvalidToken("This is not a signed JWT.") from None
+    if NUL in parts.payload.replace(b"\\\\", b""):
+        raise InvalidToken("The token contains a character that cannot be stored.")
+    return header, claims
+
+
+def verified(issuer: Issuer, token: str, audiences: Collection[str], *, kind: str = "") -> Mapping[str, Any]:
+    """Return the claims of a token of this issuer, for one of these audiences, valid now.
+
+    `kind`: the type that its header must have (RFC 8725, section 3.11). Raises InvalidToken.
+    """
+    header, claims = unverified(token)
+    if kind and str(header.get("typ", "")).lower() != kind:
+        raise InvalidToken(f"The type of the token is not {kind}.")
+    _check_signature(issuer, token.strip())
+    if claims.get("iss") != issuer.issuer:
+        raise InvalidToken("The token is of another issuer.")
+    audience = claims.get("aud")
+    if not set(map(str, audience if isinstance(audience, list) else [audience])) & set(audiences):
+        raise InvalidToken("The token is for another audience.")
+    now, ends, begins = time.time(), claims.get("exp"), claims.get("nbf", 0)
+    if not isinstance(ends, int | float) or ends <= now - LEEWAY_SECONDS:
+        raise InvalidToken("The token has expired.")
+    if ends > now + MAX_LIFETIME_SECONDS:
+        raise InvalidToken("The token is valid for more than a day.")
+    if not isinstance(begins, int | float) or begins > now + LEEWAY_SECONDS:
+        raise InvalidToken("The token is not valid yet.")
+    return claims
+
+
+def _check_signature(issuer: Issuer, token: str) -> None:
+    """Raise InvalidToken unless a published key of the issuer signed a token. A new key is looked for once."""
+    allowed = issuer.tenant.allowed_networks
+    try:
+        for again in (False, True):
+            if _is_signed(token, configuration.keys(issuer.issuer, allowed, again=again)):
+                return
+    except Unreadable as problem:
+        raise InvalidToken(f"The keys of {issuer.issuer} could not be read: {problem}") from problem
+    raise InvalidToken("The signature of the token cannot be verified with the keys of its issuer.")
+
+
+def _is_signed(token: str, keys: Any) -> bool:
+    try:
+        jws.deserialize_compact(token, KeySet.import_key_set(keys), algorithms=list(ALGORITHMS))
+    except (JoseError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+    return True

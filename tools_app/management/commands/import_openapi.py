@@ -1,0 +1,179 @@
+"""`manage.py import_openapi`: import the operations of an OpenAPI document as tools."""
+
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import CommandError
+from django.db import transaction
+
+from tools_app.audit.changes import changes
+from tools_app.catalog.http.errors import RequestFailed
+from tools_app.catalog.kinds.http_config import ConfigProblem
+from tools_app.catalog.kinds.operation import settings_of
+from tools_app.catalog.kinds.operation_config import OperationConfig, base_url_of
+from tools_app.catalog.openapi.operations import Parsed, parse
+from tools_app.catalog.openapi.reader import MAX_BYTES, TOO_LARGE, Unreadable
+from tools_app.catalog.sources import documents
+from tools_app.catalog.sources.plan import Applied, Doing, Entry, NotApplied, Plan, apply, plan
+from tools_app.catalog.sources.settings import save_source, source_faults
+from tools_app.catalog.validation.sizes import MAX_URL_LENGTH
+from tools_app.management.base import RecordedCommand
+from tools_app.models import ApiSource, ApiSourceRevision, RevisionState, Tenant
+
+
+class Command(RecordedCommand):
+    help = (
+        "Import the operations of an OpenAPI document (2.0 to 3.2, JSON or YAML) as tools, or bring them up to date. "
+        "Tools keep what was overridden. Prints a line for each operation that was imported, changed or skipped."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("document", metavar="FILE_OR_URL", help="The document: a file, or an http or https URL.")
+        parser.add_argument("--tenant", required=True, metavar="SLUG", help="Slug of the tenant.")
+        parser.add_argument("--name", required=True, help="Name of the API source. An existing one is refreshed.")
+        parser.add_argument("--base-url", metavar="URL", help="Where requests are sent, instead of the server named.")
+        parser.add_argument(
+            "--include",
+            action="append",
+            metavar="GLOB",
+            help="Import the operations whose tool name or operationId matches, and enable them. Can be repeated. "
+            "Without it, all are imported as disabled tools.",
+        )
+        parser.add_argument("--dry-run", action="store_true", help="Only print what would be done.")
+
+    def handle(
+        self,
+        *,
+        document: str,
+        tenant: str,
+        name: str,
+        base_url: str | None,
+        include: list[str] | None,
+        dry_run: bool,
+        **options: Any,
+    ) -> None:
+        owner = Tenant.objects.filter(slug=tenant).first()
+        if owner is None:
+            raise CommandError(f"Unknown tenant: {tenant!r}.")
+        source, is_changed = _source(owner, name, document, base_url)
+        data = _data(source, document)
+        # Parsed before the transaction, which keeps others from writing.
+        same = _same(source, data)
+        found = None if same else _parsed(data)
+        with changes.change_log_transaction():
+            if is_changed:
+                save_source(source)
+            revision = same or _stored(source, data, found)
+            made = plan(source, revision)
+            _check_base_url(source, made)
+            done = self._apply(made, include)
+            self._show(made, done)
+            transaction.set_rollback(dry_run)
+
+    def _apply(self, made: Plan, include: list[str] | None) -> Applied:
+        wanted = None if include is None else {entry.key for entry in made.entries if _matches(entry, include)}
+        try:
+            return apply(made, wanted=wanted, enabled=wanted or frozenset())
+        except NotApplied as problem:
+            raise CommandError(str(problem)) from problem
+
+    def _show(self, made: Plan, done: Applied) -> None:
+        for entry in done.imported:
+            self.stdout.write(f"+ {entry.name} {entry.key}")
+        for entry in done.enabled:
+            self.stdout.write(f"~ {entry.name} {entry.key}: enabled")
+        for entry in done.changed:
+            kept = [change.name for change in entry.changes if change.is_kept]
+            told = [*entry.applied, *(f"{name} (overridden, kept)" for name in kept)]
+            self.stdout.write(f"~ {entry.name} {entry.key}: {', '.join(told)}")
+        for entry in done.removed:
+            self.stdout.write(f"- {entry.name} {entry.key}: not in the document, disabled")
+        for skipped in made.skipped:
+            self.stdout.write(f"! {skipped.key}: {skipped.reason} ({skipped.pointer})")
+        same = len(made.of(Doing.SAME))
+        if same or done.changed or done.enabled or done.removed:
+            changed = len(done.changed) + len(done.enabled)
+            self.stdout.write(f"{changed} changed, {len(done.removed)} removed, {same} unchanged")
+        self.stdout.write(f"{len(done.imported)} imported, {len(made.skipped)} skipped")
+
+
+def _matches(entry: Entry, include: Sequence[str]) -> bool:
+    names = (entry.name, entry.operation.operation_id if entry.operation else "")
+    return any(fnmatchcase(name, pattern) for name in names if name for pattern in include)
+
+
+def _source(tenant: Tenant, name: str, document: str, base_url: str | None) -> tuple[ApiSource, bool]:
+    """Return the source of this name with the given settings, and whether it has to be saved. Raises CommandError."""
+    stored = ApiSource.objects.filter(tenant=tenant, name=name).first()
+    source = stored or ApiSource(tenant=tenant, name=name)
+    before = (source.url, source.base_url)
+    source.url = document if _is_url(document) else ""
+    source.base_url = source.base_url if base_url is None else base_url
+    if stored and before == (source.url, source.base_url):
+        return source, False
+    try:
+        source.clean_fields()
+    except ValidationError as problem:
+        raise CommandError("; ".join(problem.messages)) from problem
+    if faults := source_faults(source):
+        raise CommandError("; ".join(f"{field}: {told}" for field, all_told in faults.items() for told in all_told))
+    return source, True
+
+
+def _data(source: ApiSource, document: str) -> bytes:
+    """Return the document. Raises CommandError."""
+    try:
+        return documents.fetched(source) if _is_url(document) else _file(document)
+    except RequestFailed as problem:
+        raise CommandError(problem.message) from problem
+
+
+def _parsed(data: bytes) -> Parsed:
+    try:
+        return parse(data)
+    except Unreadable as problem:
+        raise CommandError(str(problem)) from problem
+
+
+def _stored(source: ApiSource, data: bytes, found: Parsed | None) -> ApiSourceRevision:
+    assert found is not None
+    revision = documents.add_revision(source)
+    documents.fill(revision, data, found)
+    revision.save()
+    return revision
+
+
+def _same(source: ApiSource, data: bytes) -> ApiSourceRevision | None:
+    """Return the applied revision if it is of the same document."""
+    if source.revision == 0:
+        return None
+    digest = documents.digest_of(data)
+    return source.revisions.filter(number=source.revision, digest=digest, state=RevisionState.READY).first()
+
+
+def _check_base_url(source: ApiSource, made: Plan) -> None:
+    """Raise CommandError if the document does not tell where requests are sent."""
+    settings = settings_of(source, made.servers, made.schemes)
+    try:
+        base_url_of(OperationConfig("GET", "/"), settings)
+    except ConfigProblem as problem:
+        raise CommandError(f"{problem.message} Use --base-url.") from problem
+
+
+def _is_url(document: str) -> bool:
+    return document.lower().startswith(("http://", "https://")) and len(document) <= MAX_URL_LENGTH
+
+
+def _file(document: str) -> bytes:
+    try:
+        with Path(document).open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as problem:
+        raise CommandError(f"{document}: {problem.strerror}.") from problem
+    if len(data) > MAX_BYTES:
+        raise CommandError(TOO_LARGE)
+    return data

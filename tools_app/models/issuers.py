@@ -1,0 +1,151 @@
+"""External issuers: identity providers of tenants, what their claims mean, and the people who came from them.
+
+An issuer belongs to one tenant, whose admins set it up. So the accounts of its people belong to that tenant, and never
+to somebody who already has an account.
+"""
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.utils import timezone
+
+from tools_app.models.ids import new_id
+from tools_app.models.recorded import Recorded
+from tools_app.models.tenants import Role, Tenant
+from tools_app.models.validators import ONE_LINE, validate_key_names, validate_patterns
+
+MAX_URL = 500
+MAX_SUBJECT = 255
+MAX_RECHECK_HOURS = 24 * 30
+MAX_RULES = 50
+MAX_CLAIMS = 20
+MAX_CLAIM_NAME = 200
+RULE_FIELDS = {"claims", "role", "names", "methods"}
+
+
+def validate_rules(value: object) -> None:
+    """Raise ValidationError unless `value` is a list of rules on claims."""
+    if not isinstance(value, list) or len(value) > MAX_RULES:
+        raise ValidationError(f"Must be a JSON list of at most {MAX_RULES} rules.")
+    for position, rule in enumerate(value):
+        try:
+            _validate_rule(rule)
+        except ValidationError as problem:
+            raise ValidationError(f"Rule {position + 1}: {problem.messages[0]}") from problem
+
+
+def _validate_rule(rule: object) -> None:
+    if not isinstance(rule, dict) or not rule.keys() <= RULE_FIELDS:
+        raise ValidationError("Write an object with claims, and role, or names and methods.")
+    claims = rule.get("claims", {})
+    if not isinstance(claims, dict) or len(claims) > MAX_CLAIMS:
+        raise ValidationError(f"claims is an object of at most {MAX_CLAIMS} claims with lists of patterns.")
+    for name, patterns in claims.items():
+        if not 0 < len(name) <= MAX_CLAIM_NAME:
+            raise ValidationError(f"The name of a claim has 1 to {MAX_CLAIM_NAME} characters.")
+        validate_key_names(patterns)
+    if rule.get("role", Role.OPERATOR) not in Role.values:
+        raise ValidationError(f"role is one of {', '.join(Role.values)}.")
+    for name in ("names", "methods"):
+        validate_patterns(rule.get(name, []))
+
+
+class IssuerUse(models.TextChoices):
+    """Whose identities an issuer states."""
+
+    PEOPLE = "people", "People sign in"
+    WORKLOADS = "workloads", "Programs connect, without a stored secret"
+
+
+class Issuer(Recorded):
+    """An OpenID Connect provider or another issuer of signed tokens, with its place in one tenant."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="issuers")
+    name = models.CharField(max_length=100, validators=[ONE_LINE], help_text="Shown on the sign-in page.")
+    use = models.CharField(max_length=10, choices=IssuerUse, default=IssuerUse.PEOPLE)
+    issuer = models.CharField(
+        "issuer URL",
+        max_length=MAX_URL,
+        help_text="As in its tokens, such as https://login.microsoftonline.com/TENANT/v2.0. Its configuration is read "
+        "from /.well-known/openid-configuration below it.",
+    )
+    client_id = models.CharField(
+        "client ID", max_length=200, blank=True, help_text="Of the application that is registered for this hub."
+    )
+    ciphertext = models.BinaryField(null=True, editable=False)
+    audience = models.CharField(
+        max_length=MAX_URL, blank=True, help_text="What workloads ask their token for. Empty: this hub's own address."
+    )
+    accepts_assertions = models.BooleanField(
+        "signs clients in, too",
+        default=False,
+        help_text="Applications that the company manages connect with an identity assertion (ID-JAG) of this issuer, "
+        "without asking the person.",
+    )
+    recheck_hours = models.PositiveIntegerField(
+        "access without a check (hours)",
+        default=24,
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_RECHECK_HOURS)],
+        help_text="People are checked with the issuer twice an hour, where it issues refresh tokens. Where it does "
+        "not, or cannot be reached, their access ends after this time until they sign in again.",
+    )
+    rules = models.JSONField(
+        default=list,
+        blank=True,
+        validators=[validate_rules],
+        help_text="What claims of its tokens mean, as a JSON list. The first rule whose claims all fit counts; without "
+        'one, nobody gets in. For people: [{"claims": {"groups": ["mcp-admins"]}, "role": "admin"}]. For workloads: '
+        '[{"claims": {"repository": ["acme/*"]}, "names": ["report_*"], "methods": ["tools/*"]}].',
+    )
+    is_active = models.BooleanField(
+        "active", default=True, help_text="Off: nobody signs in, and everybody who did loses access."
+    )
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["tenant", "name"]
+        verbose_name = "issuer"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "issuer", "use"],
+                name="issuer_once_per_tenant",
+                violation_error_message="This issuer is set up already. Change it instead.",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def clean(self) -> None:
+        """Check what belongs together. Raises ValidationError."""
+        rules = [rule for rule in self.rules if isinstance(rule, dict)] if isinstance(self.rules, list) else []
+        if self.use == IssuerUse.PEOPLE and self.is_active and not self.client_id:
+            raise ValidationError({"client_id": "Enter the client ID that the provider gave for this hub."})
+        if self.use == IssuerUse.PEOPLE and any("role" not in rule for rule in rules):
+            raise ValidationError({"rules": "Each rule for people needs a role."})
+        if self.use == IssuerUse.WORKLOADS and any(not rule.get("claims") for rule in rules):
+            raise ValidationError({"rules": "Each rule for workloads needs claims: public issuers serve everybody."})
+
+
+class Identity(models.Model):
+    """A person as an issuer knows them. Their account was made for it, and their role follows its rules."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    issuer = models.ForeignKey(Issuer, on_delete=models.CASCADE, related_name="identities")
+    subject = models.CharField(max_length=MAX_SUBJECT)
+    person = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="identity")
+    claims = models.JSONField(default=dict, help_text="What the issuer last said of the person.")
+    ciphertext = models.BinaryField(null=True, help_text="The sealed refresh token of the issuer.")
+    created_at = models.DateTimeField(default=timezone.now)
+    verified_at = models.DateTimeField(default=timezone.now, help_text="When the issuer last vouched for the person.")
+    checked_at = models.DateTimeField(default=timezone.now, help_text="When the issuer was last asked.", db_index=True)
+    ended_at = models.DateTimeField(null=True, help_text="When the issuer no longer vouched for the person.")
+
+    class Meta:
+        verbose_name_plural = "identities"
+        constraints = [models.UniqueConstraint(fields=["issuer", "subject"], name="identity_once_per_issuer")]
+
+    def __str__(self) -> str:
+        return f"{self.person} by {self.issuer}"

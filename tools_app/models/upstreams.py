@@ -1,0 +1,167 @@
+"""Upstream MCP servers of a tenant, what they offer, and which definitions an admin accepted."""
+
+from hashlib import sha256
+
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.db import models
+from django.utils import timezone
+
+from tools_app.models.catalog import Prompt, Resource, Tool
+from tools_app.models.ids import new_id
+from tools_app.models.tenants import Tenant
+from tools_app.models.versioned import Versioned
+
+UPSTREAM_NAME = RegexValidator(r"^[A-Za-z0-9_.-]{1,64}\Z", "Use letters, digits, underscore, hyphen and dot.")
+PREFIX = RegexValidator(r"^[A-Za-z0-9_.-]{1,32}\Z", "Use letters, digits, underscore, hyphen and dot.")
+
+
+class UpstreamTransport(models.TextChoices):
+    """How the hub reaches an upstream."""
+
+    HTTP = "http", "Streamable HTTP"
+    SSE = "sse", "HTTP+SSE (2024-11-05)"
+    STDIO = "stdio", "Command (stdio)"
+
+
+class UpstreamEra(models.TextChoices):
+    """Which revisions the hub speaks with an upstream."""
+
+    AUTO = "auto", "Detect"
+    MODERN = "modern", "From 2026-07-28"
+    HANDSHAKE = "handshake", "Up to 2025-11-25"
+
+
+class Upstream(Versioned):
+    """An MCP server whose tools, resources and prompts a tenant offers as its own.
+
+    `headers` and `environment` are objects of texts, in which `{secret:NAME}` stands for a secret of the tenant.
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="upstreams")
+    name = models.CharField(max_length=64, validators=[UPSTREAM_NAME])
+    prefix = models.CharField(
+        max_length=32,
+        blank=True,
+        validators=[PREFIX],
+        help_text="The hub offers the upstream's tool search as PREFIX_search. Empty: under its own name.",
+    )
+    transport = models.CharField(max_length=10, choices=UpstreamTransport, default=UpstreamTransport.HTTP)
+    url = models.CharField("URL", max_length=2000, blank=True, help_text="The upstream's endpoint.")
+    command = models.JSONField(
+        default=list, blank=True, help_text="For stdio: the program and its arguments, as a JSON list."
+    )
+    approved = models.JSONField(
+        default=dict,
+        editable=False,
+        help_text="What the operator approved by adding it at the command line: a command, or the digest of a URL and "
+        "the private networks that it led to. It counts as long as the command or URL is the same.",
+    )
+    era = models.CharField("revisions", max_length=10, choices=UpstreamEra, default=UpstreamEra.AUTO)
+    headers = models.JSONField(
+        default=dict,
+        blank=True,
+        help_text='Sent with each request, as JSON, e.g. {"Authorization": "Bearer {secret:NAME}"}.',
+    )
+    environment = models.JSONField(
+        default=dict,
+        blank=True,
+        help_text='For stdio: environment variables, as JSON, e.g. {"TOKEN": "{secret:NAME}"}.',
+    )
+    enabled = models.BooleanField(default=True)
+    timeout_seconds = models.FloatField(
+        default=60.0,
+        validators=[MinValueValidator(0.1), MaxValueValidator(86_400.0)],
+        help_text="The timeout of calls, for tools that are accepted from now on.",
+    )
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    updated_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["tenant", "name"]
+        constraints = [models.UniqueConstraint(fields=["tenant", "name"], name="upstream_name_once_per_tenant")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_command_approved(self) -> bool:
+        """Whether the operator approved the command as it is."""
+        return bool(self.command) and self.approved.get("command") == self.command
+
+    @property
+    def approved_networks(self) -> list[str]:
+        """Private networks (CIDR) that the operator allowed for the URL as it is."""
+        return self.approved.get("networks", []) if self.approved.get("url") == self.url_digest else []
+
+    @property
+    def url_digest(self) -> str:
+        """The SHA-256 of the URL, which may contain a credential."""
+        return sha256(self.url.encode()).hexdigest()
+
+
+class UpstreamStatus(models.Model):
+    """What the last connection to an upstream showed. Written by the hub, so no change of the catalog."""
+
+    upstream = models.OneToOneField(Upstream, on_delete=models.CASCADE, primary_key=True, related_name="status")
+    checked_at = models.DateTimeField(default=timezone.now)
+    reached_at = models.DateTimeField(null=True)
+    problem = models.TextField(blank=True)
+    era = models.CharField(max_length=10, blank=True)
+    version = models.CharField(max_length=20, blank=True)
+    server_name = models.CharField(max_length=200, blank=True)
+    server_version = models.CharField(max_length=200, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.upstream}: {self.problem or 'OK'}"
+
+
+class ItemKind(models.TextChoices):
+    """What an upstream offers."""
+
+    TOOL = "tool", "Tool"
+    RESOURCE = "resource", "Resource"
+    TEMPLATE = "template", "Resource template"
+    PROMPT = "prompt", "Prompt"
+
+
+class ItemState(models.TextChoices):
+    """What became of an offer: only an accepted one is called."""
+
+    NEW = "new", "New"
+    ACCEPTED = "accepted", "Accepted"
+    CHANGED = "changed", "Changed"
+    REMOVED = "removed", "Removed"
+
+
+class UpstreamItem(Versioned):
+    """A tool, resource or prompt of an upstream. `name` is its name or URI there.
+
+    `accepted` is the definition that an admin accepted, whole, with annotations and `_meta`, and `digest` its SHA-256.
+    `proposed` is what the upstream lists now, if it differs or nothing was accepted yet.
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="upstream_items")
+    upstream = models.ForeignKey(Upstream, on_delete=models.CASCADE, related_name="items")
+    kind = models.CharField(max_length=10, choices=ItemKind)
+    name = models.CharField(max_length=500)
+    state = models.CharField(max_length=10, choices=ItemState, default=ItemState.NEW)
+    accepted = models.JSONField(null=True, blank=True)
+    digest = models.CharField(max_length=64, blank=True)
+    proposed = models.JSONField(null=True, blank=True)
+    warnings = models.JSONField(default=list, blank=True)
+    tool = models.OneToOneField(Tool, null=True, on_delete=models.SET_NULL, related_name="upstream_item")
+    resource = models.OneToOneField(Resource, null=True, on_delete=models.SET_NULL, related_name="upstream_item")
+    prompt = models.OneToOneField(Prompt, null=True, on_delete=models.SET_NULL, related_name="upstream_item")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    updated_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ["upstream", "kind", "name"]
+        constraints = [
+            models.UniqueConstraint(fields=["upstream", "kind", "name"], name="item_once_per_upstream"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,62 @@
+"""Introspection: what a client's own token is good for (RFC 7662). Of another client's token, nothing is told."""
+
+from typing import Any, Final
+
+from authlib.oauth2.rfc7662 import IntrospectionEndpoint as BaseIntrospection
+from django.utils import timezone
+
+from tools_app.access.keys import access_digest, digest_of
+from tools_app.access.oauth import resources, tokens
+from tools_app.models import AccessToken, RefreshToken
+from tools_app.oauth.server import AUTH_METHODS, NO_STORE, ClientAdapter, PageRequest, issuer_of, server
+
+NAME: Final = "introspection"
+
+
+class Introspection(BaseIntrospection):
+    """The state of one access or refresh token."""
+
+    ENDPOINT_NAME = NAME
+    CLIENT_AUTH_METHODS = AUTH_METHODS
+
+    def create_endpoint_response(self, request: PageRequest) -> tuple[int, dict[str, Any], Any]:
+        """Return what the token is good for now, or that it is good for nothing."""
+        client: ClientAdapter = self.authenticate_endpoint_client(request)
+        self.check_params(request, client)
+        token = _find(request.form.get("token", ""), client)
+        return 200, _told(token, request) if token else {"active": False}, NO_STORE.items()
+
+
+server.register_endpoint(Introspection)
+
+
+def _find(token: str, client: ClientAdapter) -> AccessToken | RefreshToken | None:
+    """Return a valid token of this client. A refresh token that was replaced is none."""
+    related = ("connection__person", "connection__tenant", "connection__client", "connection__key")
+    own = {"connection__client": client.row}
+    access = tokens.valid_access_tokens().filter(digest=access_digest(token), **own).select_related(*related).first()
+    if access is not None:
+        return access
+    valid = tokens.valid_connections("connection__") & tokens.is_member("connection__")
+    refresh = RefreshToken.objects.filter(valid, rotated_at=None, expires_at__gt=timezone.now(), **own)
+    return refresh.filter(digest=digest_of(token)).select_related(*related).first()
+
+
+def _told(token: AccessToken | RefreshToken, request: PageRequest) -> dict[str, Any]:
+    connection, issuer = token.connection, issuer_of(request.page)
+    # An access token ends with its connection, if that ends first.
+    ends = min(moment for moment in (token.expires_at, connection.key.expires_at) if moment is not None)
+    person = {"username": connection.person.get_username()} if connection.person else {}
+    kind = {"token_type": "Bearer"} if isinstance(token, AccessToken) else {}
+    return {
+        "active": True,
+        "scope": token.scope,
+        "client_id": connection.client.client_id,
+        **person,
+        **kind,
+        "sub": str(connection.person_id or connection.client.client_id),
+        "aud": f"{issuer}{resources.path_of(connection.tenant.slug)}",
+        "iss": issuer,
+        "iat": int(token.created_at.timestamp()),
+        "exp": int(ends.timestamp()),
+    }

@@ -1,0 +1,124 @@
+"""Local accounts with a second factor: django-allauth, adapted to the hub.
+
+allauth checks factors and manages authenticator apps, security keys and recovery codes. People log in on the admin's
+login page, sign-up is closed, and what proves a factor is encrypted at rest.
+"""
+
+import base64
+from hashlib import sha256
+from typing import Any, Final
+
+from allauth.account.adapter import DefaultAccountAdapter
+from allauth.core import context
+from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.base.forms import AuthenticateForm
+from allauth.mfa.models import Authenticator
+from django import forms
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.db.models.signals import post_delete, post_save
+from django.http import HttpRequest
+
+from tools_app.access import logins
+from tools_app.access.limits import limits
+from tools_app.access.limits.quotas import ConcurrencyLimit
+from tools_app.access.permissions import TenantPermissions
+from tools_app.access.principal import address_of
+from tools_app.audit.changes import changes
+from tools_app.core import encryption
+from tools_app.models import Action
+from tools_app.models.ids import new_id
+
+MAX_CODE: Final = 32
+# A code of an app is valid for three steps of 30 seconds.
+CODE_SECONDS: Final = 120.0
+PURPOSE: Final = "second factor"
+NAMES: Final = {"totp": "authenticator app", "webauthn": "security key", "recovery_codes": "recovery codes"}
+
+
+class AccountAdapter(DefaultAccountAdapter):
+    """Accounts are made by admins, invitations and issuers, and pages say what happened themselves."""
+
+    def is_open_for_signup(self, request: HttpRequest) -> bool:  # noqa: ARG002 - allauth's signature
+        """Whether strangers may make an account."""
+        return False
+
+    def add_message(self, *args: Any, **options: Any) -> None:
+        """Say nothing: "You have signed in" is no news."""
+
+    def get_client_ip(self, request: HttpRequest) -> str:
+        """Return the address behind trusted proxies."""
+        return address_of(request)
+
+
+class FactorAdapter(DefaultMFAAdapter):
+    """Second factors: sealed, and kept while a tenant requires one."""
+
+    def encrypt(self, text: str) -> str:
+        """Seal what proves a factor."""
+        return base64.b64encode(encryption.seal(text.encode(), PURPOSE)).decode()
+
+    def decrypt(self, encrypted_text: str) -> str:
+        """Return what `encrypt` was given. Raises DecryptionError."""
+        return encryption.unseal(base64.b64decode(encrypted_text), PURPOSE).decode()
+
+    def get_totp_issuer(self) -> str:
+        """Return the name that an authenticator app shows."""
+        return "mcphub"
+
+    def get_totp_label(self, user: User) -> str:
+        """Return the account that an authenticator app shows."""
+        return f"{user.get_username()} ({context.request.get_host()})"
+
+    def can_delete_authenticator(self, authenticator: Authenticator) -> bool:
+        """Whether another factor is left, or none is required."""
+        kinds = [Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN]
+        others = Authenticator.objects.filter(user=authenticator.user, type__in=kinds).exclude(pk=authenticator.pk)
+        return others.exists() or not TenantPermissions(authenticator.user).requiring_second_factor
+
+
+class CountedCodeForm(AuthenticateForm):
+    """A code at login, whose attempts are counted as those of passwords are."""
+
+    code = forms.CharField(
+        label="Code", max_length=MAX_CODE, widget=forms.TextInput(attrs={"autocomplete": "one-time-code"})
+    )
+
+    def clean_code(self) -> str:
+        """Check the code. Raises ValidationError."""
+        try:
+            with logins.attempt(f"second factor of {self.user.pk}", address_of(context.request)):
+                code: str = super().clean_code()
+                _use_once(self.user, code)
+        except logins.TooManyAttempts:
+            raise ValidationError("Too many wrong codes. Try again in five minutes.", code="too_often") from None
+        return code
+
+
+def _use_once(person: User, code: str) -> None:
+    """Refuse a code that was used, in whichever process. Raises ValidationError."""
+    used = sha256(f"{person.pk}:{code.strip()}".encode()).hexdigest()
+    place = ConcurrencyLimit("person", "codes", 1, f"second-factor:{used}")
+    if limits.hold_here([place], str(new_id()), CODE_SECONDS) is not None:
+        raise ValidationError("This code was used. Wait for the next one.", code="used")
+
+
+def connect() -> None:
+    """Record the changes of people's factors."""
+    post_save.connect(_added, sender=Authenticator, dispatch_uid="factor added")
+    post_delete.connect(_removed, sender=Authenticator, dispatch_uid="factor removed")
+
+
+def _added(instance: Authenticator, created: bool, **_options: Any) -> None:
+    if created:
+        _record(instance, "added")
+
+
+def _removed(instance: Authenticator, **_options: Any) -> None:
+    _record(instance, "removed")
+
+
+def _record(factor: Authenticator, done: str) -> None:
+    with changes.change_log_transaction():
+        kind = NAMES.get(factor.type, factor.type)
+        changes.record(Action.CHANGED, factor.user, after={"second_factor": f"{kind} {done}"})

@@ -1,0 +1,368 @@
+"""A client of one upstream: negotiation of the era, requests with their notifications, lists, cancellation.
+
+Modern upstreams (2026-07-28) get metadata with each request. Older ones get `initialize`, and a session that is renewed
+when the upstream forgot it. A request that the upstream may have received is never sent again.
+"""
+
+import asyncio
+import base64
+import itertools
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import orjson
+
+from tools_app.catalog.http.errors import RequestFailed
+from tools_app.core import hub_path
+from tools_app.protocol.errors import METHOD_NOT_FOUND, UNSUPPORTED_VERSION
+from tools_app.protocol.inbound import (
+    CAPABILITIES_META,
+    CLIENT_META,
+    LOG_META,
+    METHOD_HEADER,
+    NAME_HEADER,
+    NAMED_BY,
+    SERVER_META,
+    VERSION_HEADER,
+    VERSION_META,
+)
+from tools_app.protocol.versions import HANDSHAKE_VERSIONS, LATEST_HANDSHAKE, LATEST_MODERN, MODERN_VERSIONS
+from tools_app.upstreams.errors import ErrorResponse, Refused, SessionExpired, TooLarge, UpstreamFailed
+
+CLIENT: Final = {"name": "mcphub", "version": "0.1.0"}
+CONNECT_SECONDS: Final = 30.0
+CANCEL_SECONDS: Final = 5.0
+MAX_PAGES: Final = 200
+MAX_ITEMS: Final = 5000
+MAX_LIST_BYTES: Final = 16 * 1024 * 1024
+# Requests of an upstream that are answered at the same time. Further ones are dropped.
+MAX_ANSWERING: Final = 16
+MAX_ERROR_LENGTH: Final = 2000
+
+# Requests that change nothing: they are repeated if a connection broke before the answer.
+READING: Final = frozenset(
+    {
+        "initialize",
+        "server/discover",
+        "tools/list",
+        "prompts/list",
+        "prompts/get",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+    }
+)
+
+Message = dict[str, Any]
+Listen = Callable[[Message], None]
+Answer = Callable[[Message], Awaitable[Message]]
+HANDSHAKE, MODERN, AUTO = "handshake", "modern", "auto"
+
+
+class Transport(Protocol):
+    """Carries the messages of one client."""
+
+    async def roundtrip(self, message: Message, headers: Mapping[str, str], listen: Listen, answer: Answer) -> Message:
+        """Send a request and return its response."""
+
+    async def post(self, message: Message, headers: Mapping[str, str]) -> None:
+        """Send a notification."""
+
+    async def close(self) -> None:
+        """Release what the transport holds."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the transport can carry nothing more."""
+
+    @property
+    def is_duplex(self) -> bool:
+        """Whether all messages share one stream, so that closing it cancels no single request."""
+
+    def attach(self, listen: Listen) -> None:
+        """Set the listener of notifications that belong to no request."""
+
+    def forget_session(self) -> None:
+        """Forget the session, because another one is opened."""
+
+
+@dataclass
+class Server:
+    """What the upstream says about itself."""
+
+    era: str = ""
+    version: str = ""
+    name: str = ""
+    title: str = ""
+    server_version: str = ""
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+
+
+def ignore(_message: Message) -> None:
+    """Ignore a notification."""
+
+
+class Client:
+    """One connection to an upstream. `transport` makes its transport; `era` is auto, modern or handshake.
+
+    `on_change` is called with each notification that belongs to no request, such as a changed list.
+    """
+
+    def __init__(self, transport: Transport, era: str = AUTO, on_change: Listen = ignore) -> None:
+        self._transport = transport
+        self._era = era
+        self._on_change = on_change
+        transport.attach(on_change)
+        self._ids = itertools.count(1)
+        self._renewing = asyncio.Lock()
+        self._sessions = 0
+        self._cancelling: set[asyncio.Task[None]] = set()
+        self.server = Server()
+
+    async def connect(self) -> Server:
+        """Negotiate the era and the revision. Raises UpstreamFailed and ErrorResponse."""
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                if self._era == HANDSHAKE or not await self._discover():
+                    await self._initialize()
+        except TimeoutError as problem:
+            raise UpstreamFailed(f"The upstream did not connect within {CONNECT_SECONDS:g} seconds.") from problem
+        return self.server
+
+    async def close(self) -> None:
+        """Close the transport."""
+        for task in list(self._cancelling):
+            task.cancel()
+        await self._transport.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection has ended."""
+        return self._transport.is_closed
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        listen: Listen = ignore,
+        *,
+        headers: Mapping[str, str] | None = None,
+        answer: Answer | None = None,
+    ) -> dict[str, Any]:
+        """Return the result of a request. If its task is cancelled, the upstream is told so.
+
+        Raises ErrorResponse for a JSON-RPC error of the upstream, and UpstreamFailed.
+        """
+        session = self._sessions
+        try:
+            return await self._request(method, params, listen, headers or {}, answer)
+        except SessionExpired:
+            await self._renew(session)
+            return await self._request(method, params, listen, headers or {}, answer)
+
+    async def items(self, method: str, key: str) -> list[dict[str, Any]]:
+        """Return all entries of a list, page by page. Raises ErrorResponse and UpstreamFailed."""
+        found: list[dict[str, Any]] = []
+        size = 0
+        params: dict[str, Any] = {}
+        for _ in range(MAX_PAGES):
+            result = await self.request(method, params)
+            page = result.get(key)
+            if not isinstance(page, list) or not all(isinstance(one, dict) for one in page):
+                raise UpstreamFailed(f"The upstream gave no valid answer to {method}.")
+            size += len(orjson.dumps(page))
+            if size > MAX_LIST_BYTES:
+                raise TooLarge(f"The upstream lists more than {MAX_LIST_BYTES} bytes of {key}.")
+            found += page
+            if len(found) > MAX_ITEMS:
+                raise UpstreamFailed(f"The upstream lists more than {MAX_ITEMS} {key}.")
+            cursor = result.get("nextCursor")
+            if not isinstance(cursor, str) or cursor == params.get("cursor"):
+                return found
+            params = {"cursor": cursor}
+        raise UpstreamFailed(f"The upstream lists its {key} in more than {MAX_PAGES} pages.")
+
+    def offers(self, capability: str) -> bool:
+        """Whether the upstream declares a capability."""
+        return isinstance(self.server.capabilities.get(capability), dict)
+
+    async def _request(
+        self, method: str, params: Mapping[str, Any], listen: Listen, headers: Mapping[str, str], answer: Answer | None
+    ) -> dict[str, Any]:
+        id = next(self._ids)
+        message = {"jsonrpc": "2.0", "id": id, "method": method, "params": self._with_meta(params, id)}
+        fields = {**self._headers(method, params), **headers}
+
+        async def send() -> Message:
+            def heard(told: Message) -> None:
+                self._heard(told, id, listen)
+
+            return await self._transport.roundtrip(message, fields, heard, answer or unsupported)
+
+        try:
+            try:
+                response = await send()
+            except UpstreamFailed as problem:
+                if method not in READING or not problem.broken:
+                    raise
+                response = await send()
+        except asyncio.CancelledError:
+            self._cancel(id, fields)
+            raise
+        return _result(response)
+
+    def _heard(self, message: Message, id: int, listen: Listen) -> None:
+        """Hand a notification to its request: progress with its token, and log messages."""
+        method, params = message.get("method"), message.get("params")
+        if not isinstance(params, dict):
+            params = {}
+        if method == "notifications/progress":
+            if params.get("progressToken") == id:
+                listen(message)
+        elif method == "notifications/message":
+            listen(message)
+        else:
+            self._on_change(message)
+
+    def _with_meta(self, params: Mapping[str, Any], id: int) -> dict[str, Any]:
+        given = params.get("_meta")
+        meta: dict[str, Any] = dict(given) if isinstance(given, dict) else {}
+        if "progressToken" in meta:
+            meta["progressToken"] = id
+        if self._is_modern:
+            meta |= {VERSION_META: LATEST_MODERN, CLIENT_META: CLIENT}
+            meta.setdefault(CAPABILITIES_META, {})
+        else:
+            meta = {name: value for name, value in meta.items() if name not in {CAPABILITIES_META, LOG_META}}
+        return {**params, "_meta": meta} if meta else dict(params)
+
+    @property
+    def _is_modern(self) -> bool:
+        return self.server.era == MODERN
+
+    def _headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
+        headers = {hub_path.HEADER: hub_path.outgoing()}
+        if self._is_modern:
+            headers |= {VERSION_HEADER: LATEST_MODERN, METHOD_HEADER: method}
+            named = params.get(NAMED_BY.get(method, ""))
+            if isinstance(named, str):
+                headers[NAME_HEADER] = header_value(named)
+        elif self.server.version:
+            headers[VERSION_HEADER] = self.server.version
+        return headers
+
+    def _cancel(self, id: int, headers: Mapping[str, str]) -> None:
+        """Tell the upstream that a request was cancelled. In the modern era over HTTP, closing its stream says so."""
+        if self._is_modern and not self._transport.is_duplex:
+            return
+
+        async def tell() -> None:
+            with suppress(RequestFailed, TimeoutError):
+                async with asyncio.timeout(CANCEL_SECONDS):
+                    params = {"requestId": id, "reason": "The client cancelled the call."}
+                    await self._notify("notifications/cancelled", params, headers)
+
+        task = asyncio.get_running_loop().create_task(tell())
+        self._cancelling.add(task)
+        task.add_done_callback(self._cancelling.discard)
+
+    async def _notify(self, method: str, params: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        await self._transport.post({"jsonrpc": "2.0", "method": method, "params": dict(params)}, headers)
+
+    # --- Negotiation ---
+
+    async def _discover(self) -> bool:
+        """Ask for the revisions of the upstream. Returns False if it only knows the handshake."""
+        self.server = Server(era=MODERN, version=LATEST_MODERN)
+        try:
+            result = await self._request("server/discover", {}, ignore, {}, None)
+        except ErrorResponse as problem:
+            if self._era == MODERN:
+                raise
+            if problem.code == UNSUPPORTED_VERSION and not _handshakes(problem.data):
+                raise UpstreamFailed(
+                    "The upstream supports no revision of the protocol that this hub knows.", problem.message
+                ) from problem
+            return False
+        except Refused as problem:
+            # An older server refuses what it does not know with a status of its choice; a bad credential stays one.
+            if self._era == MODERN or problem.status in {401, 403, 508}:
+                raise
+            return False
+        supported = result.get("supportedVersions")
+        if not isinstance(supported, list) or not set(MODERN_VERSIONS).intersection(map(str, supported)):
+            if self._era == MODERN:
+                raise UpstreamFailed(f"The upstream does not support {LATEST_MODERN}.")
+            return False
+        meta = result.get("_meta")
+        described = meta.get(SERVER_META) if isinstance(meta, dict) else None
+        self._note(MODERN, LATEST_MODERN, described, result.get("capabilities"))
+        return True
+
+    async def _initialize(self) -> None:
+        self.server = Server(era=HANDSHAKE)
+        params = {"protocolVersion": LATEST_HANDSHAKE, "capabilities": {}, "clientInfo": CLIENT}
+        result = await self._request("initialize", params, ignore, {}, None)
+        version = result.get("protocolVersion")
+        if version not in HANDSHAKE_VERSIONS:
+            raise UpstreamFailed(f"The upstream chose the unknown revision {str(version)[:40]!r}.")
+        self._note(HANDSHAKE, version, result.get("serverInfo"), result.get("capabilities"))
+        await self._notify("notifications/initialized", {}, self._headers("notifications/initialized", {}))
+        self._sessions += 1
+
+    def _note(self, era: str, version: str, described: Any, capabilities: Any) -> None:
+        info = described if isinstance(described, dict) else {}
+        named = {key: str(info.get(key) or "")[:200].replace("\0", "") for key in ("name", "title", "version")}
+        self.server = Server(
+            era=era,
+            version=version,
+            name=named["name"],
+            title=named["title"],
+            server_version=named["version"],
+            capabilities=capabilities if isinstance(capabilities, dict) else {},
+        )
+
+    async def _renew(self, session: int) -> None:
+        """Open a new session, unless another request did so meanwhile."""
+        async with self._renewing:
+            if self._sessions != session:
+                return
+            self._transport.forget_session()
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self._initialize()
+
+
+async def unsupported(message: Message) -> Message:
+    """Answer a request of the upstream: a ping, or that the method is not supported."""
+    answer: Message = {"jsonrpc": "2.0", "id": message["id"]}
+    if message["method"] == "ping":
+        return {**answer, "result": {}}
+    return {**answer, "error": {"code": METHOD_NOT_FOUND, "message": f"Not supported: {str(message['method'])[:100]}"}}
+
+
+def header_value(text: str) -> str:
+    """Return a parameter as a header's value, in Base64 where needed (2026-07-28, Streamable HTTP, §Value Encoding)."""
+    plain = text.isascii() and text.isprintable() and text == text.strip() and not text.startswith("=?base64?")
+    return text if plain and text else f"=?base64?{base64.b64encode(text.encode()).decode()}?="
+
+
+def _handshakes(data: Any) -> bool:
+    """Whether the error for an unsupported revision names a revision with a handshake, or none at all."""
+    named = data.get("supported") if isinstance(data, dict) else None
+    return not isinstance(named, list) or bool(set(HANDSHAKE_VERSIONS).intersection(map(str, named)))
+
+
+def _result(response: Message) -> dict[str, Any]:
+    error = response.get("error")
+    if error is not None:
+        if not isinstance(error, dict):
+            error = {}
+        code = error.get("code")
+        text = str(error.get("message") or "no message")[:MAX_ERROR_LENGTH]
+        raise ErrorResponse(code if isinstance(code, int) else 0, text, error.get("data"))
+    result = response.get("result")
+    if not isinstance(result, dict):
+        raise UpstreamFailed("The upstream gave no valid result.")
+    return result

@@ -1,0 +1,282 @@
+"""The connections of this process to upstreams, on an event loop of their own, which all calls share.
+
+A connection belongs to one endpoint: an upstream with the credentials and permitted networks of its tenant. It is
+opened on first use, closed when idle, and reopened after a failure with a growing delay: until then calls are refused
+at once (a circuit breaker). The definitions that the upstream lists are compared with the accepted ones before calls.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from tools_app.catalog.kinds.upstream import Endpoint, Pin, digest_of
+from tools_app.core.runtime import Service
+from tools_app.models import ItemKind
+from tools_app.tool_api.results import ToolError
+from tools_app.upstreams.client import Client, Message
+from tools_app.upstreams.errors import ErrorResponse, TooLarge, UpstreamFailed
+from tools_app.upstreams.observation import MAX_NAME_LENGTH, Definitions, observe
+from tools_app.upstreams.opening import open_client
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+# How long the definitions that an upstream listed are believed.
+CHECK_SECONDS: Final = 60.0
+LIST_SECONDS: Final = 30.0
+IDLE_SECONDS: Final = 300.0
+SWEEP_SECONDS: Final = 5.0
+CLOSE_SECONDS: Final = 10.0
+# From this number of failures in a row on, calls are refused until a delay is over, which doubles each time.
+FAILURES_TO_OPEN: Final = 3
+FIRST_DELAY, MAX_DELAY = 1.0, 60.0
+# Processes of stdio upstreams of one tenant, in one process of the hub.
+MAX_PROCESSES: Final = 16
+
+LISTS: Final = {
+    ItemKind.TOOL: ("tools", "tools/list", "tools", "name"),
+    ItemKind.PROMPT: ("prompts", "prompts/list", "prompts", "name"),
+    ItemKind.RESOURCE: ("resources", "resources/list", "resources", "uri"),
+    ItemKind.TEMPLATE: ("resources", "resources/templates/list", "resourceTemplates", "uriTemplate"),
+}
+CHANGED: Final = {
+    "notifications/tools/list_changed": (ItemKind.TOOL,),
+    "notifications/prompts/list_changed": (ItemKind.PROMPT,),
+    "notifications/resources/list_changed": (ItemKind.RESOURCE, ItemKind.TEMPLATE),
+}
+
+Observe = Callable[[UUID, str, Definitions], Awaitable[None]]
+OpenClient = Callable[[Endpoint, Callable[[Message], None]], Client]
+
+
+@dataclass
+class Breaker:
+    """Refuses calls of an upstream that failed repeatedly, until a delay is over."""
+
+    failures: int = 0
+    open_until: float = 0.0
+    problem: str = ""
+
+    def check(self, name: str) -> None:
+        """Raise UpstreamFailed while the circuit is open."""
+        left = self.open_until - monotonic()
+        if left > 0:
+            message = f"The upstream '{name}' is not available. The next attempt is in {max(1, round(left))} s."
+            raise UpstreamFailed(message, self.problem, sent=False)
+
+    def failed(self, problem: Exception) -> None:
+        """Note a failure."""
+        self.failures += 1
+        self.problem = str(problem)
+        if self.failures >= FAILURES_TO_OPEN:
+            delay = min(MAX_DELAY, FIRST_DELAY * 2 ** min(self.failures - FAILURES_TO_OPEN, 10))
+            self.open_until = monotonic() + delay
+
+    def succeeded(self) -> None:
+        """Close the circuit."""
+        self.failures, self.open_until, self.problem = 0, 0.0, ""
+
+
+@dataclass
+class Connection:
+    """The connection to one endpoint, and what it listed last."""
+
+    endpoint: Endpoint
+    open_client: OpenClient
+    observe: Observe
+    users: int = 0
+    used_at: float = field(default_factory=monotonic)
+    breaker: Breaker = field(default_factory=Breaker)
+    _client: Client | None = None
+    _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _listing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _digests: dict[str, tuple[float, dict[str, str]]] = field(default_factory=dict)
+
+    async def client(self) -> Client:
+        """Return the connected client. Raises UpstreamFailed and ErrorResponse."""
+        async with self._connecting:
+            if self._client is not None and not self._client.is_closed:
+                return self._client
+            await self._close_client()
+            self._digests.clear()
+            client = self.open_client(self.endpoint, self._note_change)
+            try:
+                await client.connect()
+            except BaseException:
+                await client.close()
+                raise
+            self._client = client
+            return client
+
+    async def check(self, pin: Pin) -> None:
+        """Raise ToolError unless the upstream lists the pinned definition."""
+        digests = await self.digests(pin.kind)
+        if (found := digests.get(pin.name)) == pin.digest:
+            return
+        if found is None:
+            raise ToolError(f"'{pin.name}' is not called: the upstream '{self.endpoint.name}' no longer offers it.")
+        raise ToolError(
+            f"'{pin.name}' is not called: its definition at the upstream '{self.endpoint.name}' has changed."
+            " An admin must review the change first."
+        )
+
+    async def digests(self, kind: str) -> dict[str, str]:
+        """Return the digests of what the upstream lists, by name; at most CHECK_SECONDS old."""
+        async with self._listing:
+            at, known = self._digests.get(kind, (0.0, {}))
+            if at and monotonic() - at < CHECK_SECONDS:
+                return known
+            found, _ = await self._list(kind)
+            return found
+
+    async def listed(self, kind: str) -> Definitions:
+        """List the definitions of one kind, and report them. Raises UpstreamFailed and ErrorResponse."""
+        _, found = await self._list(kind)
+        return found
+
+    async def _list(self, kind: str) -> tuple[dict[str, str], Definitions]:
+        """Return the digests and the definitions."""
+        client = await self.client()
+        began = monotonic()
+        try:
+            async with asyncio.timeout(LIST_SECONDS):
+                found = await definitions(client, kind)
+        except TimeoutError as problem:
+            raise UpstreamFailed(f"The upstream did not list its {kind}s in {LIST_SECONDS:g} seconds.") from problem
+        digests = {name: digest_of(definition) for name, definition in found.items()}
+        self._digests[kind] = (began, digests)
+        await self.observe(self.endpoint.id, kind, found)
+        return digests, found
+
+    async def close(self) -> None:
+        """Close the connection."""
+        async with self._connecting:
+            await self._close_client()
+
+    async def _close_client(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(Exception):
+                await asyncio.wait_for(client.close(), CLOSE_SECONDS)
+
+    def _note_change(self, message: Message) -> None:
+        for kind in CHANGED.get(str(message.get("method")), ()):
+            self._digests.pop(kind, None)
+
+
+async def definitions(client: Client, kind: str) -> Definitions:
+    """Return what an upstream lists of one kind, by name or URI; nothing if it does not declare the capability."""
+    capability, method, key, named_by = LISTS[ItemKind(kind)]
+    if not client.offers(capability):
+        return {}
+    try:
+        found = await client.items(method, key)
+    except ErrorResponse:
+        if kind == ItemKind.TEMPLATE:
+            return {}  # many servers declare resources and know no templates
+        raise
+    return {
+        one[named_by]: one
+        for one in found
+        if isinstance(one.get(named_by), str) and len(one[named_by]) <= MAX_NAME_LENGTH
+    }
+
+
+class Connections:
+    """All connections of this process, in a thread with an event loop."""
+
+    def __init__(self, open_client: OpenClient = open_client, observe: Observe = observe) -> None:
+        self._open_client = open_client
+        self._observe = observe
+        self._by_endpoint: dict[Endpoint, Connection] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="upstreams", daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Run a coroutine on the loop of the connections. Cancelling the future cancels it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def use(self, endpoint: Endpoint, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Return what `work` returns for the connection to `endpoint`. Runs on the loop of the connections."""
+        connection = self._by_endpoint.get(endpoint)
+        if connection is None:
+            self._check_room(endpoint)
+            connection = self._by_endpoint[endpoint] = Connection(endpoint, self._open_client, self._observe)
+        connection.breaker.check(endpoint.name)
+        connection.users += 1
+        try:
+            result = await work(connection)
+        except (ErrorResponse, TooLarge):
+            connection.breaker.succeeded()  # it answered
+            raise
+        except UpstreamFailed as problem:
+            connection.breaker.failed(problem)
+            raise
+        else:
+            connection.breaker.succeeded()
+            return result
+        finally:
+            connection.users -= 1
+            connection.used_at = monotonic()
+
+    def close(self) -> None:
+        """Close all connections and end the thread; called from another one."""
+        closing = self.submit(self._close_all())
+        with suppress(Exception):
+            closing.result(CLOSE_SECONDS + 1)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CLOSE_SECONDS)
+
+    def _check_room(self, endpoint: Endpoint) -> None:
+        if endpoint.command:
+            of_tenant = [one for one in self._by_endpoint if one.command and one.tenant_id == endpoint.tenant_id]
+            if len(of_tenant) >= MAX_PROCESSES:
+                raise ToolError(f"This tenant already runs {MAX_PROCESSES} upstreams as processes, which is the limit.")
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        sweeping = self._loop.create_task(self._sweep())
+        try:
+            self._loop.run_forever()
+        finally:
+            sweeping.cancel()
+            with suppress(asyncio.CancelledError):
+                self._loop.run_until_complete(sweeping)
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            await self._close_idle()
+
+    async def _close_idle(self) -> None:
+        # All are taken out before the first is closed: meanwhile, a call may begin to use another one.
+        idle = [self._by_endpoint.pop(endpoint) for endpoint in self._idle()]
+        await asyncio.gather(*(connection.close() for connection in idle), return_exceptions=True)
+
+    def _idle(self) -> list[Endpoint]:
+        """Return the endpoints of connections that are not in use: for a while, or since a newer one replaced them."""
+        newest: dict[UUID, Endpoint] = {endpoint.id: endpoint for endpoint in self._by_endpoint}
+        now = monotonic()
+        return [
+            endpoint
+            for endpoint, connection in self._by_endpoint.items()
+            if not connection.users and (newest[endpoint.id] is not endpoint or now - connection.used_at > IDLE_SECONDS)
+        ]
+
+    async def _close_all(self) -> None:
+        connections, self._by_endpoint = list(self._by_endpoint.values()), {}
+        await asyncio.gather(*(connection.close() for connection in connections), return_exceptions=True)
+
+
+# The connections of this process.
+current = Service(Connections, Connections.close)

@@ -1,0 +1,114 @@
+"""Validation of upstreams that people write, by field: the same in the admin, the REST API and commands."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tools_app.catalog.http.urls import BadUrl, parse_url
+from tools_app.catalog.kinds import templates
+from tools_app.catalog.kinds.http_config import RESERVED_HEADERS
+from tools_app.catalog.kinds.templates import BadTemplate
+from tools_app.models import Upstream, UpstreamTransport
+from tools_app.upstreams import commands
+
+MAX_UPSTREAMS: Final = 100
+MAX_ENTRIES: Final = 20
+MAX_TEXT_LENGTH: Final = 4096
+MAX_WORDS: Final = 50
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
+_HEADER_TEXT = re.compile(r"[\t -~]*")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+# The hub sets these itself.
+_OWN_HEADERS: Final = frozenset({"accept", "content-type", "last-event-id", "x-mcphub-path"})
+# Those that the sandbox sets.
+_OWN_VARIABLES: Final = frozenset({"HOME", "PATH", "TMPDIR"})
+# Variables of loaders, interpreters and package managers: with them, an allowed command would run another program.
+_LOADING_PREFIXES: Final = (
+    *("LD_", "DYLD_", "GCONV_", "GLIBC_", "LC_", "XDG_", "SSL_", "OPENSSL_", "BASH", "GIT_"),
+    *("PYTHON", "UV_", "PIP_", "NODE_", "NPM_", "PERL", "RUBY", "JAVA_", "_JAVA_", "JDK_"),
+)
+_LOADING_VARIABLES: Final = frozenset(
+    {"ENV", "SHELLOPTS", "LOCPATH", "NLSPATH", "BROWSER", "EDITOR", "PAGER", "CLASSPATH", "IFS"}
+)
+
+Found = Iterator[tuple[str, str]]
+
+
+def upstream_faults(upstream: Upstream) -> dict[str, list[str]]:
+    """Return the errors of an upstream, by field."""
+    faults: dict[str, list[str]] = {}
+    for field, message in _faults(upstream):
+        faults.setdefault(field, []).append(message)
+    return faults
+
+
+def _faults(upstream: Upstream) -> Found:
+    others = Upstream.objects.filter(tenant=upstream.tenant_id)
+    if not others.filter(pk=upstream.pk).exists() and others.count() >= MAX_UPSTREAMS:
+        yield "name", f"A tenant has at most {MAX_UPSTREAMS} upstreams. Delete one first."
+    if upstream.transport == UpstreamTransport.STDIO:
+        yield from _command_faults(upstream)
+    else:
+        yield from _url_faults(upstream)
+    yield from _texts("headers", upstream.headers, _header_fault)
+    yield from _texts("environment", upstream.environment, variable_fault)
+
+
+def _url_faults(upstream: Upstream) -> Found:
+    if upstream.command:
+        yield "command", "Only an upstream with the transport stdio has a command."
+    try:
+        parse_url(upstream.url)
+    except BadUrl as problem:
+        yield "url", f"Invalid URL: {problem}."
+
+
+def _command_faults(upstream: Upstream) -> Found:
+    if upstream.url:
+        yield "url", "An upstream with the transport stdio has no URL."
+    command = upstream.command
+    if not isinstance(command, list) or not command or not all(isinstance(word, str) for word in command):
+        yield "command", 'Enter the program and its arguments as a list, such as ["npx", "-y", "some-server"].'
+    elif len(command) > MAX_WORDS or any("\0" in word or len(word) > MAX_TEXT_LENGTH for word in command):
+        yield "command", f"Enter at most {MAX_WORDS} words of at most {MAX_TEXT_LENGTH} characters."
+    elif not (upstream.is_command_approved or commands.is_allowed(command)):
+        yield "command", commands.NOT_ALLOWED
+
+
+def _texts(field: str, value: Any, name_fault: Any) -> Found:
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        yield field, "Enter an object of texts, such as {}."
+        return
+    if len(value) > MAX_ENTRIES:
+        yield field, f"Enter at most {MAX_ENTRIES}."
+    for name, text in value.items():
+        if fault := name_fault(name):
+            yield field, f"{name[:100]}: {fault}"
+        if len(text) > MAX_TEXT_LENGTH or "\0" in text or not _HEADER_TEXT.fullmatch(text):
+            yield field, f"{name[:100]}: must be ASCII text without line breaks, at most {MAX_TEXT_LENGTH} characters."
+        try:
+            if templates.parse(text).arguments:
+                yield field, f"{name[:100]}: only {{secret:NAME}} is possible here; double other braces."
+        except BadTemplate as problem:
+            yield field, f"{name[:100]}: {problem}."
+
+
+def _header_fault(name: str) -> str:
+    lower = name.lower()
+    if not _HEADER_NAME.fullmatch(name):
+        return "is not a valid header name."
+    if lower in RESERVED_HEADERS | _OWN_HEADERS or lower.startswith(("proxy-", "mcp-")):
+        return "this header is set by the hub."
+    return ""
+
+
+def variable_fault(name: str) -> str:
+    """Return why the environment of a program cannot have a variable of this name; "" if it can."""
+    upper = name.upper()
+    if not _VARIABLE_NAME.fullmatch(name):
+        return "is not a valid name of an environment variable."
+    if upper in _OWN_VARIABLES or upper.startswith("MCPHUB_"):
+        return "this variable is set by the hub."
+    if upper in _LOADING_VARIABLES or upper.startswith(_LOADING_PREFIXES):
+        return "this variable changes what the program runs."
+    return ""

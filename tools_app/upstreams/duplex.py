@@ -1,0 +1,135 @@
+"""Transports on which all messages share one stream: requests are matched with their responses by id."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tools_app.catalog.http.errors import RequestFailed
+from tools_app.upstreams.client import MAX_ANSWERING, Answer, Listen, Message, ignore, unsupported
+from tools_app.upstreams.errors import UpstreamFailed
+
+
+@dataclass
+class Pending:
+    """A request without its response yet."""
+
+    response: "asyncio.Future[Message]"
+    listen: Listen
+    answer: Answer
+
+
+class DuplexTransport:
+    """The base of such transports. Subclasses open the stream, write to it, and pass on what they read."""
+
+    is_duplex = True
+
+    def __init__(self) -> None:
+        self._pending: dict[int, Pending] = {}
+        self._answering: set[asyncio.Task[None]] = set()
+        self._on_message: Listen = ignore
+        self._opening = asyncio.Lock()
+        self._is_open = False
+        self._ended = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the stream has ended."""
+        return self._ended
+
+    def attach(self, listen: Listen) -> None:
+        """Set the listener of notifications that belong to no request."""
+        self._on_message = listen
+
+    def forget_session(self) -> None:
+        """Do nothing: the stream is the session."""
+
+    async def roundtrip(self, message: Message, headers: Mapping[str, str], listen: Listen, answer: Answer) -> Message:
+        """Send a request and return its response. Raises UpstreamFailed."""
+        await self._ensure_open()
+        id = message["id"]
+        response: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._pending[id] = Pending(response, listen, answer)
+        try:
+            await self._write(message, headers)
+            return await response
+        finally:
+            self._pending.pop(id, None)
+
+    async def post(self, message: Message, headers: Mapping[str, str]) -> None:
+        """Send a notification or a response. Raises UpstreamFailed."""
+        await self._ensure_open()
+        await self._write(message, headers)
+
+    async def close(self) -> None:
+        """Close the stream."""
+        for task in list(self._answering):
+            task.cancel()
+        self.ended("The connection was closed.")
+        await self._shut()
+
+    async def _open(self) -> None:
+        """Open the stream."""
+        raise NotImplementedError
+
+    async def _write(self, message: Message, headers: Mapping[str, str]) -> None:
+        """Write one message."""
+        raise NotImplementedError
+
+    async def _shut(self) -> None:
+        """Release the stream."""
+        raise NotImplementedError
+
+    def received(self, message: Message) -> None:
+        """Handle a message of the upstream."""
+        if "method" not in message:
+            waiting = self._pending.get(message["id"]) if isinstance(message.get("id"), int) else None
+            if waiting is not None and not waiting.response.done():
+                waiting.response.set_result(message)
+        elif "id" in message:
+            self._answer_later(message)
+        else:
+            self._notify(message)
+
+    def ended(self, message: str, cause: str = "") -> None:
+        """Fail all requests without a response: the stream has ended, and their outcome is unknown."""
+        self._ended = True
+        for waiting in self._pending.values():
+            if not waiting.response.done():
+                waiting.response.set_exception(UpstreamFailed(message, cause))
+
+    async def _ensure_open(self) -> None:
+        async with self._opening:
+            if self._ended:
+                raise UpstreamFailed("The connection to the upstream has ended.", sent=False)
+            if not self._is_open:
+                await self._open()
+                self._is_open = True
+
+    def _notify(self, message: Message) -> None:
+        """Pass a notification to its request: by its token, or because no other request is running."""
+        params = message.get("params")
+        token = params.get("progressToken") if isinstance(params, dict) else None
+        if isinstance(token, int) and token in self._pending:
+            self._pending[token].listen(message)
+        elif message["method"] == "notifications/message":
+            if len(self._pending) == 1:
+                next(iter(self._pending.values())).listen(message)
+        else:
+            self._on_message(message)
+
+    def _answer_later(self, message: Message) -> None:
+        """Answer a request of the upstream. It belongs to the only running request, if there is one."""
+        if len(self._answering) >= MAX_ANSWERING:
+            return
+        running = list(self._pending.values())
+
+        async def respond() -> None:
+            from_running = running[0].answer if len(running) == 1 else None
+            try:
+                await self._write(await (from_running or unsupported)(message), {})
+            except RequestFailed:
+                return
+
+        task = asyncio.get_running_loop().create_task(respond())
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)

@@ -1,0 +1,183 @@
+"""Forwarding of calls to upstreams: events on the way, results, and errors as the hub's own.
+
+The call runs on the event loop of the connections. Its events are handed to the loop on which the hub runs the call, in
+order and before its result. Cancelling the call cancels the upstream's.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tools_app.catalog.http.errors import RequestFailed
+from tools_app.catalog.kinds import upstream
+from tools_app.catalog.kinds.upstream import Endpoint, Pin
+from tools_app.core.sanitize import sanitized
+from tools_app.protocol import mirrored as mirroring
+from tools_app.protocol.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND
+from tools_app.protocol.inbound import LOG_META
+from tools_app.protocol.mirrored import Mirrored
+from tools_app.protocol.versions import LOG_LEVELS
+from tools_app.telemetry.secret_names import Scrubber
+from tools_app.tool_api.context import ToolContext
+from tools_app.tool_api.results import (
+    CallCancelled,
+    PromptResult,
+    ResourceNotFound,
+    ResourceResult,
+    ToolError,
+    ToolResult,
+    failed,
+)
+from tools_app.upstreams import connections
+from tools_app.upstreams.client import Message, header_value
+from tools_app.upstreams.connections import Connection
+from tools_app.upstreams.errors import ErrorResponse, UpstreamFailed
+
+# The least severe messages that upstreams are asked for.
+LOG_LEVEL: Final = "info"
+# Events of one call. Further ones are dropped: an upstream decides how many it sends.
+MAX_EVENTS: Final = 10_000
+MAX_LOGGER_LENGTH: Final = 200
+MAX_MESSAGE_LENGTH: Final = 10_000
+COMPLETE: Final = "complete"
+
+
+class Relay:
+    """Hands the notifications of one call to its context, on the loop of the call."""
+
+    def __init__(self, context: ToolContext, scrubber: Scrubber) -> None:
+        self._context = context
+        self._scrubber = scrubber
+        self._loop = asyncio.get_running_loop()
+        self._count = 0
+
+    def listen(self, message: Message) -> None:
+        """Take a notification; called on the loop of the connections."""
+        self._count += 1
+        params = message.get("params")
+        if self._count > MAX_EVENTS or not isinstance(params, dict):
+            return
+        tell = self._progress if message["method"] == "notifications/progress" else self._log
+        with suppress(RuntimeError):  # the loop of the call has ended
+            self._loop.call_soon_threadsafe(self._told, tell, params)
+
+    def _told(self, tell: Callable[[dict[str, Any]], None], params: dict[str, Any]) -> None:
+        with suppress(CallCancelled):
+            tell(params)
+
+    def _progress(self, params: dict[str, Any]) -> None:
+        done, total, text = (params.get(name) for name in ("progress", "total", "message"))
+        if isinstance(done, bool) or not isinstance(done, int | float):
+            return
+        self._context.progress(
+            done,
+            total if isinstance(total, int | float) and not isinstance(total, bool) else None,
+            self._scrubber.text(text[:MAX_MESSAGE_LENGTH]) if isinstance(text, str) else None,
+        )
+
+    def _log(self, params: dict[str, Any]) -> None:
+        level, logger = params.get("level"), params.get("logger")
+        if level in LOG_LEVELS:
+            named = logger[:MAX_LOGGER_LENGTH] if isinstance(logger, str) else None
+            self._context.log(level, self._scrubber.value(params.get("data")), named)
+
+
+@dataclass(frozen=True)
+class Forwarded:
+    """A request to an upstream. `headers` repeat parameters of a tool."""
+
+    method: str
+    params: Mapping[str, Any]
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class ConnectionForwarder:
+    """Forwards through the connections of this process."""
+
+    async def call_tool(
+        self,
+        endpoint: Endpoint,
+        pin: Pin,
+        arguments: dict[str, Any],
+        context: ToolContext,
+        mirrored: tuple[Mirrored, ...],
+    ) -> ToolResult:
+        """Call a tool. Raises ToolError and CallCancelled."""
+        headers = {one.header: header_value(text) for one, text in mirroring.texts(mirrored, arguments)}
+        request = Forwarded("tools/call", {"name": pin.name, "arguments": arguments}, headers)
+        try:
+            return _tool_result(await self._forward(endpoint, pin, request, context))
+        except RequestFailed as problem:
+            return failed(problem.message, problem.cause)
+
+    async def read_resource(self, endpoint: Endpoint, pin: Pin, uri: str, context: ToolContext) -> ResourceResult:
+        """Read a resource. Raises ToolError, ResourceNotFound and CallCancelled."""
+        result = await self._forward(endpoint, pin, Forwarded("resources/read", {"uri": uri}), context)
+        return ResourceResult(_objects(result, "contents"))
+
+    async def get_prompt(
+        self, endpoint: Endpoint, pin: Pin, arguments: dict[str, Any], context: ToolContext
+    ) -> PromptResult:
+        """Render a prompt. Raises ToolError and CallCancelled."""
+        request = Forwarded("prompts/get", {"name": pin.name, "arguments": arguments})
+        result = await self._forward(endpoint, pin, request, context)
+        description, messages = result.get("description"), _objects(result, "messages")
+        if not all(isinstance(message.get("content"), dict) for message in messages):
+            raise ToolError("The upstream returned an invalid result: a message has no content.")
+        return PromptResult(messages, description if isinstance(description, str) else "")
+
+    async def _forward(self, endpoint: Endpoint, pin: Pin, request: Forwarded, context: ToolContext) -> dict[str, Any]:
+        scrubber = Scrubber(endpoint.secrets)
+        relay = Relay(context, scrubber)
+        meta = {"progressToken": 0, LOG_META: LOG_LEVEL}
+
+        async def work(connection: Connection) -> dict[str, Any]:
+            client = await connection.client()
+            await connection.check(pin)
+            params = {**request.params, "_meta": meta}
+            return await client.request(request.method, params, relay.listen, headers=request.headers)
+
+        holder = connections.current()
+        try:
+            result = await asyncio.wrap_future(holder.submit(holder.use(endpoint, work)))
+        except ErrorResponse as problem:
+            if request.method == "resources/read" and _is_unknown(problem):
+                raise ResourceNotFound from problem
+            text = scrubber.text(sanitized(problem.message))
+            raise ToolError(f"The upstream '{endpoint.name}' returned error {problem.code}: {text}") from problem
+        except UpstreamFailed as problem:
+            message = f"Upstream '{endpoint.name}': {scrubber.text(problem.message)}"
+            raise RequestFailed(message, scrubber.text(problem.cause)) from problem
+        if result.get("resultType", COMPLETE) != COMPLETE:
+            raise ToolError(f"The upstream '{endpoint.name}' asks for input, which this hub does not forward.")
+        cleaned: dict[str, Any] = scrubber.value(result) if endpoint.secrets else result
+        return cleaned
+
+
+def connect() -> None:
+    """Let the catalog's runners forward through the connections of their process."""
+    upstream.register(ConnectionForwarder())
+
+
+def _is_unknown(problem: ErrorResponse) -> bool:
+    """Whether the error says that there is no such resource; its code changed with 2026-07-28."""
+    named = isinstance(problem.data, dict) and "uri" in problem.data
+    return problem.code == RESOURCE_NOT_FOUND or (problem.code == INVALID_PARAMS and named)
+
+
+def _tool_result(result: Mapping[str, Any]) -> ToolResult:
+    return ToolResult(
+        content=_objects(result, "content", required="structuredContent" not in result),
+        structured=result.get("structuredContent"),
+        is_error=result.get("isError") is True,
+    )
+
+
+def _objects(result: Mapping[str, Any], name: str, *, required: bool = True) -> list[dict[str, Any]]:
+    """Return a list of objects. Raises ToolError for anything else."""
+    value = result.get(name, None if required else [])
+    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+        raise ToolError(f"The upstream returned an invalid result: its '{name}' is not a list of objects.")
+    return value

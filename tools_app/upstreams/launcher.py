@@ -1,0 +1,191 @@
+"""Runs the program of a stdio upstream in isolation. A script of its own: it imports nothing of the hub.
+
+    python -I launcher.py PARENT_PID SPECIFICATION PROGRAM ARG...
+
+The environment of the program is the JSON object in the variable LAUNCH_ENVIRONMENT; this process obeys none of it.
+
+This process supervises. The program runs in a session of its own, with resource limits and, where the kernel has it,
+within Landlock: it reads and executes what SPECIFICATION lists, writes to its own directory, and opens no TCP
+connections unless that is allowed. When the program ends, when the hub ends, or on SIGTERM, everything that the
+program started is killed: orphans become children of this process, wherever they went.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, NoReturn
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
+# The same on x86-64 and ARM64.
+SYS_CREATE_RULESET, SYS_ADD_RULE, SYS_RESTRICT_SELF = 444, 445, 446
+RULE_PATH_BENEATH = 1
+QUERY_VERSION = 1
+
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REFER, TRUNCATE, IOCTL_DEV = 1, 2, 4, 8, 1 << 13, 1 << 14, 1 << 15
+OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
+READING = EXECUTE | READ_FILE | READ_DIR
+BIND_AND_CONNECT_TCP = 3
+SCOPE_SOCKETS_AND_SIGNALS = 3
+# The rights that each version of Landlock's interface knows.
+RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
+WITH_NETWORK, WITH_SCOPES = 4, 6
+
+GIB = 1024 * 1024 * 1024
+LIMITS = ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_NOFILE, 1024), (resource.RLIMIT_FSIZE, GIB))
+DATA_BYTES = 4 * GIB
+END_SECONDS = 3.0
+NOT_STARTED = 127
+ENVIRONMENT = "LAUNCH_ENVIRONMENT"
+SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+
+
+class _Ruleset(ctypes.Structure):
+    _fields_ = (("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+class _Beneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("access", ctypes.c_uint64), ("parent", ctypes.c_int32))
+
+
+def landlock_version() -> int:
+    """Return the version of Landlock's interface; 0 if the kernel has none."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    return max(0, int(_libc.syscall(SYS_CREATE_RULESET, None, 0, QUERY_VERSION)))
+
+
+def restrict(readable: Iterable[str], writable: Iterable[str], *, network: bool) -> bool:
+    """Restrict this process and its children permanently. Returns False if the kernel has no Landlock."""
+    version = landlock_version()
+    if not version:
+        return False
+    rights = RIGHTS[min(version, max(RIGHTS))]
+    ruleset = _Ruleset(rights, 0 if network else BIND_AND_CONNECT_TCP, SCOPE_SOCKETS_AND_SIGNALS)
+    size = 24 if version >= WITH_SCOPES else 16 if version >= WITH_NETWORK else 8
+    rules = _checked(_libc.syscall(SYS_CREATE_RULESET, ctypes.byref(ruleset), size, 0))
+    for paths, access in ((readable, READING), (writable, rights & ~EXECUTE)):
+        for path in paths:
+            _add(rules, path, access & rights)
+    _checked(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _checked(_libc.syscall(SYS_RESTRICT_SELF, rules, 0))
+    os.close(rules)
+    return True
+
+
+def _add(rules: int, path: str, access: int) -> None:
+    """Permit `access` to a file, or to all that is beneath a directory. What does not exist needs no rule."""
+    try:
+        opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        allowed = access if os.path.isdir(path) else access & OF_FILES  # noqa: PTH112 - pathlib costs start-up time
+        rule = _Beneath(allowed, opened)
+        _checked(_libc.syscall(SYS_ADD_RULE, rules, RULE_PATH_BENEATH, ctypes.byref(rule), 0))
+    finally:
+        os.close(opened)
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result
+
+
+def _run(specification: dict[str, Any], command: list[str], environment: dict[str, str]) -> NoReturn:
+    """Become the program."""
+    try:
+        os.setsid()
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        for limit, most in (*LIMITS, (resource.RLIMIT_DATA, DATA_BYTES)):
+            hard = resource.getrlimit(limit)[1]
+            most = most if hard == resource.RLIM_INFINITY else min(most, hard)  # noqa: PLW2901
+            resource.setrlimit(limit, (most, most))
+        os.chdir(specification["directory"])
+        restrict(specification["readable"], specification["writable"], network=specification["network"])
+        for number in (*SIGNALS, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        os.execve(command[0], command, environment)  # noqa: S606 - a shell is what it is to do without
+    except OSError as problem:
+        sys.stderr.write(f"The program cannot be started: {problem}\n")
+        sys.stderr.flush()
+        os._exit(NOT_STARTED)
+
+
+def _children() -> list[int]:
+    """Return the children of this process."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:  # noqa: PTH123 - as above
+            return [int(word) for word in file.read().split()]
+    except OSError:
+        return []
+
+
+def _kill_all(group: int) -> None:
+    """Kill the program and all that it started, and reap them."""
+    deadline = time.monotonic() + END_SECONDS
+    with suppress(OSError):
+        os.killpg(group, signal.SIGKILL)
+    while time.monotonic() < deadline:
+        for child in _children():
+            with suppress(OSError):
+                os.kill(child, signal.SIGKILL)
+        try:
+            found, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not found:
+            time.sleep(0.01)
+
+
+def _supervise(group: int) -> int:
+    """Wait for the program and return its exit status. Everything else that it started is killed."""
+
+    def end(_number: int, _frame: object) -> None:
+        _kill_all(group)
+        os._exit(0)
+
+    for number in SIGNALS:
+        signal.signal(number, end)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    # The pipes belong to the program alone, so that each side notices when the other one ends.
+    for descriptor in (0, 1, 2):
+        with suppress(OSError):
+            os.close(descriptor)
+    while True:
+        found, status = os.waitpid(-1, 0)
+        if found == group:
+            _kill_all(group)
+            return os.waitstatus_to_exitcode(status)
+
+
+def main() -> None:
+    """Start the program and supervise it."""
+    parent, specification, command = int(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3:]
+    environment = json.loads(os.environ.pop(ENVIRONMENT))
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if os.getppid() != parent:
+        return
+    # No signal may come between the fork and the handlers that kill what was forked.
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    child = os.fork()
+    if not child:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        _run(specification, command, environment)
+    code = _supervise(child)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+if __name__ == "__main__":
+    main()

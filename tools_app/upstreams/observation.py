@@ -1,0 +1,119 @@
+"""What upstreams list, compared with what admins accepted: new, changed and removed items in the database.
+
+A changed definition is only proposed. Its calls are refused, in every process, until somebody accepts it.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+from django.db import DatabaseError, transaction
+from django.utils import timezone
+
+from tools_app.catalog.kinds.upstream import digest_of
+from tools_app.catalog.validation.sizes import MAX_JSON_BYTES, json_size_fault
+from tools_app.core.database import run_in_db_thread
+from tools_app.models import ItemState, Upstream, UpstreamItem, UpstreamStatus, versioned
+from tools_app.upstreams.client import Server
+from tools_app.upstreams.warnings import warnings_of
+
+log = logging.getLogger(__name__)
+
+MAX_NAME_LENGTH: Final = 500
+MAX_PROBLEM_LENGTH: Final = 1000
+
+Definitions = dict[str, dict[str, Any]]
+
+
+async def observe(upstream_id: UUID, kind: str, found: Definitions) -> None:
+    """Note the definitions of one kind that an upstream lists. A database that is away is only logged."""
+    try:
+        await run_in_db_thread(note_listing, upstream_id, kind, found)
+    except DatabaseError as problem:
+        log.warning("What an upstream lists could not be stored: %s", problem)
+
+
+def note_listing(upstream_id: UUID, kind: str, found: Definitions) -> list[UpstreamItem]:
+    """Store what changed since the last listing; returns the changed items. Writes nothing if nothing did."""
+    storable = {name: one for name, one in found.items() if is_storable(name, one)}
+    known = {item.name: item for item in UpstreamItem.objects.filter(upstream_id=upstream_id, kind=kind)}
+    changed = [item for item in known.values() if _compare(item, storable.get(item.name))]
+    added = {name: one for name, one in storable.items() if name not in known}
+    if not changed and not added:
+        return []
+    # Before the transaction, which locks: reading large definitions takes a while.
+    for item in changed:
+        item.warnings = warnings_of(item.proposed if item.proposed is not None else item.accepted)
+    made = [
+        UpstreamItem(upstream_id=upstream_id, kind=kind, name=name, proposed=one, warnings=warnings_of(one))
+        for name, one in added.items()
+    ]
+    with transaction.atomic(), versioned.one_touch():
+        upstream = Upstream.objects.filter(pk=upstream_id).first()
+        if upstream is None:
+            return []
+        return [*_stored(changed), *_added(upstream, made)]
+
+
+def note_status(upstream_id: UUID, server: Server | None, problem: str = "") -> None:
+    """Store how the last connection went: what the server said about itself, or the problem."""
+    now = timezone.now()
+    values: dict[str, Any] = {"checked_at": now, "problem": problem[:MAX_PROBLEM_LENGTH]}
+    if server is not None:
+        values |= {
+            "reached_at": now,
+            "era": server.era,
+            "version": server.version,
+            "server_name": server.title or server.name,
+            "server_version": server.server_version,
+        }
+    UpstreamStatus.objects.update_or_create(upstream_id=upstream_id, defaults=values)
+
+
+def is_storable(name: str, definition: dict[str, Any]) -> bool:
+    """Whether a definition can be stored. Others are not offered, and logged."""
+    fits = 0 < len(name) <= MAX_NAME_LENGTH and not json_size_fault(definition, MAX_JSON_BYTES)
+    if fits and b"\\u0000" not in orjson.dumps(definition) and "\0" not in name:
+        return True
+    log.warning("A definition of an upstream is too large or cannot be stored: %s", name[:MAX_NAME_LENGTH])
+    return False
+
+
+def _compare(item: UpstreamItem, listed: dict[str, Any] | None) -> bool:
+    """Set the state of an item by what the upstream lists now. Returns whether it changed."""
+    before = (item.state, item.proposed)
+    if listed is None:
+        if item.accepted is not None:
+            item.state, item.proposed = ItemState.REMOVED, None
+        else:
+            item.proposed = None
+    elif item.accepted is None:
+        item.proposed = listed
+    elif digest_of(listed) == item.digest:
+        item.state, item.proposed = ItemState.ACCEPTED, None
+    else:
+        item.state, item.proposed = ItemState.CHANGED, listed
+    return before != (item.state, item.proposed)
+
+
+def _stored(changed: Iterable[UpstreamItem]) -> list[UpstreamItem]:
+    """Write changed items; an item that was never accepted and is gone is deleted."""
+    written = []
+    for item in changed:
+        if item.accepted is None and item.proposed is None:
+            item.delete()
+            continue
+        item.updated_at = timezone.now()
+        item.save(update_fields=["state", "proposed", "warnings", "updated_at"])
+        written.append(item)
+    return written
+
+
+def _added(upstream: Upstream, made: list[UpstreamItem]) -> list[UpstreamItem]:
+    for item in made:
+        item.upstream, item.tenant_id = upstream, upstream.tenant_id
+    # Another process may list at the same time.
+    UpstreamItem.objects.bulk_create(made, ignore_conflicts=True)
+    return made

@@ -1,0 +1,250 @@
+"""The stdio transport: an upstream as a process of this hub, one JSON message in each line.
+
+The process belongs to one tenant and one set of credentials. Its environment holds nothing of the hub's. A launcher
+isolates it, and ends all that it started.
+"""
+
+import asyncio
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+import orjson
+from django.conf import settings
+
+from tools_app.catalog.kinds.upstream import Endpoint
+from tools_app.telemetry.secret_names import Scrubber
+from tools_app.upstreams import commands, launcher
+from tools_app.upstreams.client import Message
+from tools_app.upstreams.drafts import variable_fault
+from tools_app.upstreams.duplex import DuplexTransport
+from tools_app.upstreams.errors import UpstreamFailed
+from tools_app.upstreams.http import parsed
+
+log = logging.getLogger(__name__)
+
+LAUNCHER: Final = Path(launcher.__file__)
+# Time to end after the input was closed, and after the launcher was told to kill.
+END_SECONDS, KILL_SECONDS = 1.0, 5.0
+MAX_UNWRITTEN_BYTES: Final = 16 * 1024 * 1024
+MAX_STDERR_BYTES: Final = 4096
+MAX_LINE_BYTES: Final = 512
+# What programs of all kinds need, and no secrets: of /etc, only what describes the system.
+SYSTEM_PATHS: Final = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/dev/zero", "/dev/random", "/dev/urandom"),
+    *("/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/etc/resolv.conf", "/etc/hosts", "/etc/host.conf"),
+    *("/etc/nsswitch.conf", "/etc/passwd", "/etc/group", "/etc/localtime", "/etc/ld.so.cache", "/etc/alternatives"),
+    *("/etc/mime.types", "/etc/services", "/etc/protocols", "/etc/gai.conf", "/proc/cpuinfo", "/proc/meminfo"),
+)
+WRITABLE: Final = ("/dev/null",)
+LANGUAGE: Final = "C.UTF-8"
+
+
+class StdioTransport(DuplexTransport):
+    """The process of one upstream."""
+
+    def __init__(self, endpoint: Endpoint, max_bytes: int) -> None:
+        super().__init__()
+        self._endpoint = endpoint
+        self._command = list(endpoint.command)
+        self._environment = dict(endpoint.environment)
+        self._max_bytes = max_bytes
+        self._scrubber = Scrubber(endpoint.secrets)
+        self._process: asyncio.subprocess.Process | None = None
+        self._readers: list[asyncio.Task[None]] = []
+        self._stderr = bytearray()
+
+    async def _open(self) -> None:
+        if not (self._endpoint.is_approved or commands.is_allowed(self._command)):
+            raise UpstreamFailed(commands.NOT_ALLOWED, sent=False)
+        for name, value in self._environment.items():
+            if fault := variable_fault(name):  # rows may be older than the rule
+                raise UpstreamFailed(f"The variable {name[:100]!r} cannot be used: {fault}", sent=False)
+            if "\0" in value:
+                raise UpstreamFailed(f"The value of the variable {name} cannot be used.", sent=False)
+        program = shutil.which(self._command[0])
+        if program is None:
+            raise UpstreamFailed(f"The program {self._command[0]!r} is not installed on the hub.", sent=False)
+        directory = await asyncio.to_thread(_directory, self._endpoint.id)
+        files, directories = _named_paths(self._command[1:]) if self._endpoint.is_approved else ([], [])
+        specification = {
+            "directory": str(directory),
+            "readable": readable_paths(program, files),
+            "writable": [*WRITABLE, str(directory), *directories],
+            "network": settings.MCPHUB_UPSTREAM_NETWORK,
+        }
+        _warn_without_landlock()
+        path = os.environ.get("PATH", os.defpath)
+        environment = {
+            "PATH": path,
+            "HOME": str(directory),
+            "TMPDIR": str(directory / "tmp"),
+            "LANG": LANGUAGE,
+            **self._environment,
+        }
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid())),
+                *(orjson.dumps(specification).decode(), program, *self._command[1:]),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                limit=self._max_bytes,
+                # The launcher is not isolated itself, so nothing in its environment is the tenant's.
+                env={"PATH": path, "LANG": LANGUAGE, launcher.ENVIRONMENT: orjson.dumps(environment).decode()},
+                start_new_session=True,
+            )
+        except OSError as problem:
+            raise UpstreamFailed("The upstream's process cannot be started.", str(problem), sent=False) from problem
+        except (TypeError, ValueError):
+            # Their texts may hold a secret.
+            raise UpstreamFailed("The upstream's process cannot be started.", "invalid text", sent=False) from None
+        loop = asyncio.get_running_loop()
+        self._readers = [loop.create_task(self._read()), loop.create_task(self._read_stderr())]
+
+    async def _write(self, message: Message, _headers: Mapping[str, str]) -> None:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        if process.stdin.transport.get_write_buffer_size() > MAX_UNWRITTEN_BYTES:
+            raise UpstreamFailed("The upstream's process does not read its input.", sent=False)
+        try:
+            process.stdin.write(orjson.dumps(message) + b"\n")
+            await process.stdin.drain()
+        except (OSError, RuntimeError) as problem:
+            raise UpstreamFailed("The upstream's process has ended.", str(problem)) from problem
+
+    async def _shut(self) -> None:
+        process = self._process
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        await self._ended_within(END_SECONDS)
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.terminate()
+            await self._ended_within(KILL_SECONDS)
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        for reader in self._readers:
+            reader.cancel()
+
+    async def _ended_within(self, seconds: float) -> None:
+        assert self._process is not None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._process.wait()
+
+    async def _read(self) -> None:
+        """Read messages until the process ends its output, or writes one that is invalid."""
+        assert self._process is not None
+        output = self._process.stdout
+        assert output is not None
+        message, cause = "The upstream's process has ended. The call may have run.", ""
+        try:
+            while line := await output.readline():
+                if line.strip():
+                    self.received(parsed(line))
+        except ValueError:
+            message = f"The upstream sent a message of more than {self._max_bytes} bytes."
+        except UpstreamFailed as problem:
+            message, cause = problem.message, problem.cause
+        if not cause:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(END_SECONDS):
+                    await asyncio.gather(*self._readers[1:], return_exceptions=True)
+            cause = self._scrubber.text(self._stderr.decode("utf-8", "replace")).strip()
+        self.ended(message, cause)
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+
+    async def _read_stderr(self) -> None:
+        """Keep the end of what the process writes to stderr, for the audit log."""
+        assert self._process is not None
+        assert self._process.stderr is not None
+        while chunk := await self._process.stderr.read(MAX_STDERR_BYTES):
+            self._stderr += chunk
+            del self._stderr[:-MAX_STDERR_BYTES]
+
+
+def readable_paths(program: str, more: Sequence[str] = ()) -> list[str]:
+    """Return what a program may read and execute. Raises UpstreamFailed if the hub's own data would be among it."""
+    wanted = [*SYSTEM_PATHS, *settings.MCPHUB_UPSTREAM_PATHS, *_installation(Path(program)), *more]
+    found = [str(Path(path).resolve()) for path in wanted if Path(path).exists()]
+    data = Path(settings.MCPHUB_DATA_DIR).resolve()
+    for path in found:
+        if data.is_relative_to(path):
+            raise UpstreamFailed(
+                "The command is not started: it could read the hub's own data.",
+                f"MCPHUB_DATA_DIR is within {path}, which the command may read",
+                sent=False,
+            )
+    return found
+
+
+def _installation(program: Path) -> list[str]:
+    """Return the directories that a program is installed in: its environment, such as a venv, or its directory.
+
+    A script needs those of its interpreter, too.
+    """
+    found = []
+    interpreter = _interpreter(program)
+    places = (program, program.resolve(), *((interpreter, interpreter.resolve()) if interpreter else ()))
+    for place in dict.fromkeys(places):
+        home = place.parent.parent
+        is_environment = place.parent.name == "bin" and (home / "lib").is_dir() and home not in {Path("/"), Path.home()}
+        found.append(str(home if is_environment else place.parent))
+    return found
+
+
+def _named_paths(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return what the arguments of a command that the operator approved let it read, and the directories to write to.
+
+    A file stands for the directory that it is in, and for the `node_modules` around that. A directory, such as the root
+    of a server for files, is written to as well.
+    """
+    found = [Path(word).resolve() for word in words if word.startswith("/") and Path(word).exists()]
+    directories = [str(path) for path in found if path.is_dir()]
+    return [*directories, *(_around(path) for path in found if path.is_file())], directories
+
+
+def _around(file: Path) -> str:
+    modules = [parent for parent in file.parents if parent.name == "node_modules"]
+    if modules:
+        return str(modules[-1])
+    shared = {Path("/"), Path("/tmp"), Path.home()}  # noqa: S108 - it is not written to
+    return str(file if file.parent in shared else file.parent)
+
+
+def _interpreter(program: Path) -> Path | None:
+    """Return the interpreter that the first line of a script names; None for other programs."""
+    with program.open("rb") as file:
+        line = file.readline(MAX_LINE_BYTES)
+    words = line[2:].decode("utf-8", "replace").split() if line.startswith(b"#!") else []
+    if words and Path(words[0]).name == "env":
+        words = [word for word in words[1:] if not word.startswith("-")]
+    found = shutil.which(words[0]) if words else None
+    return Path(found) if found else None
+
+
+def _directory(id: UUID) -> Path:
+    """Return the directory of an upstream's process: the only one that it may write to."""
+    directory = Path(settings.MCPHUB_DATA_DIR) / "upstreams" / str(id)
+    (directory / "tmp").mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory.resolve()
+
+
+@cache
+def _warn_without_landlock() -> None:
+    if not launcher.landlock_version():
+        log.warning("The kernel has no Landlock: commands of upstreams can read all that this user can read.")
