@@ -1,6 +1,7 @@
 """An HTTP tool in a real browser: from a pasted cURL command to a tool that is called, in five clicks."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -56,6 +57,9 @@ def test_a_pasted_command_becomes_a_tool_that_is_called_in_five_clicks(hub: str,
     page.goto("/admin/")
     page.locator("#nav-sidebar").get_by_role("link", name="Tools").click()
     page.get_by_role("link", name="Add HTTP tool").click()
+    expect(page).to_have_url(re.compile("/tool/add/"))
+    # The form's scripts listen from here on.
+    page.wait_for_load_state("load")
     page.locator("#tb-paste-text").evaluate(
         PASTE,
         f"curl '{service}/users/:id/notes' -H 'Authorization: Bearer {HIDDEN}' --json '{{\"text\": \"{{text}}\"}}'",
