@@ -83,28 +83,7 @@ class GroupViewSet(viewsets.ModelViewSet[Group]):
     @action(detail=False)
     def answer(self, request: Request) -> Any:
         """Answer in one of many ways."""
-        match request.query_params.get("kind", ""):
-            case "pdf":
-                return HttpResponse(b"%PDF", content_type="application/pdf")
-            case "file":
-                return FileResponse(iter([b"a", b"b"]), content_type="text/plain")
-            case "endless":
-                return StreamingHttpResponse(_endless())
-            case "async":
-                return StreamingHttpResponse(_later())
-            case "redirect":
-                return HttpResponse(status=302, headers={"Location": "https://example.com/?token=x"})
-            case "broken":
-                raise RuntimeError("the reason, for the log only")
-            case "unwell":
-                return Response({"detail": "for the log only"}, status=503)
-            case "forbidden":
-                raise PermissionDenied
-            case "html":
-                return HttpResponse("<b>no</b>", status=404)
-            case "many":
-                return Response({f"f{at}": ["wrong"] for at in range(200)}, status=400)
-        return Response(status=204)
+        return ANSWERS[request.query_params.get("kind", "")]()
 
     @extend_schema(request={"multipart/form-data": UPLOAD}, responses=None)
     @action(detail=False, methods=["post"], parser_classes=[parsers.MultiPartParser])
@@ -122,6 +101,32 @@ async def _later() -> Any:
     yield b"x"
 
 
+def _fail(problem: Exception) -> Any:
+    raise problem
+
+
+ANSWERS = {
+    "": lambda: Response(status=204),
+    "pdf": lambda: HttpResponse(b"%PDF", content_type="application/pdf"),
+    "file": lambda: FileResponse(iter([b"a", b"b"]), content_type="text/plain"),
+    "endless": lambda: StreamingHttpResponse(_endless()),
+    "async": lambda: StreamingHttpResponse(_later()),
+    "redirect": lambda: HttpResponse(status=302, headers={"Location": "https://example.com/?token=x"}),
+    "broken": lambda: _fail(RuntimeError("the reason, for the log only")),
+    "unwell": lambda: Response({"detail": "for the log only"}, status=503),
+    "busy": lambda: HttpResponse(status=429, headers={"Retry-After": "Mon, 23 Nov 2026 20:00:00 GMT"}),
+    "forbidden": lambda: _fail(PermissionDenied()),
+    "html": lambda: HttpResponse("<b>no</b>", status=404),
+    "many": lambda: Response({f"f{at}": ["wrong"] for at in range(200)}, status=400),
+    "deep": lambda: Response(_nested(40), status=400),
+}
+
+
+def _nested(depth: int) -> Any:
+    return {"a": _nested(depth - 1)} if depth else "b"
+
+
 def colleagues(person: User, tenant: str) -> Any:
-    """The people who share a tenant with a person."""
-    return User.objects.filter(memberships__tenant__slug=tenant) if person.is_staff else User.objects.filter(pk=person.pk)
+    """The people who share a tenant with a person, for staff."""
+    chosen = {"memberships__tenant__slug": tenant} if person.is_staff else {"pk": person.pk}
+    return User.objects.filter(**chosen)

@@ -43,7 +43,7 @@ TIMEOUT_SECONDS: Final = 30.0
 TEXTS: Final = (models.CharField, models.TextField)
 NUMBERS: Final = (models.IntegerField, models.FloatField, models.DecimalField)
 TIMES: Final = (models.DateField, models.TimeField)
-EXACT: Final = (*TEXTS, *NUMBERS, *TIMES, models.BooleanField, models.UUIDField, models.GenericIPAddressField)
+EXACT: Final = (*TEXTS, *NUMBERS, *TIMES, models.BooleanField, models.UUIDField)
 
 
 @dataclass(frozen=True)

@@ -131,6 +131,10 @@ def _operation(action: Action) -> Operation:
     try:
         with patched_settings(NEUTRAL), GENERATOR_STATS.silence():
             document = generator.get_schema(request=None, public=True)
+        for operation in (one for path in document["paths"].values() for one in path.values()):
+            if "requestBody" in operation:
+                # Its fields then become arguments. drf-spectacular leaves it out where the schema is written by hand.
+                operation["requestBody"]["required"] = True
         parsed = parse(orjson.dumps(document, default=str))
     except (AssertionError, AttributeError, LookupError, TypeError, Unreadable) as problem:
         raise ImproperlyConfigured(f"{action.place}: drf-spectacular cannot describe it: {problem}") from problem
