@@ -149,7 +149,7 @@ def test_the_type_of_a_field_decides_its_filters() -> None:
     assert not {"about", "parent_id__gte", "code__contains"} & shown.keys()
     assert properties("get_item").keys() == {"code"}
     field = Item._meta.get_field("at")
-    with pytest.raises(ToolError, match="at: .*format"):
+    with pytest.raises(ToolError, match=r"at: .*format"):
         rows._converted(field, "at", "x")
 
 
