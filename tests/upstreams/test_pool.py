@@ -23,7 +23,7 @@ class Stream(httpcore.AsyncMockStream):
         super().__init__([])
         self.is_gone = self.was_closed = False
 
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+    async def read(self, *_arguments: Any, **_options: Any) -> bytes:
         return OK
 
     async def aclose(self) -> None:

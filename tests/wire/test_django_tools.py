@@ -136,6 +136,14 @@ def test_an_account_that_was_closed_or_has_left_the_tenant_runs_nothing(hers: Pe
         assert "no active account" in failure(hers.result(tool, arguments))
 
 
+def test_a_key_whose_person_was_deleted_acts_for_nobody(
+    hers: Peer, ann: User, eventually: Callable[..., object]
+) -> None:
+    assert "group_list" in tools_of(hers)
+    ann.delete()
+    eventually(lambda: list(tools_of(hers)) == ["echo"])
+
+
 # --- Views ------------------------------------------------------------------------------------------------------------
 
 
