@@ -218,7 +218,7 @@ def test_the_hub_cannot_be_its_own_upstream_which_one_click_shows(admin: Client,
     [
         ("http://localhost:8000/mcp", True),
         ("http://[::1]:8000/t/acme/mcp", True),
-        ("http://127.0.0.1:8000/other", False),
+        ("http://127.0.0.1:8000/mcp-of-another", False),
         ("http://127.0.0.1:8001/mcp", False),
         ("http://example.com:8000/mcp", False),
         ("nowhere", False),

@@ -36,6 +36,11 @@ class Broken(Plain):
     schema = object()
 
 
+class Later(Plain):
+    async def list(self, request: Any) -> Response:
+        return Response([])
+
+
 class Hidden(Plain):
     schema = None
 
@@ -63,6 +68,7 @@ def test_a_viewset_can_be_decorated_and_registering_it_again_is_no_duplicate() -
         (Plain, {"actions": ["list"], "name": "p q"}, "cannot be a tool's name"),
         (Plain, {"actions": ["list"], "name": "plain", "timeout": 0}, "time limit"),
         (Broken, {"actions": ["list"], "name": "broken"}, "cannot describe it: "),
+        (Later, {"actions": ["list"], "name": "later"}, "Later.list is asynchronous"),
         (Hidden, {"actions": ["list"], "name": "hidden"}, "schema"),
     ],
 )
@@ -107,6 +113,22 @@ def test_a_primary_key_of_several_fields_fails_at_start() -> None:
 
     with pytest.raises(ImproperlyConfigured, match="several fields"):
         model_tools(Pair, fields=["left"], queryset=everyone)
+
+
+@isolate_apps("tools_app")
+def test_a_secret_primary_key_fails_at_start_even_if_it_is_not_listed() -> None:
+    class Ticket(models.Model):
+        access_token = models.CharField(max_length=100, primary_key=True)
+        title = models.CharField(max_length=100)
+
+        class Meta:
+            app_label = "tools_app"
+
+        def __str__(self) -> str:
+            return self.title
+
+    with pytest.raises(ImproperlyConfigured, match="'access_token' looks like a secret"):
+        model_tools(Ticket, fields=["title"], queryset=everyone)
 
 
 def properties(name: str) -> dict[str, Any]:

@@ -135,8 +135,7 @@ def rotate(row: ApiKey, overlap: timedelta, by: User | None = None) -> tuple[Api
     """Issue the key that replaces `row`; both are valid for `overlap`, or less if `row` expires before.
 
     The new key has the same name, scopes, limits and lifetime; it acts for its creator only if that is the same person.
-    Return its row and the key itself, which cannot be
-    retrieved later. Raises NotRotatable.
+    Return its row and the key itself, which cannot be retrieved later. Raises NotRotatable.
     """
     now = timezone.now()
     with transaction.atomic():

@@ -50,7 +50,7 @@ class Principal(msgspec.Struct, frozen=True):
     methods, None for all, and `networks` the allowed client networks, empty for all. `allowed` holds the caller's
     limits. `person` is the username of a person who acts as the key with an impersonation token. `person_id` is the
     user for whom the caller acts: that person, the person of a connection, or the creator of a key that acts for them;
-    None for nobody. `scopes` are those of an OAuth access token, None for a key; `key_id` is then the key of its
+    None without one. `scopes` are those of an OAuth access token, None for a key; `key_id` is then the key of its
     connection. `grants` are what these scopes permit, None for everything.
     """
 

@@ -13,6 +13,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='apikey',
             name='acts_for_creator',
-            field=models.BooleanField(default=False, help_text='Tools of Django apps that need a person run with your account, whoever holds the key. This cannot be changed later. Without it, such tools are not offered to the key.', verbose_name='acts for me'),
+            field=models.BooleanField(default=False, help_text='Tools of Django apps that need a person run with your account, also for other holders of the key. This cannot be changed later. Without it, such tools are not offered to the key.', verbose_name='acts for me'),
         ),
     ]

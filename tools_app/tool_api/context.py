@@ -153,7 +153,7 @@ class Cancellation:
 class Caller(msgspec.Struct, frozen=True):
     """The caller, as far as a tool may know it. `capabilities` are those that its client declares.
 
-    `person_id` is the primary key of the user for whom the client acts; None for a key that belongs to nobody.
+    `person_id` is the primary key of the user for whom the client acts; None for a key that acts for no person.
     """
 
     tenant_id: UUID

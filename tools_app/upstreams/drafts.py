@@ -33,7 +33,8 @@ _LOADING_VARIABLES: Final = frozenset(
 
 LOCALHOST: Final = "localhost"
 LOOPBACK: Final = frozenset({LOCALHOST, "127.0.0.1", "::1"})
-ENDPOINTS: Final = ("/mcp", "/sse", "/t/")
+ENDPOINTS: Final = frozenset({"/mcp", "/sse"})
+ENDPOINTS_OF_TENANTS: Final = "/t/"
 OWN_ENDPOINT: Final = (
     "This is an endpoint of this hub. A hub that is its own upstream would call itself in a circle, so it refuses such "
     "requests. Enter the URL of another server."
@@ -62,7 +63,8 @@ def is_own_endpoint(url: str, own_url: str) -> bool:
     except BadUrl:
         return False
     hosts = {LOCALHOST if one.host in LOOPBACK else one.host for one in (called, own)}
-    return len(hosts) == 1 and called.port == own.port and called.path.startswith(ENDPOINTS)
+    is_endpoint = called.path.rstrip("/") in ENDPOINTS or called.path.startswith(ENDPOINTS_OF_TENANTS)
+    return len(hosts) == 1 and called.port == own.port and is_endpoint
 
 
 def _faults(upstream: Upstream) -> Found:

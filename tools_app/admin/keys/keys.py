@@ -99,7 +99,7 @@ class ApiKeyAdmin(ScopedAdmin):
         return [settings, scopes, limits, *([("Details", {"fields": FACTS})] if obj else [])]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Return the read-only fields: whoever holds a key must not come to act for somebody else."""
+        """Return the read-only fields: the holder of a key must not come to act for somebody else."""
         more = ("acts_for_creator",) if obj else ()
         return (*super().get_readonly_fields(request, obj), *more)
 

@@ -83,7 +83,7 @@ class KeyRow(Row):
         fixed: tuple[str, ...] = ("tenant", "acts_for_creator")
         extra_kwargs = {
             "acts_for_creator": {
-                "help_text": "Whether tools that need a person run for who creates the key, whoever holds it. "
+                "help_text": "Whether tools that need a person run for who creates the key. "
                 "Without it, such tools are not offered to the key. Set when the key is created."
             }
         }

@@ -91,6 +91,8 @@ def register(
         raise ImproperlyConfigured(f"{place}: {unused[0]!r} is in sensitive, but not in fields.")
     if isinstance(model._meta.pk, models.CompositePrimaryKey):
         raise ImproperlyConfigured(f"{place} has a primary key of several fields, which a tool cannot look up.")
+    # Rows are looked up by it, even if it is not shown.
+    _check_name(model._meta.pk.name, sensitive, place)
     rows = Rows(model, [_column(model, one, sensitive, place) for one in dict.fromkeys(fields)], queryset)
     base = name or str(model._meta.model_name)
     one, many = str(model._meta.verbose_name), str(model._meta.verbose_name_plural)
@@ -130,6 +132,13 @@ def _runner(run: Callable[..., ToolResult]) -> Runner:
     return call
 
 
+def _check_name(name: str, sensitive: Sequence[str], place: str) -> None:
+    if is_secret(name) and name not in sensitive:
+        raise ImproperlyConfigured(
+            f"{place}: {name!r} looks like a secret. Leave it out; to show it all the same, name it in sensitive, too."
+        )
+
+
 def _column(model: type[models.Model], name: str, sensitive: Sequence[str], place: str) -> Column:
     try:
         field: Any = model._meta.get_field(name)
@@ -140,10 +149,7 @@ def _column(model: type[models.Model], name: str, sensitive: Sequence[str], plac
         raise ImproperlyConfigured(f"{place}: {name!r} is no column of the model's own table.")
     if isinstance(field, models.BinaryField):
         raise ImproperlyConfigured(f"{place}: {name!r} holds bytes, which have no JSON form.")
-    if is_secret(name) and name not in sensitive:
-        raise ImproperlyConfigured(
-            f"{place}: {name!r} looks like a secret. Leave it out; to show it all the same, name it in sensitive, too."
-        )
+    _check_name(name, sensitive, place)
     return Column(field.attname, field, name not in sensitive and isinstance(_value_field(field), EXACT))
 
 

@@ -79,6 +79,9 @@ def register(
     if missing:
         known = ", ".join(sorted(found))
         raise ImproperlyConfigured(f"{place} has no action {missing[0]!r}. Its actions are: {known}.")
+    later = [action for action in actions if inspect.iscoroutinefunction(getattr(viewset, action))]
+    if later:
+        raise ImproperlyConfigured(f"{place}.{later[0]} is asynchronous, which Django REST framework does not support.")
     return [
         python.add(_function(Action(viewset, action, *found[action]), f"{base}_{action}", timeout_seconds))
         for action in dict.fromkeys(actions)

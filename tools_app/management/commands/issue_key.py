@@ -35,9 +35,7 @@ class Command(RecordedCommand):
             "--networks", nargs="+", default=[], metavar="CIDR", help="Networks from which the key can be used."
         )
 
-        parser.add_argument(
-            "--person", metavar="USERNAME", help="For whom tools of Django apps run, whoever holds the key."
-        )
+        parser.add_argument("--person", metavar="USERNAME", help="For whom tools of Django apps run.")
 
     def handle(self, *, tenant: str, name: str, expires_in_days: int | None, **options: Any) -> None:
         if not name.strip():
