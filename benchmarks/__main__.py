@@ -20,7 +20,20 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import background, costs, fairness, history, hub, machine, plan, report, start, streams, throughput
+from benchmarks import (
+    background,
+    costs,
+    fairness,
+    history,
+    hub,
+    machine,
+    plan,
+    report,
+    start,
+    streams,
+    throughput,
+    upstream,
+)
 from benchmarks.plan import RESULTS, Cores, Plan
 from benchmarks.table import Result, Table, save
 
@@ -29,6 +42,7 @@ MEASUREMENTS: dict[str, Callable[[Plan], Table]] = {
     "postgresql": throughput.on_postgresql,
     "lists": throughput.lists,
     "progress": throughput.progress,
+    "upstream": upstream.upstream,
     "background": background.background,
     "streams": streams.streams,
     "start": start.start,

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -52,6 +52,17 @@ def sdk(application: str) -> Contestant:
 def fastmcp(application: str, python: str) -> Contestant:
     """FastMCP, in the environment of `python`."""
     return _other(f"fastmcp {FASTMCP}, uvicorn", python, f"benchmarks.servers.fastmcp_server:{application}")
+
+
+def fast_upstream() -> Contestant:
+    """A server that is called through others."""
+    return _other("fast upstream, uvicorn", sys.executable, "benchmarks.servers.fast_upstream:app")
+
+
+def fastmcp_proxy(url: str, python: str) -> Contestant:
+    """FastMCP's proxy of the server at `url`, in the environment of `python`."""
+    one = _other(f"fastmcp {FASTMCP}, uvicorn", python, "benchmarks.servers.fastmcp_proxy:app")
+    return replace(one, environment={**one.environment, "UPSTREAM_URL": url})
 
 
 def hub_on_uvicorn(hub: Hub) -> Contestant:

@@ -4,10 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from django.core.exceptions import ImproperlyConfigured
+from django.db.models import Model
 from pydantic import Field
 
 from tools_app.calls.inputs import Refused
 from tools_app.catalog.authoring import resource_updated
+from tools_app.catalog.django_apps import models as model_rows
+from tools_app.catalog.django_apps.models import TIMEOUT_SECONDS, Visible
 from tools_app.catalog.kinds import prompts, python, resources
 from tools_app.catalog.kinds.completion import Completer
 from tools_app.protocol.mirrored import KEYWORD
@@ -56,15 +59,18 @@ __all__ = [
     "header",
     "image",
     "link",
+    "model_tools",
     "prompt",
     "resource",
     "resource_updated",
     "text",
     "tool",
     "user",
+    "viewset_tools",
 ]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Viewset = TypeVar("Viewset", bound=type[Any])
 
 
 @overload
@@ -230,3 +236,58 @@ def header(name: str) -> Any:
     does not match.
     """
     return Field(json_schema_extra={KEYWORD: name})
+
+
+@overload
+def viewset_tools(
+    viewset: Viewset, /, *, actions: Sequence[str], name: str | None = None, timeout: float = 60.0
+) -> Viewset: ...
+@overload
+def viewset_tools(
+    *, actions: Sequence[str], name: str | None = None, timeout: float = 60.0
+) -> Callable[[Viewset], Viewset]: ...
+def viewset_tools(
+    viewset: Viewset | None = None, /, *, actions: Sequence[str], name: str | None = None, timeout: float = 60.0
+) -> Viewset | Callable[[Viewset], Viewset]:
+    """Register actions of a viewset of Django REST framework as tools: `viewset_tools(OrderViewSet, actions=["list"])`.
+
+    Without a viewset, it decorates one. Each action becomes the tool `<name>_<action>`, where `name` is by default that
+    of the model. Calls run the view itself for the person of the caller's key or connection; without one, the tools are
+    not offered. `timeout` is in seconds. Raises ImproperlyConfigured as `viewsets.register` does.
+    """
+    # Describing views takes time and memory, which processes of apps without any do not spend.
+    from tools_app.catalog.django_apps import viewsets  # noqa: PLC0415
+
+    def offer(offered: Viewset) -> Viewset:
+        viewsets.register(offered, actions, name=name, timeout_seconds=timeout)
+        return offered
+
+    return offer if viewset is None else offer(viewset)
+
+
+def model_tools(
+    model: type[Model],
+    *,
+    fields: Sequence[str],
+    queryset: Visible,
+    name: str | None = None,
+    description: str = "",
+    sensitive: Sequence[str] = (),
+    timeout: float = TIMEOUT_SECONDS,
+) -> None:
+    """Register the tools `list_<name>` and `get_<name>`, which read these fields of a model and change nothing.
+
+    `queryset` is called with the person and the slug of the tenant, and returns the rows that the person may see.
+    `name` is by default that of the model, and `description` tells language models more of the rows. A field that looks
+    like a secret must be in `sensitive` too; `timeout` is in seconds. Raises ImproperlyConfigured as `models.register`
+    does.
+    """
+    model_rows.register(
+        model,
+        fields,
+        queryset,
+        name=name,
+        description=description,
+        sensitive=sensitive,
+        timeout_seconds=timeout,
+    )

@@ -237,9 +237,11 @@ PAGES: Final[dict[str, Page]] = {
     **model("tools_app_prompt"),
     **adding("tools_app_prompt", "add_python_prompts", "add_prompt"),
     **model("tools_app_upstream"),
+    "tools_app_upstream_sample": Page(None, row(RUN, sent=of_tenant)),
     "tools_app_upstream_review": Page(row(READ), row(RUN), "upstream"),
     **model("tools_app_secret"),
     **model("tools_app_apisource"),
+    "tools_app_apisource_sample": Page(None, row(RUN, sent=of_tenant)),
     "tools_app_apisource_show_operations": Page(row(READ), row(RUN), "apisource"),
     # --- Alerts ---------------------------------------------------------------------------------------------------
     **model("tools_app_alertrule"),

@@ -235,3 +235,32 @@ def test_the_broker_being_away_is_told(source: ApiSource, monkeypatch: pytest.Mo
 
     revision.refresh_from_db()
     assert (revision.state, revision.problem) == (RevisionState.FAILED, api_sources.BROKER_AWAY)
+
+
+def test_the_sample_is_the_api_of_the_hub_itself_added_by_one_click_without_a_network(
+    as_: Any, acme: World, page: Any, django_capture_on_commit_callbacks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools_app.runtime.api_sources._enqueue", lambda revision: documents.read_revision(revision.pk))
+    ApiSource.objects.all().delete()
+    admin, sent = as_("admin"), {"tenant": acme.tenant.pk}
+    assert "Add this hub&#x27;s REST API" in admin.get(page("apisource", "changelist")).content.decode()
+    assert "Add this hub" not in as_("auditor").get(page("apisource", "changelist")).content.decode()
+
+    with django_capture_on_commit_callbacks(execute=True):
+        answer = admin.post(page("apisource", "sample"), sent)
+
+    source = ApiSource.objects.get()
+    answer = admin.get(answer.headers["Location"])
+    assert (source.name, source.base_url) == ("mcphub", "http://testserver")
+    assert {"tools_list", "keys_create"} <= set(names_of(answer))
+    assert "personal token" in answer.content.decode()
+    assert "already" in admin.post(page("apisource", "sample"), sent, follow=True).content.decode()
+    assert ApiSource.objects.count() == 1
+
+
+def test_a_sample_beyond_the_number_of_sources_is_refused(
+    as_: Any, acme: World, page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools_app.catalog.sources.settings.MAX_SOURCES", 1)
+    answer = as_("admin").post(page("apisource", "sample"), {"tenant": acme.tenant.pk}, follow=True)
+    assert "at most 1 API sources" in answer.content.decode()

@@ -70,6 +70,20 @@ def test_an_admin_changes_name_expiry_and_limit_of_a_key_and_nothing_else(as_: A
     assert (acme.apikey.digest, acme.apikey.revoked_at) == (before, None)
 
 
+def test_a_key_acts_for_who_issues_it_if_they_say_so_and_nobody_changes_that_later(
+    as_: Any, page: Any, acme: Any
+) -> None:
+    issue(as_("admin"), page, acme.tenant, acts_for_creator="on")
+    row = ApiKey.objects.get(name="CI robot")
+    assert (row.acts_for_creator, row.created_by.username) == (True, "admin")
+    for key in (row, acme.apikey):
+        before = key.acts_for_creator
+        form = {"name": "Renamed", "acts_for_creator": "" if before else "on"}
+        as_("superuser").post(page("apikey", "change", key), form)
+        key.refresh_from_db()
+        assert (key.name, key.acts_for_creator) == ("Renamed", before)
+
+
 def test_saving_a_key_does_not_undo_a_revocation_that_came_between(as_: Any, page: Any, acme: Any) -> None:
     client, address = as_("admin"), page("apikey", "change", acme.apikey)
     client.get(address)

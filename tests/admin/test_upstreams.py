@@ -12,6 +12,7 @@ from tests.upstreams.scripted import LOOK
 from tests.web_services import Service, serve
 from tools_app.models import Change, ItemState, Tool, Upstream, UpstreamItem
 from tools_app.upstreams import connections
+from tools_app.upstreams.drafts import is_own_endpoint
 
 __all__ = ["serve"]
 
@@ -91,6 +92,7 @@ def test_adding_leads_to_the_review_and_offers_nothing(admin: Client, page: Any,
         ({"headers": '{"Host": "x"}'}, "this header is set by the hub"),
         ({"headers": '{"X-A": "{name}"}'}, "only {secret:NAME} is possible here"),
         ({"name": "acme_books"}, "already exists"),
+        ({"url": "http://testserver/t/rival/mcp"}, "call itself in a circle"),
     ],
 )
 def test_a_mistake_is_told_at_its_field(
@@ -200,3 +202,27 @@ def test_the_page_of_a_tool_shows_its_definition_and_changes_only_its_settings(
     admin.post(page("tool", "change", tool), sent)
     tool.refresh_from_db()
     assert (tool.timeout_seconds, tool.enabled, tool.description) == (5.0, False, "Look.")
+
+
+def test_the_hub_cannot_be_its_own_upstream_which_one_click_shows(admin: Client, page: Any, acme: World) -> None:
+    Upstream.objects.all().delete()
+    assert "Add this hub&#x27;s own endpoint" in admin.get(page("upstream", "changelist")).content.decode()
+    answer = admin.post(page("upstream", "sample"), {"tenant": acme.tenant.pk}, follow=True).content.decode()
+    assert f"http://testserver/t/{acme.tenant.slug}/mcp was not added." in answer
+    assert "call itself in a circle" in answer
+    assert not Upstream.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "is_own"),
+    [
+        ("http://localhost:8000/mcp", True),
+        ("http://[::1]:8000/t/acme/mcp", True),
+        ("http://127.0.0.1:8000/mcp-of-another", False),
+        ("http://127.0.0.1:8001/mcp", False),
+        ("http://example.com:8000/mcp", False),
+        ("nowhere", False),
+    ],
+)
+def test_an_endpoint_of_the_hub_is_known_by_its_address(url: str, is_own: bool) -> None:
+    assert is_own_endpoint(url, "http://127.0.0.1:8000/") is is_own

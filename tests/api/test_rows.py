@@ -147,6 +147,14 @@ def test_a_key_is_told_once_rotated_and_revoked(admin: Any) -> None:
     assert admin.post(f"keys/{new['id']}/revoke/", status=200)["status"] == "revoked"
 
 
+def test_a_key_acts_for_who_made_it_if_that_was_said_when_it_was_made(admin: Any) -> None:
+    made = admin.post("keys/", {"tenant": "acme", "name": "laptop", "acts_for_creator": True})
+    assert made["acts_for_creator"] is True
+    assert admin.post("keys/", {"tenant": "acme", "name": "service"})["acts_for_creator"] is False
+    refused = admin.patch(f"keys/{made['id']}/", {"acts_for_creator": False}, status=400)
+    assert "acts_for_creator" in refused["errors"]
+
+
 @pytest.mark.parametrize("seconds", [-1, 90 * 24 * 3600 + 1, "60", None])
 def test_a_key_is_not_rotated_with_an_overlap_that_makes_no_sense(admin: Any, acme: World, seconds: Any) -> None:
     told = admin.post(f"keys/{acme.apikey.pk}/rotate/", {"overlap_seconds": seconds}, status=400)

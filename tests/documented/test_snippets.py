@@ -210,7 +210,9 @@ PROGRAMS = [one for one in blocks("python") if "asyncio.run(" in one.text]
 STATEMENTS = [one for one in blocks("python") if "Ed25519PublicKey" in one.text]
 # Run by tests/alerts/test_delivery.py.
 RECEIVERS = [one for one in blocks("python") if "webhook-signature" in one.text]
-AUTHORING = [one for one in blocks("python") if one not in [*PROGRAMS, *STATEMENTS, *RECEIVERS]]
+# Run by tests/documented/test_django_app.py.
+APPS = blocks("python", "docs/django.md")
+AUTHORING = [one for one in blocks("python") if one not in [*PROGRAMS, *STATEMENTS, *RECEIVERS, *APPS]]
 
 
 @named(PROGRAMS)

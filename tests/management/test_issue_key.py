@@ -4,11 +4,12 @@ from datetime import timedelta
 from io import StringIO
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from tools_app.access import keys
-from tools_app.models import ApiKey
+from tools_app.models import ApiKey, Membership, Role
 
 
 def issue(*arguments: str) -> str:
@@ -47,3 +48,15 @@ def test_a_mistake_is_named_and_issues_nothing(tenant, arguments, message):
         issue(*arguments)
 
     assert not ApiKey.objects.exists()
+
+
+def test_a_key_can_act_for_a_member(tenant):
+    ann, ben = User.objects.create_user("ann"), User.objects.create_user("ben", is_active=False)
+    Membership.objects.create(user=ann, tenant=tenant, role=Role.OPERATOR)
+    User.objects.create_user("stranger")
+    issue("--tenant", tenant.slug, "--name", "laptop", "--person", "ann")
+    row = ApiKey.objects.get()
+    assert (row.created_by, row.acts_for_creator) == (ann, True)
+    for name, message in (("stranger", "not a member"), (ben.username, "no such active"), ("x", "no such active")):
+        with pytest.raises(CommandError, match=message):
+            issue("--tenant", tenant.slug, "--name", "laptop", "--person", name)

@@ -370,6 +370,9 @@ EFFECTS: Final[dict[type[models.Model], dict[str, Effect | NoEffect]]] = {
         "tool_patterns": Effect(["nothing"], lambda world: world.listed("tools"), []),
         "methods": Effect(["tools/call"], lambda world: world.listed("tools"), -32003),
         "networks": Effect(["203.0.113.0/24"], lambda world: world.status(key=world.key), 403),
+        "acts_for_creator": NoEffect(
+            "It is set with the key, once; tests/wire/test_django_tools.py shows what it does."
+        ),
         "replaced_by": NoEffect("What ends a replaced key is its expires_at."),
     },
     Membership: {

@@ -42,11 +42,12 @@ class ImpersonationToken(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Holder(NamedTuple):
-    """A person who may act as a key now: the key's digest, the username, and the `login` of valid tokens."""
+    """A person who may act as a key now: the key's digest, the username, the `login` of valid tokens, the user's id."""
 
     digest: str
     username: str
     login: str
+    person_id: int
 
 
 def issue(key: ApiKey, person: permissions.Person) -> str:
@@ -126,7 +127,9 @@ def _load(asked: Sequence[_Who]) -> Mapping[_Who, Holder]:
     for key_id, person_id in asked:
         row, person = rows.get(key_id), people.get(person_id)
         if row and person and (person.is_superuser or (person_id, row.tenant_id) in run):
-            found[key_id, person_id] = Holder(row.digest, person.get_username(), person.get_session_auth_hash())
+            found[key_id, person_id] = Holder(
+                row.digest, person.get_username(), person.get_session_auth_hash(), person_id
+            )
     return found
 
 

@@ -87,14 +87,16 @@ def issue(
     methods: Sequence[str] = (),
     networks: Sequence[str] = (),
     limits: Mapping[str, int | None] | None = None,
+    acts_for_creator: bool = False,
     model: type[ApiKey] = ApiKey,
     prefix: str = "",
 ) -> tuple[ApiKey, str]:
     """Store a new key of `tenant`. Return its row and the key itself, which cannot be retrieved later.
 
     `tool_patterns`, `methods` and `networks` restrict what it allows, each empty for everything; `limits` are fields of
-    LIMITS. `model` and `prefix` are of keys that nobody holds. Raises WeakKey for a given `key` of fewer than 32
-    characters or one that looks like an impersonation token, and ValidationError for an invalid pattern or network.
+    LIMITS. With `acts_for_creator`, tools that need a person run for `created_by`. `model` and `prefix` are of keys
+    that nobody holds. Raises WeakKey for a given `key` of fewer than 32 characters or one that looks like an
+    impersonation token, and ValidationError for an invalid pattern or network.
     """
     if key is not None:
         check_strength(key)
@@ -114,6 +116,7 @@ def issue(
         digest=digest_of(key),
         expires_at=expires_at,
         created_by=created_by,
+        acts_for_creator=acts_for_creator,
         **scopes,
         **{name: value for name, value in (limits or {}).items() if name in LIMITS},
     )
@@ -131,8 +134,8 @@ def revoke(row: ApiKey) -> bool:
 def rotate(row: ApiKey, overlap: timedelta, by: User | None = None) -> tuple[ApiKey, str]:
     """Issue the key that replaces `row`; both are valid for `overlap`, or less if `row` expires before.
 
-    The new key has the same name, scopes, limits and lifetime. Return its row and the key itself, which cannot be
-    retrieved later. Raises NotRotatable.
+    The new key has the same name, scopes, limits and lifetime; it acts for its creator only if that is the same person.
+    Return its row and the key itself, which cannot be retrieved later. Raises NotRotatable.
     """
     now = timezone.now()
     with transaction.atomic():
@@ -141,6 +144,8 @@ def rotate(row: ApiKey, overlap: timedelta, by: User | None = None) -> tuple[Api
             row.name,
             expires_at=now + (row.expires_at - row.created_at) if row.expires_at else None,
             created_by=by,
+            # The new key is shown to `by`, who must not come to act for somebody else by it.
+            acts_for_creator=row.acts_for_creator and by is not None and by.pk == row.created_by_id,
             **{name: getattr(row, name) for name in SCOPES},
             limits={name: getattr(row, name) for name in LIMITS},
         )

@@ -48,9 +48,10 @@ class Principal(msgspec.Struct, frozen=True):
     `redacted_keys` are the tenant's own, beside the built-in ones. `patterns` restrict tools, resources and prompts;
     None is everything. `address` is set for anonymous callers, who are limited by it. `methods` are patterns of allowed
     methods, None for all, and `networks` the allowed client networks, empty for all. `allowed` holds the caller's
-    limits. `person` is the username of a person who acts as the key with an impersonation token. `scopes` are those of
-    an OAuth access token, None for a key; `key_id` is then the key of its connection. `grants` are what these scopes
-    permit, None for everything.
+    limits. `person` is the username of a person who acts as the key with an impersonation token. `person_id` is the
+    user for whom the caller acts: that person, the person of a connection, or the creator of a key that acts for them;
+    None without one. `scopes` are those of an OAuth access token, None for a key; `key_id` is then the key of its
+    connection. `grants` are what these scopes permit, None for everything.
     """
 
     key_id: UUID | None
@@ -65,6 +66,7 @@ class Principal(msgspec.Struct, frozen=True):
     person: str = ""
     scopes: tuple[str, ...] | None = None
     grants: tuple[Grant, ...] | None = None
+    person_id: int | None = None
 
     @property
     def limited_as(self) -> str:
@@ -175,7 +177,9 @@ def _load_tokens(digests: Sequence[str]) -> dict[str, _KnownKey]:
 def _known_token(row: AccessToken, named: Mapping[str, TenantScope]) -> _KnownKey:
     known, scopes = _known(row.connection.key), tuple(row.scope.split())
     grants = tenant_scopes.grants_of(scopes, named)
-    principal = msgspec.structs.replace(known.principal, scopes=scopes, grants=grants)
+    principal = msgspec.structs.replace(
+        known.principal, scopes=scopes, grants=grants, person_id=row.connection.person_id
+    )
     # Tokens are never accepted in URLs (2026-07-28, authorization, §Access Token Usage).
     ends = min(row.expires_at.timestamp(), known.expires_at)
     return _KnownKey(row.digest, known.key_id, principal, allow_query=False, expires_at=ends)
@@ -192,6 +196,7 @@ def _known(row: ApiKey) -> _KnownKey:
         patterns=tuple(row.tool_patterns) or None,
         methods=tuple(row.methods) or None,
         networks=tuple(map(_network, row.networks)),
+        person_id=row.created_by_id if row.acts_for_creator else None,
     )
     expires_at = row.expires_at.timestamp() if row.expires_at else math.inf
     return _KnownKey(row.digest, row.pk, principal, tenant.allow_query_key, expires_at, row.revoked_at is not None)
@@ -323,7 +328,7 @@ async def authenticate(credential: Credential) -> Principal | None:
         return None
     if holder is not None:
         # Not counted as a use of the key: its last use tells whether a client still has it.
-        return msgspec.structs.replace(known.principal, person=holder.username)
+        return msgspec.structs.replace(known.principal, person=holder.username, person_id=holder.person_id)
     last_used.key_used(known.key_id)
     return known.principal
 

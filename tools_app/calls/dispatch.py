@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from django.db import Error
 
+from tools_app.access.principal import Principal
 from tools_app.audit.recorder import recorder
 from tools_app.audit.recorder.entries import CallEventEntry, CallStarted
 from tools_app.audit.recorder.recorder import RecorderUnavailable
@@ -93,7 +94,7 @@ async def call_tool(invocation: Invocation, era: Era, options: CallOptions) -> C
     """
     found = await compiled.cache.get(invocation.principal.tenant_id)
     tool = found.tools.get(invocation.name) if found else None
-    if tool is None or not invocation.principal.may_use(tool.name):
+    if tool is None or not _is_offered(tool, invocation.principal):
         raise await refuse(invocation, era, _unknown_tool(invocation.name))
     if tool.mirrored and invocation.headers is not None:
         problem = mirrored.check(tool.mirrored, invocation.headers, invocation.arguments)
@@ -172,6 +173,10 @@ def _too_large(builder: CallRecordBuilder) -> RpcError:
     most, size = config.MCPHUB_MAX_ARGUMENT_BYTES, builder.arguments_size
     message = f"The arguments are larger than the limit of {most} bytes (MCPHUB_MAX_ARGUMENT_BYTES)."
     return RpcError(INVALID_PARAMS, message, {"what": "argument bytes", "limit": most, "received": size})
+
+
+def _is_offered(tool: CompiledTool, principal: Principal) -> bool:
+    return principal.may_use(tool.name) and (principal.person_id is not None or not tool.needs_person)
 
 
 def _unknown_tool(name: str) -> RpcError:

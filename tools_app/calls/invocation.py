@@ -97,6 +97,7 @@ class Invocation(msgspec.Struct, frozen=True):
             client_version=self.client.version,
             protocol_version=self.version,
             capabilities=self.capabilities,
+            person_id=self.principal.person_id,
         )
 
 

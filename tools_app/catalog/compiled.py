@@ -51,7 +51,7 @@ class CompiledTool:
 
     `read_only` means that it changes nothing, so it may start before its intent is durable. `allowed` are the limits
     that all its callers share, `mirrored` the parameters that clients repeat in headers, `method` the MCP method that
-    runs it.
+    runs it. `needs_person` means that it is offered only to callers that act for a person.
     """
 
     id: UUID
@@ -68,6 +68,7 @@ class CompiledTool:
     allowed: Allowance
     mirrored: tuple[Mirrored, ...]
     method: str = "tools/call"
+    needs_person: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +257,7 @@ def _python_tool(row: Tool) -> CompiledTool:
         background=function.background,
         task=function.task,
         timeout_seconds=function.timeout_seconds,
+        needs_person=function.needs_person,
     )
 
 
@@ -304,7 +306,14 @@ def _upstream_tool(row: Tool, sources: Sources) -> CompiledTool:
 
 
 def _compiled_tool(
-    row: Tool, definition: ToolDefinition, run: Runner, *, background: bool, task: TaskSupport, timeout_seconds: float
+    row: Tool,
+    definition: ToolDefinition,
+    run: Runner,
+    *,
+    background: bool,
+    task: TaskSupport,
+    timeout_seconds: float,
+    needs_person: bool = False,
 ) -> CompiledTool:
     schema = definition.input_schema or OPEN_OBJECT
     return CompiledTool(
@@ -321,6 +330,7 @@ def _compiled_tool(
         timeout_seconds=timeout_seconds,
         allowed=quotas.of_tool(row),
         mirrored=mirrored(schema),
+        needs_person=needs_person,
     )
 
 

@@ -32,13 +32,14 @@ class Listing(NamedTuple):
 class View(NamedTuple):
     """What a page depends on besides the catalog: the revision, the page size, and the caller's permitted patterns.
 
-    `granted` are those of the scopes of its access token.
+    `granted` are those of the scopes of its access token; `has_person` tells whether it acts for a person.
     """
 
     version: str
     size: int
     patterns: tuple[str, ...] | None
     granted: tuple[str, ...] | None
+    has_person: bool
 
 
 async def page(listing: Listing, context: RequestContext) -> bytes:
@@ -68,13 +69,21 @@ def page_of(listing: Listing, entries: Mapping[str, Any], context: RequestContex
 
 
 def _view(context: RequestContext) -> View:
-    return View(context.version, PAGE_SIZE, context.principal.patterns, context.principal.granted_names)
+    principal = context.principal
+    has_person = principal.person_id is not None
+    return View(context.version, PAGE_SIZE, principal.patterns, principal.granted_names, has_person)
 
 
 def _shown(listing: Listing, entries: Mapping[str, Any], view: View, after: str) -> dict[str, Any]:
     """Return one page of the permitted entries after a name, and the cursor of the next page."""
     wanted = [patterns for patterns in (view.patterns, view.granted) if patterns is not None]
-    following = [name for name in entries if name > after and all(matches(name, patterns) for patterns in wanted)]
+    following = [
+        name
+        for name, entry in entries.items()
+        if name > after
+        and (view.has_person or not getattr(entry, "needs_person", False))
+        and all(matches(name, patterns) for patterns in wanted)
+    ]
     shown = following[: view.size]
     result: dict[str, Any] = {listing.field: [listing.describe(entries[name], view.version) for name in shown]}
     if len(following) > len(shown):

@@ -176,6 +176,12 @@ class ApiKey(CallerLimited):
         validators=[validate_networks],
         help_text='Where it may be used from, as a JSON list of CIDRs, e.g. ["203.0.113.0/24"]. Empty: anywhere.',
     )
+    acts_for_creator = models.BooleanField(
+        "acts for me",
+        default=False,
+        help_text="Tools of Django apps that need a person run with your account, also for other holders of the key. "
+        "This cannot be changed later. Without it, such tools are not offered to the key.",
+    )
     replaced_by = models.ForeignKey(
         "self", null=True, blank=True, editable=False, on_delete=models.SET_NULL, related_name="replaces"
     )

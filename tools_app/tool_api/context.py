@@ -151,7 +151,10 @@ class Cancellation:
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """The caller, as far as a tool may know it. `capabilities` are those that its client declares."""
+    """The caller, as far as a tool may know it. `capabilities` are those that its client declares.
+
+    `person_id` is the primary key of the user for whom the client acts; None for a key that acts for no person.
+    """
 
     tenant_id: UUID
     tenant_slug: str
@@ -160,6 +163,7 @@ class Caller(msgspec.Struct, frozen=True):
     client_version: str
     protocol_version: str
     capabilities: Mapping[str, Any]
+    person_id: int | None = None
 
 
 class ToolContext:

@@ -31,15 +31,40 @@ _LOADING_VARIABLES: Final = frozenset(
     {"ENV", "SHELLOPTS", "LOCPATH", "NLSPATH", "BROWSER", "EDITOR", "PAGER", "CLASSPATH", "IFS"}
 )
 
+LOCALHOST: Final = "localhost"
+LOOPBACK: Final = frozenset({LOCALHOST, "127.0.0.1", "::1"})
+ENDPOINTS: Final = frozenset({"/mcp", "/sse"})
+ENDPOINTS_OF_TENANTS: Final = "/t/"
+OWN_ENDPOINT: Final = (
+    "This is an endpoint of this hub. A hub that is its own upstream would call itself in a circle, so it refuses such "
+    "requests. Enter the URL of another server."
+)
+
 Found = Iterator[tuple[str, str]]
 
 
-def upstream_faults(upstream: Upstream) -> dict[str, list[str]]:
-    """Return the errors of an upstream, by field."""
+def upstream_faults(upstream: Upstream, own_url: str = "") -> dict[str, list[str]]:
+    """Return the errors of an upstream, by field. `own_url` is an address of this hub, where the caller knows one."""
     faults: dict[str, list[str]] = {}
     for field, message in _faults(upstream):
         faults.setdefault(field, []).append(message)
+    if own_url and not faults and upstream.url and is_own_endpoint(upstream.url, own_url):
+        faults["url"] = [OWN_ENDPOINT]
     return faults
+
+
+def is_own_endpoint(url: str, own_url: str) -> bool:
+    """Whether a valid URL is an MCP endpoint of the hub at `own_url`, as far as the addresses tell.
+
+    Other names of the hub show when it is called: see `core.hub_path`.
+    """
+    try:
+        called, own = parse_url(url), parse_url(own_url)
+    except BadUrl:
+        return False
+    hosts = {LOCALHOST if one.host in LOOPBACK else one.host for one in (called, own)}
+    is_endpoint = called.path.rstrip("/") in ENDPOINTS or called.path.startswith(ENDPOINTS_OF_TENANTS)
+    return len(hosts) == 1 and called.port == own.port and is_endpoint
 
 
 def _faults(upstream: Upstream) -> Found:

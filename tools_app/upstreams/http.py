@@ -24,6 +24,7 @@ from tools_app.protocol.inbound import SESSION_HEADER
 from tools_app.protocol.jsonrpc import decode
 from tools_app.upstreams.client import MAX_ANSWERING
 from tools_app.upstreams.errors import Refused, SessionExpired, TooLarge, UpstreamFailed
+from tools_app.upstreams.pool import ConnectionPool
 from tools_app.upstreams.sse import EventParser
 
 SESSION_ID: Final = re.compile(r"[!-~]{1,1024}")
@@ -65,7 +66,9 @@ class HttpTransport:
         self._bounds = bounds
         self._allowed = allowed
         self._pool = self._new_pool()
-        self._former: list[httpcore.AsyncConnectionPool] = []
+        self._former: list[ConnectionPool] = []
+        idle = bounds.idle_seconds
+        self._timeouts = {"connect": min(idle, CONNECT_SECONDS), "read": idle, "write": idle, "pool": CONNECT_SECONDS}
         self._answering: set[asyncio.Task[None]] = set()
         self.session_id = ""
 
@@ -148,9 +151,9 @@ class HttpTransport:
             async with self._pool.stream(
                 method,
                 httpcore.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target),
-                headers=[(b"Host", url.authority.encode()), *_encoded(fields)],
-                content=content,
-                extensions={"timeout": self._timeouts()},
+                [(b"Host", url.authority.encode()), *_encoded(fields)],
+                content,
+                self._timeouts,
             ) as response:
                 sent = True
                 if response_encoding(response) not in {"", "identity"}:
@@ -172,19 +175,15 @@ class HttpTransport:
                 self._pool = self._new_pool(0)
             raise UpstreamFailed(failure.message, failure.cause, sent=not never, broken=broken) from error
 
-    def _new_pool(self, idle: int = MAX_CONNECTIONS) -> httpcore.AsyncConnectionPool:
+    def _new_pool(self, idle: int = MAX_CONNECTIONS) -> ConnectionPool:
         """Return a pool that keeps at most `idle` connections for further requests."""
-        return httpcore.AsyncConnectionPool(
-            ssl_context=trusted_certificates(),
-            network_backend=CheckedDialer(self._allowed),
-            max_connections=MAX_CONNECTIONS,
-            max_keepalive_connections=idle,
-            keepalive_expiry=KEEPALIVE_SECONDS,
+        return ConnectionPool(
+            CheckedDialer(self._allowed),
+            trusted_certificates(),
+            size=MAX_CONNECTIONS,
+            idle=idle,
+            seconds=KEEPALIVE_SECONDS,
         )
-
-    def _timeouts(self) -> dict[str, float]:
-        idle = self._bounds.idle_seconds
-        return {"connect": min(idle, CONNECT_SECONDS), "read": idle, "write": idle, "pool": CONNECT_SECONDS}
 
     def _note_session(self, message: Message, response: httpcore.Response) -> None:
         if message.get("method") == "initialize" and response.status == OK:

@@ -1,26 +1,35 @@
 """API sources: OpenAPI documents whose operations are tools of a tenant."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
+import orjson
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.utils.safestring import SafeString
+from drf_spectacular.generators import SchemaGenerator
 from unfold.widgets import UnfoldAdminFileFieldWidget
 
 from tools_app.admin.base.columns import cut_column, moment_column
 from tools_app.admin.base.decorators import button, column
 from tools_app.admin.base.fields import JsonTextField
-from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, json_block, writer
+from tools_app.admin.base.scoping import TenantFilter, json_block, writer
 from tools_app.admin.base.site import site
 from tools_app.admin.catalog.api_operations import OperationsPage, operations_url
+from tools_app.admin.catalog.samples import SampleAdmin, origin_of
 from tools_app.catalog.openapi.reader import Unreadable
 from tools_app.catalog.sources.settings import save_source, source_faults
-from tools_app.models import ApiSource
+from tools_app.models import ApiSource, Tenant
 from tools_app.runtime import api_sources
 
+SAMPLE: Final = "mcphub"
+SAMPLE_ADDED: Final = (
+    "The source was added. To call its tools, add a personal token as a secret and name it under the security schemes "
+    "of the source. The tenant must be allowed to call the address of the hub, if that is private."
+)
 SETTINGS = ("base_url", "server_variables", "secrets")
 
 
@@ -81,7 +90,7 @@ class ApiSourceForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(ApiSource, site=site)
-class ApiSourceAdmin(OperationsPage, ScopedAdmin):
+class ApiSourceAdmin(OperationsPage, SampleAdmin):
     """The API sources of the user's tenants."""
 
     form = ApiSourceForm
@@ -95,6 +104,8 @@ class ApiSourceAdmin(OperationsPage, ScopedAdmin):
     list_select_related = ("tenant",)
     search_fields = ("name", "url")
     actions_detail = ("show_operations",)
+    sample_label = "Add this hub's REST API"
+    sample_hint = "To try it without another service, add the OpenAPI document of the hub's own REST API."
     readonly_fields = ("servers_json", "schemes_json", "revision", "tool_count")
 
     def get_fieldsets(self, request: HttpRequest, obj: ApiSource | None = None) -> Any:
@@ -124,6 +135,23 @@ class ApiSourceAdmin(OperationsPage, ScopedAdmin):
     def response_add(self, request: HttpRequest, obj: ApiSource, post_url_continue: Any = None) -> HttpResponse:
         """Go on to the operations of the document."""
         return HttpResponseRedirect(operations_url(obj))
+
+    def add_sample(self, request: HttpRequest, tenant: Tenant) -> HttpResponse:
+        """Add the document of the REST API, and go on to its operations."""
+        source = ApiSource(tenant=tenant, name=SAMPLE, base_url=origin_of(request))
+        known = tenant.api_sources.filter(name=SAMPLE).first()
+        if known is not None:
+            self.message_user(request, f"{tenant} has the source {SAMPLE} already.", messages.WARNING)
+            return HttpResponseRedirect(operations_url(known))
+        if faults := source_faults(source):
+            self.message_user(request, " ".join(one for told in faults.values() for one in told), messages.ERROR)
+            return HttpResponseRedirect(reverse("admin:tools_app_apisource_changelist"))
+        generator: Any = SchemaGenerator()  # type: ignore[no-untyped-call]
+        document = orjson.dumps(generator.get_schema(request=None, public=True), default=str)
+        save_source(source)
+        api_sources.refresh(source, writer(request), document)
+        self.message_user(request, SAMPLE_ADDED, messages.SUCCESS)
+        return HttpResponseRedirect(operations_url(source))
 
     def has_operations_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         """Allow users who may read the source."""

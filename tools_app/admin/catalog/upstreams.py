@@ -18,13 +18,15 @@ from tools_app.admin.base.columns import cut_column
 from tools_app.admin.base.decorators import button, column
 from tools_app.admin.base.diff import DiffLine
 from tools_app.admin.base.fields import JsonTextField, OfferForm
-from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge, writer
+from tools_app.admin.base.scoping import TenantFilter, badge, writer
 from tools_app.admin.base.site import site
-from tools_app.models import ItemKind, ItemState, Upstream, UpstreamItem, UpstreamStatus
+from tools_app.admin.catalog.samples import SampleAdmin, origin_of
+from tools_app.models import ItemKind, ItemState, Tenant, Upstream, UpstreamItem, UpstreamStatus
 from tools_app.upstreams import service
 from tools_app.upstreams.drafts import upstream_faults
 from tools_app.upstreams.errors import UpstreamFailed
 
+SAMPLE: Final = "this-hub"
 # More items than this are accepted with the command line.
 MAX_SHOWN: Final = 300
 ADDRESS: Final = ("transport", "url", "command", "era")
@@ -40,6 +42,8 @@ STATES: Final = {
 class UpstreamForm(OfferForm):
     """The settings of an upstream, checked by the same rules as in the REST API and the command."""
 
+    # An address of this hub, which cannot be an upstream of itself.
+    own_url = ""
     icons = None  # type: ignore[assignment]
     description = None  # type: ignore[assignment]
     command = JsonTextField(
@@ -69,7 +73,7 @@ class UpstreamForm(OfferForm):
         super()._post_clean()  # type: ignore[misc]
         if self.errors:
             return
-        for field, told in upstream_faults(self.instance).items():
+        for field, told in upstream_faults(self.instance, self.own_url).items():
             for message in told:
                 self.add_error(field if field in self.fields else None, message)
 
@@ -92,7 +96,7 @@ class ReviewRow:
 
 
 @admin.register(Upstream, site=site)
-class UpstreamAdmin(ScopedAdmin):
+class UpstreamAdmin(SampleAdmin):
     """Upstreams of the user's tenants."""
 
     form = UpstreamForm
@@ -101,6 +105,8 @@ class UpstreamAdmin(ScopedAdmin):
     list_select_related = ("tenant", "status")
     search_fields = ("name", "prefix")
     actions_detail = ("review",)
+    sample_label = "Add this hub's own endpoint"
+    sample_hint = "To see how the hub protects itself from circles, add its own endpoint as an upstream: it is refused."
     fieldsets = (
         (None, {"fields": ("tenant", "name", "prefix", "enabled")}),
         ("Server", {"fields": ADDRESS}),
@@ -113,6 +119,19 @@ class UpstreamAdmin(ScopedAdmin):
         waiting = UpstreamItem.objects.filter(upstream=OuterRef("pk"), state__in=[ItemState.NEW, ItemState.CHANGED])
         rows: QuerySet[Upstream] = super().get_queryset(request).annotate(has_waiting=Exists(waiting))
         return rows
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any) -> Any:
+        """Return the form, which knows the address under which this user reaches the hub."""
+        form = super().get_form(request, obj, change, **options)
+        return type(form.__name__, (form,), {"own_url": origin_of(request)})
+
+    def add_sample(self, request: HttpRequest, tenant: Tenant) -> HttpResponse:
+        """Check the tenant's own endpoint like any other, and say why it cannot be added."""
+        own = origin_of(request)
+        upstream = Upstream(tenant=tenant, name=SAMPLE, url=f"{own}/t/{tenant.slug}/mcp")
+        told = [message for found in upstream_faults(upstream, own).values() for message in found]
+        self.message_user(request, f"{upstream.url} was not added. {' '.join(told)}", messages.ERROR)
+        return HttpResponseRedirect(reverse("admin:tools_app_upstream_changelist"))
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:
         """Continue with the review: nothing is offered before it."""

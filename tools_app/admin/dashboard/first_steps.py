@@ -29,10 +29,11 @@ class Step:
 
 @dataclass(frozen=True)
 class FirstSteps:
-    """The steps of a tenant."""
+    """The steps of a tenant, and pages where more tools come from, each with a sample to try."""
 
     tenant: Tenant
     steps: list[Step]
+    more: list[Step]
 
     @property
     def done(self) -> int:
@@ -72,7 +73,11 @@ def first_steps_of(tenant: Any) -> FirstSteps:
         Step("See the first call", tenant.has_call, _url("tools_app_call_changelist", tenant=tenant.slug)),
         Step("Invite a colleague", tenant.has_colleague, _url("tools_app_invitation_add", **chosen)),
     ]
-    return FirstSteps(tenant, steps)
+    more = [
+        Step("an OpenAPI document", is_done=False, url=reverse("admin:tools_app_apisource_changelist")),
+        Step("another MCP server", is_done=False, url=reverse("admin:tools_app_upstream_changelist")),
+    ]
+    return FirstSteps(tenant, steps, more)
 
 
 def _url(page: str, **query: Any) -> str:

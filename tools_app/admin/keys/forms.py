@@ -95,7 +95,7 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = ApiKey
-        fields = ("tenant", "name", "expires_at", *SCOPES, *LIMITS)
+        fields = ("tenant", "name", "expires_at", "acts_for_creator", *SCOPES, *LIMITS)
 
 
 class PreviewForm(forms.Form):

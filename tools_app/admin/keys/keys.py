@@ -93,10 +93,15 @@ class ApiKeyAdmin(ScopedAdmin):
         return keys.held(super().get_queryset(request))
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> list[tuple[str | None, dict[str, Any]]]:
-        settings = (None, {"fields": ("tenant", "name", "expires_at")})
+        settings = (None, {"fields": ("tenant", "name", "expires_at", "acts_for_creator")})
         scopes = ("Scopes", {"fields": ("tool_patterns", "gets", "methods", "networks")})
         limits = fields.limits_fieldset(fields.KEY_LIMITS)
         return [settings, scopes, limits, *([("Details", {"fields": FACTS})] if obj else [])]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return the read-only fields: the holder of a key must not come to act for somebody else."""
+        more = ("acts_for_creator",) if obj else ()
+        return (*super().get_readonly_fields(request, obj), *more)
 
     def get_urls(self) -> list[Any]:
         """Return the URLs of the admin, of the preview of patterns and of the page of a new key."""
@@ -174,6 +179,7 @@ class ApiKeyAdmin(ScopedAdmin):
             obj.name,
             expires_at=obj.expires_at,
             created_by=writer(request),
+            acts_for_creator=obj.acts_for_creator,
             **{name: getattr(obj, name) for name in keys.SCOPES},
             limits={name: getattr(obj, name) for name in keys.LIMITS},
         )

@@ -71,6 +71,7 @@ class KeyRow(Row):
             "tool_patterns",
             "methods",
             "networks",
+            "acts_for_creator",
             *keys.LIMITS,
             "created_at",
             "created_by",
@@ -79,7 +80,13 @@ class KeyRow(Row):
             "replaced_by",
         )
         read_only_fields: tuple[str, ...] = ("prefix", "last_used_at", "revoked_at")
-        fixed: tuple[str, ...] = ("tenant",)
+        fixed: tuple[str, ...] = ("tenant", "acts_for_creator")
+        extra_kwargs = {
+            "acts_for_creator": {
+                "help_text": "Whether tools that need a person run for who creates the key. "
+                "Without it, such tools are not offered to the key. Set when the key is created."
+            }
+        }
 
     @extend_schema_field(Choice(STATES))
     def get_status(self, key: ApiKey) -> str:
@@ -159,6 +166,7 @@ class Keys(ListMixin, Retrieved, Created, Updated, ScopedView):
             said["name"],
             expires_at=said.get("expires_at"),
             created_by=self._person,
+            acts_for_creator=said.get("acts_for_creator", False),
             **{name: said.get(name, ()) for name in keys.SCOPES},
             limits=said,
         )

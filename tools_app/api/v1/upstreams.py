@@ -81,7 +81,7 @@ class UpstreamRow(Row):
         attrs = super().validate(attrs)
         row = self.drafted(attrs)
         row.clean()
-        if faults := upstream_faults(row):
+        if faults := upstream_faults(row, self.context["request"].build_absolute_uri("/")):
             raise serializers.ValidationError(faults)
         if Upstream.objects.filter(tenant=row.tenant_id, name=row.name).exclude(pk=row.pk).exists():
             raise Conflict({"name": [TAKEN]})

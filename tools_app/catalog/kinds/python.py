@@ -44,7 +44,10 @@ class UnknownFunction(LookupError):
 
 @dataclass(frozen=True)
 class PythonFunction:
-    """A registered function: its definition, how to run it, and its `place` in the code."""
+    """A registered function: its definition, how to run it, and its `place` in the code.
+
+    `needs_person` means that it runs for the person behind the caller's key, and not without one.
+    """
 
     definition: ToolDefinition
     background: bool
@@ -52,6 +55,7 @@ class PythonFunction:
     task: TaskSupport
     run: Runner
     place: str
+    needs_person: bool = False
 
 
 _functions: dict[str, PythonFunction] = {}
@@ -78,7 +82,8 @@ def register(
     """
     name = name or function.__name__
     place = signature.place_of(function)
-    _check(function, name, place, timeout_seconds)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ImproperlyConfigured(f"{place}: a tool returns one result. Report progress with ToolContext.progress.")
     described = signature.parse_docstring(function.__doc__)
     taken = signature.read(function, described.parameters)
     given = signature.declared_output(output_schema) if output_schema else signature.output_of(taken.returns, place)
@@ -91,10 +96,16 @@ def register(
         annotations=dict(annotations or {}),
         icons=[dict(icon) for icon in icons],
     )
-    _check_schemas(definition, place)
     run = _runner(function, taken.bind, given.package, background=background)
-    _functions[name] = PythonFunction(definition, background, timeout_seconds, _task_support(task, place), run, place)
-    return _functions[name]
+    return add(PythonFunction(definition, background, timeout_seconds, _task_support(task, place), run, place))
+
+
+def add(offered: PythonFunction) -> PythonFunction:
+    """Register a tool whose definition is complete. Raises ImproperlyConfigured as `register` does."""
+    _check(offered.definition.name, offered.place, offered.timeout_seconds)
+    _check_schemas(offered.definition, offered.place)
+    _functions[offered.definition.name] = offered
+    return offered
 
 
 def registered(name: str) -> PythonFunction:
@@ -110,7 +121,7 @@ def all_registered() -> Mapping[str, PythonFunction]:
     return dict(sorted(_functions.items()))
 
 
-def _check(function: Callable[..., Any], name: str, place: str, timeout_seconds: float) -> None:
+def _check(name: str, place: str, timeout_seconds: float) -> None:
     try:
         TOOL_NAME(name)
     except ValidationError as problem:
@@ -121,8 +132,6 @@ def _check(function: Callable[..., Any], name: str, place: str, timeout_seconds:
         raise ImproperlyConfigured(f"Two tools are named {name!r}: {holder.place} and {place}.")
     if timeout_seconds <= 0:
         raise ImproperlyConfigured(f"{place}: the time limit must be greater than zero, not {timeout_seconds}.")
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise ImproperlyConfigured(f"{place}: a tool returns one result. Report progress with ToolContext.progress.")
 
 
 def _check_schemas(definition: ToolDefinition, place: str) -> None:

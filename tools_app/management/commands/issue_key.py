@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 from django.utils import timezone
@@ -12,7 +13,7 @@ from django.utils import timezone
 from tools_app.access import keys
 from tools_app.management.base import RecordedCommand
 from tools_app.methods.permissions import check_method, check_network, check_pattern
-from tools_app.models import Tenant
+from tools_app.models import Membership, Tenant
 
 MAX_DAYS = 36_500
 
@@ -34,21 +35,38 @@ class Command(RecordedCommand):
             "--networks", nargs="+", default=[], metavar="CIDR", help="Networks from which the key can be used."
         )
 
+        parser.add_argument("--person", metavar="USERNAME", help="For whom tools of Django apps run.")
+
     def handle(self, *, tenant: str, name: str, expires_in_days: int | None, **options: Any) -> None:
         if not name.strip():
             raise CommandError("--name must not be empty.")
         owner = Tenant.objects.filter(slug=tenant).first()
         if owner is None:
             raise CommandError(f"Unknown tenant: {tenant!r}.")
+        person = _person(options["person"], owner)
         _, key = keys.issue(
             owner,
             name.strip(),
+            created_by=person,
+            acts_for_creator=person is not None,
             expires_at=_expiry(expires_in_days),
             tool_patterns=_checked("--tools", options["tools"], check_pattern),
             methods=_checked("--methods", options["methods"], check_method),
             networks=_checked("--networks", options["networks"], check_network),
         )
         self.stdout.write(key)
+
+
+def _person(username: str | None, tenant: Tenant) -> User | None:
+    """Return the account that a key acts for, if any. Raises CommandError unless it may use the tenant."""
+    if username is None:
+        return None
+    person = User.objects.filter(username=username, is_active=True).first()
+    if person is None:
+        raise CommandError(f"--person {username}: there is no such active account.")
+    if not person.is_superuser and not Membership.objects.filter(user=person, tenant=tenant).exists():
+        raise CommandError(f"--person {username}: this person is not a member of the tenant.")
+    return person
 
 
 def _checked(option: str, words: list[str], check: Callable[[str], None]) -> list[str]:

@@ -59,10 +59,12 @@ ALWAYS = (401, 403, 429, 503)
 
 
 class Described(AutoSchema):
-    """Describes one operation."""
+    """Describes one operation. Views of other apps inherit it as the default, and are described as they are."""
 
     def get_summary(self) -> str | None:
         """Return a summary of the operation, in three words."""
+        if not self._is_own:
+            return None
         action = getattr(self.view, "action", "")
         many = getattr(self.view, "plural", self.get_tags()[0])
         one = getattr(self.view, "singular", singularize(many))
@@ -71,11 +73,15 @@ class Described(AutoSchema):
     def get_description(self) -> str:
         """Return the description of the operation; a list's starts with that of its view."""
         said = str(super().get_description())
+        if not self._is_own:
+            return said
         own = get_doc(type(self.view))
         return f"{own}\n\n{said}" if getattr(self.view, "action", "") == "list" and own != said else said
 
     def get_override_parameters(self) -> list[Any]:
         """Return the parameters of a list, and the precondition of a change."""
+        if not self._is_own:
+            return []
         if getattr(self.view, "action", "") == "list":
             return [self.view.query_class]
         model = getattr(getattr(self.view, "queryset", None), "model", None)
@@ -86,6 +92,10 @@ class Described(AutoSchema):
     def get_serializer_name(self, serializer: Any, direction: Any) -> str:
         """Return the name of a component: `Tool` for `ToolRow`."""
         return str(super().get_serializer_name(serializer, direction)).removesuffix("Row")
+
+    @property
+    def _is_own(self) -> bool:
+        return str(type(self.view).__module__).startswith("tools_app.")
 
     def get_paginated_name(self, serializer_name: str) -> str:
         """Return the name of a page of these rows."""

@@ -1,0 +1,22 @@
+"""The samples of a fresh hub, in a real browser: one click each, without a network."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.test_accessibility import held_against_the_rules
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def test_one_click_adds_a_document_and_another_shows_that_circles_are_refused(page: Page, hub: str) -> None:
+    page.goto(f"{hub}/admin/tools_app/apisource/")
+    held_against_the_rules(page)
+    page.get_by_role("button", name="Add this hub's REST API").click()
+    expect(page.get_by_text("The source was added.")).to_be_visible()
+    # A worker reads it, and the page looks again until it has.
+    expect(page.get_by_text("tools_list").first).to_be_visible(timeout=60_000)
+
+    page.goto(f"{hub}/admin/tools_app/upstream/")
+    page.get_by_role("button", name="Add this hub's own endpoint").click()
+    expect(page.get_by_text("call itself in a circle")).to_be_visible()
+    expect(page.get_by_role("button", name="Add this hub's own endpoint")).to_be_visible()

@@ -1,0 +1,216 @@
+"""Calls of viewsets of Django REST framework, within the process: arguments to a request, the response to a result.
+
+The view itself runs, with its permissions, throttles, filters, pages, parsers and renderers. Only who makes the request
+is decided by the hub: the person for whom the caller acts. Nothing of the MCP request itself is passed on.
+"""
+
+import json
+from collections.abc import Iterator
+from io import BytesIO
+from typing import Any, Final
+from urllib.parse import unquote
+
+import orjson
+from django.conf import settings
+from django.core.handlers.base import BaseHandler
+from django.core.handlers.wsgi import WSGIRequest
+from django.http import HttpResponse, HttpResponseBase
+from django.urls import ResolverMatch, URLPattern
+
+from tools_app.catalog.django_apps.people import person_of
+from tools_app.catalog.http.client import Outbound, Reply
+from tools_app.catalog.http.urls import DEFAULT_PORTS, Url
+from tools_app.catalog.kinds.http_response import SUCCESSES, to_result
+from tools_app.catalog.kinds.operation_config import OperationConfig
+from tools_app.catalog.kinds.operation_request import build_operation
+from tools_app.catalog.kinds.python import in_thread
+from tools_app.core.config import config
+from tools_app.core.sanitize import is_storable
+from tools_app.telemetry.secret_names import Scrubber
+from tools_app.tool_api.context import ToolContext
+from tools_app.tool_api.results import CallCancelled, ToolError, ToolResult, embedded, failed
+
+ACCEPT: Final = "application/json, */*;q=0.1"
+BAD_REQUEST, NOT_FOUND, THROTTLED, SERVER_ERROR = 400, 404, 429, 500
+REDIRECTIONS: Final = range(300, 400)
+MAX_LINES: Final = 100
+MAX_LINE: Final = 500
+MAX_DEPTH: Final = 16
+# The key under which Django REST framework reports what belongs to no field.
+NO_FIELD: Final = "non_field_errors"
+NOTHING_REDACTED: Final = Scrubber(())
+
+
+class ViewCall:
+    """The runner of one action. `pattern` is its URL, and `operation` says what an argument becomes in a request."""
+
+    def __init__(self, name: str, pattern: URLPattern, operation: OperationConfig) -> None:
+        self._name = name
+        self._pattern = pattern
+        self._operation = operation
+        self._handler = BaseHandler()
+
+    async def __call__(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Run the view in a thread. Raises ToolError for arguments that fit no request, and what the view raises."""
+        taken = {"arguments": arguments, "context": context}
+        result: ToolResult = await in_thread(self._run, taken, context.caller.tenant_id)
+        return result
+
+    def _run(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        if not all(map(is_storable, _texts(arguments))):
+            raise ToolError("A text contains U+0000 or half of a character, which cannot be stored.")
+        outbound = build_operation(self._operation, _base(), arguments, [])
+        path = unquote(outbound.url.path)
+        match = self._pattern.resolve(path.removeprefix("/"))
+        if match is None:
+            return failed("Not found.", f"HTTP {NOT_FOUND}")
+        person = person_of(context.caller)
+        # The thread may have waited, and a view cannot be stopped once it runs.
+        if context.cancelled:
+            raise CallCancelled
+        request = _request(outbound, path, context.caller.remote_address)
+        request.user = person
+        # What tests of views use: it takes the place of the view's authentication, and of nothing else.
+        request._force_auth_user = person  # type: ignore[attr-defined] # noqa: SLF001
+        request.mcp_caller = context.caller  # type: ignore[attr-defined]
+        request.resolver_match = match
+        try:
+            return self._result(self._respond(request, match))
+        finally:
+            request.close()
+
+    def _respond(self, request: WSGIRequest, match: ResolverMatch) -> HttpResponseBase:
+        """Run the view as Django's handler does: in a transaction where ATOMIC_REQUESTS asks for it."""
+        view = self._handler.make_view_atomic(match.func)
+        response: Any = view(request, *match.args, **match.kwargs)
+        if not getattr(response, "is_rendered", True):
+            response = response.render()
+        assert isinstance(response, HttpResponseBase), "the view returned no response"
+        return response
+
+    def _result(self, response: HttpResponseBase) -> ToolResult:
+        headers = {name.lower(): value for name, value in response.items()}
+        reply = Reply(response.status_code, headers, _body(response))
+        if reply.status in SUCCESSES:
+            return _file(reply, self._name) if _is_file(reply) else to_result(reply, None, NOTHING_REDACTED)
+        if reply.status in REDIRECTIONS:
+            return failed(f"HTTP {reply.status}: the view redirects, which a tool does not follow.")
+        said = _problem(reply)
+        if reply.status >= SERVER_ERROR:
+            return failed(f"An error occurred invoking '{self._name}'.", f"HTTP {reply.status}: {said}")
+        if wait := headers.get("retry-after", ""):
+            said = f"{said}\nRetry after {wait} seconds." if wait.isdecimal() else f"{said}\nRetry after: {wait[:100]}"
+        return failed(f"HTTP {reply.status}: {said}")
+
+
+def _base() -> Url:
+    """Return the address that the view sees: the first host of the hub, which it may build links with."""
+    host = next((one for one in settings.ALLOWED_HOSTS if one != "*"), "localhost").removeprefix(".")
+    scheme = "https" if settings.SESSION_COOKIE_SECURE else "http"
+    return Url("https" if scheme == "https" else "http", host.strip("[]"), DEFAULT_PORTS[scheme])
+
+
+def _request(outbound: Outbound, path: str, address: str) -> WSGIRequest:
+    """Return the request as a server would receive it. It has no cookie, no session and no credential."""
+    body = outbound.body or b""
+    url = outbound.url
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": outbound.method,
+        "SCRIPT_NAME": "",
+        # As WSGI asks for: bytes of UTF-8, each as one character.
+        "PATH_INFO": path.encode().decode("latin-1"),
+        "QUERY_STRING": url.query,
+        "CONTENT_LENGTH": str(len(body)),
+        "SERVER_NAME": url.host,
+        "SERVER_PORT": str(url.port),
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "REMOTE_ADDR": address,
+        "HTTP_HOST": url.authority,
+        "wsgi.url_scheme": url.scheme,
+        "wsgi.input": BytesIO(body),
+    }
+    for name, value in outbound.headers:
+        header = name.upper().replace("-", "_")
+        environ["CONTENT_TYPE" if header == "CONTENT_TYPE" else f"HTTP_{header}"] = value
+    environ["HTTP_ACCEPT"] = ACCEPT
+    return WSGIRequest(environ)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text of a JSON value, the names in it too."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict):
+            waiting += [*one.keys(), *one.values()]
+        elif isinstance(one, list):
+            waiting += one
+
+
+def _body(response: HttpResponseBase) -> bytes:
+    """Return the whole body, of a stream too. Raises ToolError for one that is larger than a result may be."""
+    most = config.MCPHUB_MAX_RESULT_BYTES
+    whole = response.content if isinstance(response, HttpResponse) else _streamed(response, most)
+    if len(whole) > most:
+        raise ToolError(f"The response is larger than {most} bytes (MCPHUB_MAX_RESULT_BYTES).")
+    return whole
+
+
+def _streamed(response: Any, most: int) -> bytes:
+    """Read a stream until it ends or is too large, and close it."""
+    parts = bytearray()
+    try:
+        if response.is_async:
+            raise ToolError("The view answers with an asynchronous stream, which a tool cannot return.")
+        for part in response.streaming_content:
+            parts += part
+            if len(parts) > most:
+                break
+    finally:
+        response.close()
+    return bytes(parts)
+
+
+def _is_file(reply: Reply) -> bool:
+    """Whether a response is a file that no other content block can hold."""
+    kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_shown = kind.startswith(("text/", "image/", "audio/")) or kind.endswith(("json", "xml", "yaml"))
+    return bool(reply.body) and not is_shown
+
+
+def _file(reply: Reply, name: str) -> ToolResult:
+    kind = reply.headers.get("content-type", "").partition(";")[0].strip() or "application/octet-stream"
+    return ToolResult([embedded(f"view://{name}", blob=reply.body, mime_type=kind[:200])])
+
+
+def _problem(reply: Reply) -> str:
+    """Return what an error says: the messages by the paths of their fields, as lines."""
+    try:
+        told = orjson.loads(reply.body)
+    except orjson.JSONDecodeError:
+        return "The view gives no reason."
+    lines: list[str] = []
+    for line in _messages(told, "", 0):
+        if len(lines) == MAX_LINES:
+            lines.append("…")
+            break
+        lines.append(line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}…")
+    return "\n".join(lines) or "The view gives no reason."
+
+
+def _messages(value: Any, path: str, depth: int) -> Iterator[str]:
+    if depth > MAX_DEPTH:
+        return
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            is_own = name == NO_FIELD or (not path and name == "detail")
+            yield from _messages(inner, path if is_own else f"{path}.{name}".lstrip("."), depth + 1)
+    elif isinstance(value, list):
+        for at, inner in enumerate(value):
+            # A list of texts holds the messages of one field; one of objects, the rows of a nested serializer.
+            yield from _messages(inner, path if isinstance(inner, str) else f"{path}[{at}]", depth + 1)
+    elif value not in (None, ""):
+        text = value if isinstance(value, str) else json.dumps(value)
+        yield f"{path}: {text}" if path else text
