@@ -15,6 +15,7 @@ from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
 from tools_app.admin.base.columns import cut_column, moment_column
 from tools_app.admin.base.decorators import button, column
+from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import TenantFilter, json_block, text_block
 from tools_app.admin.base.site import site
 from tools_app.admin.catalog.base import Fieldsets, OfferAdmin
@@ -82,7 +83,9 @@ class ResourceAdmin(OfferAdmin):
         options["form"] = (
             UpstreamResourceForm if kind == ResourceKind.UPSTREAM else WRITTEN.get(kind, PythonResourceForm)
         )
-        return super().get_form(request, obj, change, **options)
+        form = super().get_form(request, obj, change, **options)
+        form.may_allow_networks = tenant_permissions_of(request).everything
+        return form
 
     def get_fieldsets(self, request: HttpRequest, obj: Resource | None = None) -> Fieldsets:
         """Return the fieldsets of a resource of its kind, or of a read-only one."""
