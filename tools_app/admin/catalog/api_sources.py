@@ -94,6 +94,7 @@ class ApiSourceAdmin(OperationsPage, ScopedAdmin):
     list_filter = (TenantFilter,)
     list_select_related = ("tenant",)
     search_fields = ("name", "url")
+    empty_hint = "An OpenAPI document whose operations become tools."
     actions_detail = ("show_operations",)
     readonly_fields = ("servers_json", "schemes_json", "revision", "tool_count")
 

@@ -53,6 +53,7 @@ class ResourceAdmin(OfferAdmin):
     )
     list_filter = (("kind", ChoicesDropdownFilter), "enabled", TenantFilter)
     search_fields = ("uri", "name", "title", "description")
+    empty_hint = "Clients read a resource by its URI: a text, a file, an HTTP request or a Python function."
     actions_list = ("add_python_resources", "add_text_resource", "add_file_resource", "add_http_resource")
     actions_detail = ("download",)
     readonly_fields = ("kind_label", "text_shown", "size", "config_json", "annotations_json", "icons_json")

@@ -100,6 +100,7 @@ class UpstreamAdmin(ScopedAdmin):
     list_filter = (("transport", ChoicesDropdownFilter), "enabled", TenantFilter)
     list_select_related = ("tenant", "status")
     search_fields = ("name", "prefix")
+    empty_hint = "Another MCP server, whose tools, resources and prompts you accept one by one."
     actions_detail = ("review",)
     fieldsets = (
         (None, {"fields": ("tenant", "name", "prefix", "enabled")}),

@@ -84,6 +84,7 @@ class IssuerAdmin(ScopedAdmin):
     list_filter = ("use", TenantFilter)
     list_select_related = ("tenant",)
     search_fields = ("name", "issuer")
+    empty_hint = "People log in with the account of their company, and programs connect with tokens of their platform."
     actions_detail = ("try_token",)
     fieldsets = (
         (None, {"fields": ("tenant", "name", "use", "issuer", "rules", "is_active")}),

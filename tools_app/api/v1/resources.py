@@ -56,7 +56,9 @@ class ResourceRow(OfferRow):
     tenant = TenantField()
     name = Text(max_length=200, required=False, help_text="Declared by the code of a Python function.")
     icons = JsonObjects(required=False, help_text="Objects with src, mimeType and sizes.")
-    config = JsonObject(required=False, help_text="For an HTTP request: the config of an HTTP tool. Secrets that it names must exist.")
+    config = JsonObject(
+        required=False, help_text="For an HTTP request: the config of an HTTP tool, whose secrets must exist."
+    )
     text = Text(required=False, allow_blank=True, max_length=MAX_CHARACTERS, help_text="What clients read, for a text.")
     blob = Bytes(
         required=False,
