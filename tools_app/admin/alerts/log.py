@@ -135,7 +135,7 @@ class DeliveryAdmin(RecordAdmin):
         moment_column("created_at", "created"),
         "error",
     )
-    empty_hint = "Each message about an alert appears here, with its attempts. Tests do, too."
+    empty_hint = "Each message about an alert, and each test, appears here with its attempts."
     list_filter = ("status", "event", TenantFilter)
     list_select_related = ("tenant", "destination")
     fields = (
