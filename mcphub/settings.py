@@ -268,6 +268,8 @@ MCPHUB_API_KEY = env.text("MCPHUB_API_KEY")
 # --- Pages ----------------------------------------------------------------------------------------------------
 
 LANGUAGE_CODE = "en"
+# Texts of packages in the words of the hub.
+LOCALE_PATHS = [CHECKOUT / "tools_app" / "locale"]
 TIME_ZONE = "UTC"
 USE_TZ = True
 STATIC_URL = "static/"

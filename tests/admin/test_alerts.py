@@ -167,3 +167,19 @@ def test_a_tenant_has_a_bounded_number_of_rules(as_: Any, page: Any, acme: Any, 
     monkeypatch.setattr(destinations, "MAX_RULES", 1)
     said = {**RULE, "tenant": acme.tenant.pk, "name": "errors"}
     assert "already 1 alert rules" in str(errors(as_("admin").post(page("alertrule", "add"), said)))
+
+
+def test_a_rule_and_a_destination_are_deleted_with_their_alerts_and_deliveries(as_: Any, page: Any, acme: Any) -> None:
+    admin = as_("admin")
+    for row in (acme.alertdestination, acme.alertrule):
+        address = page(row._meta.model_name, "delete", row)
+        assert "have permission" not in admin.get(address).content.decode()
+        assert admin.post(address, {"post": "yes"}).status_code == 302
+        assert not type(row).objects.filter(pk=row.pk).exists()
+    assert not AlertDelivery.objects.filter(pk=acme.alertdelivery.pk).exists()
+
+
+def test_numbers_of_a_rule_are_written_out(as_: Any, page: Any, acme: Any) -> None:
+    text = as_("admin").get(page("alertrule", "change", acme.alertrule)).content.decode()
+    assert "1 to 1,000,000 requests" in text
+    assert "5 requests" in as_("admin").get(page("alert", "change", acme.alert)).content.decode()

@@ -5,6 +5,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
@@ -101,3 +103,19 @@ def test_a_group_without_a_tool_leads_to_its_calls_by_their_method(as_: Any, fai
 def test_a_call_that_is_older_than_every_period_has_no_link(as_: Any, failed: Any) -> None:
     Call.objects.filter(pk=failed.pk).update(started_at=timezone.now() - timedelta(days=31))
     assert as_("admin").get(reverse("admin:tools_app_call_change", args=[failed.pk])).context["similar"] == ""
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL chooses by its statistics.")
+@pytest.mark.parametrize(
+    ("name", "query"), [("failures", {"period": "30d"}), ("live_tail_calls", {"outcome": Outcome.LOST.value})]
+)
+def test_failures_are_found_by_the_index_of_outcomes(as_: Any, acme: Any, name: str, query: Any) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        assert as_("admin").get(reverse(f"admin:{name}"), {**query, "tenant": str(acme.tenant.pk)}).status_code == 200
+    asked = [one["sql"] for one in queries if "'lost'" in one["sql"] and 'FROM "tools_app_call"' in one["sql"]]
+    assert asked
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN QUERY PLAN {asked[0]}".replace("%", "%%"))
+        plan = " ".join(row[-1] for row in cursor.fetchall())
+    assert "call_by_outcome" in plan
+    assert "call_by_tenant" not in plan

@@ -204,7 +204,7 @@ def test_who_has_no_account_makes_one_and_is_logged_in(acme: Any, made: Any) -> 
 def test_only_the_link_that_came_by_e_mail_gives_the_account_the_address(acme: Any, made: Any) -> None:
     client = Client()
     assert EMAIL not in client.get(link(made[1])).content.decode()
-    assert f"email address is {EMAIL}" in client.get(proven_link(made)).content.decode()
+    assert f"e-mail address is {EMAIL}" in client.get(proven_link(made)).content.decode()
     assert client.post(proven_link(made), CHOSEN).status_code == 302
     assert User.objects.get(username="ann").email == EMAIL
 
@@ -233,7 +233,7 @@ def test_a_proof_outlives_a_change_of_the_secret_key(made: Any, settings: Any) -
 def test_who_proved_the_address_of_an_account_logs_in_with_it(made: Any) -> None:
     User.objects.create_user("old", EMAIL, PASSWORD)
     answer = Client().post(proven_link(made), CHOSEN)
-    assert "An account with this email address already exists" in answer.content.decode()
+    assert "An account with this e-mail address already exists" in answer.content.decode()
     assert not User.objects.filter(username="ann").exists()
 
 
@@ -313,7 +313,7 @@ def test_an_account_with_another_e_mail_takes_it_only_when_that_is_confirmed(
     client = Client()
     client.force_login(User.objects.create_user("eve", email))
     for answer in (client.get(path), client.post(path)):
-        assert "was sent to another email address" in answer.content.decode()
+        assert "was sent to another e-mail address" in answer.content.decode()
         assert f"your account has {'a different one' if email else 'none'}." in answer.content.decode()
     assert "Confirm that the invitation is for you" in client.post(path).content.decode()
     assert roles(acme.tenant, "eve") == []
@@ -330,7 +330,7 @@ def test_the_login_of_an_account_with_another_e_mail_does_not_take_it(acme: Any,
     assert (answer.status_code, answer["Location"]) == (302, link(made[1]))
     assert roles(acme.tenant, "eve") == []
     assert client.get(reverse("admin:index")).status_code == 302
-    assert "was sent to another email address" in client.get(link(made[1])).content.decode()
+    assert "was sent to another e-mail address" in client.get(link(made[1])).content.decode()
 
 
 def test_a_member_who_was_invited_meanwhile_keeps_the_role(acme: Any, made: Any) -> None:

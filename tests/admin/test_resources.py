@@ -152,12 +152,45 @@ def test_a_form_of_no_known_kind_is_that_of_a_text(as_: Any, page: Any, acme: An
 
 def test_a_request_fills_the_variables_of_its_uri_in(as_: Any, page: Any, acme: Any) -> None:
     config = {"base_url": "https://api.example.com", "path": "{page}", "headers": {"X-Token": "{secret:TOKEN}"}}
+    authoring.set_secret(acme.tenant, "TOKEN", "hush")
     answer = add(as_("admin"), page, "http", acme.tenant, uri="docs://{page}", config=json.dumps(config))
     assert answer.status_code == 302
     row = Resource.objects.get(uri="docs://{page}")
     assert (row.kind, row.config, row.timeout_seconds) == (ResourceKind.HTTP, config, 10.0)
     text = as_("admin").get(page("resource", "change", row)).content.decode()
     assert "{secret:TOKEN}" in text
+
+
+def test_a_missing_secret_and_a_private_address_are_told_with_what_to_do(as_: Any, page: Any, acme: Any) -> None:
+    config = {"base_url": "http://localhost", "path": "a", "query": {"key": "{secret:NOPE}"}}
+    found = errors(add(as_("admin"), page, "http", acme.tenant, config=json.dumps(config)))
+    address, secret = found["config"]
+    assert address.startswith("base_url: localhost is a private or reserved address")
+    assert "Ask a hub admin" in address
+    assert secret.startswith("query: There is no secret NOPE.")
+    assert f"secret/add/?tenant={acme.tenant.pk}&amp;name=NOPE" in secret
+    assert not Resource.objects.filter(uri="docs://guide").exists()
+    allowed = errors(add(as_("superuser"), page, "http", acme.tenant, config=json.dumps(config)))
+    assert "#id_allowed_networks" in allowed["config"][0]
+
+
+def test_the_api_refuses_a_missing_secret_and_lets_a_resource_that_lost_one_be_edited(as_: Any, acme: Any) -> None:
+    config = {"base_url": "https://api.example.com", "headers": {"X-Token": "{secret:LATER}"}}
+    new = {"tenant": "acme", "uri": "docs://later", "name": "later", "kind": "http", "config": config}
+    admin = as_("admin")
+    refused = admin.post("/api/v1/resources/", new, "application/json")
+    assert (refused.status_code, refused.json()["errors"]) == (
+        400,
+        {"config.headers": ["There is no secret LATER."]},
+    )
+    secret = authoring.set_secret(acme.tenant, "LATER", "hush")
+    made = admin.post("/api/v1/resources/", new, "application/json")
+    assert made.status_code == 201
+    authoring.delete_secret(secret)
+    url = f"/api/v1/resources/{made.json()['id']}/"
+    assert admin.patch(url, {"title": "Later"}, "application/json").status_code == 200
+    more = {**config, "query": {"q": "{secret:OTHER}"}}
+    assert admin.patch(url, {"config": more}, "application/json").status_code == 400
 
 
 def test_the_form_of_a_new_request_shows_its_fields(as_: Any, page: Any, acme: Any) -> None:

@@ -211,3 +211,33 @@ def test_the_arguments_of_a_prompt_are_edited_in_rows_and_as_json(page: Page) ->
     page.click("[name=_save]")
     page.locator("#result_list a").filter(has_text="weather").first.click()
     expect(page.locator(".tb-row")).to_have_count(2)
+
+
+def test_an_argument_that_is_renamed_is_renamed_in_the_messages_and_back(page: Page) -> None:
+    page.goto("/admin/tools_app/prompt/add/")
+    arguments, messages = page.locator("[name=arguments]"), page.locator("[name=messages]")
+    said = [{"role": "user", "text": "From {city} to {city}, not {cities}"}, {"role": "assistant", "text": "{city}?"}]
+    messages.fill(json.dumps(said))
+    arguments.fill('[{"name": "city"}]')
+    name = page.locator(".tb-row").first.get_by_label("Name")
+    name.fill("place")
+    name.press("Tab")
+    note = page.get_by_text("{city} is now {place} in 3 places of the messages.")
+    expect(note).to_be_visible()
+    assert json.loads(messages.input_value())[0]["text"] == "From {place} to {place}, not {cities}"
+    page.get_by_role("button", name="Undo").click()
+    expect(name).to_have_value("city")
+    assert json.loads(messages.input_value()) == said
+    assert json.loads(arguments.input_value()) == [{"name": "city"}]
+    expect(note).to_be_hidden()
+    name.fill("place")
+    name.press("Tab")
+    expect(note).to_be_visible()
+    # Undoing would take this back, too.
+    messages.press("End")
+    messages.press_sequentially(" ")
+    expect(note).to_be_hidden()
+    messages.fill("[")
+    name.fill("spot")
+    name.press("Tab")
+    expect(page.get_by_text("The messages are invalid JSON: replace {place} by {spot} there.")).to_be_visible()

@@ -2,12 +2,16 @@
 
 import re
 import time
+from ast import literal_eval
+from gettext import GNUTranslations
+from pathlib import Path
 from typing import Any
 
 import pytest
 from allauth.mfa.models import Authenticator
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from allauth.mfa.totp.internal.auth import TOTP, format_hotp_value, hotp_value
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.test import Client
@@ -54,7 +58,7 @@ def test_a_password_alone_lets_nobody_in_who_has_an_authenticator_app(client: Cl
     answer = log_in(client)
     assert (answer.status_code, answer["Location"]) == (302, reverse("mfa_authenticate"))
     assert client.get("/admin/tools_app/tool/").status_code == 302
-    assert "Your account is protected" in client.get(answer["Location"]).content.decode()
+    assert "Enter the code of your authenticator app" in client.get(answer["Location"]).content.decode()
 
 
 def test_the_code_leads_to_the_page_that_was_asked_for(client: Client, app: User) -> None:
@@ -84,7 +88,7 @@ def test_a_wrong_code_is_said_and_too_many_are_refused_even_if_the_next_is_right
     monkeypatch.setattr("tools_app.access.logins.MAX_OF_NAME", 2)
     where = log_in(client)["Location"]
     for _ in range(2):
-        assert "Incorrect code." in client.post(where, {"code": "000000"}).content.decode()
+        assert "The code is wrong." in client.post(where, {"code": "000000"}).content.decode()
     assert "Too many wrong codes. Try again in five minutes." in client.post(where, {"code": code()}).content.decode()
 
 
@@ -166,7 +170,7 @@ def test_the_last_factor_stays_while_one_is_required(client: Client, app: User, 
     client.post(log_in(client)["Location"], {"code": code()})
     client.post(reverse("mfa_reauthenticate"), {"code": code(1)})
     answer = client.post(reverse("mfa_deactivate_totp"))
-    assert "You cannot deactivate" in answer.content.decode()
+    assert "A tenant requires a second factor" in answer.content.decode()
     assert Authenticator.objects.filter(user=app, type="totp").exists()
 
 
@@ -189,3 +193,23 @@ def test_a_company_vouches_for_its_own_tenant_only(client: Client, acme: Tenant)
 def test_a_superuser_needs_one_as_soon_as_a_tenant_requires_it(client: Client, strict: Tenant) -> None:
     client.force_login(User.objects.create_superuser("root"))
     assert client.get("/admin/")["Location"] == reverse("mfa_index")
+
+
+def test_pages_of_second_factors_speak_as_the_hub_does(client: Any, db: None) -> None:
+    client.force_login(User.objects.create_superuser("ann", password=PASSWORD))
+    shown = client.get("/account/factors/").content.decode()
+    for words in ("Second factor", "Authenticator app", "You have no security keys.", "Recovery codes"):
+        assert words in shown
+    for words in ("Two-Factor", "Authenticator App", "Security Keys", "Recovery Codes"):
+        assert words not in shown
+
+
+def test_the_hubs_words_for_texts_of_packages_are_compiled() -> None:
+    folder = Path(settings.LOCALE_PATHS[0]) / "en" / "LC_MESSAGES"
+    with (folder / "django.mo").open("rb") as compiled:
+        catalog = GNUTranslations(compiled)
+    entry = re.compile(r'^msgid "(.+)"\nmsgstr "(.+)"$', re.MULTILINE)
+    found = entry.findall((folder / "django.po").read_text())
+    words = {literal_eval(f'"{old}"'): literal_eval(f'"{new}"') for old, new in found}
+    assert len(words) > 30
+    assert {old: catalog.gettext(old) for old in words} == words

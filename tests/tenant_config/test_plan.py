@@ -43,6 +43,12 @@ def test_what_a_tenant_exports_changes_nothing_in_it(full: Any, planned: Any) ->
     assert found.unchanged == 6
 
 
+def test_the_preview_names_the_secrets_that_a_resource_needs(planned: Any) -> None:
+    request = "{base_url: 'https://a.example', headers: {X-Token: '{secret:NOPE}'}}"
+    found = planned(f"mcphub: 1\nresources: {{docs://a: {{name: a, request: {request}}}}}")
+    assert (found.problems, found.missing_secrets) == ([], {"NOPE": ["resource docs://a"]})
+
+
 def test_another_tenant_becomes_the_same(full: Tenant, other_tenant: Tenant) -> None:
     found = plan(other_tenant, read(export(full)), None)
     assert not found.problems

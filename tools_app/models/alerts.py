@@ -208,7 +208,7 @@ class AlertRule(Recorded):
         if self.tenant_id is not None and not measure.of_tenant:
             problems["kind"] = "Rules of this kind watch the whole hub. Only superusers can add them, without a tenant."
         if not measure.lowest <= self.threshold <= measure.highest:
-            problems["threshold"] = f"Enter {measure.lowest:g} to {measure.highest:g} {measure.unit}."
+            problems["threshold"] = f"Enter {measure.lowest:,.10g} to {measure.highest:,.10g} {measure.unit}."
         if problems:
             raise ValidationError(problems)
 

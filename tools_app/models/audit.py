@@ -76,7 +76,7 @@ class Change(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.object_name} {self.action}"
+        return f"{self.object_name or self.object_id}: {self.get_action_display()}"
 
 
 class ChainKind(models.TextChoices):

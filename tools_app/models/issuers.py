@@ -18,6 +18,7 @@ from tools_app.models.validators import ONE_LINE, validate_key_names, validate_p
 MAX_URL = 500
 MAX_SUBJECT = 255
 MAX_RECHECK_HOURS = 24 * 30
+MAX_CLIENT_SECRET = 1000
 MAX_RULES = 50
 MAX_CLAIMS = 20
 MAX_CLAIM_NAME = 200
@@ -49,6 +50,22 @@ def _validate_rule(rule: object) -> None:
         raise ValidationError(f"role is one of {', '.join(Role.values)}.")
     for name in ("names", "methods"):
         validate_patterns(rule.get(name, []))
+
+
+# What an admin writes, in forms and in the API. `secret` is the client secret, which is stored encrypted.
+WRITTEN_FIELDS = (
+    "tenant",
+    "name",
+    "use",
+    "issuer",
+    "client_id",
+    "secret",
+    "rules",
+    "accepts_assertions",
+    "audience",
+    "recheck_hours",
+    "is_active",
+)
 
 
 class IssuerUse(models.TextChoices):

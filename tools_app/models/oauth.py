@@ -258,7 +258,7 @@ class SignInEvent(models.Model):
     attempt = models.UUIDField(
         null=True, db_index=True, help_text="The same for all steps of one attempt to sign in, as far as is known."
     )
-    client_id = models.CharField(max_length=MAX_CLIENT_ID, blank=True)
+    client_id = models.CharField("client ID", max_length=MAX_CLIENT_ID, blank=True)
     client_name = models.CharField(max_length=200, blank=True)
     person_name = models.CharField(max_length=150, blank=True)
     host = models.CharField(max_length=255, blank=True, help_text="What a client policy names the client by.")
@@ -266,8 +266,8 @@ class SignInEvent(models.Model):
 
     class Meta:
         ordering = ["-at", "-id"]
-        verbose_name = "sign-in event"
+        verbose_name = "sign-in"
         indexes = [models.Index(fields=["tenant", "-at"], name="sign_in_by_tenant")]
 
     def __str__(self) -> str:
-        return f"{self.get_step_display()} {self.client_name}"
+        return f"{self.client_name}: {self.get_step_display()}" if self.client_name else self.get_step_display()

@@ -77,6 +77,8 @@ class SavedFilter(models.Model):
 
     class Meta:
         ordering = ["name"]
+        verbose_name = "saved search"
+        verbose_name_plural = "saved searches"
         constraints = [models.UniqueConstraint(fields=["person", "name"], name="filter_name_once_per_person")]
 
     def __str__(self) -> str:

@@ -135,6 +135,7 @@ class Membership(Recorded):
 
     class Meta:
         ordering = ["tenant", "user"]
+        verbose_name = "member"
         constraints = [models.UniqueConstraint(fields=["user", "tenant"], name="one_role_per_member")]
 
     def __str__(self) -> str:

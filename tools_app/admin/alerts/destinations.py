@@ -24,7 +24,7 @@ from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge, narro
 from tools_app.admin.base.site import site
 from tools_app.alerts import delivery, destinations
 from tools_app.audit.changes.changes import change_log_transaction
-from tools_app.models import AlertDestination, DestinationKind
+from tools_app.models import AlertDelivery, AlertDestination, DestinationKind
 
 # The field with the address of each kind.
 ADDRESSES: Final = {DestinationKind.EMAIL: "email", DestinationKind.WEBHOOK: "url"}
@@ -76,6 +76,8 @@ class DestinationAdmin(ScopedAdmin):
     list_select_related = ("tenant",)
     search_fields = ("name",)
     actions_detail = ("send_test", "rotate_secret")
+    deleted_with_it = (AlertDelivery,)
+    empty_hint = "An e-mail address or a webhook that is told when an alert fires. Choose it in the rules of alerts."
 
     class Media:
         js = (Script("tools_app/alert_kinds.js", type="module"),)

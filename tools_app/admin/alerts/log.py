@@ -11,10 +11,11 @@ from django.urls import reverse
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
+from tools_app.admin.base.columns import full_moment, moment_column
 from tools_app.admin.base.decorators import column
 from tools_app.admin.base.scoping import RecordAdmin, TenantFilter, badge, json_block
 from tools_app.admin.base.site import site
-from tools_app.admin.base.times import full_text, moment
+from tools_app.admin.base.times import moment
 from tools_app.alerts import delivery, evaluation
 from tools_app.alerts.evaluation import TooManyTests
 from tools_app.models import Alert, AlertDelivery, AlertDestination, AlertRule, DeliveryStatus
@@ -64,11 +65,29 @@ def _tell(request: HttpRequest, found: AlertDelivery, row: AlertDestination) -> 
 class AlertAdmin(RecordAdmin):
     """The alerts of the user's tenants, with their deliveries."""
 
-    list_display = ("summary", "tenant", "rule", "status", "fired", "resolved")
+    list_display = (
+        "summary",
+        "tenant",
+        "rule",
+        "status",
+        moment_column("fired_at", "fired"),
+        moment_column("resolved_at", "resolved"),
+    )
     list_filter = (("resolved_at", admin.EmptyFieldListFilter), TenantFilter)
     list_select_related = ("tenant", "rule")
     search_fields = ("summary", "rule__name")
-    fields = ("summary", "tenant", "rule", "status", "value", "threshold", "fired", "resolved", "delivery_log")
+    fields = (
+        "summary",
+        "tenant",
+        "rule",
+        "status",
+        "value_text",
+        "threshold_text",
+        full_moment("fired_at", "fired"),
+        full_moment("resolved_at", "resolved"),
+        "delivery_log",
+    )
+    empty_hint = "An alert appears here when a rule fires."
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         return list(self.fields)
@@ -77,13 +96,13 @@ class AlertAdmin(RecordAdmin):
     def status(self, row: Alert) -> SafeString:
         return badge("Resolved", "success") if row.resolved_at else badge("Firing", "danger")
 
-    @column("fired", ordering="fired_at")
-    def fired(self, row: Alert) -> SafeString | str:
-        return moment(row.fired_at)
+    @column("value")
+    def value_text(self, row: Alert) -> str:
+        return f"{row.value:,.10g} {row.rule.measure.unit}"
 
-    @column("resolved", ordering="resolved_at")
-    def resolved(self, row: Alert) -> SafeString | str:
-        return moment(row.resolved_at)
+    @column("threshold")
+    def threshold_text(self, row: Alert) -> str:
+        return f"{row.threshold:,.10g} {row.rule.measure.unit}"
 
     @column("deliveries")
     def delivery_log(self, row: Alert) -> SafeString | str:
@@ -106,7 +125,17 @@ class AlertAdmin(RecordAdmin):
 class DeliveryAdmin(RecordAdmin):
     """The messages to the destinations of the user's tenants, with their attempts."""
 
-    list_display = ("event_text", "tenant", "destination", "state", "attempts", "response_status", "created", "error")
+    list_display = (
+        "event_text",
+        "tenant",
+        "destination",
+        "state",
+        "attempts",
+        "response_status",
+        moment_column("created_at", "created"),
+        "error",
+    )
+    empty_hint = "Each message about an alert, and each test, appears here with its attempts."
     list_filter = ("status", "event", TenantFilter)
     list_select_related = ("tenant", "destination")
     fields = (
@@ -118,9 +147,9 @@ class DeliveryAdmin(RecordAdmin):
         "attempts",
         "response_status",
         "error",
-        "created",
-        "next_attempt",
-        "finished",
+        full_moment("created_at", "created"),
+        full_moment("next_attempt_at", "next attempt"),
+        full_moment("finished_at", "finished"),
         "message",
     )
 
@@ -134,18 +163,6 @@ class DeliveryAdmin(RecordAdmin):
     @column("status", ordering="status")
     def state(self, row: AlertDelivery) -> SafeString:
         return badge(row.get_status_display(), COLOURS[DeliveryStatus(row.status)])
-
-    @column("created", ordering="created_at")
-    def created(self, row: AlertDelivery) -> SafeString | str:
-        return moment(row.created_at)
-
-    @column("next attempt")
-    def next_attempt(self, row: AlertDelivery) -> str:
-        return full_text(row.next_attempt_at) if row.next_attempt_at else "-"
-
-    @column("finished")
-    def finished(self, row: AlertDelivery) -> str:
-        return full_text(row.finished_at) if row.finished_at else "-"
 
     @column("message")
     def message(self, row: AlertDelivery) -> SafeString:

@@ -23,7 +23,7 @@ from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge
 from tools_app.admin.base.site import site
 from tools_app.admin.base.times import moment
 from tools_app.alerts import destinations
-from tools_app.models import Alert, AlertDestination, AlertKind, AlertRule
+from tools_app.models import Alert, AlertDelivery, AlertDestination, AlertKind, AlertRule
 from tools_app.models.alerts import MEASURES
 
 RECENT: Final = 10
@@ -34,7 +34,7 @@ LAST_FIELDS: Final = ("quiet_minutes", "notify_resolved", "destinations")
 def threshold_help(kind: AlertKind) -> str:
     """Return what the threshold of a kind means."""
     measure = MEASURES[kind]
-    return f"Fires from this value on: {measure.lowest:g} to {measure.highest:g} {measure.unit}."
+    return f"Fires from this value on: {measure.lowest:,.10g} to {measure.highest:,.10g} {measure.unit}."
 
 
 def own_fields(kind: AlertKind) -> list[str]:
@@ -101,6 +101,8 @@ class RuleAdmin(ScopedAdmin):
     list_select_related = ("tenant",)
     search_fields = ("name",)
     actions_detail = ("send_test",)
+    deleted_with_it = (Alert, AlertDelivery)
+    empty_hint = "A rule watches error rates, durations, denials and more, and tells its destinations."
 
     class Media:
         js = (Script("tools_app/alert_kinds.js", type="module"),)
@@ -168,7 +170,7 @@ class RuleAdmin(ScopedAdmin):
 
     @column("threshold")
     def threshold_text(self, row: AlertRule) -> str:
-        return "-" if row.kind == AlertKind.PROCESS_DIED else f"{row.threshold:g} {row.measure.unit}"
+        return "-" if row.kind == AlertKind.PROCESS_DIED else f"{row.threshold:,.10g} {row.measure.unit}"
 
     @column("status")
     def status(self, row: Any) -> SafeString:

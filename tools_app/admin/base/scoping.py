@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.contrib.admin.filters import SimpleListFilter
 from django.contrib.auth.models import User
-from django.db.models import ForeignKey, QuerySet
+from django.db.models import ForeignKey, Model, QuerySet
 from django.forms import ModelChoiceField, ModelForm
 from django.http import Http404, HttpRequest
 from django.template.loader import render_to_string
@@ -65,6 +65,8 @@ class ScopedAdmin(HistoryAdmin):
     """Objects that belong to a tenant."""
 
     tenant_field = "tenant"
+    # Models whose rows nobody deletes individually, and that are deleted with a row of this one.
+    deleted_with_it: tuple[type[Model], ...] = ()
     list_filter_submit = True
     warn_unsaved_form = True
     list_per_page = 50
@@ -91,6 +93,14 @@ class ScopedAdmin(HistoryAdmin):
         if row is None:
             raise Http404("Not found.")
         return row
+
+    def get_deleted_objects(
+        self, objs: QuerySet[Any] | list[Any], request: HttpRequest
+    ) -> tuple[list[Any], dict[str, int], set[str], list[str]]:
+        """Allow a row to be deleted with what cannot be deleted individually."""
+        deleted, counts, lacking, protected = super().get_deleted_objects(objs, request)
+        with_it = {str(model._meta.verbose_name) for model in self.deleted_with_it}
+        return deleted, counts, lacking - with_it, protected
 
     def rows_run(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
         """Return those of `rows` that this user may change."""

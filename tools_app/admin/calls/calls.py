@@ -33,7 +33,6 @@ from tools_app.audit.search.query import BadQuery
 from tools_app.models import Call, Export, ExportFormat, ExportState
 
 MAX_LISTED: Final = 20
-VERBS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 def urls(site: AdminSite) -> list[URLPattern]:
@@ -130,11 +129,6 @@ class CallAdmin(CallPage):
     @column("time")
     def when(self, call: Call) -> str:
         return moment(call.started_at)
-
-    @column("name")
-    def called_in_short(self, call: Call) -> SafeString:
-        """Return the name or method. A denial before the message was read has only the verb of its request."""
-        return narrow("Request" if call.method in VERBS and not call.tool_name else self.called(call))
 
     @column("key")
     def key(self, call: Call) -> SafeString:

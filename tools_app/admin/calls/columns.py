@@ -22,6 +22,7 @@ from tools_app.core.relations import related
 from tools_app.models import Outcome, Prompt, Resource
 
 MAX_COUNTED = 10_000
+VERBS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 SECOND = 1_000_000
 
 OUTCOME_COLOURS = {
@@ -66,7 +67,7 @@ class CallFactsAdmin(RecordAdmin):
 
     @column("name", ordering="tool_name")
     def called(self, call: Any) -> str:
-        return call.tool_name or call.method or "-"
+        return name_of(call)
 
     @column("name", ordering="tool_name")
     def called_in_short(self, call: Any) -> SafeString:
@@ -96,6 +97,17 @@ class CallFactsAdmin(RecordAdmin):
     def offer_link(self, call: Any) -> str:
         """Return a link to the current tool, resource or prompt."""
         return link(offer_of(call), call.tool_id)
+
+
+def name_of(call: Any) -> str:
+    """Return the name or method. A denial before the message was read has only the verb of its request."""
+    return call.tool_name or ("Request" if call.method in VERBS else call.method) or "-"
+
+
+def title_of(call: Any) -> str:
+    """Return the title of a call's page."""
+    name = name_of(call)
+    return f"Call of {name}" if call.tool_name else name
 
 
 def indented(text: str) -> str:

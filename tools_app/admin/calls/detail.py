@@ -22,7 +22,7 @@ from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import badge, by_id
 from tools_app.admin.base.times import full_text
 from tools_app.admin.calls import downloads, failures, payloads
-from tools_app.admin.calls.columns import OUTCOME_COLOURS, CallFactsAdmin, duration_text
+from tools_app.admin.calls.columns import OUTCOME_COLOURS, CallFactsAdmin, duration_text, title_of
 from tools_app.admin.calls.events import events_of
 from tools_app.admin.calls.subjects import Fact, about, links_of
 from tools_app.admin.calls.tool_revision import revision_of
@@ -109,7 +109,7 @@ class CallPage(CallFactsAdmin):
         return call
 
     def _context(self, request: HttpRequest, call: Call) -> dict[str, Any]:
-        context = {**self.admin_site.each_context(request), "title": f"Call of {self.called(call)}"}
+        context = {**self.admin_site.each_context(request), "title": title_of(call)}
         return {**context, **self._facts(request, call)}
 
     def _facts(self, request: HttpRequest, call: Call) -> dict[str, Any]:

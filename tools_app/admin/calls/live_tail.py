@@ -16,7 +16,7 @@ from tools_app.admin.base.links import key_name
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import MAX_CHOICES
 from tools_app.admin.calls import live_rows
-from tools_app.admin.calls.columns import OUTCOME_COLOURS, duration_text, moment_text
+from tools_app.admin.calls.columns import OUTCOME_COLOURS, duration_text, moment_text, name_of
 from tools_app.admin.calls.live_rows import Wanted
 from tools_app.core.relations import related
 from tools_app.models import ApiKey, Call, Outcome, RunningCall, Tenant, Tool
@@ -123,7 +123,7 @@ def _facts(call: Call | RunningCall, page: str) -> dict[str, Any]:
     return {
         "id": str(call.pk),
         "at": moment_text(call.started_at),
-        "name": call.tool_name or call.method or "-",
+        "name": name_of(call),
         "tenant": tenant.name if tenant else "-",
         "key": key_name(call),
         "client": f"{call.client_name} {call.client_version}".strip() or call.remote_address or "-",

@@ -19,7 +19,7 @@ from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import TenantFilter, badge
 from tools_app.admin.base.site import site
 from tools_app.admin.base.times import full_text
-from tools_app.admin.calls.columns import CallFactsAdmin, duration_text
+from tools_app.admin.calls.columns import CallFactsAdmin, duration_text, title_of
 from tools_app.admin.calls.detail import is_row_seen
 from tools_app.admin.calls.events import Events, events_of
 from tools_app.admin.calls.filters import KeyFilter, MethodFilter, SessionFilter, ToolFilter
@@ -41,6 +41,7 @@ class RunningCallAdmin(CallFactsAdmin):
 
     list_display = ("started", "called_in_short", "method", "status_label", "tenant", "key", "client", "running_for")
     actions = ("cancel_selected",)
+    empty_hint = "Calls appear here while they run. When they end, they are listed under Calls."
     list_filter = (("status", ChoicesDropdownFilter), MethodFilter, ToolFilter, KeyFilter, SessionFilter, TenantFilter)
 
     def get_urls(self) -> list[URLPattern]:
@@ -133,7 +134,7 @@ class RunningCallAdmin(CallFactsAdmin):
         audits = permitted.audits(call.tenant_id)
         return {
             **self.admin_site.each_context(request),
-            "title": f"Call of {self.called(call)}",
+            "title": title_of(call),
             "name": self.called(call),
             "call": call,
             "audits": audits,

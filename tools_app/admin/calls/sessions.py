@@ -77,6 +77,7 @@ class SessionAdmin(RecordAdmin):
     list_filter = (OpenFilter, TenantFilter)
     list_select_related = ("tenant", "api_key")
     search_fields = ("client_name", "remote_address")
+    empty_hint = "Clients with protocol versions up to 2025-11-25 open sessions. Later ones have none."
     show_full_result_count = False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Session]:

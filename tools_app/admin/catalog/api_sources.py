@@ -103,6 +103,7 @@ class ApiSourceAdmin(OperationsPage, SampleAdmin):
     list_filter = (TenantFilter,)
     list_select_related = ("tenant",)
     search_fields = ("name", "url")
+    empty_hint = "An OpenAPI document whose operations become tools."
     actions_detail = ("show_operations",)
     sample_label = "Add this hub's REST API"
     sample_hint = "To try it without another service, add the OpenAPI document of the hub's own REST API."

@@ -139,6 +139,7 @@ class PromptAdmin(OfferAdmin):
     )
     list_filter = (("kind", ChoicesDropdownFilter), "enabled", TenantFilter)
     search_fields = ("name", "title", "description")
+    empty_hint = "A prompt is a template of messages that users of a client fill in."
     actions_list = ("add_python_prompts", "add_prompt")
     readonly_fields = ("kind_label", "config_json", "icons_json", "arguments_shown", "messages_shown")
 

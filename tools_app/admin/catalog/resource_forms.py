@@ -5,9 +5,11 @@ from typing import Any, ClassVar
 from django import forms
 from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import UploadedFile
+from django.utils.html import format_html
 from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminTextareaWidget
 
 from tools_app.admin.base.fields import JsonTextField, OfferForm
+from tools_app.admin.catalog.references import ReferencingForm
 from tools_app.catalog.kinds import resources
 from tools_app.catalog.validation.mime_types import guessed_mime_type, mime_type_fault
 from tools_app.catalog.validation.resources import (
@@ -156,7 +158,7 @@ class FileResourceForm(WrittenResourceForm):
         return cleaned
 
 
-class HttpResourceForm(WrittenResourceForm):
+class HttpResourceForm(ReferencingForm, WrittenResourceForm):
     """An HTTP request that is sent when a client reads the resource."""
 
     kind = ResourceKind.HTTP
@@ -177,6 +179,14 @@ class HttpResourceForm(WrittenResourceForm):
             options["initial"] = {"config": NEW_REQUEST, **(options.get("initial") or {})}
         super().__init__(*args, **options)
         self.fields["config"].check = self._check_config  # type: ignore[attr-defined]
+
+    def clean(self) -> dict[str, Any] | None:
+        """Validate what the request refers to. Raises ValidationError on the request."""
+        cleaned = super().clean()
+        if not self.errors:
+            for fault, message in self.reference_messages(self.cleaned_data["config"]):
+                self.add_error("config", format_html("{}: {}", fault.field, message))
+        return cleaned
 
     def _check_config(self, config: dict[str, Any]) -> list[SchemaProblem]:
         # The URI has been validated; an invalid one has no variables to compare with.

@@ -15,6 +15,7 @@ from unfold.contrib.filters.admin import ChoicesDropdownFilter
 
 from tools_app.admin.base.columns import cut_column, moment_column
 from tools_app.admin.base.decorators import button, column
+from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import TenantFilter, json_block, text_block
 from tools_app.admin.base.site import site
 from tools_app.admin.catalog.base import Fieldsets, OfferAdmin
@@ -52,6 +53,7 @@ class ResourceAdmin(OfferAdmin):
     )
     list_filter = (("kind", ChoicesDropdownFilter), "enabled", TenantFilter)
     search_fields = ("uri", "name", "title", "description")
+    empty_hint = "Clients read a resource by its URI: a text, a file, an HTTP request or a Python function."
     actions_list = ("add_python_resources", "add_text_resource", "add_file_resource", "add_http_resource")
     actions_detail = ("download",)
     readonly_fields = ("kind_label", "text_shown", "size", "config_json", "annotations_json", "icons_json")
@@ -82,7 +84,9 @@ class ResourceAdmin(OfferAdmin):
         options["form"] = (
             UpstreamResourceForm if kind == ResourceKind.UPSTREAM else WRITTEN.get(kind, PythonResourceForm)
         )
-        return super().get_form(request, obj, change, **options)
+        form = super().get_form(request, obj, change, **options)
+        form.may_allow_networks = tenant_permissions_of(request).everything
+        return form
 
     def get_fieldsets(self, request: HttpRequest, obj: Resource | None = None) -> Fieldsets:
         """Return the fieldsets of a resource of its kind, or of a read-only one."""

@@ -51,6 +51,7 @@ class SecretAdmin(ScopedAdmin):
     list_filter = (TenantFilter,)
     list_select_related = ("tenant",)
     search_fields = ("name",)
+    empty_hint = "Requests of tools, resources and upstreams name a secret as {secret:NAME}. Its value is encrypted."
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """Return the fields, without the write-only value for auditors."""

@@ -5,10 +5,6 @@ from typing import Any, ClassVar, Final
 from django import forms
 from django.core.exceptions import ValidationError
 from django.forms import Script
-from django.urls import reverse
-from django.utils.html import format_html
-from django.utils.http import urlencode
-from django.utils.safestring import SafeString
 from unfold.widgets import (
     UnfoldAdminIntegerFieldWidget,
     UnfoldAdminSelectWidget,
@@ -17,12 +13,12 @@ from unfold.widgets import (
 )
 
 from tools_app.admin.base.fields import ARGUMENT_ROWS_CSS, TOOL_LIMITS, JsonTextField, OfferForm
+from tools_app.admin.catalog.references import ReferencingForm
 from tools_app.catalog.kinds import http, python
 from tools_app.catalog.kinds.http_config import DEFAULT_RESPONSE_BYTES
 from tools_app.catalog.validation.items import check_tool_annotations, check_tool_arguments, check_tool_request
-from tools_app.catalog.validation.references import ReferenceFault, reference_faults
 from tools_app.catalog.validation.sizes import MAX_URL_LENGTH
-from tools_app.models import Tenant, Tool, ToolKind
+from tools_app.models import Tool, ToolKind
 from tools_app.protocol.authoring_schema import check_schema
 
 MAX_TRIAL_ARGUMENT_BYTES: Final = 256 * 1024
@@ -47,12 +43,9 @@ class PythonToolForm(forms.ModelForm):  # type: ignore[type-arg]
         return super().clean()
 
 
-class OperationToolForm(OfferForm):
-    """What clients see of an operation of an API source. Its request is described by the source's document."""
+class WrittenToolForm(OfferForm):
+    """What clients see of a tool whose definition is edited in the admin."""
 
-    input_schema = JsonTextField(
-        check=check_tool_arguments, rows=14, help_text="JSON Schema of the arguments. A refresh keeps what you change."
-    )
     output_schema = JsonTextField(
         check=check_schema, required=False, help_text="JSON Schema of the structured result. Optional."
     )
@@ -82,10 +75,23 @@ class OperationToolForm(OfferForm):
             *TOOL_LIMITS,
         )
         labels: ClassVar = {"timeout_seconds": "Timeout in seconds"}
+        help_texts: ClassVar = {
+            "background": "Run calls in a worker and stream their progress.",
+            "task": "Whether clients that support tasks receive one: never, when the call takes long, or always.",
+            "calls_in_flight": "Calls that run at the same time. Empty: no limit.",
+        }
 
     def clean_name(self) -> str:
         """Return the name. Raises ValidationError if another tool of the tenant has it."""
         return self.unique("name")
+
+
+class OperationToolForm(WrittenToolForm):
+    """An operation of an API source, without its request, which the source's document describes."""
+
+    input_schema = JsonTextField(
+        check=check_tool_arguments, rows=14, help_text="JSON Schema of the arguments. A refresh keeps what you change."
+    )
 
 
 class UpstreamToolForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -167,88 +173,27 @@ class TrialForm(RequestForm):
     arguments = JsonTextField(empty=dict, required=False, max_bytes=MAX_TRIAL_ARGUMENT_BYTES)
 
 
-class HttpToolForm(RequestForm, OfferForm):
+class HttpToolForm(RequestForm, ReferencingForm, WrittenToolForm):
     """An HTTP tool: its request and response fields are stored in `Tool.config`."""
-
-    # Whether the user may change the networks of tenants. Set for each request.
-    may_allow_networks = False
-
-    output_schema = JsonTextField(
-        check=check_schema, required=False, help_text="JSON Schema of the structured result. Optional."
-    )
-    annotations = JsonTextField(
-        empty=dict,
-        check=check_tool_annotations,
-        required=False,
-        rows=4,
-        help_text=Tool._meta.get_field("annotations").help_text,
-    )
 
     class Media:
         css = {"all": (*ARGUMENT_ROWS_CSS, "tools_app/catalog/http_tool.css")}
         js = (Script("tools_app/catalog/http_tool.js", type="module"),)
-
-    class Meta:
-        model = Tool
-        fields = (
-            "tenant",
-            "name",
-            "title",
-            "description",
-            "enabled",
-            "input_schema",
-            "output_schema",
-            "annotations",
-            "icons",
-            "background",
-            "task",
-            "timeout_seconds",
-            *TOOL_LIMITS,
-        )
-        labels: ClassVar = {"timeout_seconds": "Timeout in seconds"}
-        help_texts: ClassVar = {
-            "background": "Run calls in a worker and stream their progress.",
-            "task": "Whether clients that support tasks receive one: never, when the call takes long, or always.",
-            "calls_in_flight": "Calls that run at the same time. Empty: no limit.",
-        }
 
     def __init__(self, *args: Any, **options: Any) -> None:
         tool = options.get("instance")
         options["initial"] = {**_config_of(tool), **(options.get("initial") or {})}
         super().__init__(*args, **options)
 
-    def clean_name(self) -> str:
-        """Return the name. Raises ValidationError if another tool of the tenant has it."""
-        return self.unique("name")
-
     def clean(self) -> dict[str, Any] | None:
         """Validate the configuration and what it refers to. Raises ValidationError on the invalid field."""
         cleaned = super().clean()
         if not self.errors:
-            self._check_references()
+            for fault, message in self.reference_messages(self.config):
+                self.add_error(fault.field, message)
         if not self.errors:
             self.instance.kind, self.instance.config = ToolKind.HTTP, self.config
         return cleaned
-
-    def _check_references(self) -> None:
-        tenant = self.cleaned_data.get("tenant") or self.instance.tenant
-        for fault in reference_faults(tenant, self.config, before=self.instance.config):
-            self.add_error(fault.field, self._explained(fault, tenant))
-
-    def _explained(self, fault: ReferenceFault, tenant: Tenant) -> SafeString:
-        """Return the message of a fault, with a link to where it is corrected. The link opens a new tab."""
-        if fault.kind == "secret":
-            query = urlencode({"tenant": str(tenant.pk), "name": fault.name})
-            return _linked(fault.message, f"{reverse('admin:tools_app_secret_add')}?{query}", "Add it in a new tab")
-        if self.may_allow_networks:
-            url = f"{reverse('admin:tools_app_tenant_change', args=[tenant.pk])}#id_allowed_networks"
-            return _linked(fault.message, url, "Allow its network in a new tab")
-        return format_html("{} Ask a hub admin to allow its network under Tenant > Allowed networks.", fault.message)
-
-
-def _linked(message: str, url: str, label: str) -> SafeString:
-    link = '{} <a class="underline" href="{}" target="_blank" rel="noopener">{}</a>, then save again.'
-    return format_html(link, message, url, label)
 
 
 def _config_of(tool: Tool | None) -> dict[str, Any]:

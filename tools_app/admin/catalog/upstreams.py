@@ -104,6 +104,7 @@ class UpstreamAdmin(SampleAdmin):
     list_filter = (("transport", ChoicesDropdownFilter), "enabled", TenantFilter)
     list_select_related = ("tenant", "status")
     search_fields = ("name", "prefix")
+    empty_hint = "Another MCP server, whose tools, resources and prompts you accept one by one."
     actions_detail = ("review",)
     sample_label = "Add this hub's own endpoint"
     sample_hint = "To see how the hub protects itself from circles, add its own endpoint as an upstream: it is refused."

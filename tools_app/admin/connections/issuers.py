@@ -20,8 +20,7 @@ from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge, json_
 from tools_app.admin.base.site import site
 from tools_app.issuers import provider, setup, tokens
 from tools_app.models import Issuer
-
-MAX_SECRET = 1000
+from tools_app.models.issuers import MAX_CLIENT_SECRET, WRITTEN_FIELDS
 
 
 class IssuerForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -31,7 +30,7 @@ class IssuerForm(forms.ModelForm):  # type: ignore[type-arg]
         label="Client secret",
         required=False,
         strip=False,
-        max_length=MAX_SECRET,
+        max_length=MAX_CLIENT_SECRET,
         widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "off"}, render_value=False),
         help_text="For people. Leave it empty to keep the stored one. It is encrypted and cannot be read back.",
     )
@@ -48,19 +47,7 @@ class IssuerForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = Issuer
-        fields = (
-            "tenant",
-            "name",
-            "use",
-            "issuer",
-            "client_id",
-            "secret",
-            "rules",
-            "accepts_assertions",
-            "audience",
-            "recheck_hours",
-            "is_active",
-        )
+        fields = WRITTEN_FIELDS
 
     def clean(self) -> dict[str, Any] | None:
         """Check the issuer with its provider. Raises ValidationError."""
@@ -97,6 +84,7 @@ class IssuerAdmin(ScopedAdmin):
     list_filter = ("use", TenantFilter)
     list_select_related = ("tenant",)
     search_fields = ("name", "issuer")
+    empty_hint = "People log in with the account of their company, and programs connect with tokens of their platform."
     actions_detail = ("try_token",)
     fieldsets = (
         (None, {"fields": ("tenant", "name", "use", "issuer", "rules", "is_active")}),

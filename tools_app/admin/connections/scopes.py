@@ -4,11 +4,13 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
+from django.utils.safestring import SafeString
 
 from tools_app.access.oauth import tenant_scopes
 from tools_app.admin.base.columns import cut_column, moment_column
+from tools_app.admin.base.decorators import column
 from tools_app.admin.base.fields import LinesField
-from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter
+from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, narrow
 from tools_app.admin.base.site import site
 from tools_app.methods.permissions import check_method, check_pattern
 from tools_app.models import TenantScope
@@ -66,14 +68,21 @@ class TenantScopeAdmin(ScopedAdmin):
     list_display = (
         cut_column("name", "name"),
         "tenant",
-        "tool_patterns",
-        "methods",
+        "names_shown",
+        "methods_shown",
         moment_column("created_at", "created"),
     )
     list_filter = (TenantFilter,)
-    empty_value_display = "All"
     empty_hint = (
         "Clients ask for what the hub permits: to read, or to call. Name a scope for those that should have less."
     )
     list_select_related = ("tenant",)
     search_fields = ("name", "description")
+
+    @column("names")
+    def names_shown(self, row: TenantScope) -> SafeString:
+        return narrow(", ".join(row.tool_patterns) or "All")
+
+    @column("methods")
+    def methods_shown(self, row: TenantScope) -> SafeString:
+        return narrow(", ".join(row.methods) or "All")

@@ -82,6 +82,7 @@ class ServiceClientAdmin(ScopedAdmin):
     list_filter = (StatusFilter, TenantFilter)
     list_select_related = ("tenant", "connection__client")
     search_fields = ("name", "connection__client__client_id")
+    empty_hint = "A program that acts for itself gets tokens with its own secret or key."
     actions = None
     actions_detail = ("calls_of_client", "rotate_secret", "revoke_client")
     readonly_fields = ("gets", *FACTS)

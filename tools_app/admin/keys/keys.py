@@ -74,6 +74,7 @@ class ApiKeyAdmin(ScopedAdmin):
     list_filter = (StatusFilter, TenantFilter)
     list_select_related = ("tenant", "created_by")
     search_fields = ("name", "prefix")
+    empty_hint = "A client that cannot sign in sends a key. It belongs to one tenant."
     actions = ("revoke_selected",)
     actions_detail = ("connect_key", "rotate_key", "overlap_key", "revoke_key")
     readonly_fields = ("gets", *FACTS)

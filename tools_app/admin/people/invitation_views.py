@@ -41,7 +41,7 @@ from tools_app.models.ids import new_id
 MAX_NAMES: Final = 60
 NAMES_SECONDS: Final = 3600.0
 NAMES_TRIED: Final = "Too many usernames were tried with invitation links of this tenant. Try again in an hour."
-HAS_ACCOUNT: Final = "An account with this email address already exists. Log in below."
+HAS_ACCOUNT: Final = "An account with this e-mail address already exists. Log in below."
 NOT_CONFIRMED: Final = "Confirm that the invitation is for you."
 # Requests per client address in TRIES_SECONDS: legitimate use needs a few.
 MAX_TRIES: Final = 30

@@ -43,7 +43,6 @@ class InvitationForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Invitation
         fields = ("tenant", "email", "role")
-        labels: ClassVar = {"email": "Email"}
         help_texts: ClassVar = {
             "email": "The address to invite. A user whose account has another address must confirm the invitation.",
             "role": ROLES_MEAN,
@@ -89,7 +88,7 @@ class InvitationAdmin(ScopedAdmin):
 
     form = InvitationForm
     list_display = (
-        cut_column("email", "email"),
+        cut_column("email", "e-mail"),
         "tenant",
         "role_label",
         "status",
@@ -100,6 +99,7 @@ class InvitationAdmin(ScopedAdmin):
     list_filter = (OpenFilter, "role", TenantFilter)
     list_select_related = ("tenant", "invited_by", "accepted_by")
     search_fields = ("email",)
+    empty_hint = "Whoever opens the link of an invitation becomes a member."
     actions = None
     actions_detail = ("renew_link", "revoke_invitation")
     readonly_fields = (

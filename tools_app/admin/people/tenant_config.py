@@ -47,7 +47,7 @@ class ConfigurationForm(forms.Form):
     prune = forms.BooleanField(
         required=False,
         label="Delete rows that are not in the file",
-        help_text="Applies to the sections that the file contains: tools, resources, prompts, alert rules.",
+        help_text="Applies to the sections that the file contains, such as tools or alert rules.",
         widget=UnfoldBooleanSwitchWidget,
     )
     # Fingerprint of the tenant in the preview; empty requests a preview.

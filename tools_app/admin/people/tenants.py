@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
-from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
@@ -105,6 +104,7 @@ class TenantAdmin(ConfigurationAdmin):
 
     tenant_field = "pk"
     actions_detail = ("export_configuration", "import_configuration")
+    deleted_with_it = (ApiKey, Connection, Session, Invitation, Alert, AlertDelivery)
     form = TenantForm
     list_display = (
         cut_column("name", "name"),
@@ -146,16 +146,6 @@ class TenantAdmin(ConfigurationAdmin):
         if not tenant_permissions_of(request).everything:
             return [*fixed, *SUPERUSERS_ONLY]
         return [*fixed, "slug"] if obj else fixed
-
-    def get_deleted_objects(
-        self, objs: QuerySet[Any] | list[Any], request: HttpRequest
-    ) -> tuple[list[Model], dict[str, int], set[str], list[str]]:
-        """Allow a tenant to be deleted with what cannot be deleted individually."""
-        deleted, counts, lacking, protected = super().get_deleted_objects(objs, request)
-        with_it = {
-            str(model._meta.verbose_name) for model in (ApiKey, Connection, Session, Invitation, Alert, AlertDelivery)
-        }
-        return deleted, counts, lacking - with_it, protected
 
     @column("anonymous callers can use")
     def anonymous_callers_get(self, tenant: Tenant) -> str:

@@ -147,9 +147,10 @@ class MembershipAdmin(ScopedAdmin):
     @column("person")
     def account(self, member: Membership) -> str:
         """The account of the member."""
-        return f"{member.user.get_username()} {member.user.email}".strip()
+        name, email = member.user.get_username(), member.user.email
+        return f"{name} ({email})" if email else name
 
-    @column("email", ordering="user__email")
+    @column("e-mail", ordering="user__email")
     def email(self, member: Membership) -> SafeString:
         return narrow(member.user.email or "-")
 
@@ -162,7 +163,7 @@ class AccountForm(UserChangeForm):
     """The settings of an account."""
 
     class Meta(UserChangeForm.Meta):
-        labels: ClassVar = {"email": "Email", "is_active": "Active", "is_superuser": "Superuser"}
+        labels: ClassVar = {"email": "E-mail", "is_active": "Active", "is_superuser": "Superuser"}
         help_texts: ClassVar = {
             "username": f"At most 150 characters: {NAME_CHARACTERS}.",
             "is_active": "If off, the user cannot log in, and sessions and personal tokens end. Prefer this to"
@@ -205,7 +206,7 @@ class UserAdmin(HistoryAdmin, DjangoUserAdmin, ModelAdmin):  # type: ignore[type
     change_password_form = AdminPasswordChangeForm
     list_display = (
         cut_column("username", "username"),
-        cut_column("email", "email"),
+        cut_column("email", "e-mail"),
         yes_no_column("is_active", "active"),
         yes_no_column("is_superuser", "superuser"),
         moment_column("last_login", "last login"),

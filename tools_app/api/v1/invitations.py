@@ -72,7 +72,7 @@ class LinkedInvitationRow(InvitationRow):
     """An invitation with its link, which is shown only once."""
 
     link = serializers.CharField(read_only=True, help_text="Send it to the person. It is not shown again.")
-    sent = serializers.BooleanField(read_only=True, help_text="Whether the hub also sent it by email.")
+    sent = serializers.BooleanField(read_only=True, help_text="Whether the hub also sent it by e-mail.")
 
     class Meta(InvitationRow.Meta):
         fields = (*InvitationRow.Meta.fields, "link", "sent")

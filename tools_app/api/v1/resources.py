@@ -14,6 +14,7 @@ from tools_app.api.v1.base.viewsets import OfferQuery
 from tools_app.api.v1.catalog_items import Faults, OfferRow, OfferView
 from tools_app.catalog import authoring
 from tools_app.catalog.validation.items import resource_faults
+from tools_app.catalog.validation.references import secret_faults
 from tools_app.catalog.validation.resources import MAX_BYTES, MAX_CHARACTERS
 from tools_app.core.relations import OctetLength
 from tools_app.models import Resource, ResourceKind
@@ -55,7 +56,9 @@ class ResourceRow(OfferRow):
     tenant = TenantField()
     name = Text(max_length=200, required=False, help_text="Declared by the code of a Python function.")
     icons = JsonObjects(required=False, help_text="Objects with src, mimeType and sizes.")
-    config = JsonObject(required=False, help_text="For an HTTP request: the config of an HTTP tool.")
+    config = JsonObject(
+        required=False, help_text="For an HTTP request: the config of an HTTP tool, whose secrets must exist."
+    )
     text = Text(required=False, allow_blank=True, max_length=MAX_CHARACTERS, help_text="What clients read, for a text.")
     blob = Bytes(
         required=False,
@@ -99,8 +102,11 @@ class ResourceRow(OfferRow):
         authoring.adopt_resource(row)
 
     def faults(self, row: Resource) -> Faults:
-        """Return the problems of a resource written by an admin."""
+        """Return the problems of a resource written by an admin. Missing secrets that it names already are none."""
         found = resource_faults(row)
+        if not found and row.kind == ResourceKind.HTTP:
+            before = self.instance.config if self.instance is not None else None
+            found = secret_faults(row.tenant, row.config, before)
         return {"blob" if name == "file" else name: messages for name, messages in found.items()}
 
 

@@ -160,7 +160,9 @@ def normalized(text: str) -> str:
 
 def _newest(ended: "QuerySet[Call]", most: int) -> list[Failed]:
     """Return the newest of the calls that failed, up to `most` of each outcome: each is one range of the index."""
-    parts = ended.annotate(head=Left("cause", MAX_PART), tail=Right("cause", MAX_PART)).order_by("-started_at")
+    # The condition of the index has to be in the query: SQLite does not conclude it from another outcome.
+    failed = ended.exclude(outcome=Outcome.OK)
+    parts = failed.annotate(head=Left("cause", MAX_PART), tail=Right("cause", MAX_PART)).order_by("-started_at")
     arms, params = [], []
     for outcome in FAILED:
         arm, values = parts.filter(outcome=outcome).values(*COLUMNS)[:most].query.sql_with_params()

@@ -1,8 +1,8 @@
-"""What an HTTP tool's definition refers to outside of itself: secrets of its tenant, and the address of its service.
+"""What an HTTP request refers to outside of itself: secrets of its tenant, and the address of its service.
 
-The admin and the REST API reject a tool whose secret is missing: it could not be called. A file may name secrets that
-are set later, because it never contains their values; its preview lists them. Only the admin checks the address, whose
-network a superuser may allow later.
+The admin and the REST API reject a tool or resource whose secret is missing: it could not be used. A file may name
+secrets that are set later, because it never contains their values; its preview lists them. Only the admin checks the
+address, whose network a superuser may allow later.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ def reference_faults(
 ) -> list[ReferenceFault]:
     """Return the faults of a valid `config`, except those that the definition `before` has already.
 
-    A tool whose secret was deleted can still be edited.
+    What uses a secret that was deleted can still be edited.
     """
     known = set(_faults(tenant, _parsed(before))) if before else set()
     return [fault for fault in _faults(tenant, _parsed(config)) if fault not in known]

@@ -25,9 +25,7 @@ from tools_app.api.v1.base.viewsets import (
 )
 from tools_app.issuers import provider, setup, tokens
 from tools_app.models import Issuer
-from tools_app.models.issuers import validate_rules
-
-MAX_SECRET = 1000
+from tools_app.models.issuers import MAX_CLIENT_SECRET, WRITTEN_FIELDS, validate_rules
 
 
 class IssuerRow(Row):
@@ -42,27 +40,13 @@ class IssuerRow(Row):
     secret = Text(
         write_only=True,
         required=False,
-        max_length=MAX_SECRET,
+        max_length=MAX_CLIENT_SECRET,
         help_text="The client secret. Replaces the stored one. It cannot be read back.",
     )
 
     class Meta:
         model = Issuer
-        fields = (
-            "id",
-            "tenant",
-            "name",
-            "use",
-            "issuer",
-            "client_id",
-            "secret",
-            "rules",
-            "accepts_assertions",
-            "audience",
-            "recheck_hours",
-            "is_active",
-            "created_at",
-        )
+        fields = ("id", *WRITTEN_FIELDS, "created_at")
         fixed = ("tenant",)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@
 //   entries(value)              its arguments
 //   written(value, entries)     the value with these arguments in place of its own
 //   fresh                       the property of a new argument
+// `renamed(from, to, before)`, if given, hears of an argument that was renamed in a row; `before` is the JSON as it was.
 // `inputs(entry, row)` returns a row's own inputs, and whether they show all of its property, as {inputs, plain}. `row`
 // has labelled(words, input, kind), place(part), say(words) and alter(change, redraw).
 
@@ -17,7 +18,7 @@ import { button, h, newId, pretty } from "../playground/dom.js";
 
 const PAUSE_MS = 250;
 
-export function argumentRows(textarea, { title, help, label, notation, inputs }) {
+export function argumentRows(textarea, { title, help, label, notation, inputs, renamed = () => {} }) {
   const rows = h("div", { class: "tb-rows" });
   const note = h("p", { class: "pg-hint", role: "status" });
   const add = button("Add an argument", () => {
@@ -103,7 +104,9 @@ export function argumentRows(textarea, { title, help, label, notation, inputs })
     if (!wanted) return "Enter a name.";
     const taken = notation.entries(read() ?? notation.empty).some((entry) => entry.name === wanted);
     if (taken) return "Another argument has this name.";
+    const before = textarea.value;
     alter(name, () => ({ name: wanted }), true);
+    renamed(name, wanted, before);
     return "";
   }
 
@@ -151,7 +154,7 @@ export function argumentRows(textarea, { title, help, label, notation, inputs })
   }
 
   draw();
-  return { value: read, set: write, isEditable, onchange: (heard) => textarea.addEventListener("input", heard) };
+  return { value: read, set: write, isEditable, note: (element) => left.append(element), onchange: (heard) => textarea.addEventListener("input", heard) };
 }
 
 // The input of an argument's description, which every notation has.

@@ -1,6 +1,6 @@
 // The form of a prompt: a row for each argument. Without this script, the form is complete: only the rows are missing.
 
-import { h } from "../playground/dom.js";
+import { button, h, pretty } from "../playground/dom.js";
 import { argumentRows, descriptionInput } from "./argument_rows.js";
 import { listed, parsedList } from "./typed_values.js";
 
@@ -40,13 +40,71 @@ function inputs(entry, row) {
   return { plain, inputs: [row.labelled("Suggested values", suggested), descriptionInput(entry, row)] };
 }
 
+// Rename an argument in the texts of the messages. Returns how many placeholders changed, or null if the messages are no
+// list that could be read.
+function renamePlaceholders(messages, from, to) {
+  let list;
+  try {
+    list = JSON.parse(messages.value);
+  } catch {
+    return null;
+  }
+  if (!Array.isArray(list)) return null;
+  let count = 0;
+  const changed = list.map((message) => {
+    if (!isObject(message) || typeof message.text !== "string") return message;
+    const pieces = message.text.split(`{${from}}`);
+    count += pieces.length - 1;
+    return { ...message, text: pieces.join(`{${to}}`) };
+  });
+  if (count) write(messages, pretty(changed));
+  return count;
+}
+
+function write(textarea, text) {
+  textarea.value = text;
+  textarea.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+// What became of the messages when an argument was renamed, with a button that takes the whole back. It goes away as soon
+// as something else is changed, because the button would undo that, too.
+function renaming(textarea, messages) {
+  const note = h("div", { class: "pg-actions", role: "status", hidden: true });
+  let own = false;
+  const hide = () => {
+    if (!own) note.hidden = true;
+  };
+  for (const each of [textarea, messages]) each.addEventListener("input", hide);
+
+  function renamed(from, to, before) {
+    const written = messages.value;
+    own = true;
+    const count = renamePlaceholders(messages, from, to);
+    own = false;
+    const places = count === 1 ? "1 place" : `${count} places`;
+    const undo = button("Undo", () => {
+      write(messages, written);
+      write(textarea, before);
+    });
+    if (count === null) note.replaceChildren(`The messages are invalid JSON: replace {${from}} by {${to}} there.`);
+    else if (count) note.replaceChildren(`{${from}} is now {${to}} in ${places} of the messages.`, undo);
+    note.hidden = count === 0;
+  }
+
+  return { note, renamed };
+}
+
 const textarea = document.getElementById("id_arguments");
-if (textarea) {
-  argumentRows(textarea, {
+const messages = document.getElementById("id_messages");
+if (textarea && messages) {
+  const { note, renamed } = renaming(textarea, messages);
+  const rows = argumentRows(textarea, {
     title: "Arguments",
     help: "What users fill in. A message refers to an argument as {name}.",
     label: "As JSON",
     notation,
     inputs,
+    renamed,
   });
+  rows.note(note);
 }
