@@ -85,16 +85,25 @@ class CallOptions(msgspec.Struct, frozen=True):
     settle: Callable[[CallOutcome], None]
 
 
-async def call_tool(invocation: Invocation, era: Era, options: CallOptions) -> CallOutcome | TaskCreated:
-    """Execute a `tools/call` and record it.
+async def call_tool(
+    invocation: Invocation, era: Era, options: CallOptions, hub_tool: CompiledTool | None = None
+) -> CallOutcome | TaskCreated:
+    """Execute a `tools/call` and record it: of the tenant's tool of this name, or of a tool of the hub itself.
 
     The result of a cancelled call is not awaited. Raises RpcError, which is recorded too: for an unknown tool, invalid
     arguments up to 2025-06-18, and an exceeded limit. Raises RecorderUnavailable.
     """
-    found = await compiled.cache.get(invocation.principal.tenant_id)
-    tool = found.tools.get(invocation.name) if found else None
-    if tool is None or not invocation.principal.may_use(tool.name):
-        raise await refuse(invocation, era, _unknown_tool(invocation.name))
+    tool, principal = hub_tool, invocation.principal
+    if tool is None:
+        found = await compiled.cache.get(principal.tenant_id)
+        tool = found.tools.get(invocation.name) if found else None
+        if (
+            found is None
+            or tool is None
+            or not principal.may_use(tool.name)
+            or (principal.toolset is not None and not found.in_toolset(principal.toolset, tool.name))
+        ):
+            raise await refuse(invocation, era, _unknown_tool(invocation.name))
     if tool.mirrored and invocation.headers is not None:
         problem = mirrored.check(tool.mirrored, invocation.headers, invocation.arguments)
         if problem is not None:
@@ -103,11 +112,11 @@ async def call_tool(invocation: Invocation, era: Era, options: CallOptions) -> C
         refusal = refusal_of(tool, options.task_request)
         if refusal is not None:
             raise await refuse(invocation, era, refusal, tool)
-    if rates := tool.allowed.calls + invocation.principal.allowed.calls:
+    if rates := tool.allowed.calls + principal.allowed.calls:
         await limits.take_call(invocation, rates)
     if not tool.arguments.accepts(invocation.arguments):
         return await _bad_arguments(invocation, tool, era)
-    if places := tool.allowed.calls_at_once + invocation.principal.allowed.calls_at_once:
+    if places := tool.allowed.calls_at_once + principal.allowed.calls_at_once:
         async with limits.place_for(invocation, places):
             return await _run(invocation, tool, era, options)
     return await _run(invocation, tool, era, options)

@@ -38,6 +38,7 @@ from tools_app.models import (
     Tenant,
     TenantScope,
     Tool,
+    Toolset,
     Upstream,
 )
 
@@ -151,6 +152,7 @@ RECORDED: Final = (
     TenantScope,
     ApiSource,
     Upstream,
+    Toolset,
 )
 Fields = frozenset[str] | None
 

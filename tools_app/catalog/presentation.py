@@ -1,0 +1,71 @@
+"""The tools that a caller sees: those that its key and its toolset permit, in full or by search."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from tools_app.access.principal import Principal
+from tools_app.catalog.compiled import PRESENTED, Catalog, CompiledTool
+from tools_app.catalog.toolsets import toolset_list
+from tools_app.core.bounded_cache import BoundedCache
+from tools_app.models import Presentation
+
+# The tools of the hub that stand for a long list. A tenant that has its tools searched names none of its own so.
+FIND: Final = "find_tools"
+DESCRIBE: Final = "describe_tool"
+CALL: Final = "call_tool"
+RESERVED: Final = frozenset({FIND, DESCRIBE, CALL})
+
+MAX_VIEWS: Final = 1024
+MAX_VIEW_BYTES: Final = 32 * 1024 * 1024
+# A reference in a tuple, and one in a dictionary with its key.
+ENTRY_BYTES: Final = 112
+
+
+class View(NamedTuple):
+    """The tools that a caller may use, by name, and about how many tokens a list of them costs."""
+
+    tools: Mapping[str, CompiledTool]
+    tokens: int
+
+
+_views: BoundedCache[tuple[object, ...], View] = BoundedCache(MAX_VIEWS, MAX_VIEW_BYTES)
+
+
+def view_of(found: Catalog, principal: Principal) -> View:
+    """Return the tools of a catalog that a caller may use. Computed once for each version and set of permissions."""
+    depends: tuple[object, ...] = (principal.patterns, principal.grants, principal.toolset)
+    key = (found.tenant_id, found.version, depends)
+    view = _views.get(key)
+    if view is None:
+        view = _view(found, principal)
+        _views.put(key, view, len(found.version) + ENTRY_BYTES * (1 + len(view.tools)))
+    return view
+
+
+def _view(found: Catalog, principal: Principal) -> View:
+    tools: Mapping[str, CompiledTool] = found.tools
+    if principal.patterns is not None or principal.grants is not None or principal.toolset is not None:
+        tools = {name: tool for name, tool in tools.items() if may_call(found, principal, name)}
+    return View(tools, sum(tool.tokens for tool in tools.values()))
+
+
+def may_call(found: Catalog | None, principal: Principal, name: str) -> bool:
+    """Whether the caller may use the tool of this name, as far as its key and its toolset decide it."""
+    if not principal.may_use(name):
+        return False
+    return principal.toolset is None or (found is not None and found.in_toolset(principal.toolset, name))
+
+
+def is_searched(found: Catalog, principal: Principal) -> bool:
+    """Whether the caller gets the search tools in place of a full list."""
+    wanted = principal.presentation or found.presentation
+    if wanted == Presentation.AUTO:
+        return view_of(found, principal).tokens > found.search_above_tokens
+    return wanted == Presentation.SEARCH
+
+
+def concerns(changed: str, principal: Principal) -> bool:
+    """Whether a changed list of a catalog's digests, besides those of the protocol, changes the caller's tools."""
+    if changed == PRESENTED:
+        return principal.presentation != Presentation.FULL
+    return principal.toolset is not None and changed == toolset_list(principal.toolset)
