@@ -21,6 +21,7 @@ from tools_app.methods.context import RequestContext
 from tools_app.methods.tool_definitions import described
 from tools_app.models import BY_CALL_TOOL, TaskSupport
 from tools_app.protocol.schema import CompiledSchema
+from tools_app.tool_api.context import ToolContext
 from tools_app.tool_api.results import ToolResult, failed, text
 
 DEFAULT_RESULTS: Final = 10
@@ -87,7 +88,7 @@ async def _describe(found: Catalog, asked: RequestContext, arguments: dict[str, 
     return _told(described(tool, asked.version))
 
 
-async def _refuse(*_: object) -> ToolResult:
+async def _refuse(_arguments: dict[str, Any], _context: ToolContext) -> ToolResult:
     raise AssertionError("call_tool is resolved before it runs")
 
 
