@@ -1,19 +1,13 @@
 """The tools that a caller sees: those that its key and its toolset permit, in full or by search."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from tools_app.access.principal import Principal
 from tools_app.catalog.compiled import PRESENTED, Catalog, CompiledTool
-from tools_app.catalog.toolsets import toolset_list
+from tools_app.catalog.toolsets import compile_toolset, toolset_list
 from tools_app.core.bounded_cache import BoundedCache
 from tools_app.models import Presentation
-
-# The tools of the hub that stand for a long list. A tenant that has its tools searched names none of its own so.
-FIND: Final = "find_tools"
-DESCRIBE: Final = "describe_tool"
-CALL: Final = "call_tool"
-RESERVED: Final = frozenset({FIND, DESCRIBE, CALL})
 
 MAX_VIEWS: Final = 1024
 MAX_VIEW_BYTES: Final = 32 * 1024 * 1024
@@ -46,6 +40,13 @@ def _view(found: Catalog, principal: Principal) -> View:
     tools: Mapping[str, CompiledTool] = found.tools
     if principal.patterns is not None or principal.grants is not None or principal.toolset is not None:
         tools = {name: tool for name, tool in tools.items() if may_call(found, principal, name)}
+    return View(tools, sum(tool.tokens for tool in tools.values()))
+
+
+def contents_of(found: Catalog, entries: Iterable[str]) -> View:
+    """Return the tools of a catalog that belong to a set of names and patterns."""
+    toolset = compile_toolset(entries)
+    tools = {name: tool for name, tool in found.tools.items() if toolset.covers(name)}
     return View(tools, sum(tool.tokens for tool in tools.values()))
 
 

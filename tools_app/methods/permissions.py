@@ -14,7 +14,7 @@ from tools_app.access.patterns import matches
 from tools_app.access.principal import Principal
 from tools_app.audit.recorder import denials
 from tools_app.audit.recorder.denials import Denial
-from tools_app.catalog import presentation
+from tools_app.catalog.validation.reserved import CALL, RESERVED
 from tools_app.methods.context import RequestContext
 from tools_app.models import TOOLS_CALL
 from tools_app.models.validators import validate_patterns
@@ -134,9 +134,9 @@ def named_in(method: str, params: Mapping[str, Any]) -> str:
     What a tenant's own tool of such a name may be called by is checked again when it is called.
     """
     named = params.get("name", params.get("uri", ""))
-    if method == TOOLS_CALL and isinstance(named, str) and named in presentation.RESERVED:
+    if method == TOOLS_CALL and isinstance(named, str) and named in RESERVED:
         arguments = params.get("arguments")
-        named = arguments.get("name") if named == presentation.CALL and isinstance(arguments, dict) else ""
+        named = arguments.get("name") if named == CALL and isinstance(arguments, dict) else ""
     return named if isinstance(named, str) else ""
 
 

@@ -15,8 +15,8 @@ from tools_app.access.principal import Principal
 from tools_app.catalog import compiled, presentation, search
 from tools_app.catalog.compiled import Catalog, CompiledTool
 from tools_app.catalog.kinds.base import ToolDefinition
-from tools_app.catalog.presentation import CALL, DESCRIBE, FIND
 from tools_app.catalog.search import MAX_QUERY_LENGTH, MAX_RESULTS
+from tools_app.catalog.validation.reserved import CALL, DESCRIBE, FIND
 from tools_app.methods.context import RequestContext
 from tools_app.methods.tool_definitions import described
 from tools_app.models import BY_CALL_TOOL, TaskSupport
@@ -88,8 +88,8 @@ async def _describe(found: Catalog, asked: RequestContext, arguments: dict[str, 
     return _told(described(tool, asked.version))
 
 
-async def _refuse(_arguments: dict[str, Any], _context: ToolContext) -> ToolResult:
-    raise AssertionError("call_tool is resolved before it runs")
+async def _refuse(arguments: dict[str, Any], context: ToolContext) -> ToolResult:  # noqa: ARG001 - a Runner
+    raise AssertionError("a tool of the hub gets its function when it is called")
 
 
 def _told(body: dict[str, Any]) -> ToolResult:

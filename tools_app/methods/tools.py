@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from tools_app.calls.background.start_task import TaskCreated, TaskRequest
 from tools_app.calls.dispatch import CallOptions, call_tool
-from tools_app.catalog.presentation import RESERVED
+from tools_app.catalog.validation.reserved import RESERVED
 from tools_app.core.config import config
 from tools_app.methods import paging, search_tools
 from tools_app.methods.context import BOTH_ERAS, RequestContext, method

@@ -16,24 +16,50 @@ from unfold.widgets import (
     UnfoldBooleanSwitchWidget,
 )
 
-from tools_app.admin.base.fields import ARGUMENT_ROWS_CSS, TOOL_LIMITS, JsonTextField, OfferForm
+from tools_app.admin.base.fields import ARGUMENT_ROWS_CSS, TOOL_LIMITS, JsonTextField, LinesField, OfferForm
 from tools_app.catalog.kinds import http, python
 from tools_app.catalog.kinds.http_config import DEFAULT_RESPONSE_BYTES
 from tools_app.catalog.validation.items import check_tool_annotations, check_tool_arguments, check_tool_request
 from tools_app.catalog.validation.references import ReferenceFault, reference_faults
+from tools_app.catalog.validation.reserved import reserved_fault
 from tools_app.catalog.validation.sizes import MAX_URL_LENGTH
 from tools_app.models import Tenant, Tool, ToolKind
+from tools_app.models.validators import MAX_ALIASES, validate_aliases
 from tools_app.protocol.authoring_schema import check_schema
 
 MAX_TRIAL_ARGUMENT_BYTES: Final = 256 * 1024
 
 
-class PythonToolForm(forms.ModelForm):  # type: ignore[type-arg]
+# The fields of how a search finds a tool.
+FOUND: Final = ("aliases", "pinned")
+
+
+def check_alias(line: str) -> None:
+    """Raise ValidationError for a text that is no alias."""
+    try:
+        validate_aliases([line])
+    except ValidationError as problem:
+        raise ValidationError([text.removeprefix("Entry 1: ") for text in problem.messages]) from problem
+
+
+class FoundForm(forms.ModelForm):  # type: ignore[type-arg]
+    """How a search finds a tool, and whether the tool is listed beside it."""
+
+    aliases = LinesField(
+        check=check_alias,
+        required=False,
+        rows=3,
+        help_text=f"Other words for what the tool does, one per line, at most {MAX_ALIASES}: bug report. Clients whose"
+        " tools are searched find it by them.",
+    )
+
+
+class PythonToolForm(FoundForm):
     """The settings of a tool function that are not defined by its code."""
 
     class Meta:
         model = Tool
-        fields = ("enabled", *TOOL_LIMITS)
+        fields = ("enabled", *TOOL_LIMITS, *FOUND)
 
     def clean(self) -> dict[str, Any] | None:
         """Reject a tool that cannot run. Raises ValidationError."""
@@ -47,7 +73,7 @@ class PythonToolForm(forms.ModelForm):  # type: ignore[type-arg]
         return super().clean()
 
 
-class OperationToolForm(OfferForm):
+class OperationToolForm(FoundForm, OfferForm):
     """What clients see of an operation of an API source. Its request is described by the source's document."""
 
     input_schema = JsonTextField(
@@ -80,20 +106,21 @@ class OperationToolForm(OfferForm):
             "task",
             "timeout_seconds",
             *TOOL_LIMITS,
+            *FOUND,
         )
         labels: ClassVar = {"timeout_seconds": "Timeout in seconds"}
 
     def clean_name(self) -> str:
-        """Return the name. Raises ValidationError if another tool of the tenant has it."""
-        return self.unique("name")
+        """Return the name. Raises ValidationError if another tool of the tenant has it, or the hub itself."""
+        return _free_name(self)
 
 
-class UpstreamToolForm(forms.ModelForm):  # type: ignore[type-arg]
+class UpstreamToolForm(FoundForm):
     """The settings of a tool of an upstream, whose definition is reviewed with the upstream."""
 
     class Meta:
         model = Tool
-        fields = ("enabled", "timeout_seconds", *TOOL_LIMITS)
+        fields = ("enabled", "timeout_seconds", *TOOL_LIMITS, *FOUND)
 
 
 class RequestForm(forms.Form):
@@ -167,7 +194,7 @@ class TrialForm(RequestForm):
     arguments = JsonTextField(empty=dict, required=False, max_bytes=MAX_TRIAL_ARGUMENT_BYTES)
 
 
-class HttpToolForm(RequestForm, OfferForm):
+class HttpToolForm(RequestForm, FoundForm, OfferForm):
     """An HTTP tool: its request and response fields are stored in `Tool.config`."""
 
     # Whether the user may change the networks of tenants. Set for each request.
@@ -204,6 +231,7 @@ class HttpToolForm(RequestForm, OfferForm):
             "task",
             "timeout_seconds",
             *TOOL_LIMITS,
+            *FOUND,
         )
         labels: ClassVar = {"timeout_seconds": "Timeout in seconds"}
         help_texts: ClassVar = {
@@ -218,8 +246,8 @@ class HttpToolForm(RequestForm, OfferForm):
         super().__init__(*args, **options)
 
     def clean_name(self) -> str:
-        """Return the name. Raises ValidationError if another tool of the tenant has it."""
-        return self.unique("name")
+        """Return the name. Raises ValidationError if another tool of the tenant has it, or the hub itself."""
+        return _free_name(self)
 
     def clean(self) -> dict[str, Any] | None:
         """Validate the configuration and what it refers to. Raises ValidationError on the invalid field."""
@@ -244,6 +272,15 @@ class HttpToolForm(RequestForm, OfferForm):
             url = f"{reverse('admin:tools_app_tenant_change', args=[tenant.pk])}#id_allowed_networks"
             return _linked(fault.message, url, "Allow its network in a new tab")
         return format_html("{} Ask a hub admin to allow its network under Tenant > Allowed networks.", fault.message)
+
+
+def _free_name(form: OfferForm) -> str:
+    name = form.unique("name")
+    tenant = form.cleaned_data.get("tenant") or (None if form.instance._state.adding else form.instance.tenant)
+    fault = reserved_fault(tenant, name) if tenant is not None else ""
+    if fault:
+        raise ValidationError(fault)
+    return name
 
 
 def _linked(message: str, url: str, label: str) -> SafeString:
