@@ -26,6 +26,7 @@ GROUPS: Final[Mapping[str, Sequence[str]]] = {
         "http-tools",
         "openapi",
         "upstreams",
+        "toolsets",
         "asking-clients",
         "resources-and-prompts",
         "skills",

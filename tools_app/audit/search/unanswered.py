@@ -26,7 +26,7 @@ class UnansweredSearch(NamedTuple):
 
     tenant_id: UUID
     query: str
-    count: int
+    times: int
     last_at: datetime
     call_id: UUID
 
@@ -47,7 +47,7 @@ def unanswered_searches(tenant_ids: Collection[UUID]) -> Report:
     searched = Call.objects.filter(
         tenant__in=tenant_ids,
         tool_name=TOOL,
-        tool_id=None,
+        tool__isnull=True,
         method="tools/call",
         outcome=Outcome.OK,
         started_at__gte=now - PERIOD,
@@ -66,7 +66,7 @@ def unanswered_searches(tenant_ids: Collection[UUID]) -> Report:
         found[key] = (
             UnansweredSearch(tenant_id, query, 1, row.started_at, row.pk)
             if known is None
-            else known._replace(count=known.count + 1)
+            else known._replace(times=known.times + 1)
         )
     return Report(list(found.values()), len(rows) > MAX_SEARCHES)
 
@@ -75,7 +75,7 @@ def _was_used() -> Exists:
     started = OuterRef("started_at")
     until = ExpressionWrapper(started + USED_WITHIN, output_field=DateTimeField())
     same = Q(api_key=OuterRef("api_key")) | Q(api_key=None, remote_address=OuterRef("remote_address"))
-    calls = Call.objects.filter(same, tenant=OuterRef("tenant"), tool_id__isnull=False)
+    calls = Call.objects.filter(same, tenant=OuterRef("tenant"), tool__isnull=False)
     return Exists(calls.filter(started_at__gte=started, started_at__lte=until))
 
 
