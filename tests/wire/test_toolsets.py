@@ -15,7 +15,7 @@ from tests.wire.test_public_tenants import hearing
 from tools_app.access import keys
 from tools_app.catalog import authoring, compiled
 from tools_app.methods.permissions import named_in
-from tools_app.models import ApiKey, Call, CallPayload, Tenant, TenantScope, Tool, Toolset
+from tools_app.models import ApiKey, Call, CallPayload, Tenant, Tool, Toolset
 from tools_app.toolkit import ToolContext, tool
 
 VERSIONS = pytest.mark.parametrize("version", ["2024-11-05", "2025-11-25", MODERN])
@@ -285,12 +285,11 @@ def test_a_target_asks_and_goes_on_in_a_second_round(
     told = message_of(peer.request("tools/call", again))["result"]
     assert told["content"][0]["text"] == "hello Ann", told
     tasks = with_key(presentation="search").peer(MODERN, EXTENSION)
-    made = by_call_tool(tasks, "must")["result"]
+    made = by_call_tool(tasks, "must", word="x")["result"]
     assert made["resultType"] == "task", made
 
 
-def test_a_token_of_a_named_scope_searches_and_calls_what_the_scope_names(with_key: MakeKey, tenant: Tenant) -> None:
-    TenantScope.objects.create(tenant=tenant, name="echoing", tool_patterns=["echo"], methods=["tools/call"])
+def test_a_scope_decides_about_the_target_of_a_call_and_not_about_the_search_tools() -> None:
     assert named_in("tools/call", {"name": "call_tool", "arguments": {"name": "echo"}}) == "echo"
     assert named_in("tools/call", {"name": "call_tool", "arguments": {"name": 1}}) == ""
     assert named_in("tools/call", {"name": "find_tools", "arguments": {"name": "echo"}}) == ""

@@ -339,7 +339,7 @@ def _sign_in() -> Sequence[Bound]:
             f"{validators.MAX_ALIASES}, each of {validators.MAX_ALIAS_LENGTH} characters",
             note="rejected on save",
         ),
-        Bound("query of a search for tools", f"{tool_search.MAX_QUERY_LENGTH} characters", 200, note="`isError`"),
+        Bound("query of a search for tools", f"{tool_search.MAX_QUERY_LENGTH} characters", note="a tool error"),
         Bound("client policies of a tenant", f"{hosts.MAX_POLICIES}", note="rejected on save"),
         Bound("issuers of a tenant", f"{setup.MAX_ISSUERS}", note="rejected on save"),
         Bound("rules of an issuer", f"{issuers.MAX_RULES}", note="rejected on save"),

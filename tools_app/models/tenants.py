@@ -115,7 +115,7 @@ class Tenant(CallerLimited):
         "tools are listed",
         max_length=6,
         choices=Presentation,
-        default=Presentation.FULL,
+        default=Presentation.FULL.value,
         help_text="With search, clients get find_tools, describe_tool and call_tool in place of a long list. A key can "
         "have its own setting.",
     )
