@@ -11,12 +11,22 @@ from tools_app.models import Presentation
 
 MAX_VIEWS: Final = 1024
 MAX_VIEW_BYTES: Final = 32 * 1024 * 1024
-# A reference in a tuple, and one in a dictionary with its key.
-ENTRY_BYTES: Final = 112
+# A name and its entry in a set.
+ENTRY_BYTES: Final = 200
 
 
 class View(NamedTuple):
-    """The tools that a caller may use, by name, and about how many tokens a list of them costs."""
+    """The names of the tools that a caller may use, and about how many tokens a list of them costs.
+
+    It holds no tools: views of earlier versions must not keep these catalogs in memory.
+    """
+
+    names: frozenset[str]
+    tokens: int
+
+
+class Contents(NamedTuple):
+    """Tools by name, and about how many tokens a list of them costs."""
 
     tools: Mapping[str, CompiledTool]
     tokens: int
@@ -32,22 +42,22 @@ def view_of(found: Catalog, principal: Principal) -> View:
     view = _views.get(key)
     if view is None:
         view = _view(found, principal)
-        _views.put(key, view, len(found.version) + ENTRY_BYTES * (1 + len(view.tools)))
+        _views.put(key, view, len(found.version) + ENTRY_BYTES * (1 + len(view.names)))
     return view
 
 
 def _view(found: Catalog, principal: Principal) -> View:
-    tools: Mapping[str, CompiledTool] = found.tools
+    tools = found.tools
     if principal.patterns is not None or principal.grants is not None or principal.toolset is not None:
         tools = {name: tool for name, tool in tools.items() if may_call(found, principal, name)}
-    return View(tools, sum(tool.tokens for tool in tools.values()))
+    return View(frozenset(tools), sum(tool.tokens for tool in tools.values()))
 
 
-def contents_of(found: Catalog, entries: Iterable[str]) -> View:
+def contents_of(found: Catalog, entries: Iterable[str]) -> Contents:
     """Return the tools of a catalog that belong to a set of names and patterns."""
     toolset = compile_toolset(entries)
     tools = {name: tool for name, tool in found.tools.items() if toolset.covers(name)}
-    return View(tools, sum(tool.tokens for tool in tools.values()))
+    return Contents(tools, sum(tool.tokens for tool in tools.values()))
 
 
 def may_call(found: Catalog | None, principal: Principal, name: str) -> bool:

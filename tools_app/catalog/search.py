@@ -168,9 +168,3 @@ def _built(found: Catalog) -> SearchIndex:
             known = SearchIndex(found.version, found.tools)
             _indexes.put(found.tenant_id, known, known.size)
         return known
-
-
-def forget_all() -> None:
-    """Forget all indexes (for tests, which empty the database)."""
-    with _lock:
-        _indexes.clear()

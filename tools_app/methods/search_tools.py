@@ -58,7 +58,8 @@ async def resolve(context: RequestContext, name: str) -> tuple[RequestContext, C
 
 def listed(found: Catalog, principal: Principal) -> Mapping[str, CompiledTool]:
     """Return the tools that the caller's list shows, by name, sorted."""
-    tools = presentation.view_of(found, principal).tools
+    names = presentation.view_of(found, principal).names
+    tools = {name: tool for name, tool in found.tools.items() if name in names}
     if not presentation.is_searched(found, principal):
         return tools
     pinned = {name: tool for name, tool in tools.items() if tool.pinned}
@@ -66,9 +67,9 @@ def listed(found: Catalog, principal: Principal) -> Mapping[str, CompiledTool]:
 
 
 async def _find(found: Catalog, principal: Principal, arguments: dict[str, Any]) -> ToolResult:
-    tools = presentation.view_of(found, principal).tools
-    hits = await search.search(found, arguments["query"], tools.keys())
-    shown = [_summary(tools[hit.name], hit.score) for hit in hits[: arguments.get("limit", DEFAULT_RESULTS)]]
+    names = presentation.view_of(found, principal).names
+    hits = await search.search(found, arguments["query"], names)
+    shown = [_summary(found.tools[hit.name], hit.score) for hit in hits[: arguments.get("limit", DEFAULT_RESULTS)]]
     return _told({"tools": shown, "total": len(hits)})
 
 
@@ -82,10 +83,10 @@ def _summary(tool: CompiledTool, score: float) -> dict[str, Any]:
 
 
 async def _describe(found: Catalog, asked: RequestContext, arguments: dict[str, Any]) -> ToolResult:
-    tool = presentation.view_of(found, asked.principal).tools.get(arguments["name"])
-    if tool is None:
-        return failed(f"There is no tool named '{arguments['name']}'. Search with {FIND}.", "unknown tool")
-    return _told(described(tool, asked.version))
+    name = arguments["name"]
+    if name not in presentation.view_of(found, asked.principal).names:
+        return failed(f"There is no tool named '{name}'. Search with {FIND}.", "unknown tool")
+    return _told(described(found.tools[name], asked.version))
 
 
 async def _refuse(arguments: dict[str, Any], context: ToolContext) -> ToolResult:  # noqa: ARG001 - a Runner

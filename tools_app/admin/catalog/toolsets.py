@@ -22,7 +22,7 @@ from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter
 from tools_app.admin.base.site import site
 from tools_app.admin.keys.forms import PreviewForm
 from tools_app.catalog import compiled, toolsets
-from tools_app.catalog.presentation import View, contents_of
+from tools_app.catalog.presentation import Contents, contents_of
 from tools_app.catalog.toolsets import users_of
 from tools_app.methods.permissions import check_pattern
 from tools_app.models import Tenant, Toolset
@@ -31,7 +31,7 @@ MAX_NAMES: Final = 12
 UNKNOWN: Final = "The tools of this tenant cannot be read."
 
 
-def contents(tenant: Tenant, entries: Sequence[str]) -> View | None:
+def contents(tenant: Tenant, entries: Sequence[str]) -> Contents | None:
     """Return the tools of a tenant that belong to a set of names and patterns; None if they cannot be read."""
     try:
         return contents_of(compiled.of_tenant(tenant), entries)
