@@ -47,6 +47,7 @@ from tools_app.models import (
     TenantScope,
     Tool,
     ToolKind,
+    Toolset,
     Upstream,
     UpstreamItem,
 )
@@ -76,6 +77,7 @@ class World:
     clientpolicy: ClientPolicy
     issuer: Issuer
     tenantscope: TenantScope
+    toolset: Toolset
     oauthclient: OAuthClient
     signinevent: SignInEvent
     key: str
@@ -162,6 +164,7 @@ def build_world(slug: str) -> World:
             tenant=tenant, name=f"{slug} staff", issuer=f"https://{slug}.example", client_id="hub", is_active=False
         ),
         tenantscope=TenantScope.objects.create(tenant=tenant, name=f"{slug}.reports", tool_patterns=["report_*"]),
+        toolset=Toolset.objects.create(tenant=tenant, name=f"{slug} reading", tools=["*"]),
         oauthclient=connection.client,
         signinevent=SignInEvent.objects.create(step=SignInStep.ALLOWED, tenant=tenant, client_name=f"{slug} robot"),
         key=key,

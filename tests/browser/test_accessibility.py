@@ -31,6 +31,7 @@ ADDED = [
     "tenant",
     "tenantscope",
     "tool",
+    "toolset",
     "upstream",
 ]
 MODELS = [*ADDED, "call", "change", "connection", "oauthclient", "runningcall", "session", "signinevent"]
@@ -41,6 +42,7 @@ PAGES = [
     "/admin/playground/",
     "/admin/live/",
     "/admin/failures/?period=1h",
+    "/admin/searches/",
     "/connections",
     "/device",
     "/sign-in/?tenant=nobody",

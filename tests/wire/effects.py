@@ -33,6 +33,7 @@ from tools_app.models import (
     Tenant,
     Tool,
     ToolKind,
+    Toolset,
     Upstream,
     UpstreamItem,
 )
@@ -65,6 +66,7 @@ class World:
     passport: str
     upstream: Upstream
     upstreamitem: UpstreamItem
+    toolset: Toolset
     other_key: str
 
     def row(self, model: type[models.Model]) -> Any:
@@ -109,6 +111,14 @@ class World:
         """A property of the only entry of a list."""
         entries = self.listed(kind)
         return entries[0].get(name) if entries else None
+
+    def names(self) -> Any:
+        """The names of the listed tools."""
+        return [entry["name"] for entry in self.listed("tools")]
+
+    def found(self, word: str) -> Any:
+        told = self.asked("tools/call", {"name": "find_tools", "arguments": {"query": word}})
+        return [tool["name"] for tool in told["structuredContent"]["tools"]] if "content" in told else told
 
     def read(self) -> Any:
         """The only contents of the resource, or the number of an error."""
@@ -228,6 +238,7 @@ def build(url: str, service: Service, client: RawClient) -> World:
         passport=impersonation.issue(apikey, user),
         upstream=upstream,
         upstreamitem=_accepted(upstream),
+        toolset=Toolset.objects.create(tenant=tenant, name="Nothing", tools=["nothing"]),
         other_key=keys.issue(other, "desktop")[1],
     )
 
@@ -301,6 +312,12 @@ CALLER_LIMITED = LIMITED | {
 }
 ICON = [{"src": "https://example.com/icon.png"}]
 PUBLIC = {Tenant: {"is_public": True, "public_tools": ["find"]}}
+SEARCH_TOOLS = ["call_tool", "describe_tool", "find_tools"]
+SEARCHED: Final[dict[type[models.Model], dict[str, Any]]] = {ApiKey: {"presentation": "search"}}
+WITH_TOOLSET: Final[dict[type[models.Model], dict[str, Any]]] = {
+    ApiKey: {"toolset": lambda world: world.toolset},
+    Toolset: {"tools": ["*"]},
+}
 EARLIER = datetime(2020, 1, 1, tzinfo=UTC)
 OWN = "/t/acme/mcp"
 
@@ -352,6 +369,8 @@ EFFECTS: Final[dict[type[models.Model], dict[str, Effect | NoEffect]]] = {
         "is_public": Effect(True, lambda world: world.status(OWN), 200),
         "public_tools": Effect(["nothing"], lambda world: world.listed("tools", path=OWN, key=None), [], PUBLIC),
         "public_calls_per_minute": Effect(0, lambda world: world.called(path=OWN, key=None), OVER, PUBLIC),
+        "presentation": Effect("search", World.names, SEARCH_TOOLS),
+        "search_above_tokens": Effect(0, World.names, SEARCH_TOOLS, {Tenant: {"presentation": "auto"}}),
         "catalog_version": NoEffect("It is the version of the rows below the tenant."),
         "created_at": OF_THE_PAST,
     },
@@ -373,7 +392,18 @@ EFFECTS: Final[dict[type[models.Model], dict[str, Effect | NoEffect]]] = {
         "acts_for_creator": NoEffect(
             "It is set with the key, once; tests/wire/test_django_tools.py shows what it does."
         ),
+        "toolset": Effect(lambda world: world.toolset, lambda world: world.listed("tools"), []),
+        "presentation": Effect("search", World.names, SEARCH_TOOLS),
         "replaced_by": NoEffect("What ends a replaced key is its expires_at."),
+    },
+    Toolset: {
+        "id": IDENTITY,
+        "tenant": Effect(_moved, lambda world: world.listed("tools"), [], WITH_TOOLSET),
+        "name": FOR_PEOPLE,
+        "description": FOR_PEOPLE,
+        "tools": Effect(["nothing"], lambda world: world.listed("tools"), [], WITH_TOOLSET),
+        "created_at": OF_THE_PAST,
+        "updated_at": OF_THE_PAST,
     },
     Membership: {
         "id": IDENTITY,
@@ -437,6 +467,8 @@ EFFECTS: Final[dict[type[models.Model], dict[str, Effect | NoEffect]]] = {
         "icons": _listed("tools", "icons", ICON),
         "timeout_seconds": Effect(0.1, World.called, "failed", {Tool: {"config": _config("slow")}}),
         "calls_in_flight": Effect(0, World.called, OVER),
+        "aliases": Effect(["zebra"], lambda world: world.found("zebra"), ["find"], SEARCHED),
+        "pinned": Effect(True, World.names, ["call_tool", "describe_tool", "find", "find_tools"], SEARCHED),
         "revision": Effect(7, lambda world: world.recorded("tool_revision"), 7),
         "created_at": OF_THE_PAST,
         "updated_at": OF_THE_PAST,

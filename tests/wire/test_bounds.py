@@ -23,13 +23,14 @@ from django.urls import reverse
 from joserfc.jwk import ECKey
 
 from tests.wire.channels import sse
-from tests.wire.client import Peer, RawClient, answered, connected, head_of
-from tools_app.access import sessions, tokens
+from tests.wire.client import MODERN, Peer, RawClient, answered, connected, head_of
+from tools_app.access import keys, sessions, tokens
 from tools_app.access.issuers.rules import Rule
 from tools_app.access.keys import access_digest
 from tools_app.access.oauth import clients, devices, hosts, redirects, service_clients, tenant_scopes, workloads
 from tools_app.access.oauth import tokens as oauth_tokens
-from tools_app.catalog import authoring, compiled, skills, uri_templates
+from tools_app.catalog import authoring, compiled, skills, toolsets, uri_templates
+from tools_app.catalog import search as tool_search
 from tools_app.catalog.kinds import curl, http_request, operation_styles, stored
 from tools_app.catalog.kinds.http_config import HttpConfig
 from tools_app.catalog.kinds.http_draft import draft_of
@@ -47,6 +48,7 @@ from tools_app.issuers import tokens as issued
 from tools_app.management.commands.input_bounds import BEGIN, END
 from tools_app.management.input_bounds import Bound, markdown, table
 from tools_app.models import (
+    MAX_TOOLSETS,
     AccessToken,
     ApiSource,
     ClientPolicy,
@@ -61,6 +63,7 @@ from tools_app.models import (
     Tenant,
     TenantScope,
     Tool,
+    Toolset,
     Upstream,
     issuers,
     validators,
@@ -947,6 +950,41 @@ def scopes_of_tenant(ground: Ground) -> None:
     TenantScope.objects.create(tenant=ground.tenant, name="last")
     with pytest.raises(ValidationError):
         tenant_scopes.check_room(ground.tenant)
+
+
+@probe("toolsets of a tenant")
+def toolsets_of_tenant(ground: Ground) -> None:
+    rows = [Toolset(tenant=ground.tenant, name=f"s{n}", tools=["*"]) for n in range(MAX_TOOLSETS - 1)]
+    Toolset.objects.bulk_create(rows)
+    toolsets.check_room(ground.tenant)
+    Toolset.objects.create(tenant=ground.tenant, name="last", tools=["*"])
+    with pytest.raises(ValidationError):
+        toolsets.check_room(ground.tenant)
+
+
+@probe("aliases of a tool")
+def aliases_of_tool(_ground: Ground) -> None:
+    longest = "x" * validators.MAX_ALIAS_LENGTH
+    validators.validate_aliases([longest] * validators.MAX_ALIASES)
+    for bad in (
+        [longest + "x"],
+        ["x"] * (validators.MAX_ALIASES + 1),
+        [" "],
+        ["two\nlines"],
+        ["\x00"],
+        ["\ud800"],
+        "x",
+    ):
+        with pytest.raises(ValidationError):
+            validators.validate_aliases(bad)
+
+
+@probe("query of a search for tools")
+def query_of_tools(ground: Ground) -> None:
+    key = keys.issue(ground.tenant, "searching", presentation="search")[1]
+    peer = RawClient(ground.client.url, key).peer(MODERN)
+    assert not peer.result("find_tools", {"query": "x" * tool_search.MAX_QUERY_LENGTH})["isError"]
+    assert peer.result("find_tools", {"query": "x" * (tool_search.MAX_QUERY_LENGTH + 1)})["isError"]
 
 
 def issuer(ground: Ground, **more: Any) -> Issuer:

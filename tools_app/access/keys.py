@@ -10,11 +10,12 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from tools_app.models import ApiKey, Tenant
+from tools_app.models import ApiKey, Tenant, Toolset
 from tools_app.models.validators import validate_networks, validate_patterns
 
 KEY_BYTES = 32
@@ -34,6 +35,8 @@ MAX_OVERLAP: Final = timedelta(days=90)
 
 # Settings that a rotated key passes on to its successor, beside its name.
 SCOPES: Final = ("tool_patterns", "methods", "networks")
+# What the list of tools shows.
+LISTING: Final = ("toolset", "presentation")
 LIMITS: Final = (
     "calls_per_second",
     "calls_per_minute",
@@ -88,15 +91,18 @@ def issue(
     networks: Sequence[str] = (),
     limits: Mapping[str, int | None] | None = None,
     acts_for_creator: bool = False,
+    toolset: Toolset | None = None,
+    presentation: str = "",
     model: type[ApiKey] = ApiKey,
     prefix: str = "",
 ) -> tuple[ApiKey, str]:
     """Store a new key of `tenant`. Return its row and the key itself, which cannot be retrieved later.
 
     `tool_patterns`, `methods` and `networks` restrict what it allows, each empty for everything; `limits` are fields of
-    LIMITS. With `acts_for_creator`, tools that need a person run for `created_by`. `model` and `prefix` are of keys
+    LIMITS. With `acts_for_creator`, tools that need a person run for `created_by`. `toolset` restricts its tools
+    further, and `presentation` is how they are listed, "" for as the tenant is set. `model` and `prefix` are of keys
     that nobody holds. Raises WeakKey for a given `key` of fewer than 32 characters or one that looks like an
-    impersonation token, and ValidationError for an invalid pattern or network.
+    impersonation token, and ValidationError for an invalid pattern or network, or the toolset of another tenant.
     """
     if key is not None:
         check_strength(key)
@@ -109,6 +115,7 @@ def issue(
     validate_patterns(scopes["tool_patterns"])
     validate_patterns(scopes["methods"])
     validate_networks(scopes["networks"])
+    check_toolset(tenant, toolset)
     row = model._default_manager.create(
         tenant=tenant,
         name=name,
@@ -117,10 +124,18 @@ def issue(
         expires_at=expires_at,
         created_by=created_by,
         acts_for_creator=acts_for_creator,
+        toolset=toolset,
+        presentation=presentation,
         **scopes,
         **{name: value for name, value in (limits or {}).items() if name in LIMITS},
     )
     return row, key
+
+
+def check_toolset(tenant: Tenant, toolset: Toolset | None) -> None:
+    """Raise ValidationError for the toolset of another tenant."""
+    if toolset is not None and toolset.tenant_id != tenant.pk:
+        raise ValidationError({"toolset": "Choose a toolset of the key's tenant."})
 
 
 def revoke(row: ApiKey) -> bool:
@@ -146,7 +161,7 @@ def rotate(row: ApiKey, overlap: timedelta, by: User | None = None) -> tuple[Api
             created_by=by,
             # The new key is shown to `by`, who must not come to act for somebody else by it.
             acts_for_creator=row.acts_for_creator and by is not None and by.pk == row.created_by_id,
-            **{name: getattr(row, name) for name in SCOPES},
+            **{name: getattr(row, name) for name in (*SCOPES, *LISTING)},
             limits={name: getattr(row, name) for name in LIMITS},
         )
         ends = now + bounded(overlap)

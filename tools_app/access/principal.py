@@ -51,7 +51,8 @@ class Principal(msgspec.Struct, frozen=True):
     limits. `person` is the username of a person who acts as the key with an impersonation token. `person_id` is the
     user for whom the caller acts: that person, the person of a connection, or the creator of a key that acts for them;
     None without one. `scopes` are those of an OAuth access token, None for a key; `key_id` is then the key of its
-    connection. `grants` are what these scopes permit, None for everything.
+    connection. `grants` are what these scopes permit, None for everything. `toolset` is the id of the toolset that
+    restricts its tools, None for none, and `presentation` how they are listed, "" for the tenant's setting.
     """
 
     key_id: UUID | None
@@ -67,6 +68,8 @@ class Principal(msgspec.Struct, frozen=True):
     scopes: tuple[str, ...] | None = None
     grants: tuple[Grant, ...] | None = None
     person_id: int | None = None
+    toolset: UUID | None = None
+    presentation: str = ""
 
     @property
     def limited_as(self) -> str:
@@ -115,9 +118,12 @@ class Principal(msgspec.Struct, frozen=True):
         return not self.networks or _within(address, self.networks)
 
     def has_scopes_of(self, other: "Principal") -> bool:
-        """Whether this caller has the same scopes as the other one."""
-        mine, others = (self.patterns, self.methods, self.grants), (other.patterns, other.methods, other.grants)
-        return mine == others
+        """Whether this caller has the same scopes as the other one, and sees tools in the same way."""
+        return _scopes_of(self) == _scopes_of(other)
+
+
+def _scopes_of(principal: Principal) -> tuple[object, ...]:
+    return principal.patterns, principal.methods, principal.grants, principal.toolset, principal.presentation
 
 
 @lru_cache(maxsize=4096)
@@ -197,6 +203,8 @@ def _known(row: ApiKey) -> _KnownKey:
         methods=tuple(row.methods) or None,
         networks=tuple(map(_network, row.networks)),
         person_id=row.created_by_id if row.acts_for_creator else None,
+        toolset=row.toolset_id,
+        presentation=row.presentation,
     )
     expires_at = row.expires_at.timestamp() if row.expires_at else math.inf
     return _KnownKey(row.digest, row.pk, principal, tenant.allow_query_key, expires_at, row.revoked_at is not None)
@@ -216,6 +224,8 @@ GATHER_SECONDS: Final = 0.02
 cache: RefreshAheadCache[str, _KnownKey] = RefreshAheadCache(_load, gather_seconds=GATHER_SECONDS)
 
 
+# What open streams depend on.
+_STANDING: Final = ("tool_patterns", "methods", "networks", "toolset", "presentation")
 # The maximum number of keys in one query of `standing_of`.
 MAX_LOAD: Final = 1000
 
@@ -232,14 +242,14 @@ def _standing_of(digests: Sequence[str]) -> Mapping[str, Hashable]:
     unexpired = Q(expires_at=None) | Q(expires_at__gt=timezone.now())
     valid = ApiKey.objects.filter(unexpired, revoked_at=None, tenant__is_active=True).order_by()
     # As text, because it is only compared.
-    columns = [Cast(name, TextField()) for name in ("tool_patterns", "methods", "networks")]
+    columns = [Cast(name, TextField()) for name in _STANDING]
     tokens = [digest for digest in digests if digest.startswith(ACCESS_DIGEST)]
     held = [digest for digest in digests if not digest.startswith(ACCESS_DIGEST)]
     found: dict[str, Hashable] = {}
     for start in range(0, len(held), MAX_LOAD):
         some = valid.filter(digest__in=held[start : start + MAX_LOAD])
         found.update((row[0], row) for row in some.values_list("digest", "tenant__allow_query_key", *columns))
-    of_key = [Cast(f"connection__key__{name}", TextField()) for name in ("tool_patterns", "methods", "networks")]
+    of_key = [Cast(f"connection__key__{name}", TextField()) for name in _STANDING]
     for start in range(0, len(tokens), MAX_LOAD):
         some_tokens = oauth_tokens.valid_access_tokens().order_by().filter(digest__in=tokens[start : start + MAX_LOAD])
         rows = list(some_tokens.values_list("digest", "scope", "connection__tenant", *of_key))

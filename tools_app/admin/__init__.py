@@ -3,7 +3,7 @@
 from tools_app.admin.alerts import destinations, log, rules
 from tools_app.admin.audit import changes
 from tools_app.admin.calls import calls, running, sessions
-from tools_app.admin.catalog import api_sources, prompts, resources, secrets, tools, upstreams
+from tools_app.admin.catalog import api_sources, prompts, resources, secrets, tools, toolsets, upstreams
 from tools_app.admin.connections import clients, connections, issuers, policies, scopes, service_clients, sign_ins
 from tools_app.admin.keys import api_tokens, keys
 from tools_app.admin.people import invitations, tenants, users
@@ -32,6 +32,7 @@ __all__ = [
     "sign_ins",
     "tenants",
     "tools",
+    "toolsets",
     "upstreams",
     "users",
 ]

@@ -55,7 +55,7 @@ from tools_app.calls.run import (
 )
 from tools_app.calls.stop_reasons import StopReason
 from tools_app.catalog import compiled
-from tools_app.catalog.compiled import CompiledTool
+from tools_app.catalog.compiled import Catalog, CompiledTool
 from tools_app.core import fair_scheduler
 from tools_app.core.config import config
 from tools_app.core.database import run_in_db_thread
@@ -86,16 +86,20 @@ class CallOptions(msgspec.Struct, frozen=True):
     settle: Callable[[CallOutcome], None]
 
 
-async def call_tool(invocation: Invocation, era: Era, options: CallOptions) -> CallOutcome | TaskCreated:
-    """Execute a `tools/call` and record it.
+async def call_tool(
+    invocation: Invocation, era: Era, options: CallOptions, hub_tool: CompiledTool | None = None
+) -> CallOutcome | TaskCreated:
+    """Execute a `tools/call` and record it: of the tenant's tool of this name, or of a tool of the hub itself.
 
     The result of a cancelled call is not awaited. Raises RpcError, which is recorded too: for an unknown tool, invalid
     arguments up to 2025-06-18, and an exceeded limit. Raises RecorderUnavailable.
     """
-    found = await compiled.cache.get(invocation.principal.tenant_id)
-    tool = found.tools.get(invocation.name) if found else None
-    if tool is None or not _is_offered(tool, invocation.principal):
-        raise await refuse(invocation, era, _unknown_tool(invocation.name))
+    tool, principal = hub_tool, invocation.principal
+    if tool is None:
+        found = await compiled.cache.get(principal.tenant_id)
+        tool = found.tools.get(invocation.name) if found else None
+        if found is None or tool is None or not _is_offered(found, tool, principal):
+            raise await refuse(invocation, era, _unknown_tool(invocation.name))
     if tool.mirrored and invocation.headers is not None:
         problem = mirrored.check(tool.mirrored, invocation.headers, invocation.arguments)
         if problem is not None:
@@ -104,11 +108,11 @@ async def call_tool(invocation: Invocation, era: Era, options: CallOptions) -> C
         refusal = refusal_of(tool, options.task_request)
         if refusal is not None:
             raise await refuse(invocation, era, refusal, tool)
-    if rates := tool.allowed.calls + invocation.principal.allowed.calls:
+    if rates := tool.allowed.calls + principal.allowed.calls:
         await limits.take_call(invocation, rates)
     if not tool.arguments.accepts(invocation.arguments):
         return await _bad_arguments(invocation, tool, era)
-    if places := tool.allowed.calls_at_once + invocation.principal.allowed.calls_at_once:
+    if places := tool.allowed.calls_at_once + principal.allowed.calls_at_once:
         async with limits.place_for(invocation, places):
             return await _run(invocation, tool, era, options)
     return await _run(invocation, tool, era, options)
@@ -175,8 +179,13 @@ def _too_large(builder: CallRecordBuilder) -> RpcError:
     return RpcError(INVALID_PARAMS, message, {"what": "argument bytes", "limit": most, "received": size})
 
 
-def _is_offered(tool: CompiledTool, principal: Principal) -> bool:
-    return principal.may_use(tool.name) and (principal.person_id is not None or not tool.needs_person)
+def _is_offered(found: Catalog, tool: CompiledTool, principal: Principal) -> bool:
+    """Whether the caller may use a tool: the decision of `presentation.may_call`, without looking it up again."""
+    return (
+        principal.may_use(tool.name)
+        and (principal.toolset is None or found.in_toolset(principal.toolset, tool.name))
+        and (principal.person_id is not None or not tool.needs_person)
+    )
 
 
 def _unknown_tool(name: str) -> RpcError:

@@ -25,7 +25,7 @@ from tools_app.catalog.kinds.base import Runner
 from tools_app.core.config import config
 from tools_app.core.sanitize import sanitized
 from tools_app.core.tracebacks import clear_traceback
-from tools_app.models import Outcome
+from tools_app.models import BY_CALL_TOOL, TOOLS_CALL, Outcome
 from tools_app.protocol.errors import CAPABILITY_MISSING, INTERNAL_ERROR, RpcError, resource_not_found
 from tools_app.protocol.schema import CompiledSchema
 from tools_app.protocol.versions import is_modern
@@ -48,7 +48,6 @@ from tools_app.tool_api.results import (
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-TOOLS_CALL = "tools/call"
 MAX_LOGGED_CHARACTERS = 300
 WITHDRAWN = b'{"withdrawn":true}'
 UNRECORDED = "The database did not confirm the record of this call in time. It may have run."
@@ -377,7 +376,7 @@ def _failure(tool: Runnable, outcome: Outcome, message: str, cause: str = "") ->
 
 
 def _failure_response(method: str, outcome: Outcome, message: str, cause: str) -> CallOutcome:
-    refusal = None if method == TOOLS_CALL else RpcError(INTERNAL_ERROR, message, status=200)
+    refusal = None if method in (TOOLS_CALL, BY_CALL_TOOL) else RpcError(INTERNAL_ERROR, message, status=200)
     return outcome_of(outcome, failed(message, cause), refusal)
 
 

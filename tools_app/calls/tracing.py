@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from tools_app.calls.run import TOOLS_CALL, CallOutcome, LocalCall, Runnable, run_tool
-from tools_app.models import Outcome
+from tools_app.calls.run import CallOutcome, LocalCall, Runnable, run_tool
+from tools_app.models import TOOLS_CALL, Outcome
 from tools_app.telemetry import tracing
 from tools_app.telemetry.tracing import Attributes, Spans
 from tools_app.tool_api.context import ToolContext

@@ -7,7 +7,7 @@ immediately. Celery workers compare versions before each call.
 import hashlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from threading import Lock
 from typing import Any
@@ -24,9 +24,12 @@ from tools_app.catalog.kinds.completion import Completer
 from tools_app.catalog.kinds.operation_config import parse_operation
 from tools_app.catalog.kinds.prompts import PromptDefinition, Render
 from tools_app.catalog.kinds.resources import Read, ResourceDefinition
+from tools_app.catalog.tokens import tokens_of
+from tools_app.catalog.toolsets import CompiledToolset, compile_toolset, toolset_list
 from tools_app.core.bounded_cache import BoundedCache
 from tools_app.core.refresh_ahead_cache import RefreshAheadCache
 from tools_app.models import (
+    Presentation,
     Prompt,
     PromptKind,
     Resource,
@@ -35,6 +38,7 @@ from tools_app.models import (
     Tenant,
     Tool,
     ToolKind,
+    Toolset,
     UpstreamItem,
 )
 from tools_app.protocol.mirrored import Mirrored, mirrored
@@ -51,10 +55,12 @@ class CompiledTool:
 
     `read_only` means that it changes nothing, so it may start before its intent is durable. `allowed` are the limits
     that all its callers share, `mirrored` the parameters that clients repeat in headers, `method` the MCP method that
-    runs it. `needs_person` means that it is offered only to callers that act for a person.
+    runs it. `needs_person` means that it is offered only to callers that act for a person. `aliases` are other words by
+    which a search finds it, and `tokens` is about what it costs in a list; `pinned` means that it is listed even where
+    tools are searched. Tools of the hub itself have no `id`.
     """
 
-    id: UUID
+    id: UUID | None
     name: str
     revision: int
     read_only: bool
@@ -69,6 +75,9 @@ class CompiledTool:
     mirrored: tuple[Mirrored, ...]
     method: str = "tools/call"
     needs_person: bool = False
+    aliases: tuple[str, ...] = ()
+    pinned: bool = False
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +115,9 @@ class CompiledPrompt:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The catalog of one tenant: each kind by name or URI, sorted. `digests` show which lists changed.
+    """The catalog of one tenant: each kind by name or URI, sorted. `digests` show which lists changed: also those of
+    the callers with a toolset, and of those whose tools may be searched. `presentation` and `search_above_tokens` are
+    the tenant's settings of how tools are listed.
 
     `size` is its length as JSON in bytes. `version` is the tenant's whole row, which includes the version of its tools,
     resources, prompts and secrets: a change of any field of these compiles the catalog again.
@@ -121,6 +132,14 @@ class Catalog:
     prompts: Mapping[str, CompiledPrompt]
     digests: Mapping[str, str]
     size: int = 0
+    toolsets: Mapping[UUID, CompiledToolset] = field(default_factory=dict)
+    presentation: str = Presentation.FULL.value
+    search_above_tokens: int = 0
+
+    def in_toolset(self, toolset: UUID, name: str) -> bool:
+        """Whether a toolset has the tool of this name. One that the tenant does not have, has none."""
+        found = self.toolsets.get(toolset)
+        return found is not None and found.covers(name)
 
     def find_resource(self, uri: str) -> tuple[CompiledResource, dict[str, str]] | None:
         """Return the resource that `uri` names, and the values of its template's variables."""
@@ -186,7 +205,13 @@ def _compile(tenant: Tenant, version: bytes) -> Catalog:
     found = Resource.objects.filter(tenant=tenant, enabled=True).defer("text", "blob")
     readable = _by_name(_compile_resource(row, sources) for row in found)
     offered = _by_name(_compile_prompt(row, sources) for row in Prompt.objects.filter(tenant=tenant, enabled=True))
-    stored = {"tools": _written(tools), "resources": _written(readable), "prompts": _written(offered)}
+    toolsets = {row.pk: compile_toolset(row.tools) for row in Toolset.objects.filter(tenant=tenant)}
+    stored = {
+        "tools": _written(tools),
+        "resources": _written(readable),
+        "prompts": _written(offered),
+        **_presented(tenant, tools, toolsets),
+    }
     return Catalog(
         tenant_id=tenant.pk,
         tenant_slug=tenant.slug,
@@ -197,7 +222,23 @@ def _compile(tenant: Tenant, version: bytes) -> Catalog:
         prompts=offered,
         digests={name: hashlib.sha256(text).hexdigest() for name, text in stored.items()},
         size=sum(map(len, stored.values())),
+        toolsets=toolsets,
+        presentation=tenant.presentation,
+        search_above_tokens=tenant.search_above_tokens,
     )
+
+
+# The name of the list that is shown where tools may be searched, in the digests of a catalog.
+PRESENTED = "presented"
+
+
+def _presented(
+    tenant: Tenant, tools: Mapping[str, CompiledTool], toolsets: Mapping[UUID, CompiledToolset]
+) -> dict[str, bytes]:
+    """Return what lists depend on besides the definitions, by the name of the list."""
+    pinned = [name for name, tool in tools.items() if tool.pinned]
+    shown = {PRESENTED: orjson.dumps([tenant.presentation, tenant.search_above_tokens, pinned])}
+    return shown | {toolset_list(id): toolset.as_bytes() for id, toolset in toolsets.items()}
 
 
 class Sources:
@@ -331,6 +372,9 @@ def _compiled_tool(
         allowed=quotas.of_tool(row),
         mirrored=mirrored(schema),
         needs_person=needs_person,
+        aliases=tuple(row.aliases),
+        pinned=row.pinned,
+        tokens=tokens_of({"name": row.name, "description": definition.description, "input_schema": schema}),
     )
 
 

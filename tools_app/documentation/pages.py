@@ -27,6 +27,7 @@ GROUPS: Final[Mapping[str, Sequence[str]]] = {
         "openapi",
         "upstreams",
         "django",
+        "toolsets",
         "asking-clients",
         "resources-and-prompts",
         "skills",

@@ -16,6 +16,7 @@ from tools_app.admin.catalog import tool_forms
 from tools_app.admin.people import tenant_config
 from tools_app.alerts import delivery, destinations, evaluation
 from tools_app.api.v1.base import paging
+from tools_app.catalog import search as tool_search
 from tools_app.catalog import skills, trials, uri_templates
 from tools_app.catalog.http import documents as http_documents
 from tools_app.catalog.kinds import curl, http_request, operation_styles
@@ -27,7 +28,7 @@ from tools_app.catalog.validation import resources, sizes
 from tools_app.documentation import search
 from tools_app.issuers import setup
 from tools_app.issuers import tokens as issued
-from tools_app.models import issuers, validators, versioned
+from tools_app.models import issuers, toolsets, validators, versioned
 from tools_app.oauth import authorize, client_documents, device_page, endpoints, events, server
 from tools_app.protocol import jsonrpc, schema, schema_bounds
 from tools_app.protocol.errors import INVALID_PARAMS, INVALID_REQUEST, NOT_PERMITTED, OVER_LIMIT, PARSE_ERROR
@@ -332,6 +333,13 @@ def _sign_in() -> Sequence[Bound]:
         Bound("public keys of a service client", f"{service_clients.MAX_KEYS}", note="rejected on save"),
         Bound("steps of sign-ins by strangers", f"{events.MAX_OF_STRANGERS} per minute", note="not recorded"),
         Bound("scopes that a tenant names", f"{tenant_scopes.MAX_SCOPES}", note="rejected on save"),
+        Bound("toolsets of a tenant", f"{toolsets.MAX_TOOLSETS}", note="rejected on save"),
+        Bound(
+            "aliases of a tool",
+            f"{validators.MAX_ALIASES}, each of {validators.MAX_ALIAS_LENGTH} characters",
+            note="rejected on save",
+        ),
+        Bound("query of a search for tools", f"{tool_search.MAX_QUERY_LENGTH} characters", note="a tool error"),
         Bound("client policies of a tenant", f"{hosts.MAX_POLICIES}", note="rejected on save"),
         Bound("issuers of a tenant", f"{setup.MAX_ISSUERS}", note="rejected on save"),
         Bound("rules of an issuer", f"{issuers.MAX_RULES}", note="rejected on save"),

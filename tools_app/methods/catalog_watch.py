@@ -21,14 +21,12 @@ from tools_app.core.notifications.listener import POLL_SECONDS, TopicListener
 
 log = logging.getLogger(__name__)
 
-# The lists of a catalog that may change.
-LISTS: Final = ("prompts", "resources", "tools")
 # How long to wait for a notification: the poll is elsewhere.
 NOTIFIED_SECONDS: Final = 3600.0
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What changed in a catalog: names of lists, and URIs of resources. `catalog` is the current one."""
+    """What changed in a catalog: names of its digests, and URIs of resources. `catalog` is the current one."""
 
     lists: frozenset[str]
     uris: frozenset[str]
@@ -140,7 +138,7 @@ def _changed_lists(before: Catalog | None, now: Catalog | None) -> frozenset[str
     if before is now:
         return frozenset()
     old, new = (found.digests if found else {} for found in (before, now))
-    return frozenset(name for name in LISTS if old.get(name) != new.get(name))
+    return frozenset(name for name in {*old, *new} if old.get(name) != new.get(name))
 
 
 def _changed_uris(before: Catalog | None, now: Catalog | None) -> frozenset[str]:

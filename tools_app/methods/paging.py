@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn
+from uuid import UUID
 
 from django.core import signing
 
 from tools_app.access.patterns import matches
+from tools_app.access.principal import Principal
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import Catalog
 from tools_app.core.bounded_cache import BoundedCache
@@ -26,19 +28,22 @@ class Listing(NamedTuple):
     method: str
     field: str
     describe: Describe
-    entries: Callable[[Catalog], Mapping[str, Any]] = lambda _: {}
+    entries: Callable[[Catalog, Principal], Mapping[str, Any]] = lambda _catalog, _principal: {}
 
 
 class View(NamedTuple):
-    """What a page depends on besides the catalog: the revision, the page size, and the caller's permitted patterns.
+    """What a page depends on besides the catalog: the revision, the page size, and what the caller may see.
 
-    `granted` are those of the scopes of its access token; `has_person` tells whether it acts for a person.
+    `granted` are the patterns of the scopes of its access token, `toolset` and `presentation` those of its key;
+    `has_person` tells whether it acts for a person.
     """
 
     version: str
     size: int
     patterns: tuple[str, ...] | None
     granted: tuple[str, ...] | None
+    toolset: UUID | None
+    presentation: str
     has_person: bool
 
 
@@ -53,7 +58,7 @@ async def page(listing: Listing, context: RequestContext) -> bytes:
     key = (listing.method, found.tenant_id, found.version, view, after)
     rendered = _rendered.get(key)
     if rendered is None:
-        rendered = cacheable(_shown(listing, listing.entries(found), view, after), context.era)
+        rendered = cacheable(_shown(listing, listing.entries(found, context.principal), view, after), context.era)
         # The version of a catalog is the row of its tenant.
         _rendered.put(key, rendered, len(rendered) + len(found.version) + len(after))
     return rendered
@@ -65,25 +70,33 @@ _rendered: BoundedCache[tuple[object, ...], bytes] = BoundedCache(RENDERED_PAGES
 def page_of(listing: Listing, entries: Mapping[str, Any], context: RequestContext) -> bytes:
     """Return a page of entries that are not part of a catalog. Raises RpcError for a cursor of another list."""
     after = _opened_cursor(listing.method, context.params.get("cursor"))
-    return cacheable(_shown(listing, entries, _view(context), after), context.era)
+    return cacheable(_shown(listing, permitted(entries, context.principal), _view(context), after), context.era)
+
+
+def permitted(entries: Mapping[str, Any], principal: Principal) -> Mapping[str, Any]:
+    """Return the entries that the caller may see, by name or URI."""
+    wanted = [patterns for patterns in (principal.patterns, principal.granted_names) if patterns is not None]
+    if not wanted:
+        return entries
+    return {name: entries[name] for name in entries if all(matches(name, patterns) for patterns in wanted)}
 
 
 def _view(context: RequestContext) -> View:
     principal = context.principal
-    has_person = principal.person_id is not None
-    return View(context.version, PAGE_SIZE, principal.patterns, principal.granted_names, has_person)
+    return View(
+        context.version,
+        PAGE_SIZE,
+        principal.patterns,
+        principal.granted_names,
+        principal.toolset,
+        principal.presentation,
+        principal.person_id is not None,
+    )
 
 
 def _shown(listing: Listing, entries: Mapping[str, Any], view: View, after: str) -> dict[str, Any]:
-    """Return one page of the permitted entries after a name, and the cursor of the next page."""
-    wanted = [patterns for patterns in (view.patterns, view.granted) if patterns is not None]
-    following = [
-        name
-        for name, entry in entries.items()
-        if name > after
-        and (view.has_person or not getattr(entry, "needs_person", False))
-        and all(matches(name, patterns) for patterns in wanted)
-    ]
+    """Return one page of the entries after a name, and the cursor of the next page."""
+    following = [name for name in entries if name > after]
     shown = following[: view.size]
     result: dict[str, Any] = {listing.field: [listing.describe(entries[name], view.version) for name in shown]}
     if len(following) > len(shown):

@@ -14,7 +14,9 @@ from tools_app.access.patterns import matches
 from tools_app.access.principal import Principal
 from tools_app.audit.recorder import denials
 from tools_app.audit.recorder.denials import Denial
+from tools_app.catalog.validation.reserved import CALL, RESERVED
 from tools_app.methods.context import RequestContext
+from tools_app.models import TOOLS_CALL
 from tools_app.models.validators import validate_patterns
 from tools_app.protocol.errors import NOT_PERMITTED, RpcError
 from tools_app.protocol.versions import Era
@@ -122,8 +124,19 @@ def _parts(name: str, capability: Mapping[str, Any], principal: Principal, era: 
 
 
 def _named(context: RequestContext) -> str:
-    """Return the name or URI that the request refers to, if it has one."""
-    named = context.params.get("name", context.params.get("uri", ""))
+    return named_in(context.request.method, context.params)
+
+
+def named_in(method: str, params: Mapping[str, Any]) -> str:
+    """Return the name or URI that a request refers to, if it has one.
+
+    A call by `call_tool` refers to its target, and one of another tool that searches to none: scopes do not name them.
+    What a tenant's own tool of such a name may be called by is checked again when it is called.
+    """
+    named = params.get("name", params.get("uri", ""))
+    if method == TOOLS_CALL and isinstance(named, str) and named in RESERVED:
+        arguments = params.get("arguments")
+        named = arguments.get("name") if named == CALL and isinstance(arguments, dict) else ""
     return named if isinstance(named, str) else ""
 
 

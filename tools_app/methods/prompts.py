@@ -71,4 +71,6 @@ def described(prompt: CompiledPrompt, version: str) -> dict[str, Any]:
     return body
 
 
-PROMPTS = paging.Listing("prompts/list", "prompts", described, lambda found: found.prompts)
+PROMPTS = paging.Listing(
+    "prompts/list", "prompts", described, lambda found, principal: paging.permitted(found.prompts, principal)
+)

@@ -67,8 +67,15 @@ def described(resource: CompiledResource, version: str) -> dict[str, Any]:
     return body
 
 
-RESOURCES = paging.Listing("resources/list", "resources", described, lambda found: found.resources)
-TEMPLATES = paging.Listing("resources/templates/list", "resourceTemplates", described, lambda found: found.templates)
+RESOURCES = paging.Listing(
+    "resources/list", "resources", described, lambda found, principal: paging.permitted(found.resources, principal)
+)
+TEMPLATES = paging.Listing(
+    "resources/templates/list",
+    "resourceTemplates",
+    described,
+    lambda found, principal: paging.permitted(found.templates, principal),
+)
 
 
 SKILLS: Final = "io.modelcontextprotocol/skills"

@@ -13,7 +13,7 @@ from tools_app.access import sessions
 from tools_app.access.principal import Principal
 from tools_app.access.sessions import SessionFacts
 from tools_app.calls.invocation import call_topic
-from tools_app.catalog import compiled
+from tools_app.catalog import compiled, presentation
 from tools_app.catalog.compiled import Catalog
 from tools_app.core.notifications.listener import POLL_SECONDS, TopicListener
 from tools_app.methods import tasks
@@ -75,8 +75,11 @@ class ChangeStream:
         raise NotImplementedError
 
     def _lists(self, change: Change) -> list[str]:
-        """Return the changed lists that the caller may request."""
-        return sorted(name for name in change.lists if self._principal.may_ask(f"{name}/list"))
+        """Return the changed lists that the caller may request. Its list of tools depends on its toolset, too."""
+        lists = change.lists.intersection(LISTS)
+        if any(presentation.concerns(name, self._principal) for name in change.lists.difference(LISTS)):
+            lists |= {"tools"}
+        return sorted(name for name in lists if self._principal.may_ask(f"{name}/list"))
 
     def _uris(self, change: Change, subscribed: Collection[str]) -> list[str]:
         """Return the changed resources among the `subscribed` that the caller may read."""

@@ -25,6 +25,7 @@ from tools_app.calls.events import Event
 from tools_app.calls.invocation import call_topic
 from tools_app.calls.run import CallOutcome
 from tools_app.calls.stop_reasons import TASK_CANCELLED
+from tools_app.catalog import compiled, presentation
 from tools_app.core import fair_scheduler
 from tools_app.core.database import run_in_db_thread
 from tools_app.methods import multi_round
@@ -193,7 +194,8 @@ async def list_experimental(context: RequestContext) -> bytes:
     await _limit(context)
     states = await task_state.listed(context.principal, _opened_cursor(context), PAGE + 1)
     shown = states[:PAGE]
-    own = [state for state in shown if context.principal.may_use(state.name)]
+    found = await compiled.cache.get(context.principal.tenant_id)
+    own = [state for state in shown if presentation.may_call(found, context.principal, state.name)]
     body: dict[str, Any] = {"tasks": [_experimental(state) for state in own]}
     if len(states) > PAGE:
         body["nextCursor"] = signing.dumps(str(shown[-1].id), salt="tasks/list")
@@ -311,7 +313,10 @@ async def _found(context: RequestContext) -> TaskState:
 async def _own(principal: Principal, id: UUID) -> TaskState | None:
     """Return a task of this principal, if its key still permits the tool."""
     state = await task_state.find(id, principal)
-    return state if state is not None and principal.may_use(state.name) else None
+    if state is None or principal.toolset is None:
+        return state if state is not None and principal.may_use(state.name) else None
+    found = await compiled.cache.get(principal.tenant_id)
+    return state if presentation.may_call(found, principal, state.name) else None
 
 
 def _check_revision(context: RequestContext) -> None:

@@ -1,20 +1,19 @@
 """`tools/list` and `tools/call`."""
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
 from tools_app.calls.background.start_task import TaskCreated, TaskRequest
 from tools_app.calls.dispatch import CallOptions, call_tool
-from tools_app.catalog.compiled import CompiledTool
+from tools_app.catalog.validation.reserved import RESERVED
 from tools_app.core.config import config
-from tools_app.methods import paging
+from tools_app.methods import paging, search_tools
 from tools_app.methods.context import BOTH_ERAS, RequestContext, method
 from tools_app.methods.invocation import answer_of, event_sender, invocation_of, settle, text_in
 from tools_app.methods.tasks import created, declares_tasks
-from tools_app.models import TaskSupport
+from tools_app.methods.tool_definitions import described
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
-from tools_app.protocol.versions import Era, has_annotations, has_icons, has_structured_content, has_tasks, is_modern
+from tools_app.protocol.versions import Era, has_tasks
 
 MAX_WISH_MS: Final = 10**15
 
@@ -28,7 +27,11 @@ async def list_tools(context: RequestContext) -> bytes:
 @method("tools/call", *BOTH_ERAS)
 async def call(context: RequestContext) -> bytes:
     """Run a tool (tools, §Calling Tools). Raises RpcError, and Cancelled if the client cancelled the request."""
-    name, arguments = text_in(context.params, "name"), context.params.get("arguments")
+    name, hub_tool = text_in(context.params, "name"), None
+    if name in RESERVED:
+        context, hub_tool = await search_tools.resolve(context, name)
+        name = context.params["name"]
+    arguments = context.params.get("arguments")
     if not isinstance(arguments, dict | None):
         raise RpcError(INVALID_PARAMS, "params.arguments must be an object.", {"field": "arguments"})
     invocation = invocation_of(context, name, arguments or {})
@@ -42,7 +45,7 @@ async def call(context: RequestContext) -> bytes:
         task_seconds=task_seconds,
         settle=partial(settle, context),
     )
-    ended = await call_tool(invocation, context.era, options)
+    ended = await call_tool(invocation, context.era, options, hub_tool)
     return await created(context, ended.call_id) if isinstance(ended, TaskCreated) else answer_of(ended, context)
 
 
@@ -77,30 +80,4 @@ def _lifetime(task: Any) -> float:
     return min(ttl / 1000, float(config.MCPHUB_MAX_TASK_TTL))
 
 
-def described(tool: CompiledTool, version: str) -> dict[str, Any]:
-    """Return a tool in the form of a revision (tools, §Tool)."""
-    definition = tool.definition
-    body: dict[str, Any] = {"name": definition.name}
-    if definition.title and has_structured_content(version):
-        body["title"] = definition.title
-    body["description"] = definition.description
-    body["inputSchema"] = definition.input_schema or {"type": "object"}
-    if definition.output_schema and _knows_output(definition.output_schema, version):
-        body["outputSchema"] = definition.output_schema
-    if definition.annotations and has_annotations(version):
-        body["annotations"] = definition.annotations
-    if definition.icons and has_icons(version):
-        body["icons"] = definition.icons
-    if tool.task != TaskSupport.NEVER and has_tasks(version):
-        body["execution"] = {"taskSupport": tool.task.value}
-    if definition.meta and has_structured_content(version):
-        body["_meta"] = definition.meta
-    return body
-
-
-def _knows_output(schema: Mapping[str, Any], version: str) -> bool:
-    """Whether a revision supports an output schema: up to 2025-11-25 it must describe an object."""
-    return has_structured_content(version) and (is_modern(version) or schema.get("type") == "object")
-
-
-TOOLS = paging.Listing("tools/list", "tools", described, lambda found: found.tools)
+TOOLS = paging.Listing("tools/list", "tools", described, search_tools.listed)

@@ -13,6 +13,8 @@ from tools_app.models.alerts import (
 )
 from tools_app.models.audit import Action, CallFigures, ChainKind, ChainStart, Change, Checkpoint, Via
 from tools_app.models.calls import (
+    BY_CALL_TOOL,
+    TOOLS_CALL,
     Call,
     CallAnswer,
     CallEvent,
@@ -22,6 +24,7 @@ from tools_app.models.calls import (
     Outcome,
     Process,
     RunningCall,
+    methods_like,
 )
 from tools_app.models.catalog import (
     Prompt,
@@ -53,7 +56,8 @@ from tools_app.models.oauth import (
 from tools_app.models.people import Export, ExportFormat, ExportState, Invitation, PersonalToken, SavedFilter
 from tools_app.models.sessions import Session, SessionMessage
 from tools_app.models.sources import ApiSource, ApiSourceRevision, RevisionState
-from tools_app.models.tenants import ApiKey, Membership, Role, Tenant
+from tools_app.models.tenants import ApiKey, Membership, Presentation, Role, Tenant
+from tools_app.models.toolsets import MAX_TOOLSETS, Toolset
 from tools_app.models.upstreams import (
     ItemKind,
     ItemState,
@@ -65,6 +69,9 @@ from tools_app.models.upstreams import (
 )
 
 __all__ = [
+    "BY_CALL_TOOL",
+    "MAX_TOOLSETS",
+    "TOOLS_CALL",
     "AccessToken",
     "Action",
     "Alert",
@@ -108,6 +115,7 @@ __all__ = [
     "OAuthClient",
     "Outcome",
     "PersonalToken",
+    "Presentation",
     "Process",
     "ProcessDeath",
     "Prompt",
@@ -131,10 +139,12 @@ __all__ = [
     "Tool",
     "ToolKind",
     "ToolRevision",
+    "Toolset",
     "Upstream",
     "UpstreamEra",
     "UpstreamItem",
     "UpstreamStatus",
     "UpstreamTransport",
     "Via",
+    "methods_like",
 ]

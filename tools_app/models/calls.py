@@ -5,7 +5,7 @@ Settling deletes the one row and inserts the other in one transaction, so the pr
 how the call ended.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from django.db import models
 from django.utils import timezone
@@ -15,6 +15,15 @@ from tools_app.models.catalog import Tool
 from tools_app.models.ids import new_id
 from tools_app.models.sessions import Session
 from tools_app.models.tenants import ApiKey, Tenant
+
+# The recorded method of a `tools/call` that came by the hub's tool `call_tool`. The record is that of the target.
+TOOLS_CALL: Final = "tools/call"
+BY_CALL_TOOL: Final = "tools/call (call_tool)"
+
+
+def methods_like(method: str) -> list[str]:
+    """Return the recorded methods that a search for `method` finds."""
+    return [TOOLS_CALL, BY_CALL_TOOL] if method == TOOLS_CALL else [method]
 
 
 class Outcome(models.TextChoices):

@@ -7,6 +7,7 @@ from django.utils import timezone
 
 from tools_app.models.ids import new_id
 from tools_app.models.tenants import RateLimited, Tenant
+from tools_app.models.validators import validate_aliases
 from tools_app.models.versioned import Versioned
 
 TOOL_NAME = RegexValidator(
@@ -79,6 +80,15 @@ class Tool(Versioned, RateLimited):
     timeout_seconds = models.FloatField(default=60.0, validators=[MinValueValidator(0.1), MaxValueValidator(86_400.0)])
     calls_in_flight = models.PositiveIntegerField(
         "calls at once", null=True, blank=True, help_text="In all processes together. Empty: no limit."
+    )
+    aliases = models.JSONField(
+        default=list,
+        blank=True,
+        validators=[validate_aliases],
+        help_text='Other words for the tool, by which a search finds it, as a JSON list, e.g. ["bug report"].',
+    )
+    pinned = models.BooleanField(
+        "always listed", default=False, help_text="Listed beside the search tools where tools are searched."
     )
     revision = models.PositiveIntegerField(default=0, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)

@@ -43,6 +43,14 @@ class CallerLimited(RateLimited):
         abstract = True
 
 
+class Presentation(models.TextChoices):
+    """How tools are listed: all of them, or tools that search and call the others. AUTO: by the cost of the list."""
+
+    FULL = "full", "List all tools"
+    SEARCH = "search", "Search tools"
+    AUTO = "auto", "Search when the list is long"
+
+
 class Tenant(CallerLimited):
     """One customer of the hub. Its rows are invisible to every other tenant."""
 
@@ -102,6 +110,17 @@ class Tenant(CallerLimited):
         "require a second factor",
         default=False,
         help_text="Members who log in with a password need an authenticator app or a security key, too.",
+    )
+    presentation = models.CharField(
+        "tools are listed",
+        max_length=6,
+        choices=Presentation,
+        default=Presentation.FULL.value,
+        help_text="With search, clients get find_tools, describe_tool and call_tool in place of a long list. A key can "
+        "have its own setting.",
+    )
+    search_above_tokens = models.PositiveIntegerField(
+        default=20_000, help_text="The estimated cost of a list in tokens from which on it is long."
     )
     catalog_version = models.PositiveBigIntegerField(default=1, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
@@ -182,6 +201,23 @@ class ApiKey(CallerLimited):
         default=False,
         help_text="Tools of Django apps that need a person run with your account, also for other holders of the key. "
         "This cannot be changed later. Without it, such tools are not offered to the key.",
+    )
+    # Not PROTECT: a tenant is deleted with its keys and toolsets.
+    toolset = models.ForeignKey(
+        "Toolset",
+        null=True,
+        blank=True,
+        on_delete=models.RESTRICT,
+        related_name="keys",
+        help_text="Of the tools that the names permit, only those of this toolset. Empty: all of them.",
+    )
+    presentation = models.CharField(
+        "tools are listed",
+        max_length=6,
+        choices=Presentation,
+        blank=True,
+        default="",
+        help_text="Empty: as the tenant is set.",
     )
     replaced_by = models.ForeignKey(
         "self", null=True, blank=True, editable=False, on_delete=models.SET_NULL, related_name="replaces"

@@ -12,6 +12,8 @@ from tools_app.core.sanitize import is_storable
 
 MAX_ENTRIES = 200
 MAX_ENTRY_LENGTH = 500
+MAX_ALIASES = 20
+MAX_ALIAS_LENGTH = 100
 PATTERN = re.compile(r"^[A-Za-z0-9_.:/*{}+-]{1,500}\Z")
 ONE_LINE: Final = RegexValidator(r"^[^\x00-\x1f\x7f]*\Z", "Use a single line without control characters.")
 
@@ -37,6 +39,16 @@ def validate_patterns(value: object) -> None:
     for position, entry in enumerate(_strings(value)):
         if not PATTERN.match(entry):
             raise ValidationError(f"Entry {position + 1}: use only characters of a name or URI, and * as the wildcard.")
+
+
+def validate_aliases(value: object) -> None:
+    """Raise ValidationError unless `value` is a list of at most MAX_ALIASES short texts of one line."""
+    entries = _strings(value)
+    if len(entries) > MAX_ALIASES:
+        raise ValidationError(f"At most {MAX_ALIASES} entries.")
+    for position, entry in enumerate(entries):
+        if not entry.strip() or len(entry) > MAX_ALIAS_LENGTH or not entry.isprintable():
+            raise ValidationError(f"Entry {position + 1}: enter one line of 1 to {MAX_ALIAS_LENGTH} characters.")
 
 
 def _strings(value: object) -> Sequence[str]:

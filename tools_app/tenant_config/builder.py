@@ -7,14 +7,15 @@ import msgspec
 from django.core.exceptions import ValidationError
 
 from tools_app.access.oauth import hosts, tenant_scopes
+from tools_app.catalog import toolsets
 from tools_app.catalog.kinds import http
 from tools_app.catalog.sources.settings import source_faults
 from tools_app.catalog.validation.items import Faults, prompt_faults, resource_faults, tool_faults
 from tools_app.catalog.validation.mime_types import mime_type_of
-from tools_app.models import ApiSource, ClientPolicy, Prompt, Resource, Tenant, TenantScope, Tool
+from tools_app.models import ApiSource, Prompt, Resource, Tenant, TenantScope, Tool, Toolset
 from tools_app.tenant_config import operations
 from tools_app.tenant_config.document import Problem, source_of
-from tools_app.tenant_config.fields import TENANT_FIELDS, Offer, Row, Section, Source, default_of
+from tools_app.tenant_config.fields import TENANT_FIELDS, Offer, Plain, Row, Section, Source, default_of
 from tools_app.tenant_config.reader import Path
 
 
@@ -23,7 +24,7 @@ def build(section: Section, name: str, row: Row, into: Offer, sources: Mapping[s
 
     `sources` are the API sources of the tenant and of the file, by name.
     """
-    if isinstance(into, ClientPolicy | TenantScope):
+    if isinstance(into, Plain):
         setattr(into, section.key, name)
         for field in section.fields:
             setattr(into, field, row[field] if field in row else default_of(section.model, field))
@@ -48,7 +49,7 @@ def build(section: Section, name: str, row: Row, into: Offer, sources: Mapping[s
 
 def faults_of(section: Section, row: Offer, path: Path) -> Iterator[Problem]:
     """Yield the problems of a built row, with their places in the file."""
-    if isinstance(row, ClientPolicy | TenantScope):
+    if isinstance(row, Plain):
         yield from _field_faults(section, row, section.fields, path)
         yield from (Problem(path, message) for message in _name_faults(row))
         return
@@ -68,11 +69,13 @@ def _field_faults(section: Section, row: Offer, fields: tuple[str, ...], path: P
             yield from (Problem(place, message) for message in messages)
 
 
-def _name_faults(row: ClientPolicy | TenantScope) -> list[str]:
-    """Return what is wrong with the host of a policy, or the name of a scope."""
+def _name_faults(row: Plain) -> list[str]:
+    """Return what is wrong with the host of a policy, the name of a scope, or the tools of a toolset."""
     try:
         if isinstance(row, TenantScope):
             tenant_scopes.check_name(row.name)
+        elif isinstance(row, Toolset):
+            toolsets.check_tools(row.tools)
         elif (spelt := hosts.normalized(row.host)) != row.host:
             return [f"Write this host as {spelt}."]
     except ValidationError as problem:
@@ -93,7 +96,7 @@ def secrets_named_by(row: Offer) -> set[str]:
     """Return the names of the secrets that a row's request uses."""
     if isinstance(row, ApiSource):
         return {name for name in row.secrets.values() if isinstance(name, str)}
-    if isinstance(row, ClientPolicy | TenantScope) or row.kind != "http":
+    if isinstance(row, Plain) or row.kind != "http":
         return set()
     try:
         return http.secret_names(http.parse_config(row.config))

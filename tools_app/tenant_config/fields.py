@@ -13,6 +13,7 @@ from django.db import models
 from tools_app.access.oauth import hosts, tenant_scopes
 from tools_app.alerts.destinations import MAX_DESTINATIONS, MAX_RULES
 from tools_app.models import (
+    MAX_TOOLSETS,
     AlertDestination,
     AlertRule,
     ApiSource,
@@ -22,13 +23,18 @@ from tools_app.models import (
     Tenant,
     TenantScope,
     Tool,
+    Toolset,
     versioned,
 )
 
 Row = Mapping[str, Any]
-Offer = ApiSource | Tool | Resource | Prompt | ClientPolicy | TenantScope
+# Rows that have fields and no source.
+Plain = ClientPolicy | TenantScope | Toolset
+Offer = ApiSource | Tool | Resource | Prompt | Plain
 
 LIMITS: Final = ("calls_per_second", "calls_per_minute", "calls_per_day", "calls_in_flight")
+# How a search finds a tool, and whether the tool is listed beside it.
+FOUND: Final = ("aliases", "pinned")
 DESCRIBED: Final = ("name", "title", "description", "mime_type", "enabled", "annotations", "icons")
 
 
@@ -55,7 +61,7 @@ class Section:
     """
 
     name: str
-    model: type[ApiSource | Tool | Resource | Prompt | ClientPolicy | TenantScope]
+    model: type[Offer]
     key: str
     word: str
     sources: tuple[Source, ...]
@@ -80,6 +86,7 @@ WRITTEN_TOOL: Final = (
     "task",
     "timeout_seconds",
     *LIMITS,
+    *FOUND,
 )
 FUNCTION: Final = "must be the name of a registered function."
 REQUEST: Final = "must be an object with method, base_url, path and the other fields of the request."
@@ -108,7 +115,7 @@ TOOLS: Final = Section(
     "name",
     "tool",
     (
-        Source("function", "python", "config", str, FUNCTION, ("enabled", *LIMITS)),
+        Source("function", "python", "config", str, FUNCTION, ("enabled", *LIMITS, *FOUND)),
         Source("request", "http", "config", dict, REQUEST, WRITTEN_TOOL),
         Source("operation", "operation", "config", dict, OPERATION, WRITTEN_TOOL),
     ),
@@ -154,8 +161,9 @@ SCOPES: Final = Section(
     ("description", "tool_patterns", "methods"),
     tenant_scopes.MAX_SCOPES,
 )
+TOOLSETS: Final = Section("toolsets", Toolset, "name", "toolset", (), ("description", "tools"), MAX_TOOLSETS)
 # Sources first: tools refer to them.
-SECTIONS: Final = (SOURCES, TOOLS, RESOURCES, PROMPTS, POLICIES, SCOPES)
+SECTIONS: Final = (SOURCES, TOOLS, RESOURCES, PROMPTS, POLICIES, SCOPES, TOOLSETS)
 
 
 @dataclass(frozen=True)

@@ -11,21 +11,21 @@ from django.contrib.auth.models import User
 from tools_app.access import permissions
 from tools_app.catalog import authoring
 from tools_app.catalog.sources.settings import save_source
+from tools_app.catalog.toolsets import why_not_deleted
 from tools_app.models import (
     AlertDestination,
     AlertRule,
     ApiSource,
-    ClientPolicy,
     Prompt,
     Resource,
     Tenant,
-    TenantScope,
     Tool,
+    Toolset,
 )
 from tools_app.tenant_config import alerts, builder
 from tools_app.tenant_config.document import Blueprint, Problem
 from tools_app.tenant_config.export import described, described_row, own_rows, settings_of
-from tools_app.tenant_config.fields import SECTIONS, Offer, Row, Section
+from tools_app.tenant_config.fields import SECTIONS, Offer, Plain, Row, Section
 from tools_app.tenant_config.steps import Doing, Plan, Step
 
 SETTINGS: Final = "settings"
@@ -117,6 +117,8 @@ def _steps(section: Section, name: str, before: Row | None, after: Row, row: Off
 def _leave_or_delete(made: Plan, section: Section, rest: dict[str, Offer], *, prune: bool) -> None:
     for name in sorted(rest):
         if prune:
+            if isinstance(row := rest[name], Toolset) and (problem := why_not_deleted(row)):
+                made.problems.append(Problem((section.name, name), problem))
             gone = described_row(section, rest[name])
             made.steps.append(Step(Doing.DELETE, section.word, name, gone, None, rest[name]))
         else:
@@ -152,7 +154,7 @@ def _take(step: Step, tenant: Tenant, by: User | None) -> None:
         _write_settings(step, tenant)
     elif isinstance(row, AlertDestination | AlertRule):
         alerts.take(step, row)
-    elif isinstance(row, ClientPolicy | TenantScope):
+    elif isinstance(row, Plain):
         _write(step, row)
     elif step.doing == Doing.DELETE:
         authoring.delete(row)
@@ -166,7 +168,7 @@ def _take(step: Step, tenant: Tenant, by: User | None) -> None:
         authoring.save_prompt(row)
 
 
-def _write(step: Step, row: ClientPolicy | TenantScope) -> None:
+def _write(step: Step, row: Plain) -> None:
     if step.doing == Doing.DELETE:
         row.delete()
     else:

@@ -9,10 +9,10 @@ import orjson
 from django.db import Error
 
 from tools_app.audit.recorder.recorder import RecorderUnavailable
-from tools_app.calls.run import TOOLS_CALL
 from tools_app.core.tracebacks import clear_traceback
 from tools_app.methods import completion, lifecycle, permissions, prompts, resources, subscriptions, tasks, tools
 from tools_app.methods.context import Cancelled, Handler, RequestContext, handler_of
+from tools_app.models import TOOLS_CALL
 from tools_app.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, RpcError, store_gone
 from tools_app.protocol.jsonrpc import Malformed, Message, Request, id_json, result_message
 from tools_app.protocol.versions import Era

@@ -31,6 +31,7 @@ from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls import limits
 from tools_app.core import fair_scheduler, hub_path
 from tools_app.core.config import config
+from tools_app.methods.permissions import named_in
 from tools_app.protocol.errors import INVALID_REQUEST, NOT_PERMITTED, RpcError
 from tools_app.protocol.jsonrpc import Message, Request
 from tools_app.transport.dispatch import as_rpc_error
@@ -318,8 +319,7 @@ def _or(words: tuple[str, ...]) -> str:
 
 def _named(message: Request) -> str:
     """Return the name or URI that a request is about, if it has one."""
-    found = message.params.get("name", message.params.get("uri", ""))
-    return found if isinstance(found, str) else ""
+    return named_in(message.method, message.params)
 
 
 def _challenge(http_request: AsgiRequest, error: str, scope: str) -> tuple[Header, ...]:

@@ -19,6 +19,7 @@ from tools_app.audit.changes import changes
 from tools_app.catalog import authoring, uri_templates
 from tools_app.catalog.kinds import upstream as kind
 from tools_app.catalog.validation.items import HINTS, check_tool_annotations
+from tools_app.catalog.validation.reserved import reserved_fault
 from tools_app.catalog.validation.shapes import check_icons
 from tools_app.catalog.validation.sizes import MAX_DESCRIPTION_LENGTH
 from tools_app.core.sanitize import sanitized
@@ -255,6 +256,8 @@ def _icon_problems(icons: Any) -> Iterator[str]:
 def _tool_problems(item: UpstreamItem, name: str, definition: dict[str, Any]) -> Iterator[str]:
     yield from _invalid(TOOL_NAME, name)
     yield from _taken(Tool.objects.filter(tenant=item.tenant_id, name=name), item.tool_id)
+    if fault := reserved_fault(item.tenant, name):
+        yield fault
     schema, output = definition.get("inputSchema"), definition.get("outputSchema")
     if not isinstance(schema, dict) or not isinstance(output, dict | None):
         yield "its schemas are invalid."

@@ -18,7 +18,7 @@ from joserfc.jwk import KeySet
 from tools_app.access import keys
 from tools_app.access.keys import digest_of
 from tools_app.access.oauth import clients, scopes, tokens
-from tools_app.models import ClientSource, Connection, OAuthClient, ServiceClient, Tenant
+from tools_app.models import ClientSource, Connection, OAuthClient, ServiceClient, Tenant, Toolset
 
 GRANT: Final = "client_credentials"
 ID_START: Final = "mcphub_service_"
@@ -35,6 +35,8 @@ def create(
     created_by: User | None = None,
     scopes_of_key: Mapping[str, Sequence[str]] | None = None,
     limits: Mapping[str, int | None] | None = None,
+    toolset: Toolset | None = None,
+    presentation: str = "",
 ) -> tuple[ServiceClient, str]:
     """Store a service client; return it and its secret, which is "" for one that signs with `public_keys`.
 
@@ -49,6 +51,8 @@ def create(
             expires_at=expires_at,
             created_by=created_by,
             limits=limits,
+            toolset=toolset,
+            presentation=presentation,
             model=ServiceClient,
             prefix=keys.CONNECTION_PREFIX,
             **(scopes_of_key or {}),  # type: ignore[arg-type] # the names of keys.SCOPES

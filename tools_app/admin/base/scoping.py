@@ -27,6 +27,7 @@ from tools_app.admin.base.history import HistoryAdmin
 from tools_app.admin.base.permissions import TenantPermissions, tenant_permissions_of
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.core.relations import large_columns
+from tools_app.models import Toolset
 
 MAX_CHOICES = 200
 # Focusable, so that it can be scrolled with the keyboard.
@@ -134,6 +135,8 @@ class ScopedAdmin(HistoryAdmin):
             tenants = permissions.tenants_run_by(request.user)
             options["queryset"] = tenants
             options.setdefault("initial", only(tenants))
+        if db_field.name == "toolset":
+            options["queryset"] = self.rows_run(request, Toolset.objects.all())
         field: ModelChoiceField[Any] | None = super().formfield_for_foreignkey(db_field, request, **options)
         return field
 

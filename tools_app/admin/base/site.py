@@ -12,6 +12,7 @@ from tools_app.admin.audit import retention, verification
 from tools_app.admin.base import login, search
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.calls import failures, live_tail
+from tools_app.admin.catalog import searches
 from tools_app.admin.dashboard import dashboard, health
 from tools_app.admin.documentation.pieces import piece_of
 from tools_app.admin.keys import connect
@@ -65,6 +66,7 @@ class HubAdminSite(UnfoldAdminSite):
             *playground.urls(self),
             *live_tail.urls(self),
             *failures.urls(self),
+            *searches.urls(self),
             *super().get_urls(),
         ]
 
@@ -85,6 +87,9 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
     retention = [_link("Retention", "auto_delete", reverse("admin:retention"))]
     if not tenant_permissions_of(request).is_admin_anywhere:
         playground, retention = [], []
+    permitted = tenant_permissions_of(request)
+    audits = permitted.everything or bool(permitted.audited)
+    searched = [_link("Searches", "manage_search", reverse("admin:searches"))] if audits else []
     return [
         _group("", [_link("Overview", "dashboard", reverse("admin:index"))]),
         _group("Connect", [*_connecting(request), *playground]),
@@ -92,6 +97,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
             "Catalog",
             [
                 _item("Tools", "build", "tools_app_tool"),
+                _item("Toolsets", "checklist", "tools_app_toolset"),
                 _item("API sources", "hub", "tools_app_apisource"),
                 _item("Resources", "description", "tools_app_resource"),
                 _item("Prompts", "chat", "tools_app_prompt"),
@@ -104,6 +110,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
             [
                 _item("Calls", "receipt_long", "tools_app_call"),
                 _link("Failures", "error", reverse("admin:failures")),
+                *searched,
                 _link("Live", "stream", reverse("admin:live_tail")),
                 _item("Running now", "pending", "tools_app_runningcall"),
                 _item("Sessions", "link", "tools_app_session"),

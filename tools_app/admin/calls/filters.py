@@ -13,7 +13,7 @@ from unfold.contrib.filters.admin import DropdownFilter, RangeDateTimeFilter
 from tools_app.access import permissions
 from tools_app.admin.base.links import ANONYMOUS
 from tools_app.admin.base.scoping import MAX_CHOICES, RecordAdmin, by_id
-from tools_app.models import ApiKey, Tool
+from tools_app.models import ApiKey, Tool, methods_like
 
 Parsed = TypeVar("Parsed")
 
@@ -77,7 +77,7 @@ class MethodFilter(DropdownFilter):
         return [(method, method) for method in METHODS]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset.filter(method=self.value()) if self.value() else queryset
+        return queryset.filter(method__in=methods_like(self.value())) if self.value() else queryset
 
 
 class SessionFilter(DropdownFilter):

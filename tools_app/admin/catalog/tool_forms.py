@@ -12,24 +12,50 @@ from unfold.widgets import (
     UnfoldBooleanSwitchWidget,
 )
 
-from tools_app.admin.base.fields import ARGUMENT_ROWS_CSS, TOOL_LIMITS, JsonTextField, OfferForm
+from tools_app.admin.base.fields import ARGUMENT_ROWS_CSS, TOOL_LIMITS, JsonTextField, LinesField, OfferForm
 from tools_app.admin.catalog.references import ReferencingForm
 from tools_app.catalog.kinds import http, python
 from tools_app.catalog.kinds.http_config import DEFAULT_RESPONSE_BYTES
 from tools_app.catalog.validation.items import check_tool_annotations, check_tool_arguments, check_tool_request
+from tools_app.catalog.validation.reserved import reserved_fault
 from tools_app.catalog.validation.sizes import MAX_URL_LENGTH
 from tools_app.models import Tool, ToolKind
+from tools_app.models.validators import MAX_ALIASES, validate_aliases
 from tools_app.protocol.authoring_schema import check_schema
 
 MAX_TRIAL_ARGUMENT_BYTES: Final = 256 * 1024
 
 
-class PythonToolForm(forms.ModelForm):  # type: ignore[type-arg]
+# The fields of how a search finds a tool.
+FOUND: Final = ("aliases", "pinned")
+
+
+def check_alias(line: str) -> None:
+    """Raise ValidationError for a text that is no alias."""
+    try:
+        validate_aliases([line])
+    except ValidationError as problem:
+        raise ValidationError([text.removeprefix("Entry 1: ") for text in problem.messages]) from problem
+
+
+class FoundForm(forms.ModelForm):  # type: ignore[type-arg]
+    """How a search finds a tool, and whether the tool is listed beside it."""
+
+    aliases = LinesField(
+        check=check_alias,
+        required=False,
+        rows=3,
+        help_text=f"Other words for what the tool does, one per line, at most {MAX_ALIASES}: bug report. Clients whose"
+        " tools are searched find it by them.",
+    )
+
+
+class PythonToolForm(FoundForm):
     """The settings of a tool function that are not defined by its code."""
 
     class Meta:
         model = Tool
-        fields = ("enabled", *TOOL_LIMITS)
+        fields = ("enabled", *TOOL_LIMITS, *FOUND)
 
     def clean(self) -> dict[str, Any] | None:
         """Reject a tool that cannot run. Raises ValidationError."""
@@ -43,7 +69,7 @@ class PythonToolForm(forms.ModelForm):  # type: ignore[type-arg]
         return super().clean()
 
 
-class WrittenToolForm(OfferForm):
+class WrittenToolForm(FoundForm, OfferForm):
     """What clients see of a tool whose definition is edited in the admin."""
 
     output_schema = JsonTextField(
@@ -73,6 +99,7 @@ class WrittenToolForm(OfferForm):
             "task",
             "timeout_seconds",
             *TOOL_LIMITS,
+            *FOUND,
         )
         labels: ClassVar = {"timeout_seconds": "Timeout in seconds"}
         help_texts: ClassVar = {
@@ -82,8 +109,13 @@ class WrittenToolForm(OfferForm):
         }
 
     def clean_name(self) -> str:
-        """Return the name. Raises ValidationError if another tool of the tenant has it."""
-        return self.unique("name")
+        """Return the name. Raises ValidationError if another tool of the tenant has it, or the hub itself."""
+        name = self.unique("name")
+        tenant = self.cleaned_data.get("tenant") or (None if self.instance._state.adding else self.instance.tenant)
+        fault = reserved_fault(tenant, name) if tenant is not None else ""
+        if fault:
+            raise ValidationError(fault)
+        return name
 
 
 class OperationToolForm(WrittenToolForm):
@@ -94,12 +126,12 @@ class OperationToolForm(WrittenToolForm):
     )
 
 
-class UpstreamToolForm(forms.ModelForm):  # type: ignore[type-arg]
+class UpstreamToolForm(FoundForm):
     """The settings of a tool of an upstream, whose definition is reviewed with the upstream."""
 
     class Meta:
         model = Tool
-        fields = ("enabled", "timeout_seconds", *TOOL_LIMITS)
+        fields = ("enabled", "timeout_seconds", *TOOL_LIMITS, *FOUND)
 
 
 class RequestForm(forms.Form):

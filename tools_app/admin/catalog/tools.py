@@ -18,7 +18,7 @@ from tools_app.admin.base.scoping import TenantFilter, json_block, writer
 from tools_app.admin.base.site import site
 from tools_app.admin.catalog import tool_builder
 from tools_app.admin.catalog.base import Fieldsets
-from tools_app.admin.catalog.tool_forms import HttpToolForm, OperationToolForm, PythonToolForm, UpstreamToolForm
+from tools_app.admin.catalog.tool_forms import FOUND, HttpToolForm, OperationToolForm, PythonToolForm, UpstreamToolForm
 from tools_app.admin.catalog.tool_revisions import RevisionsAdmin
 from tools_app.catalog import authoring
 from tools_app.catalog.kinds import python
@@ -188,6 +188,7 @@ def _http_page(tool: Tool | None) -> Fieldsets:
         ("Request", {"fields": HttpToolForm.request_fields}),
         ("Arguments", {"fields": ("input_schema",)}),
         ("Advanced", {"fields": ADVANCED, "classes": _folded(tool, ADVANCED)}),
+        ("Search", {"fields": FOUND, "classes": _folded(tool, FOUND)}),
         (limits, {**about_limits, "classes": _folded(tool, TOOL_LIMITS)}),
         *facts,
     ]
@@ -204,6 +205,7 @@ def _operation_page() -> Fieldsets:
         ("Arguments", {"fields": ("input_schema",)}),
         ("Advanced", {"fields": ("timeout_seconds", "background", "task", "output_schema", "annotations", "icons")}),
         limits,
+        ("Search", {"fields": FOUND}),
         ("Request", said),
         ("Facts", {"fields": ("kind_label", "revision")}),
     ]
@@ -229,6 +231,7 @@ def _python_page() -> Fieldsets:
     return [
         (None, {"fields": ("tenant", "name", "kind_label", "enabled")}),
         limits_fieldset(TOOL_LIMITS),
+        ("Search", {"fields": FOUND}),
         ("Declared in code", said),
     ]
 
@@ -239,6 +242,7 @@ def _upstream_page() -> Fieldsets:
     return [
         (None, {"fields": ("tenant", "name", "kind_label", "enabled", "timeout_seconds")}),
         limits_fieldset(TOOL_LIMITS),
+        ("Search", {"fields": FOUND}),
         ("Accepted definition", said),
     ]
 
@@ -247,5 +251,6 @@ def _read_only_page() -> Fieldsets:
     return [
         (None, {"fields": ("tenant", "name", "kind_label", "enabled")}),
         limits_fieldset(TOOL_LIMITS),
+        ("Search", {"fields": FOUND}),
         ("Definition", {"fields": ("config_json", *DECLARED, "revision")}),
     ]

@@ -3,13 +3,13 @@
 from typing import Any, Final
 
 from django import forms
-from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminTextInputWidget
+from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
-from tools_app.access.keys import LIMITS, SCOPES
+from tools_app.access.keys import LIMITS, LISTING, SCOPES
 from tools_app.admin.keys.forms import ApiKeyForm
 from tools_app.models import ApiKey
 
-FIELDS: Final = ("expires_at", *SCOPES, *LIMITS)
+FIELDS: Final = ("expires_at", *SCOPES, *LISTING, *LIMITS)
 
 
 class MomentInput(forms.DateTimeInput):
@@ -42,6 +42,9 @@ class AccessForm(ApiKeyForm):
             "Names or URIs of the tools, prompts and resources that the client can use, one per line. * matches"
             " anything. Empty: all. Its person can choose others when the client asks again: methods and limits stay."
         )
+        for name in LISTING:
+            choices = self.fields[name].choices  # type: ignore[attr-defined] # both are fields with choices
+            self.fields[name].widget = UnfoldAdminSelectWidget(choices=choices)
         for name in LIMITS:
             self.fields[name].widget = UnfoldAdminIntegerFieldWidget(attrs={"min": "0"})
 

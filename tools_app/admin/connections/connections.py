@@ -76,7 +76,7 @@ class ConnectionAdmin(RecordAdmin):
     actions_detail = ("calls_of_connection", "sign_ins_of_connection", "change_access", "end_connection")
     fieldsets = (
         (None, {"fields": ("client_name", "host", "person_name", "tenant", "status")}),
-        ("Access", {"fields": ("scope_text", "names", "methods", "limits", "returns_to")}),
+        ("Access", {"fields": ("scope_text", "names", "toolset", "methods", "limits", "returns_to")}),
         (
             "Times",
             {
@@ -186,6 +186,10 @@ class ConnectionAdmin(RecordAdmin):
         more = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
         listed = format_html_join(", ", "<code>{}</code>", ((name,) for name in found[:MAX_NAMES]))
         return format_html("{}{}", listed, more)
+
+    @column("toolset")
+    def toolset(self, row: Connection) -> str:
+        return str(row.key.toolset or "None")
 
     @column("methods")
     def methods(self, row: Connection) -> str:

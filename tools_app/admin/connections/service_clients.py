@@ -104,7 +104,7 @@ class ServiceClientAdmin(ScopedAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> list[tuple[str | None, dict[str, Any]]]:
         signs = obj is None or bool(obj.connection.client.jwks)
         settings = (None, {"fields": ("tenant", "name", "expires_at", *(["public_keys"] if signs else []))})
-        scopes = ("Scopes", {"fields": ("tool_patterns", "gets", "methods", "networks")})
+        scopes = ("Scopes", {"fields": ("tool_patterns", "toolset", "gets", "presentation", "methods", "networks")})
         limits = fields.limits_fieldset(fields.KEY_LIMITS)
         return [settings, scopes, limits, *([("Details", {"fields": FACTS})] if obj else [])]
 
@@ -149,6 +149,8 @@ class ServiceClientAdmin(ScopedAdmin):
             expires_at=obj.expires_at,
             created_by=writer(request),
             scopes_of_key={name: getattr(obj, name) for name in keys.SCOPES},
+            toolset=obj.toolset,
+            presentation=obj.presentation,
             limits={name: getattr(obj, name) for name in keys.LIMITS},
         )
         obj.pk, obj.prefix = row.pk, row.prefix

@@ -9,11 +9,12 @@ from uuid import UUID
 from django import forms
 from unfold.widgets import UnfoldAdminRadioSelectWidget
 
-from tools_app.access.keys import LIMITS, SCOPES
+from tools_app.access.keys import LIMITS, LISTING, SCOPES, check_toolset
 from tools_app.access.patterns import matches
 from tools_app.admin.base.fields import LinesField
+from tools_app.catalog.toolsets import compile_toolset
 from tools_app.methods.permissions import check_method, check_network, check_pattern
-from tools_app.models import ApiKey, Prompt, Resource, Tool
+from tools_app.models import ApiKey, Prompt, Resource, Tool, Toolset
 
 MAX_NAMES: Final = 12
 KINDS: Final[tuple[tuple[str, Any, str], ...]] = (
@@ -39,20 +40,26 @@ class Offered:
         return f"{len(self.names)} of {self.total} {things} ({', '.join(self.names[:MAX_NAMES])}{more})"
 
 
-def offered(tenant_id: UUID, patterns: Sequence[str]) -> list[Offered]:
-    """Return what a key with these patterns can use; without patterns, everything."""
-    return [_of_kind(tenant_id, patterns, *kind) for kind in KINDS]
+def offered(tenant_id: UUID, patterns: Sequence[str], toolset_id: UUID | None = None) -> list[Offered]:
+    """Return what a key with these patterns can use, of the tools those of its toolset; without both, everything."""
+    return [_of_kind(tenant_id, patterns, toolset_id, kind) for kind in KINDS]
 
 
-def described_access(tenant_id: UUID, patterns: Sequence[str]) -> str:
-    """Return what a key with these patterns can use as one sentence."""
-    return f"This key can use {'; '.join(map(str, offered(tenant_id, patterns)))}."
+def described_access(tenant_id: UUID, patterns: Sequence[str], toolset_id: UUID | None = None) -> str:
+    """Return what a key with these patterns and this toolset can use as one sentence."""
+    return f"This key can use {'; '.join(map(str, offered(tenant_id, patterns, toolset_id)))}."
 
 
-def _of_kind(tenant_id: UUID, patterns: Sequence[str], kind: str, model: Any, field: str) -> Offered:
+def _of_kind(tenant_id: UUID, patterns: Sequence[str], toolset_id: UUID | None, kind: tuple[str, Any, str]) -> Offered:
+    word, model, field = kind
     rows = model.objects.filter(tenant=tenant_id, enabled=True).order_by(field)
     names = list(rows.values_list(field, flat=True))
-    return Offered(kind, [name for name in names if not patterns or matches(name, patterns)], len(names))
+    found = [name for name in names if not patterns or matches(name, patterns)]
+    if model is Tool and toolset_id is not None:
+        row = Toolset.objects.filter(tenant=tenant_id, pk=toolset_id).first()
+        toolset = compile_toolset(row.tools if row else ())
+        found = [name for name in found if toolset.covers(name)]
+    return Offered(word, found, len(names))
 
 
 OVERLAPS: Final = {
@@ -95,7 +102,21 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = ApiKey
-        fields = ("tenant", "name", "expires_at", "acts_for_creator", *SCOPES, *LIMITS)
+        fields = ("tenant", "name", "expires_at", "acts_for_creator", *SCOPES, *LISTING, *LIMITS)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        chosen = self.fields.get("toolset")
+        if isinstance(chosen, forms.ModelChoiceField) and self.instance.tenant_id and chosen.queryset is not None:
+            chosen.queryset = chosen.queryset.filter(tenant=self.instance.tenant_id)
+
+    def clean(self) -> dict[str, Any] | None:
+        """Reject the toolset of another tenant. Raises ValidationError."""
+        said = super().clean() or {}
+        tenant = said.get("tenant") or (self.instance.tenant if self.instance.tenant_id else None)
+        if tenant is not None:
+            check_toolset(tenant, said.get("toolset"))
+        return said
 
 
 class PreviewForm(forms.Form):
@@ -103,6 +124,7 @@ class PreviewForm(forms.Form):
 
     tenant = forms.UUIDField()
     patterns = LinesField(check=check_pattern, required=False)
+    toolset = forms.UUIDField(required=False)
 
 
 class OverlapForm(forms.Form):

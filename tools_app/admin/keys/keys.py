@@ -45,7 +45,7 @@ FACTS = (
 def preview_of(key: ApiKey) -> SafeString:
     """Return what the patterns of a key match now, with the boxes of names that a script shows."""
     tenant_id: UUID | None = key.tenant_id
-    told = PICK_TENANT if tenant_id is None else forms.described_access(tenant_id, key.tool_patterns)
+    told = PICK_TENANT if tenant_id is None else forms.described_access(tenant_id, key.tool_patterns, key.toolset_id)
     address, tenant = reverse("admin:tools_app_apikey_preview"), tenant_id or ""
     return format_html(
         '<div data-key-names="{}" data-tenant="{}"></div>'
@@ -95,7 +95,7 @@ class ApiKeyAdmin(ScopedAdmin):
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> list[tuple[str | None, dict[str, Any]]]:
         settings = (None, {"fields": ("tenant", "name", "expires_at", "acts_for_creator")})
-        scopes = ("Scopes", {"fields": ("tool_patterns", "gets", "methods", "networks")})
+        scopes = ("Scopes", {"fields": ("tool_patterns", "toolset", "gets", "presentation", "methods", "networks")})
         limits = fields.limits_fieldset(fields.KEY_LIMITS)
         return [settings, scopes, limits, *([("Details", {"fields": FACTS})] if obj else [])]
 
@@ -126,7 +126,8 @@ class ApiKeyAdmin(ScopedAdmin):
             raise Http404("Tenant not found.")
         if not permitted.changes(tenant_id):
             raise PermissionDenied
-        return JsonResponse({"text": forms.described_access(tenant_id, form.cleaned_data["patterns"])})
+        said = form.cleaned_data
+        return JsonResponse({"text": forms.described_access(tenant_id, said["patterns"], said["toolset"])})
 
     def names(self, request: HttpRequest) -> HttpResponse:
         """Return what a tenant offers, as JSON: `{"offers": […], "hidden": number}`, at most MAX_OFFERS."""
@@ -181,7 +182,7 @@ class ApiKeyAdmin(ScopedAdmin):
             expires_at=obj.expires_at,
             created_by=writer(request),
             acts_for_creator=obj.acts_for_creator,
-            **{name: getattr(obj, name) for name in keys.SCOPES},
+            **{name: getattr(obj, name) for name in (*keys.SCOPES, *keys.LISTING)},
             limits={name: getattr(obj, name) for name in keys.LIMITS},
         )
         obj.pk, obj.prefix = row.pk, row.prefix

@@ -43,6 +43,7 @@ SETTINGS = (
     "requires_second_factor",
     "keep_days",
 )
+LISTING = ("presentation", "search_above_tokens")
 
 
 class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -70,7 +71,7 @@ class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = Tenant
-        fields = (*SETTINGS, *TENANT_LIMITS, *PUBLIC)
+        fields = (*SETTINGS, *LISTING, *TENANT_LIMITS, *PUBLIC)
         labels: ClassVar = {
             "is_active": "Active",
             "allow_query_key": "API keys in URLs",
@@ -132,7 +133,8 @@ class TenantAdmin(ConfigurationAdmin):
         """Return the fieldsets, with public access only for tenants that exist."""
         public = PUBLIC if obj is None else (*PUBLIC, "anonymous_callers_get")
         limits = limits_fieldset(TENANT_LIMITS)
-        return [(None, {"fields": SETTINGS}), limits, ("Public access", {"fields": public})]
+        listing = ("List of tools", {"fields": LISTING})
+        return [(None, {"fields": SETTINGS}), listing, limits, ("Public access", {"fields": public})]
 
     def save_model(self, request: HttpRequest, obj: Tenant, form: Any, change: bool) -> None:
         """Save the tenant, with a warning if it is public."""

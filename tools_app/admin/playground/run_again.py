@@ -14,9 +14,8 @@ from django.http import Http404, HttpRequest
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.calls.payloads import CUT_OFF, stored_part
 from tools_app.audit.recorder.redaction import HIDDEN
-from tools_app.calls.run import TOOLS_CALL
 from tools_app.core.packing import NotPacked
-from tools_app.models import Call
+from tools_app.models import BY_CALL_TOOL, TOOLS_CALL, Call
 
 MAX_ARGUMENTS: Final = 262_144
 NOT_RECORDED: Final = "The record does not have the arguments. Fill them in."
@@ -35,7 +34,8 @@ class RunAgain:
 
 def can_run_again(request: HttpRequest, call: Call) -> bool:
     """Return whether this user may run a recorded call again: a tool's, in a tenant that the user administers."""
-    return call.method == TOOLS_CALL and bool(call.tool_name) and tenant_permissions_of(request).changes(call.tenant_id)
+    is_call = call.method in (TOOLS_CALL, BY_CALL_TOOL) and bool(call.tool_name)
+    return is_call and tenant_permissions_of(request).changes(call.tenant_id)
 
 
 def run_again_of(request: HttpRequest, call_id: str | None) -> RunAgain | None:

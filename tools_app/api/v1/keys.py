@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools_app.access import keys
-from tools_app.api.v1.base.fields import Choice, Texts, Whole
+from tools_app.api.v1.base.fields import Choice, Text, Texts, Whole
 from tools_app.api.v1.base.problems import Conflict
 from tools_app.api.v1.base.serializers import PersonField, Row, Strict, TenantField
 from tools_app.api.v1.base.views import Member
@@ -28,7 +28,7 @@ from tools_app.api.v1.base.viewsets import (
     Updated,
 )
 from tools_app.audit.changes import keys as key_changes
-from tools_app.models import ApiKey
+from tools_app.models import ApiKey, Toolset
 from tools_app.models.validators import validate_networks, validate_patterns
 
 STATES = (("active", "Active"), ("expired", "Expired"), ("revoked", "Revoked"))
@@ -57,6 +57,12 @@ class KeyRow(Row):
         validators=[validate_networks],
         help_text="Networks (CIDR) from which the key can be used. Empty: any.",
     )
+    toolset = Text(
+        required=False,
+        allow_null=True,
+        max_length=80,
+        help_text="Name of the toolset that restricts the tools of the key further. Null: none.",
+    )
     replaced_by = serializers.UUIDField(source="replaced_by_id", read_only=True, allow_null=True)
 
     class Meta:
@@ -72,6 +78,7 @@ class KeyRow(Row):
             "methods",
             "networks",
             "acts_for_creator",
+            *keys.LISTING,
             *keys.LIMITS,
             "created_at",
             "created_by",
@@ -87,6 +94,17 @@ class KeyRow(Row):
                 "Without it, such tools are not offered to the key. Set when the key is created."
             }
         }
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Replace the name of a toolset of the key's tenant by the toolset. Raises ValidationError."""
+        attrs = super().validate(attrs)
+        if (name := attrs.get("toolset")) is not None:
+            tenant = attrs["tenant"] if self.instance is None else self.instance.tenant
+            found = Toolset.objects.filter(tenant=tenant, name=name).first()
+            if found is None:
+                raise serializers.ValidationError({"toolset": ["This tenant has no toolset with this name."]})
+            attrs["toolset"] = found
+        return attrs
 
     @extend_schema_field(Choice(STATES))
     def get_status(self, key: ApiKey) -> str:
@@ -144,7 +162,7 @@ class Keys(ListMixin, Retrieved, Created, Updated, ScopedView):
     """The API keys of MCP clients. A key is revoked, never deleted: its sessions and calls refer to it."""
 
     permission_classes = (Member, IsTenantAdmin)
-    queryset = keys.held(ApiKey.objects.select_related("tenant", "created_by"))
+    queryset = keys.held(ApiKey.objects.select_related("tenant", "created_by", "toolset"))
     serializer_class = KeyRow
     query_class = KeysQuery
     plural, singular = "API keys", "API key"
@@ -168,6 +186,8 @@ class Keys(ListMixin, Retrieved, Created, Updated, ScopedView):
             created_by=self._person,
             acts_for_creator=said.get("acts_for_creator", False),
             **{name: said.get(name, ()) for name in keys.SCOPES},
+            toolset=said.get("toolset"),
+            presentation=said.get("presentation", ""),
             limits=said,
         )
         return _with_key(row, key)

@@ -72,6 +72,8 @@ class TenantRow(Row):
             "is_public",
             "public_tools",
             "public_calls_per_minute",
+            "presentation",
+            "search_above_tokens",
             "created_at",
         )
         fixed = ("slug",)

@@ -7,7 +7,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools_app.api.v1.base.fields import MAX_INTEGER, Choice, JsonObject, JsonObjects, Whole, WholeParameter
+from tools_app.api.v1.base.fields import MAX_INTEGER, Choice, JsonObject, JsonObjects, Texts, Whole, WholeParameter
 from tools_app.api.v1.base.paging import LIMIT, MAX_PAGE_BYTES, MOST, ROWS, Query, within_page_bytes
 from tools_app.api.v1.base.problems import Conflict
 from tools_app.api.v1.base.serializers import PersonField, Row, Strict, TenantField
@@ -19,6 +19,7 @@ from tools_app.catalog.validation.items import tool_faults
 from tools_app.catalog.validation.references import secret_faults
 from tools_app.core.relations import first_within
 from tools_app.models import Tool, ToolKind, ToolRevision
+from tools_app.models.validators import validate_aliases
 
 CONFIG = (
     'For a Python function: `{"function": NAME}`. Of an HTTP request: `method`, `base_url`, `path`, `query`, `headers`,'
@@ -58,6 +59,9 @@ class ToolRow(OfferRow):
     output_schema = JsonObject(required=False, allow_null=True, help_text="JSON Schema of the structured result.")
     icons = JsonObjects(required=False, help_text="Objects with src, mimeType and sizes.")
     config = JsonObject(required=False, help_text=CONFIG)
+    aliases = Texts(
+        required=False, validators=[validate_aliases], help_text="Other words by which find_tools finds the tool."
+    )
 
     class Meta:
         model = Tool
@@ -81,6 +85,8 @@ class ToolRow(OfferRow):
             "calls_per_minute",
             "calls_per_day",
             "calls_in_flight",
+            "aliases",
+            "pinned",
             "revision",
             "created_at",
             "updated_at",

@@ -32,6 +32,7 @@ from tools_app.api.v1.stats import Figures
 from tools_app.api.v1.tenants import Tenants
 from tools_app.api.v1.tokens import Me, Tokens
 from tools_app.api.v1.tools import Tools
+from tools_app.api.v1.toolsets import Toolsets
 from tools_app.api.v1.upstreams import UpstreamItems, Upstreams
 
 AGGREGATES: dict[str, type[ApiView]] = {
@@ -41,6 +42,7 @@ AGGREGATES: dict[str, type[ApiView]] = {
     "prompts": Prompts,
     "secrets": Secrets,
     "api-sources": ApiSources,
+    "toolsets": Toolsets,
     "upstreams": Upstreams,
     "upstream-items": UpstreamItems,
     "keys": Keys,

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from tools_app.access.oauth import connections
 from tools_app.audit.changes import changes
-from tools_app.models import Action, ApiKey, Connection, OAuthClient
+from tools_app.models import Action, ApiKey, Connection, OAuthClient, Toolset
 
 
 def set_blocked(row: OAuthClient, *, blocked: bool) -> bool:
@@ -44,6 +44,8 @@ def change_access(row: Connection, fields: Mapping[str, Any]) -> bool:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Toolset):
+        return value.name
     return value.isoformat() if isinstance(value, datetime) else value
 
 

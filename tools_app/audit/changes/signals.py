@@ -38,6 +38,7 @@ from tools_app.models import (
     Tenant,
     TenantScope,
     Tool,
+    Toolset,
     Upstream,
 )
 
@@ -107,7 +108,9 @@ def filled(row: models.Model, values: Values) -> Values:
 
 
 def plain(field: "models.Field[Any, Any]", value: Any) -> Any:
-    """Return the value of a field as JSON: for bytes, their length and SHA-256; for a person, the user name."""
+    """Return the value of a field as JSON: for bytes, their length and SHA-256; for a person or a toolset, the name."""
+    if isinstance(field, models.ForeignKey) and field.related_model is Toolset and value is not None:
+        return Toolset.objects.filter(pk=value).values_list("name", flat=True).first() or str(value)
     match value:
         case bytes() | bytearray() | memoryview():
             return {"bytes": len(bytes(value)), "sha256": sha256(bytes(value)).hexdigest()} if value else None
@@ -151,6 +154,7 @@ RECORDED: Final = (
     TenantScope,
     ApiSource,
     Upstream,
+    Toolset,
 )
 Fields = frozenset[str] | None
 

@@ -21,7 +21,7 @@ from tools_app.audit.recorder.entries import CallFinished, CallStarted, Entry, b
 from tools_app.audit.recorder.writers import writer
 from tools_app.core.config import config
 from tools_app.core.runtime import Service
-from tools_app.models import Outcome
+from tools_app.models import BY_CALL_TOOL, TOOLS_CALL, Outcome
 from tools_app.telemetry.registry import metrics_registry
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ STUCK_SECONDS = 5.0
 WATCH_SECONDS = 0.5
 HANGS = "the database does not answer"
 # Other methods are counted as "other", because clients choose the names of methods.
-METHODS = frozenset({"tools/call", "resources/read", "prompts/get"})
+METHODS = {method: method for method in (TOOLS_CALL, "resources/read", "prompts/get")} | {BY_CALL_TOOL: TOOLS_CALL}
 DENIED = Outcome.DENIED.value
 MICROSECOND = 1e-6
 
@@ -310,6 +310,6 @@ def count_written(entries: Sequence[Entry], late: Collection[UUID], seconds: flo
                 if by_tenant:
                     metrics_registry.add("mcphub_tenant_calls_total", 1, (str(facts.tenant_id), end.outcome))
     for (method, outcome, revision, background), durations in ended.items():
-        known, mode = method if method in METHODS else "other", "background" if background else "inline"
+        known, mode = METHODS.get(method, "other"), "background" if background else "inline"
         metrics_registry.add("mcphub_calls_total", len(durations), (known, outcome, revision, mode))
         metrics_registry.observe("mcphub_call_duration_seconds", [us * MICROSECOND for us in durations], (known, mode))

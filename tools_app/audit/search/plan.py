@@ -16,7 +16,7 @@ from django.db.models import Q
 
 from tools_app.audit.search.query import ANONYMOUS, CallQuery, expression, has_stars
 from tools_app.audit.search.scope import Scope
-from tools_app.models import Outcome
+from tools_app.models import Outcome, methods_like
 from tools_app.models.ids import least_id
 
 # More are not merged: a statement with many arms takes longer to plan than to run.
@@ -93,10 +93,11 @@ def _asked(query: CallQuery) -> Q:
     if query.request:
         # Stored as JSON: a string has quotes around it, which people omit.
         asked &= Q(request_id__in=[query.request, f'"{query.request}"'])
+    if query.method:
+        asked &= Q(method__in=methods_like(query.method))
     plain: dict[str, Any] = {
         "client_name__icontains": query.client,
         "session_id": query.session,
-        "method": query.method,
         "trace_id": query.trace,
     }
     return asked & Q(**{lookup: value for lookup, value in plain.items() if value})

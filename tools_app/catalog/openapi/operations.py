@@ -17,6 +17,7 @@ from tools_app.catalog.openapi.arguments import ArgumentReader, Arguments
 from tools_app.catalog.openapi.document import Broken, Document, joined, listing, mapping, text_of
 from tools_app.catalog.openapi.reader import Unreadable, read
 from tools_app.catalog.openapi.schemas import Schemas
+from tools_app.catalog.tokens import tokens_of
 from tools_app.catalog.validation.sizes import has_exact_numbers
 from tools_app.core.sanitize import for_column, sanitized_json
 from tools_app.protocol.authoring_schema import check_input_schema
@@ -35,7 +36,6 @@ MAX_TEXT: Final = 4000
 MAX_PARSED_BYTES: Final = 64 * 1024 * 1024
 # One definition as stored and offered, below the bound on a JSON field.
 MAX_DEFINITION_BYTES: Final = 240 * 1024
-CHARACTERS_OF_A_TOKEN: Final = 4
 VERSIONS: Final = ("2.", "3.0", "3.1", "3.2")
 NO_DOCUMENT: Final = "This is no OpenAPI document: it has neither `openapi` nor `swagger` at its top."
 
@@ -193,12 +193,6 @@ def annotations_of(method: str) -> dict[str, bool]:
     if method == "DELETE":
         made["destructiveHint"] = True
     return made
-
-
-def tokens_of(definition: dict[str, Any]) -> int:
-    """Return about how many tokens a definition costs a model in a list of tools."""
-    told = {name: definition.get(name) for name in ("name", "description", "input_schema")}
-    return len(orjson.dumps(told)) // CHARACTERS_OF_A_TOKEN
 
 
 def _check_place(method: str, path: str, pointer: str) -> None:

@@ -21,6 +21,7 @@ from tools_app.catalog import authoring
 from tools_app.catalog.openapi import naming
 from tools_app.catalog.openapi.operations import Operation, Skipped
 from tools_app.catalog.sources.documents import parsed_of
+from tools_app.catalog.validation.reserved import reserved_names
 from tools_app.models import ApiSource, ApiSourceRevision, RevisionState, Tool, ToolKind
 from tools_app.models.versioned import check_count
 
@@ -169,7 +170,7 @@ def plan(source: ApiSource, revision: ApiSourceRevision) -> Plan:
     found = parsed_of(revision)
     tools = list(source.tools.exclude(operation="").order_by("operation"))
     there = {tool.operation: tool for tool in tools}
-    taken = set(source.tenant.tools.values_list("name", flat=True))
+    taken = set(source.tenant.tools.values_list("name", flat=True)) | reserved_names(source.tenant)
     entries = []
     for operation in found.operations:
         tool = there.pop(operation.key, None)

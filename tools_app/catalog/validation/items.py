@@ -13,6 +13,7 @@ from tools_app.catalog.kinds import resources as code_resources
 from tools_app.catalog.kinds.operation_config import parse_operation
 from tools_app.catalog.validation import resources, shapes
 from tools_app.catalog.validation.mime_types import mime_type_fault
+from tools_app.catalog.validation.reserved import reserved_fault
 from tools_app.catalog.validation.shapes import check_icons
 from tools_app.catalog.validation.sizes import size_faults
 from tools_app.models import Prompt, PromptKind, Resource, ResourceKind, Tool, ToolKind
@@ -26,6 +27,8 @@ Found = Iterator[tuple[str, str]]
 
 def tool_faults(tool: Tool) -> Faults:
     """Return the errors of a tool. That of an upstream was checked when it was accepted."""
+    if fault := reserved_fault(tool.tenant, tool.name):
+        return {"name": [fault]}
     match tool.kind:
         case ToolKind.UPSTREAM:
             return {}

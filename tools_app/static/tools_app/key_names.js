@@ -1,8 +1,10 @@
 // Choosing what a key can use by ticking names. The field of names stays what is saved: a ticked box is a line of it, and
 // what a pattern matches is ticked, too. Without this script, the field itself is used.
 
-const field = document.getElementById("id_tool_patterns");
 const shown = document.querySelector("[data-key-names]");
+const field = document.getElementById(shown?.dataset.field || "id_tool_patterns");
+// A toolset consists of tools, and is never everything.
+const isToolset = shown?.dataset.only === "tool";
 const tenant = document.getElementById("id_tenant");
 const GROUPS = [
     ["Tools that only read", (offer) => offer.kind === "tool" && offer.read_only],
@@ -44,7 +46,7 @@ function picker(offers, hidden) {
     const some = el("input", { type: "radio", name: "key-names", id: "key-names-some" });
     const search = el("input", { type: "search", placeholder: "Find a name", ariaLabel: "Find a name", className: "hub-find" });
     const boxes = offers.map((offer) => ({ offer, box: el("input", { type: "checkbox" }) }));
-    const fault = el("p", { className: "hub-fault", hidden: true, role: "alert", textContent: "Tick at least one, or allow everything." });
+    const fault = el("p", { className: "hub-fault", hidden: true, role: "alert", textContent: isToolset ? "Tick at least one." : "Tick at least one, or allow everything." });
     const chooser = el("div", { className: "hub-chooser" },
         el("p", { className: "hub-presets" }, preset("Read only", (offer) => offer.read_only), preset("All of these", () => true), preset("None", () => false)),
         search, ...groups(boxes),
@@ -56,7 +58,7 @@ function picker(offers, hidden) {
 
     function sync() {
         const now = isList() ? [] : lines();
-        if (now.length) some.checked = true;
+        if (now.length || isToolset) some.checked = true;
         else if (!some.checked) everything.checked = true;
         chooser.hidden = everything.checked || isList();
         fault.hidden = true;
@@ -88,6 +90,7 @@ function picker(offers, hidden) {
         fault.scrollIntoView({ block: "center" });
     });
     sync();
+    if (isToolset) return el("div", {}, chooser);
     return el("div", {},
         el("label", {}, everything, " Everything, including what is added later"),
         el("label", {}, some, " Only what I tick"), chooser);
@@ -116,7 +119,7 @@ async function fill() {
         return;
     }
     const { offers, hidden } = await answer.json();
-    shown.replaceChildren(picker(offers, hidden));
+    shown.replaceChildren(picker(isToolset ? offers.filter((offer) => offer.kind === "tool") : offers, hidden));
     fold.open = isList();
 }
 

@@ -3,8 +3,9 @@
 const PAUSE_MS = 300;
 
 const shown = document.querySelector("[data-key-preview]");
-const patterns = document.getElementById("id_tool_patterns");
+const patterns = document.getElementById(shown?.dataset.field || "id_tool_patterns");
 const tenant = document.getElementById("id_tenant");
+const toolset = document.getElementById("id_toolset");
 
 let waiting = 0;
 let asked = 0;
@@ -18,6 +19,7 @@ async function ask() {
     const form = new FormData();
     form.set("tenant", chosen);
     form.set("patterns", patterns.value);
+    form.set("toolset", toolset?.value || "");
     form.set("csrfmiddlewaretoken", document.querySelector("[name=csrfmiddlewaretoken]").value);
     try {
         const response = await fetch(shown.dataset.keyPreview, { method: "POST", body: form });
@@ -38,6 +40,7 @@ function soon() {
 if (shown && patterns) {
     patterns.addEventListener("input", soon);
     tenant?.addEventListener("change", soon);
+    toolset?.addEventListener("change", soon);
     if (tenant?.value) {
         soon();
     }

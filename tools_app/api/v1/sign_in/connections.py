@@ -11,7 +11,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tools_app.access.keys import LIMITS, SCOPES
+from tools_app.access.keys import LIMITS, LISTING, SCOPES
 from tools_app.access.oauth import clients, hosts, tokens
 from tools_app.api.v1.base.fields import Choice, Text
 from tools_app.api.v1.base.problems import Conflict
@@ -56,6 +56,12 @@ class ConnectionRow(Row):
     methods = serializers.ListField(
         source="key.methods", child=serializers.CharField(), read_only=True, help_text="Empty: all."
     )
+    toolset = serializers.CharField(
+        source="key.toolset.name", read_only=True, allow_null=True, help_text="Its toolset. Null: none."
+    )
+    presentation = serializers.CharField(
+        source="key.presentation", read_only=True, help_text="How its tools are listed. Empty: as the tenant is set."
+    )
     limits = serializers.SerializerMethodField(help_text="The limits that are set.")
     expires_at = serializers.DateTimeField(source="key.expires_at", read_only=True, allow_null=True)
     revoked_at = serializers.DateTimeField(source="key.revoked_at", read_only=True, allow_null=True)
@@ -73,6 +79,8 @@ class ConnectionRow(Row):
             "key",
             "names",
             "methods",
+            "toolset",
+            "presentation",
             "limits",
             "scope",
             "consented_at",
@@ -111,7 +119,7 @@ class AccessRow(KeyRow):
     """What a connection may use: the fields of its key that an admin changes."""
 
     class Meta(KeyRow.Meta):
-        fields = ("expires_at", *SCOPES, *LIMITS)
+        fields = ("expires_at", *SCOPES, *LISTING, *LIMITS)
         read_only_fields: tuple[str, ...] = ()
         fixed: tuple[str, ...] = ()
 
@@ -123,7 +131,7 @@ class Connections(ListMixin, Retrieved, ScopedView):
     """Clients that people connected by signing in, and service clients. A tenant's admin can change and end one."""
 
     permission_classes = (Member, IsTenantAdmin)
-    queryset = Connection.objects.select_related("tenant", "client", "person", "key")
+    queryset = Connection.objects.select_related("tenant", "client", "person", "key__toolset")
     serializer_class = ConnectionRow
     query_class = ConnectionsQuery
 

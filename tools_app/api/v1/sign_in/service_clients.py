@@ -94,7 +94,7 @@ class ServiceClients(ListMixin, Retrieved, Created, Updated, ScopedView):
 
     permission_classes = (Member, IsTenantAdmin)
     queryset = ServiceClient.objects.filter(connection__isnull=False, connection__person=None).select_related(
-        "tenant", "created_by", "connection__client"
+        "tenant", "created_by", "connection__client", "toolset"
     )
     serializer_class = ServiceClientRow
     query_class = ServiceClientsQuery
@@ -119,6 +119,8 @@ class ServiceClients(ListMixin, Retrieved, Created, Updated, ScopedView):
             expires_at=said.get("expires_at"),
             created_by=person if isinstance(person, User) else None,
             scopes_of_key={name: said.get(name, ()) for name in keys.SCOPES},
+            toolset=said.get("toolset"),
+            presentation=said.get("presentation", ""),
             limits=said,
         )
         return _with_secret(row, secret)

@@ -1,0 +1,84 @@
+"""Toolsets: sets of tools that a tenant names for its keys."""
+
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
+from drf_spectacular.utils import OpenApiExample, extend_schema_serializer
+from rest_framework import serializers
+
+from tools_app.api.v1.base.fields import Text, Texts
+from tools_app.api.v1.base.problems import Conflict
+from tools_app.api.v1.base.serializers import Row, TenantField
+from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.viewsets import (
+    Created,
+    Deleted,
+    IsTenantAdmin,
+    ListMixin,
+    Retrieved,
+    ScopedView,
+    SearchQuery,
+    Updated,
+)
+from tools_app.catalog import toolsets
+from tools_app.models import Toolset
+from tools_app.models.validators import ONE_LINE, validate_patterns
+
+
+@extend_schema_serializer(
+    examples=[
+        OpenApiExample(
+            "A toolset", request_only=True, value={"tenant": "demo", "name": "Reading", "tools": ["search_*", "echo"]}
+        )
+    ]
+)
+class ToolsetRow(Row):
+    """A toolset. A key with it uses, of the tools that the key permits, only those that match."""
+
+    tenant = TenantField()
+    name = Text(max_length=80, validators=[ONE_LINE], help_text="By which keys refer to it.")
+    tools = Texts(
+        validators=[validate_patterns], help_text="Names of tools, and patterns such as report_*. At least one."
+    )
+
+    class Meta:
+        model = Toolset
+        fields = ("id", "tenant", "name", "description", "tools", "created_at")
+        fixed = ("tenant",)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Reject an empty set, a name that exists, and one set too many. Raises ValidationError."""
+        attrs = super().validate(attrs)
+        row = self.drafted(attrs)
+        try:
+            toolsets.check_tools(row.tools)
+            if self.instance is None:
+                toolsets.check_room(row.tenant)
+        except ValidationError as problem:
+            raise serializers.ValidationError({"tools": problem.messages}) from problem
+        if Toolset.objects.filter(tenant=row.tenant, name=row.name).exclude(pk=row.pk).exists():
+            raise Conflict({"name": ["This tenant already has a toolset with this name. Change that one."]})
+        return attrs
+
+
+class ToolsetsQuery(SearchQuery):
+    """Filter by tenant and name."""
+
+    searched = ("name", "description")
+
+
+class Toolsets(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
+    """Sets of tools for keys, connections and service clients. One that is used cannot be deleted."""
+
+    permission_classes = (Member, IsTenantAdmin)
+    queryset: QuerySet[Toolset] = Toolset.objects.select_related("tenant")
+    serializer_class = ToolsetRow
+    query_class = ToolsetsQuery
+    plural, singular = "toolsets", "toolset"
+
+    def remove(self, row: Toolset) -> None:
+        """Delete a toolset. Raises Conflict if a key uses it."""
+        if problem := toolsets.why_not_deleted(row):
+            raise Conflict(problem)
+        super().remove(row)

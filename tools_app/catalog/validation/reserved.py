@@ -1,0 +1,33 @@
+"""Names of tools that the hub needs for its own: those of the tools that search and call the others."""
+
+from collections.abc import Collection
+from typing import Final
+
+from tools_app.models import ApiKey, Presentation, Tenant
+
+FIND: Final = "find_tools"
+DESCRIBE: Final = "describe_tool"
+CALL: Final = "call_tool"
+RESERVED: Final = frozenset({FIND, DESCRIBE, CALL})
+
+
+def reserved_fault(tenant: Tenant, name: str) -> str:
+    """Return why a tool of the tenant cannot have this name; "" if it can.
+
+    A tenant that lists its tools in full to every key may use the names. Once its tools may be searched, a tool of such
+    a name is hidden behind that of the hub, and reachable by `call_tool` only.
+    """
+    if name not in RESERVED or name not in reserved_names(tenant):
+        return ""
+    return f"{name} is the name of a tool of the hub itself, because tools of this tenant may be searched."
+
+
+def reserved_names(tenant: Tenant) -> frozenset[str]:
+    """Return the names that no new tool of the tenant can have."""
+    searched = (Presentation.SEARCH, Presentation.AUTO)
+    is_searched = tenant.presentation in searched
+    return RESERVED if is_searched or _has_key(tenant, searched) else frozenset()
+
+
+def _has_key(tenant: Tenant, presentations: Collection[str]) -> bool:
+    return ApiKey.objects.filter(tenant=tenant, presentation__in=presentations).exists()

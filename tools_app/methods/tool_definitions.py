@@ -1,0 +1,34 @@
+"""The definition of a tool in the form of each revision of the specification."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tools_app.catalog.compiled import CompiledTool
+from tools_app.models import TaskSupport
+from tools_app.protocol.versions import has_annotations, has_icons, has_structured_content, has_tasks, is_modern
+
+
+def described(tool: CompiledTool, version: str) -> dict[str, Any]:
+    """Return a tool in the form of a revision (tools, §Tool)."""
+    definition = tool.definition
+    body: dict[str, Any] = {"name": definition.name}
+    if definition.title and has_structured_content(version):
+        body["title"] = definition.title
+    body["description"] = definition.description
+    body["inputSchema"] = definition.input_schema or {"type": "object"}
+    if definition.output_schema and _knows_output(definition.output_schema, version):
+        body["outputSchema"] = definition.output_schema
+    if definition.annotations and has_annotations(version):
+        body["annotations"] = definition.annotations
+    if definition.icons and has_icons(version):
+        body["icons"] = definition.icons
+    if tool.task != TaskSupport.NEVER and has_tasks(version):
+        body["execution"] = {"taskSupport": tool.task.value}
+    if definition.meta and has_structured_content(version):
+        body["_meta"] = definition.meta
+    return body
+
+
+def _knows_output(schema: Mapping[str, Any], version: str) -> bool:
+    """Whether a revision supports an output schema: up to 2025-11-25 it must describe an object."""
+    return has_structured_content(version) and (is_modern(version) or schema.get("type") == "object")
