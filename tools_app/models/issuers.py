@@ -99,6 +99,19 @@ class Issuer(Recorded):
         'one, nobody gets in. For people: [{"claims": {"groups": ["mcp-admins"]}, "role": "admin"}]. For workloads: '
         '[{"claims": {"repository": ["acme/*"]}, "names": ["report_*"], "methods": ["tools/*"]}].',
     )
+    directory_claim = models.CharField(
+        "claim of the directory's external ID",
+        max_length=MAX_CLAIM_NAME,
+        default="sub",
+        validators=[ONE_LINE],
+        help_text="The claim that has the externalId by which the directory (SCIM) knows a person: sub, or oid for "
+        "Microsoft Entra ID.",
+    )
+    directory_only = models.BooleanField(
+        "only people of the directory",
+        default=False,
+        help_text="On: only those sign in whom the directory (SCIM) has provisioned.",
+    )
     is_active = models.BooleanField(
         "active", default=True, help_text="Off: nobody signs in, and everybody who did loses access."
     )
@@ -134,7 +147,11 @@ class Identity(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     issuer = models.ForeignKey(Issuer, on_delete=models.CASCADE, related_name="identities")
-    subject = models.CharField(max_length=MAX_SUBJECT)
+    subject = models.CharField(
+        max_length=MAX_SUBJECT,
+        blank=True,
+        help_text="Empty: the directory provisioned the person, who has not signed in.",
+    )
     person = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="identity")
     claims = models.JSONField(default=dict, help_text="What the issuer last said of the person.")
     ciphertext = models.BinaryField(null=True, help_text="The sealed refresh token of the issuer.")
@@ -145,7 +162,11 @@ class Identity(models.Model):
 
     class Meta:
         verbose_name_plural = "identities"
-        constraints = [models.UniqueConstraint(fields=["issuer", "subject"], name="identity_once_per_issuer")]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["issuer", "subject"], condition=~models.Q(subject=""), name="identity_once_per_issuer"
+            )
+        ]
 
     def __str__(self) -> str:
         return f"{self.person} by {self.issuer}"
