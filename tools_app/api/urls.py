@@ -10,6 +10,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", health.Live.as_view(), name="healthz"),
     path("readyz", health.Ready.as_view(), name="readyz"),
     path("metrics", metrics, name="metrics"),
-    path("scim/v2/<uuid:issuer>/<path:path>", scim, name="scim"),
+    path("scim/v2/<uuid:issuer>/", scim, {"path": ""}, name="scim"),
+    path("scim/v2/<uuid:issuer>/<path:path>", scim),
     path("api/v1/", include("tools_app.api.v1.urls")),
 ]

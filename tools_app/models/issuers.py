@@ -138,6 +138,8 @@ class Issuer(Recorded):
             raise ValidationError({"client_id": "Enter the client ID that the provider gave for this hub."})
         if self.use == IssuerUse.PEOPLE and any("role" not in rule for rule in rules):
             raise ValidationError({"rules": "Each rule for people needs a role."})
+        if self.use == IssuerUse.WORKLOADS and self.directory_only:
+            raise ValidationError({"directory_only": "Directories have people. Programs have no directory."})
         if self.use == IssuerUse.WORKLOADS and any(not rule.get("claims") for rule in rules):
             raise ValidationError({"rules": "Each rule for workloads needs claims: public issuers serve everybody."})
 

@@ -8,8 +8,8 @@ companies, people choose theirs.
 import hmac
 import secrets
 from collections.abc import Mapping
-from datetime import timedelta
-from typing import Any, Final
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from django.db import transaction
@@ -55,6 +55,30 @@ def find(issuer_id: UUID, token: str) -> Issuer | None:
         return None
     _note_use(row)
     return row.issuer
+
+
+class State(NamedTuple):
+    """How a directory is connected, and how much it has said. The prefix is of its token."""
+
+    connected: bool
+    token_prefix: str
+    token_created_at: datetime | None
+    last_used_at: datetime | None
+    users: int
+    groups: int
+
+
+def state_of(issuer: Issuer) -> State:
+    """Return how the directory of an issuer is connected."""
+    row: Directory | None = getattr(issuer, "directory", None)
+    return State(
+        connected=row is not None,
+        token_prefix=row.prefix if row else "",
+        token_created_at=row.created_at if row else None,
+        last_used_at=row.last_used_at if row else None,
+        users=issuer.directory_users.count(),
+        groups=issuer.directory_groups.count(),
+    )
 
 
 def _note_use(row: Directory) -> None:

@@ -23,7 +23,7 @@ _REPEATED: Final = frozenset({"id", "schemas", "meta"})
 _SCHEMA: Final = f"{Group.__schema__}:".lower()
 
 
-def read(said: Mapping[str, Any], model: type[User | Group]) -> PatchOp[Any]:
+def read(said: Mapping[str, Any], model: type[User | Group]) -> "PatchOp[Any]":
     """Return the operations of a request. Raises SCIMException and pydantic's ValidationError."""
     name = next((name for name in said if name.lower() == "operations"), "Operations")
     sent = said.get(name)
@@ -50,7 +50,7 @@ def _without_repeated(operation: Any) -> Any:
     return {**operation, "value": {name: one for name, one in value.items() if name not in _REPEATED}}
 
 
-def change_group(row: DirectoryGroup, said: PatchOp[Any]) -> None:
+def change_group(row: DirectoryGroup, said: "PatchOp[Any]") -> None:
     """Apply operations to a group. Raises SCIMException and what provisioning raises."""
     members = set(row.members.values_list("pk", flat=True))
     names = {"displayname": row.display_name, "externalid": row.external_id}

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from uuid import UUID
 
 import orjson
+from pydantic import Field
 from scim2_models import (
     URN,
     AuthenticationScheme,
@@ -22,6 +23,7 @@ from scim2_models import (
     Meta,
     Mutability,
     Patch,
+    Reference,
     Required,
     Resource,
     ResourceType,
@@ -91,7 +93,11 @@ class Member(ComplexAttribute):
     """A person in a group."""
 
     value: Annotated[str | None, Mutability.immutable, CaseExact.true] = None
-    display: Annotated[str | None, Mutability.immutable] = None
+    ref: Annotated[Reference["User"] | None, Mutability.immutable] = Field(
+        None, serialization_alias="$ref", validation_alias="$ref"
+    )
+    type: Annotated[str | None, Mutability.immutable] = Field(None, examples=["User"])
+    display: str | None = None
 
 
 class Group(Resource[Any]):
@@ -173,8 +179,15 @@ def group_of(row: DirectoryGroup, base: str, *, members: bool) -> Group:
     found.id, found.external_id = str(row.pk), row.external_id or None
     found.meta = _meta(row, "Group", f"{base}/{GROUPS}/{row.pk}")
     if members:
-        found.members = [Member(value=str(pk), display=name) for pk, name in row.members.values_list("pk", "user_name")]
+        people = row.members.values_list("pk", "user_name")
+        found.members = [_member(str(pk), name, base) for pk, name in people] or None
     return found
+
+
+def _member(key: str, name: str, base: str) -> Member:
+    # Not validated, since it is the hub's own, and there may be thousands.
+    said: dict[str, Any] = {"value": key, "ref": f"{base}/{USERS}/{key}", "type": "User", "display": name}
+    return Member.model_construct(**said)
 
 
 def _meta(row: DirectoryUser | DirectoryGroup, kind: str, location: str) -> Meta:

@@ -1,6 +1,6 @@
 """Users, groups and what the hub can do, as a company's directory asks for it and changes it (RFC 7644)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 from uuid import UUID
@@ -31,19 +31,22 @@ from tools_app.core.sanitize import is_storable
 from tools_app.models import DirectoryGroup, DirectoryUser, Issuer
 
 MAX_DEPTH: Final = 10
+SEARCH: Final = ".search"
 CREATED, NO_CONTENT = 201, 204
 NOT_POSSIBLE: Final = (provisioning.TooMany, provisioning.UnknownMember)
 # Resources are answered with everything that may be shown (RFC 7644, section 3.9).
 SHOWN: Final = Context.RESOURCE_QUERY_RESPONSE
 
 
-class Directory:
+class DirectoryRequest:
     """One request of a directory."""
 
     def __init__(self, request: HttpRequest, issuer: Issuer) -> None:
         self.request = request
         self.issuer = issuer
-        self.base = request.build_absolute_uri(reverse("scim", args=[issuer.pk, ""])).rstrip("/")
+        # What is asked of the answer: of a search in its body, otherwise in the query of the URL.
+        self.asked: Mapping[str, str] = request.GET
+        self.base = request.build_absolute_uri(reverse("scim", args=[issuer.pk])).rstrip("/")
 
     # --- What the hub can do ----------------------------------------------------------------------------------
 
@@ -73,8 +76,8 @@ class Directory:
     # --- Users ------------------------------------------------------------------------------------------------
 
     def users(self) -> HttpResponse:
-        """GET /Users."""
-        rows = self._users().filter(queries.condition(self.request.GET.get("filter", ""), User))
+        """GET /Users, and POST /Users/.search."""
+        rows = self._users().filter(queries.condition(self.asked.get("filter", ""), User))
         return self._listed(rows, User, lambda row: resources.user_of(row, self.base))
 
     def create_user(self) -> HttpResponse:
@@ -104,7 +107,8 @@ class Directory:
             row = self._get_user(key)
             resource = resources.user_of(row, self.base)
             said.patch(resource)
-            provisioning.save_user(row, resources.values_of_user(resource, active=True))
+            # Who is no longer said to be active is not.
+            provisioning.save_user(row, resources.values_of_user(resource, active=False))
         return self._user(row)
 
     def delete_user(self, key: str) -> HttpResponse:
@@ -124,13 +128,13 @@ class Directory:
     def _user(self, row: DirectoryUser, status: int = 200) -> HttpResponse:
         # Its groups may have been read before they changed.
         found = resources.user_of(self._users().get(pk=row.pk), self.base)
-        return _shown(found, queries.attributes_of(self.request.GET, User), status)
+        return _shown(found, queries.attributes_of(self.asked, User), status)
 
     # --- Groups -----------------------------------------------------------------------------------------------
 
     def groups(self) -> HttpResponse:
-        """GET /Groups."""
-        rows = self._groups().filter(queries.condition(self.request.GET.get("filter", ""), Group))
+        """GET /Groups, and POST /Groups/.search."""
+        rows = self._groups().filter(queries.condition(self.asked.get("filter", ""), Group))
         members = self._wants_members()
         return self._listed(rows, Group, lambda row: resources.group_of(row, self.base, members=members))
 
@@ -172,11 +176,11 @@ class Directory:
 
     def _group(self, row: DirectoryGroup, status: int = 200) -> HttpResponse:
         found = resources.group_of(row, self.base, members=self._wants_members())
-        return _shown(found, queries.attributes_of(self.request.GET, Group), status)
+        return _shown(found, queries.attributes_of(self.asked, Group), status)
 
     def _wants_members(self) -> bool:
         """Whether the members are asked for: Entra leaves them out, and they are many."""
-        asked = queries.attributes_of(self.request.GET, Group)
+        asked = queries.attributes_of(self.asked, Group)
         wanted = {str(path).lower() for path in asked.attributes or ()}
         unwanted = {str(path).lower() for path in asked.excluded_attributes or ()}
         return "members" not in unwanted and (not wanted or any("members" in path for path in wanted))
@@ -184,12 +188,18 @@ class Directory:
     # --- What both share --------------------------------------------------------------------------------------
 
     def _listed(self, rows: QuerySet[Any], model: type[User | Group], shown: Callable[[Any], Any]) -> HttpResponse:
-        asked, page = queries.attributes_of(self.request.GET, model), queries.page_of(self.request.GET)
+        asked, page = queries.attributes_of(self.asked, model), queries.page_of(self.asked)
         found = [shown(row) for row in rows[page.start - 1 : page.start - 1 + page.count]]
         said = ListResponse[model](  # type: ignore[valid-type] # known at run time
             total_results=rows.count(), start_index=page.start, items_per_page=len(found), resources=found
         )
         return _shown(said, asked)
+
+    def search(self) -> None:
+        """Read what is asked from the body (RFC 7644, section 3.4.3)."""
+        said = self._body()
+        lists = {name: ",".join(map(str, value)) for name, value in said.items() if isinstance(value, list)}
+        self.asked = {name: str(value) for name, value in {**said, **lists}.items() if value is not None}
 
     def _body(self) -> dict[str, Any]:
         try:
@@ -206,46 +216,51 @@ class Directory:
 
 
 # What is answered at a path without and with an ID, by method.
-PATHS: Final[dict[str, dict[str, Callable[[Directory], HttpResponse]]]] = {
-    USERS: {"GET": Directory.users, "POST": Directory.create_user},
-    GROUPS: {"GET": Directory.groups, "POST": Directory.create_group},
-    "ServiceProviderConfig": {"GET": Directory.configuration},
-    "ResourceTypes": {"GET": Directory.resource_types},
-    "Schemas": {"GET": Directory.schemas},
+PATHS: Final[dict[str, dict[str, Callable[[DirectoryRequest], HttpResponse]]]] = {
+    USERS: {"GET": DirectoryRequest.users, "POST": DirectoryRequest.create_user},
+    GROUPS: {"GET": DirectoryRequest.groups, "POST": DirectoryRequest.create_group},
+    "ServiceProviderConfig": {"GET": DirectoryRequest.configuration},
+    "ResourceTypes": {"GET": DirectoryRequest.resource_types},
+    "Schemas": {"GET": DirectoryRequest.schemas},
 }
-ID_PATHS: Final[dict[str, dict[str, Callable[[Directory, str], HttpResponse]]]] = {
+ID_PATHS: Final[dict[str, dict[str, Callable[[DirectoryRequest, str], HttpResponse]]]] = {
     USERS: {
-        "GET": Directory.user,
-        "PUT": Directory.replace_user,
-        "PATCH": Directory.change_user,
-        "DELETE": Directory.delete_user,
+        "GET": DirectoryRequest.user,
+        "PUT": DirectoryRequest.replace_user,
+        "PATCH": DirectoryRequest.change_user,
+        "DELETE": DirectoryRequest.delete_user,
     },
     GROUPS: {
-        "GET": Directory.group,
-        "PUT": Directory.replace_group,
-        "PATCH": Directory.change_group,
-        "DELETE": Directory.delete_group,
+        "GET": DirectoryRequest.group,
+        "PUT": DirectoryRequest.replace_group,
+        "PATCH": DirectoryRequest.change_group,
+        "DELETE": DirectoryRequest.delete_group,
     },
-    "ResourceTypes": {"GET": Directory.resource_types},
-    "Schemas": {"GET": Directory.schemas},
+    "ResourceTypes": {"GET": DirectoryRequest.resource_types},
+    "Schemas": {"GET": DirectoryRequest.schemas},
 }
 
 
 def answer(request: HttpRequest, issuer: Issuer, path: str) -> HttpResponse:
     """Answer a request of an issuer's directory, whose token was checked."""
     place, _, key = path.strip("/").partition("/")
-    known: Any = (ID_PATHS if key else PATHS).get(place)
+    method, is_search = str(request.method), key == SEARCH and place in {USERS, GROUPS}
+    known: Any = (ID_PATHS if key and not is_search else PATHS).get(place)
+    allowed = {"POST"} if is_search else set(known or ())
     if known is None:
         return error(404, "There is no such endpoint. Use /Users and /Groups.")
-    method = str(request.method)
-    if method not in known:
+    if method not in allowed:
         refused = error(405, f"{method} is not supported here.")
-        refused.headers["Allow"] = ", ".join(known)
+        refused.headers["Allow"] = ", ".join(sorted(allowed))
         return refused
     try:
         with POLICY:
-            directory = Directory(request, issuer)
-            answered: HttpResponse = known[method](directory, key) if key else known[method](directory)
+            directory = DirectoryRequest(request, issuer)
+            if is_search:
+                directory.search()
+                answered: HttpResponse = known["GET"](directory)
+            else:
+                answered = known[method](directory, key) if key else known[method](directory)
     except (SCIMException, ValidationError, provisioning.NotUnique, *NOT_POSSIBLE) as problem:
         answered = _error(problem)
     return answered
