@@ -38,8 +38,8 @@ class ScimClient:
         assert answer.status_code == status, answer.content
         return orjson.loads(answer.content) if answer.content else None
 
-    def user(self, name: str, status: int = 201, **more: Any) -> Any:
-        return self.told("POST", "Users", {"schemas": [USER], "userName": name, "active": True, **more}, status)
+    def user(self, user_name: str, /, status: int = 201, **more: Any) -> Any:
+        return self.told("POST", "Users", {"schemas": [USER], "userName": user_name, "active": True, **more}, status)
 
     def group(self, name: str, *members: Any, **more: Any) -> Any:
         said = {"schemas": [GROUP], "displayName": name, "members": [{"value": one["id"]} for one in members], **more}

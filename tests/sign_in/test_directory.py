@@ -10,14 +10,12 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
-from scim2_client.engines.wsgi import WSGISCIMClient
-from scim2_tester import Status, check_server
 
 from tests.sign_in.provider import Provider, issuer_of, running, sign_in
-from tests.sign_in.scim import USER, ScimClient
+from tests.sign_in.scim import PATCH, USER, ScimClient
 from tools_app.access.issuers import directory, people, provisioning
 from tools_app.access.oauth import service_clients, tokens
-from tools_app.api.scim import entry, operations, queries, resources
+from tools_app.api.scim import bounds, entry, resources
 from tools_app.issuers import setup
 from tools_app.models import (
     Change,
@@ -102,7 +100,7 @@ def ann(scim: ScimClient, client: Client, company: Provider) -> Any:
     assert sign_in(client, scim.issuer, company, "u1").status_code == 302
     service, _ = service_clients.create(scim.issuer.tenant, "Editor")
     Connection.objects.filter(pk=service.connection.pk).update(person=User.objects.get(username="ann@acme"))
-    tokens.issue(Connection.objects.get(), "mcp:read")
+    tokens.issue_access(Connection.objects.get(), "mcp:read")
     return row
 
 
@@ -263,8 +261,9 @@ def test_a_token_reaches_nothing_of_another_issuer_or_tenant(scim: ScimClient, a
     theirs = ScimClient(other)
     assert ScimClient(other, scim.token).ask("GET", "Users").status_code == 401
     for method in ("GET", "PUT", "PATCH", "DELETE"):
-        said = {"schemas": [USER], "userName": "x", "Operations": [{"op": "add", "path": "userName", "value": "x"}]}
-        assert theirs.ask(method, user_path(ann), said).status_code == 404
+        said = {"userName": "x", "Operations": [{"op": "add", "path": "userName", "value": "x"}]}
+        schema = PATCH if method == "PATCH" else USER
+        assert theirs.ask(method, user_path(ann), {"schemas": [schema], **said}).status_code == 404
     refused = theirs.told(
         "POST",
         "Groups",
@@ -308,24 +307,11 @@ def test_without_the_token_nothing_is_answered_and_guessing_is_slow(
     assert scim.ask("GET", "Users").status_code == 200
     Tenant.objects.update(is_active=False)
     assert scim.ask("GET", "Users").status_code == 401
-    monkeypatch.setattr(entry, "MAX_FAILURES", 1)
+    monkeypatch.setattr(bounds, "MAX_FAILURES", 1)
     assert ScimClient(scim.issuer, "x").ask("GET", "Users").status_code == 429
 
 
 # --- The protocol -----------------------------------------------------------------------------------------------------
-
-
-def test_an_independent_client_of_the_protocol_finds_no_fault(
-    scim: ScimClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    headers = {"Authorization": f"Bearer {scim.token}"}
-    client = WSGISCIMClient(scim.application, f"http://testserver/scim/v2/{scim.issuer.pk}", headers)
-    found = check_server(client)
-    wrong = {(one.title, one.resource_type, str(one.reason)) for one in found if one.status != Status.SUCCESS}
-    # A person without `active` would be neither: who is not said to be active is not.
-    expected = {("check_remove_attribute", "User", "PATCH modify() did not remove attribute 'active'")}
-    assert wrong - expected == set()
-    assert len(found) > 50
 
 
 def test_a_directory_finds_people_by_name_external_id_id_and_email_page_by_page(scim: ScimClient) -> None:
@@ -396,7 +382,7 @@ def test_what_cannot_be_done_is_said_as_an_error_of_the_protocol(scim: ScimClien
     path, groups = user_path(ann), f"Groups/{group['id']}"
     user = {"schemas": [USER], "userName": "x"}
     add = {"op": "add", "path": "members"}
-    many = [{"op": "add", "path": "displayName", "value": "x"}] * (operations.MAX_OPERATIONS + 1)
+    many = [{"op": "add", "path": "displayName", "value": "x"}] * (bounds.MAX_OPERATIONS + 1)
     cases: list[tuple[str, str, Any, int, str | None]] = [
         ("POST", "Users", {**user, "userName": "ANN"}, 409, "uniqueness"),
         ("POST", "Users", {**user, "externalId": "u1"}, 409, "uniqueness"),
@@ -406,11 +392,11 @@ def test_what_cannot_be_done_is_said_as_an_error_of_the_protocol(scim: ScimClien
         ("POST", "Users", {**user, "displayName": "a\0"}, 400, "invalidSyntax"),
         ("POST", "Users", b'{"userName": "\\ud800"}', 400, "invalidSyntax"),
         ("POST", "Users", {**user, "x": [[[[[[[[[[[[]]]]]]]]]]]]}, 400, "invalidSyntax"),
-        ("POST", "Users", b" " * (resources.MAX_BODY_BYTES + 1), 413, None),
+        ("POST", "Users", b" " * (directory.MAX_REQUEST_BYTES + 1), 413, None),
         ("POST", "Users", {**user, "userName": " "}, 400, "invalidValue"),
         ("POST", "Users", {**user, "userName": "x" * 255}, 400, "invalidValue"),
         ("POST", "Users", {**user, "emails": [{"value": "x"}] * 11}, 400, "invalidValue"),
-        ("POST", "Users", {**user, "displayName": "x" * resources.MAX_RESOURCE_BYTES}, 400, "invalidValue"),
+        ("POST", "Users", {**user, "displayName": "x" * bounds.MAX_RESOURCE_BYTES}, 400, "invalidValue"),
         ("POST", "Users", {"schemas": [USER]}, 400, "invalidValue"),
         ("PATCH", path, {"Operations": []}, 400, "invalidValue"),
         ("PATCH", path, {"Operations": ["x"]}, 400, "invalidValue"),
@@ -423,16 +409,17 @@ def test_what_cannot_be_done_is_said_as_an_error_of_the_protocol(scim: ScimClien
         ("PATCH", groups, {"Operations": [{**add, "value": [{"value": "x"}]}]}, 400, "invalidValue"),
         ("PATCH", groups, {"Operations": [{**add, "value": [{"value": str(uuid4())}]}]}, 400, "invalidValue"),
         ("PATCH", groups, {"Operations": [{"op": "add", "value": "x"}]}, 400, "invalidValue"),
-        ("PATCH", groups, {"Operations": [{"op": "remove", "path": 'members[display eq "x"]'}]}, 400, "invalidPath"),
+        ("PATCH", groups, {"Operations": [{"op": "remove", "path": 'members[type eq "x"]'}]}, 400, "invalidPath"),
         (
             "PATCH",
             groups,
-            {"Operations": [{"op": "replace", "path": f'members[value eq "{uuid4()}"].display', "value": "x"}]},
+            {"Operations": [{"op": "replace", "path": f'members[value eq "{uuid4()}"]', "value": "x"}]},
             400,
-            "invalidPath",
+            "mutability",
         ),
         ("GET", "Users/x", None, 404, None),
         ("GET", "Devices", None, 404, None),
+        ("POST", ".search", {}, 404, None),
         ("GET", "", None, 404, None),
         ("GET", "Schemas/x", None, 404, None),
         ("DELETE", "Users", None, 405, None),
@@ -443,7 +430,7 @@ def test_what_cannot_be_done_is_said_as_an_error_of_the_protocol(scim: ScimClien
         assert told["schemas"] == [entry.ERROR], at
         assert (told["status"], told.get("scimType"), bool(told["detail"])) == (str(status), kind, True), (at, told)
     long = " and ".join(['userName eq "x"'] * 40)
-    assert len(long) > queries.MAX_FILTER
+    assert len(long) > bounds.MAX_FILTER
     for text in ("x eq 1", 'userName co "x"', "userName", 'not (userName eq "x")', 'emails[type eq "x"]', long):
         assert scim.told("GET", "Users", status=400, filter=text)["scimType"] == "invalidFilter"
     for name, value in (("count", "x"), ("startIndex", "9" * 10), ("attributes", "x" * 1001)):

@@ -39,8 +39,6 @@ from tools_app.transport.request import (
 MAX_FORM_BYTES: Final = 64 * 1024
 # Uploads in the admin: a resource's file (5 MB) or a tenant's configuration, in a form.
 MAX_UPLOAD_BYTES: Final = 8 * 1024 * 1024
-# What a company's directory sends (SCIM): a group with its members.
-MAX_DIRECTORY_BYTES: Final = 1024 * 1024
 ADMIN, API, LOGIN, DIRECTORY = "/admin/", "/api/", "/admin/login/", "/scim/v2/"
 DISCONNECT: Final = {"type": "http.disconnect"}
 
@@ -133,7 +131,7 @@ def upload_limit(path: str) -> int:
     if path.startswith(API):
         return int(config.MCPHUB_MAX_BODY_BYTES)
     if path.startswith(DIRECTORY):
-        return MAX_DIRECTORY_BYTES
+        return directory.MAX_REQUEST_BYTES
     return MAX_UPLOAD_BYTES if path.startswith(ADMIN) and path != LOGIN else MAX_FORM_BYTES
 
 

@@ -22,6 +22,8 @@ from tools_app.models import Directory, DirectoryUser, Identity, Issuer, IssuerU
 START: Final = "mcphub_scim_"
 PREFIX_LENGTH: Final = 17
 MAX_TOKEN: Final = 200
+# Bytes of a request of a directory: a group with its members.
+MAX_REQUEST_BYTES: Final = 1024 * 1024
 USE_NOTED_EVERY: Final = timedelta(minutes=1)
 _NOBODYS: Final = digest_of("")
 

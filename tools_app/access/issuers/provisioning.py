@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
+from django.db.models import CharField
 from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast
 from django.utils import timezone
 
 from tools_app.access.issuers import directory, people
@@ -132,7 +134,8 @@ def _known(issuer: Issuer, external_id: str) -> Identity | None:
     if issuer.directory_claim == "sub":
         rows = rows.filter(subject=external_id)
     else:
-        rows = rows.alias(said=KeyTextTransform(issuer.directory_claim, "claims")).filter(said=external_id)
+        said = Cast(KeyTextTransform(issuer.directory_claim, "claims"), CharField())
+        rows = rows.alias(said=said).filter(said=external_id)
     return rows.select_related("person", "issuer").first()
 
 

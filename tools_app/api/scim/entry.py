@@ -19,11 +19,11 @@ from tools_app.access.issuers import directory
 from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import ConcurrencyLimit
 from tools_app.access.principal import address_of, rate_limit_key
+from tools_app.api.scim import bounds
 from tools_app.audit.changes.changes import Actor, recording_as
 from tools_app.models import Issuer, Via
 from tools_app.models.ids import new_id
 
-MAX_FAILURES: Final = 60
 SECONDS: Final = 60.0
 MEDIA_TYPE: Final = "application/scim+json"
 ERROR: Final = "urn:ietf:params:scim:api:messages:2.0:Error"
@@ -45,7 +45,7 @@ def scim(request: HttpRequest, issuer: UUID, path: str) -> HttpResponse:
 
 
 def _refused(request: HttpRequest) -> HttpResponse:
-    place = ConcurrencyLimit("address", "directory", MAX_FAILURES, f"scim:{rate_limit_key(address_of(request))}")
+    place = ConcurrencyLimit("address", "directory", bounds.MAX_FAILURES, f"scim:{rate_limit_key(address_of(request))}")
     if limits.hold_here([place], str(new_id()), SECONDS) is not None:
         answer = error(429, "Too many requests without a valid token. Wait a minute.")
         answer.headers["Retry-After"] = str(int(SECONDS))

@@ -13,11 +13,10 @@ from scim2_models.path import CompareOperator, Comparison
 
 from tools_app.access.issuers import provisioning
 from tools_app.access.issuers.provisioning import GroupValues
+from tools_app.api.scim.bounds import MAX_OPERATIONS, MAX_PATH
 from tools_app.api.scim.resources import Group, User, ids_of, text
 from tools_app.models import DirectoryGroup
 
-MAX_OPERATIONS: Final = 1000
-MAX_PATH: Final = 300
 # Okta repeats these in the value of an operation without a path; they cannot be changed.
 _REPEATED: Final = frozenset({"id", "schemas", "meta"})
 _SCHEMA: Final = f"{Group.__schema__}:".lower()

@@ -18,11 +18,9 @@ from scim2_models.path import (
 )
 
 from tools_app.access.issuers.provisioning import key_of
-from tools_app.api.scim.resources import MAX_PAGE, Group, User
+from tools_app.api.scim.bounds import DEFAULT_PAGE, MAX_ATTRIBUTES, MAX_FILTER, MAX_PAGE
+from tools_app.api.scim.resources import Group, User
 
-DEFAULT_PAGE: Final = 100
-MAX_FILTER: Final = 500
-MAX_ATTRIBUTES: Final = 1000
 MAX_DIGITS: Final = 9
 SUPPORTED: Final = "A filter compares {} by eq. Several comparisons are joined by and."
 Columns = Mapping[str, str]

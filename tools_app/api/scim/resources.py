@@ -35,13 +35,11 @@ from scim2_models import (
 )
 
 from tools_app.access.issuers.provisioning import GroupValues, UserValues
+from tools_app.api.scim.bounds import MAX_PAGE, MAX_RESOURCE_BYTES
 from tools_app.core.sanitize import is_storable
 from tools_app.models import DirectoryGroup, DirectoryUser
 from tools_app.models.directory import MAX_EMAILS, MAX_VALUE
 
-MAX_PAGE: Final = 200
-MAX_BODY_BYTES: Final = 1024 * 1024
-MAX_RESOURCE_BYTES: Final = 8 * 1024
 USERS, GROUPS = "Users", "Groups"
 # Entra sends attributes and filters that the strict reading refuses, and names members to remove in the value.
 POLICY: Final = ScimPolicy(
@@ -97,7 +95,6 @@ class Member(ComplexAttribute):
         None, serialization_alias="$ref", validation_alias="$ref"
     )
     type: Annotated[str | None, Mutability.immutable] = Field(None, examples=["User"])
-    display: str | None = None
 
 
 class Group(Resource[Any]):
@@ -179,14 +176,13 @@ def group_of(row: DirectoryGroup, base: str, *, members: bool) -> Group:
     found.id, found.external_id = str(row.pk), row.external_id or None
     found.meta = _meta(row, "Group", f"{base}/{GROUPS}/{row.pk}")
     if members:
-        people = row.members.values_list("pk", "user_name")
-        found.members = [_member(str(pk), name, base) for pk, name in people] or None
+        found.members = [_member(str(key), base) for key in row.members.values_list("pk", flat=True)] or None
     return found
 
 
-def _member(key: str, name: str, base: str) -> Member:
+def _member(key: str, base: str) -> Member:
     # Not validated, since it is the hub's own, and there may be thousands.
-    said: dict[str, Any] = {"value": key, "ref": f"{base}/{USERS}/{key}", "type": "User", "display": name}
+    said: dict[str, Any] = {"value": key, "ref": f"{base}/{USERS}/{key}", "type": "User"}
     return Member.model_construct(**said)
 
 

@@ -22,15 +22,14 @@ from scim2_models import (
     UniquenessException,
 )
 
-from tools_app.access.issuers import provisioning
-from tools_app.api.scim import operations, queries, resources
+from tools_app.access.issuers import directory, provisioning
+from tools_app.api.scim import bounds, operations, queries, resources
 from tools_app.api.scim.entry import MEDIA_TYPE, error
 from tools_app.api.scim.resources import GROUPS, POLICY, USERS, Group, User
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.core.sanitize import is_storable
 from tools_app.models import DirectoryGroup, DirectoryUser, Issuer
 
-MAX_DEPTH: Final = 10
 SEARCH: Final = ".search"
 CREATED, NO_CONTENT = 201, 204
 NOT_POSSIBLE: Final = (provisioning.TooMany, provisioning.UnknownMember)
@@ -204,8 +203,8 @@ class DirectoryRequest:
     def _body(self) -> dict[str, Any]:
         try:
             body = self.request.body
-            if len(body) > resources.MAX_BODY_BYTES:
-                raise PayloadTooLargeException(detail=f"A request has at most {resources.MAX_BODY_BYTES} bytes.")
+            if len(body) > directory.MAX_REQUEST_BYTES:
+                raise PayloadTooLargeException(detail=f"A request has at most {directory.MAX_REQUEST_BYTES} bytes.")
             said = orjson.loads(body)
         except (orjson.JSONDecodeError, RawPostDataException):
             raise InvalidSyntaxException(detail="The body is no JSON.") from None
@@ -255,12 +254,12 @@ def answer(request: HttpRequest, issuer: Issuer, path: str) -> HttpResponse:
         return refused
     try:
         with POLICY:
-            directory = DirectoryRequest(request, issuer)
+            asking = DirectoryRequest(request, issuer)
             if is_search:
-                directory.search()
-                answered: HttpResponse = known["GET"](directory)
+                asking.search()
+                answered: HttpResponse = known["GET"](asking)
             else:
-                answered = known[method](directory, key) if key else known[method](directory)
+                answered = known[method](asking, key) if key else known[method](asking)
     except (SCIMException, ValidationError, provisioning.NotUnique, *NOT_POSSIBLE) as problem:
         answered = _error(problem)
     return answered
@@ -285,8 +284,8 @@ def _found(rows: QuerySet[Any], key: str) -> Any:
 
 def _check_json(value: Any, depth: int = 0) -> None:
     """Refuse what no column accepts, and nesting that no resource has. Raises InvalidSyntaxException."""
-    if depth > MAX_DEPTH:
-        raise InvalidSyntaxException(detail=f"The body is nested deeper than {MAX_DEPTH} levels.")
+    if depth > bounds.MAX_DEPTH:
+        raise InvalidSyntaxException(detail=f"The body is nested deeper than {bounds.MAX_DEPTH} levels.")
     if isinstance(value, str) and not is_storable(value):
         raise InvalidSyntaxException(detail="Texts cannot contain U+0000.")
     if isinstance(value, dict):
