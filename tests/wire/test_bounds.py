@@ -958,7 +958,7 @@ def scopes_of_tenant(ground: Ground) -> None:
 
 def issuer(ground: Ground, **more: Any) -> Issuer:
     """An issuer that is off, so that its configuration is not read."""
-    said = {"name": "x", "issuer": f"https://{uuid4()}.example", "client_id": "x", "is_active": False, **more}
+    said = {"name": str(uuid4()), "issuer": f"https://{uuid4()}.example", "client_id": "x", "is_active": False, **more}
     return Issuer(tenant=ground.tenant, **said)
 
 
@@ -999,7 +999,7 @@ def workloads_of_an_issuer(ground: Ground) -> None:
 
 def scim(ground: Ground) -> ScimClient:
     """The directory of an issuer."""
-    row = issuer(ground, name=str(uuid4()))
+    row = issuer(ground)
     row.save()
     return ScimClient(row)
 

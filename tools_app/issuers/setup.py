@@ -31,6 +31,8 @@ def check(issuer: Issuer) -> None:
     others = Issuer.objects.filter(tenant=issuer.tenant_id).exclude(pk=issuer.pk)
     if others.filter(issuer=issuer.issuer, use=issuer.use).exists():
         raise ValidationError({"issuer": "This issuer is set up already. Change it instead."})
+    if others.filter(name=issuer.name).exists():
+        raise ValidationError({"name": "Another issuer has this name."})
     if others.count() >= MAX_ISSUERS:
         raise ValidationError(f"A tenant has at most {MAX_ISSUERS} issuers.")
     if not issuer.is_active:

@@ -125,7 +125,12 @@ class Issuer(Recorded):
                 fields=["tenant", "issuer", "use"],
                 name="issuer_once_per_tenant",
                 violation_error_message="This issuer is set up already. Change it instead.",
-            )
+            ),
+            models.UniqueConstraint(
+                fields=["tenant", "name"],
+                name="issuer_name_once_per_tenant",
+                violation_error_message="Another issuer has this name.",
+            ),
         ]
 
     def __str__(self) -> str:

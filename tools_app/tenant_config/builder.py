@@ -11,10 +11,10 @@ from tools_app.catalog.kinds import http
 from tools_app.catalog.sources.settings import source_faults
 from tools_app.catalog.validation.items import Faults, prompt_faults, resource_faults, tool_faults
 from tools_app.catalog.validation.mime_types import mime_type_of
-from tools_app.models import ApiSource, ClientPolicy, Prompt, Resource, Tenant, TenantScope, Tool
-from tools_app.tenant_config import operations
+from tools_app.models import ApiSource, ClientPolicy, Issuer, Prompt, Resource, Tenant, TenantScope, Tool
+from tools_app.tenant_config import issuers, operations
 from tools_app.tenant_config.document import Problem, source_of
-from tools_app.tenant_config.fields import TENANT_FIELDS, Offer, Row, Section, Source, default_of
+from tools_app.tenant_config.fields import TENANT_FIELDS, Offer, Plain, Row, Section, Source, default_of
 from tools_app.tenant_config.reader import Path
 
 
@@ -23,7 +23,7 @@ def build(section: Section, name: str, row: Row, into: Offer, sources: Mapping[s
 
     `sources` are the API sources of the tenant and of the file, by name.
     """
-    if isinstance(into, ClientPolicy | TenantScope):
+    if isinstance(into, Plain):
         setattr(into, section.key, name)
         for field in section.fields:
             setattr(into, field, row[field] if field in row else default_of(section.model, field))
@@ -48,9 +48,12 @@ def build(section: Section, name: str, row: Row, into: Offer, sources: Mapping[s
 
 def faults_of(section: Section, row: Offer, path: Path) -> Iterator[Problem]:
     """Yield the problems of a built row, with their places in the file."""
-    if isinstance(row, ClientPolicy | TenantScope):
+    if isinstance(row, Plain):
         yield from _field_faults(section, row, section.fields, path)
-        yield from (Problem(path, message) for message in _name_faults(row))
+        if isinstance(row, Issuer):
+            yield from issuers.faults_of(row, path)
+        else:
+            yield from (Problem(path, message) for message in _name_faults(row))
         return
     source = next(source for source in section.sources if source.kind == row.kind)
     yield from _field_faults(section, row, source.others, path)
@@ -93,7 +96,7 @@ def secrets_named_by(row: Offer) -> set[str]:
     """Return the names of the secrets that a row's request uses."""
     if isinstance(row, ApiSource):
         return {name for name in row.secrets.values() if isinstance(name, str)}
-    if isinstance(row, ClientPolicy | TenantScope) or row.kind != "http":
+    if isinstance(row, Plain) or row.kind != "http":
         return set()
     try:
         return http.secret_names(http.parse_config(row.config))

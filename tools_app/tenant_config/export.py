@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 
 from tools_app.catalog.kinds import http
 from tools_app.catalog.validation.mime_types import mime_type_of
-from tools_app.models import ApiSource, ClientPolicy, Prompt, Resource, Tenant, TenantScope, Tool, ToolKind
+from tools_app.models import ApiSource, Prompt, Resource, Tenant, Tool, ToolKind
 from tools_app.tenant_config import alerts, operations
 from tools_app.tenant_config.document import FORMAT
 from tools_app.tenant_config.fields import (
@@ -16,6 +16,7 @@ from tools_app.tenant_config.fields import (
     SECTIONS,
     TENANT_FIELDS,
     Offer,
+    Plain,
     Row,
     Section,
     Source,
@@ -27,7 +28,8 @@ UPSTREAM: Final = ToolKind.UPSTREAM.value
 HEADER: Final = """\
 # The configuration of the tenant {slug} of an mcphub.
 # Preview and apply it with: python manage.py import_tenant SLUG FILE
-# Secrets are listed without their values. API keys, members, upstreams and the URLs of webhooks are not included.
+# Secrets are listed without their values. API keys, members, upstreams, service clients, the URLs of webhooks, and the
+# client secrets of issuers are not included.
 # Fields that are left out of a row have their defaults.
 """
 WIDTH: Final = 110
@@ -98,7 +100,7 @@ def described_rows(section: Section, tenant: Tenant) -> dict[str, Row]:
 
 def described_row(section: Section, row: Offer) -> Row:
     """Return a row as a file describes it: all fields that differ from their defaults, its source last."""
-    if isinstance(row, ClientPolicy | TenantScope):
+    if isinstance(row, Plain):
         return _unusual(section, {name: getattr(row, name) for name in section.fields})
     source = next(source for source in section.sources if source.kind == row.kind)
     fields = {name: getattr(row, name) for name in source.others}

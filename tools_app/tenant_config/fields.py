@@ -12,11 +12,13 @@ from django.db import models
 
 from tools_app.access.oauth import hosts, tenant_scopes
 from tools_app.alerts.destinations import MAX_DESTINATIONS, MAX_RULES
+from tools_app.issuers.setup import MAX_ISSUERS
 from tools_app.models import (
     AlertDestination,
     AlertRule,
     ApiSource,
     ClientPolicy,
+    Issuer,
     Prompt,
     Resource,
     Tenant,
@@ -26,7 +28,9 @@ from tools_app.models import (
 )
 
 Row = Mapping[str, Any]
-Offer = ApiSource | Tool | Resource | Prompt | ClientPolicy | TenantScope
+# What has neither revisions nor sources.
+Plain = ClientPolicy | TenantScope | Issuer
+Offer = ApiSource | Tool | Resource | Prompt | Plain
 
 LIMITS: Final = ("calls_per_second", "calls_per_minute", "calls_per_day", "calls_in_flight")
 DESCRIBED: Final = ("name", "title", "description", "mime_type", "enabled", "annotations", "icons")
@@ -55,7 +59,7 @@ class Section:
     """
 
     name: str
-    model: type[ApiSource | Tool | Resource | Prompt | ClientPolicy | TenantScope]
+    model: type[ApiSource | Tool | Resource | Prompt | ClientPolicy | TenantScope | Issuer]
     key: str
     word: str
     sources: tuple[Source, ...]
@@ -154,8 +158,29 @@ SCOPES: Final = Section(
     ("description", "tool_patterns", "methods"),
     tenant_scopes.MAX_SCOPES,
 )
+# Without the client secret and the token of the directory.
+ISSUERS: Final = Section(
+    "issuers",
+    Issuer,
+    "name",
+    "issuer",
+    (),
+    (
+        "use",
+        "issuer",
+        "client_id",
+        "rules",
+        "accepts_assertions",
+        "audience",
+        "recheck_hours",
+        "directory_claim",
+        "directory_only",
+        "is_active",
+    ),
+    MAX_ISSUERS,
+)
 # Sources first: tools refer to them.
-SECTIONS: Final = (SOURCES, TOOLS, RESOURCES, PROMPTS, POLICIES, SCOPES)
+SECTIONS: Final = (SOURCES, TOOLS, RESOURCES, PROMPTS, POLICIES, SCOPES, ISSUERS)
 
 
 @dataclass(frozen=True)

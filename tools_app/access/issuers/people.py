@@ -104,6 +104,7 @@ def end(identity: Identity) -> bool:
     Return False if it had ended.
     """
     with transaction.atomic():
+        _lock(identity)
         for member in Membership.objects.filter(user=identity.person_id, tenant=identity.issuer.tenant_id):
             member.delete()
         ended = Identity.objects.filter(pk=identity.pk, ended_at=None)
@@ -159,6 +160,7 @@ def vouch(identity: Identity, claims: Mapping[str, Any] | None, refresh_token: s
     if refresh_token and len(refresh_token) <= MAX_REFRESH_TOKEN:
         identity.ciphertext = encryption.seal(refresh_token.encode(), _purpose(identity))
     with transaction.atomic():
+        _lock(identity)
         # The issuer as it is now: it may have changed while the provider was asked.
         issuer = Issuer.objects.select_related("tenant").filter(pk=identity.issuer_id).first()
         if issuer is None or not issuer.is_active:
@@ -172,6 +174,14 @@ def vouch(identity: Identity, claims: Mapping[str, Any] | None, refresh_token: s
         _set_role(identity, role)
 
 
+def _lock(identity: Identity) -> None:
+    """Wait for others that give or withdraw the access of a person, until the transaction ends.
+
+    Otherwise somebody who is deactivated while they sign in would get a membership after theirs was withdrawn.
+    """
+    Identity.objects.select_for_update().filter(pk=identity.pk).first()
+
+
 def apply_rules(issuer: Issuer, identities: Iterable[Any] | None = None) -> list[Identity]:
     """Give everybody who came from an issuer what its changed rules or its directory say, or withdraw their access.
 
@@ -183,7 +193,9 @@ def apply_rules(issuer: Issuer, identities: Iterable[Any] | None = None) -> list
     ended: list[Identity] = []
     for start in range(0, len(keys), BATCH):
         some = rows.filter(pk__in=keys[start : start + BATCH]).select_related("person", "directory_user")
-        ended += _apply(issuer, list(some.prefetch_related("directory_user__groups")))
+        with transaction.atomic():
+            locked = some.select_for_update(of=("self",)).order_by("pk")
+            ended += _apply(issuer, list(locked.prefetch_related("directory_user__groups")))
     return ended
 
 
