@@ -282,7 +282,7 @@ def _found(rows: QuerySet[Any], key: str) -> Any:
     return row
 
 
-def _check_json(value: Any, depth: int = 0) -> None:
+def _check_json(value: Any, depth: int = 1) -> None:
     """Refuse what no column accepts, and nesting that no resource has. Raises InvalidSyntaxException."""
     if depth > bounds.MAX_DEPTH:
         raise InvalidSyntaxException(detail=f"The body is nested deeper than {bounds.MAX_DEPTH} levels.")

@@ -188,7 +188,7 @@ class Issuers(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
         responses={204: None},
         methods=["DELETE"],
     )
-    @action(detail=True, methods=["post", "delete"], url_path="directory-token", url_name="directory-token")
+    @action(detail=True, methods=["post", "delete"], url_path="directory-token", url_name="token")
     def directory_token(self, request: Request, pk: str) -> Response:
         """Create the token of the company's directory, or withdraw it. The earlier one is rejected at once."""
         row = self.get_object()
