@@ -105,7 +105,8 @@ def end(identity: Identity) -> bool:
     """
     with transaction.atomic():
         _lock(identity)
-        for member in Membership.objects.filter(user=identity.person_id, tenant=identity.issuer.tenant_id):
+        members = Membership.objects.filter(user=identity.person_id, tenant=identity.issuer.tenant_id)
+        for member in members.select_related("user", "tenant"):
             member.delete()
         ended = Identity.objects.filter(pk=identity.pk, ended_at=None)
         return bool(ended.update(ended_at=timezone.now(), ciphertext=None))
@@ -246,10 +247,10 @@ def has_role(identity: Identity) -> bool:
 
 def _set_role(identity: Identity, role: str) -> None:
     with transaction.atomic():
-        tenant = identity.issuer.tenant_id
+        tenant = identity.issuer.tenant
         member = Membership.objects.filter(user=identity.person, tenant=tenant).first()
         if member is None:
-            Membership.objects.create(user=identity.person, tenant_id=tenant, role=role)
+            Membership.objects.create(user=identity.person, tenant=tenant, role=role)
         elif member.role != role:
             member.role = role
             member.save(update_fields=["role"])

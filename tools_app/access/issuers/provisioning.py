@@ -20,7 +20,7 @@ from tools_app.models import DirectoryGroup, DirectoryUser, Identity, Issuer, Si
 from tools_app.models.directory import MAX_VALUE
 
 MAX_GROUPS: Final = 250
-MAX_MEMBERS: Final = 5000
+MAX_MEMBERS: Final = 2000
 LEFT: Final = "{} does not give the person access any more: deactivated, deleted, or in no group that a rule names."
 
 
