@@ -152,6 +152,21 @@ def test_nobody_signs_in_whom_the_directory_has_deactivated(
     assert role_of("ann@acme") is None
 
 
+def test_who_is_deactivated_at_the_moment_of_the_sign_in_gets_nothing(
+    scim: ScimClient, ann: Any, company: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Membership.objects.all().delete()
+    given = people._set_role
+
+    def slow(identity: Identity, role: str) -> None:
+        DirectoryUser.objects.update(active=False)
+        given(identity, role)
+
+    monkeypatch.setattr(people, "_set_role", slow)
+    assert sign_in(Client(), scim.issuer, company, "u1").status_code == 403
+    assert role_of("ann@acme") is None
+
+
 def test_only_people_of_the_directory_sign_in_where_the_tenant_says_so(
     scim: ScimClient, client: Client, company: Provider
 ) -> None:

@@ -104,7 +104,6 @@ def end(identity: Identity) -> bool:
     Return False if it had ended.
     """
     with transaction.atomic():
-        _lock(identity)
         members = Membership.objects.filter(user=identity.person_id, tenant=identity.issuer.tenant_id)
         for member in members.select_related("user", "tenant"):
             member.delete()
@@ -161,7 +160,6 @@ def vouch(identity: Identity, claims: Mapping[str, Any] | None, refresh_token: s
     if refresh_token and len(refresh_token) <= MAX_REFRESH_TOKEN:
         identity.ciphertext = encryption.seal(refresh_token.encode(), _purpose(identity))
     with transaction.atomic():
-        _lock(identity)
         # The issuer as it is now: it may have changed while the provider was asked.
         issuer = Issuer.objects.select_related("tenant").filter(pk=identity.issuer_id).first()
         if issuer is None or not issuer.is_active:
@@ -169,18 +167,12 @@ def vouch(identity: Identity, claims: Mapping[str, Any] | None, refresh_token: s
         if is_check and not Identity.objects.filter(pk=identity.pk, ended_at=None).exists():
             return
         identity.issuer = issuer
-        entry = directory.entry_of(identity)
-        role = rule_of(issuer, entry, identity.claims if claims is None else claims).role
+        said = identity.claims if claims is None else claims
+        # Before the identity is written: the directory locks the change log first, too.
+        _set_role(identity, rule_of(issuer, directory.entry_of(identity), said).role)
+        # A new role waited for the change log, and the directory may have deactivated the person meanwhile.
+        rule_of(issuer, directory.entry_of(identity), said)
         identity.save(update_fields=["claims", "verified_at", "checked_at", "ended_at", "ciphertext"])
-        _set_role(identity, role)
-
-
-def _lock(identity: Identity) -> None:
-    """Wait for others that give or withdraw the access of a person, until the transaction ends.
-
-    Otherwise somebody who is deactivated while they sign in would get a membership after theirs was withdrawn.
-    """
-    Identity.objects.select_for_update().filter(pk=identity.pk).first()
 
 
 def apply_rules(issuer: Issuer, identities: Iterable[Any] | None = None) -> list[Identity]:
@@ -194,9 +186,7 @@ def apply_rules(issuer: Issuer, identities: Iterable[Any] | None = None) -> list
     ended: list[Identity] = []
     for start in range(0, len(keys), BATCH):
         some = rows.filter(pk__in=keys[start : start + BATCH]).select_related("person", "directory_user")
-        with transaction.atomic():
-            locked = some.select_for_update(of=("self",)).order_by("pk")
-            ended += _apply(issuer, list(locked.prefetch_related("directory_user__groups")))
+        ended += _apply(issuer, list(some.prefetch_related("directory_user__groups")))
     return ended
 
 
