@@ -500,13 +500,13 @@ def test_the_api_connects_a_directory_too(issuer: Issuer, acme: Tenant, client: 
     Membership.objects.create(user=user, tenant=acme, role=Role.ADMIN)
     client.force_login(user)
     path = f"/api/v1/issuers/{issuer.pk}/"
-    told = client.post(f"{path}directory-token/").json()
+    told = client.post(f"{path}directory/").json()
     assert told["url"] == f"http://testserver/scim/v2/{issuer.pk}"
     assert ScimClient(issuer, told["token"]).ask("GET", "Users").status_code == 200
     state = client.get(path).json()["directory"]
     assert (state["connected"], state["users"], state["token_prefix"]) == (True, 0, told["token"][:17])
-    assert client.delete(f"{path}directory-token/").status_code == 204
-    assert client.delete(f"{path}directory-token/").status_code == 204
+    assert client.delete(f"{path}directory/").status_code == 204
+    assert client.delete(f"{path}directory/").status_code == 204
     assert client.get(path).json()["directory"]["connected"] is False
     Issuer.objects.update(use="workloads")
-    assert client.post(f"{path}directory-token/").status_code == 409
+    assert client.post(f"{path}directory/").status_code == 409

@@ -188,8 +188,8 @@ class Issuers(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
         responses={204: None},
         methods=["DELETE"],
     )
-    @action(detail=True, methods=["post", "delete"], url_path="directory-token", url_name="token")
-    def directory_token(self, request: Request, pk: str) -> Response:
+    @action(detail=True, methods=["post", "delete"], url_path="directory", url_name="directory")
+    def connect_directory(self, request: Request, pk: str) -> Response:
         """Create the token of the company's directory, or withdraw it. The earlier one is rejected at once."""
         row = self.get_object()
         if request.method == "DELETE":
