@@ -15,7 +15,7 @@ class ToolsAppConfig(AppConfig):
     def ready(self) -> None:
         """Import `mcp_tools.py` of every installed app, which registers its tools, and connect signal handlers."""
         # Models can be imported from here on, not before.
-        from tools_app.audit.changes import signals  # noqa: PLC0415
+        from tools_app.audit.changes import directory, signals  # noqa: PLC0415
         from tools_app.catalog import notifications  # noqa: PLC0415
         from tools_app.core import database  # noqa: PLC0415
         from tools_app.models import versioned  # noqa: PLC0415
@@ -23,6 +23,7 @@ class ToolsAppConfig(AppConfig):
         from tools_app.upstreams import forwarding  # noqa: PLC0415
 
         signals.connect()
+        directory.connect()
         versioned.connect()
         notifications.connect()
         accounts.connect()

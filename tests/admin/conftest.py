@@ -12,6 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from tools_app.access import keys
+from tools_app.access.issuers import directory
 from tools_app.access.limits import limits
 from tools_app.access.oauth import clients, connections, service_clients
 from tools_app.alerts import destinations
@@ -154,15 +155,17 @@ def build_world(slug: str) -> World:
     )
     # The hub may not reach this address either.
     upstream = Upstream.objects.create(tenant=tenant, name=f"{slug}_books", url="http://127.0.0.1:9/mcp")
+    issuer = Issuer.objects.create(
+        tenant=tenant, name=f"{slug} staff", issuer=f"https://{slug}.example", client_id="hub", is_active=False
+    )
+    directory.issue(issuer)
     return World(
         tenant=tenant,
         apikey=apikey,
         connection=connection,
         serviceclient=service_clients.create(tenant, f"{slug} job")[0],
         clientpolicy=ClientPolicy.objects.create(tenant=tenant, host=f"{slug}.example", decision=ClientDecision.DENY),
-        issuer=Issuer.objects.create(
-            tenant=tenant, name=f"{slug} staff", issuer=f"https://{slug}.example", client_id="hub", is_active=False
-        ),
+        issuer=issuer,
         tenantscope=TenantScope.objects.create(tenant=tenant, name=f"{slug}.reports", tool_patterns=["report_*"]),
         toolset=Toolset.objects.create(tenant=tenant, name=f"{slug} reading", tools=["*"]),
         oauthclient=connection.client,

@@ -116,6 +116,7 @@ ENDPOINTS: dict[str, dict[str, Expected]] = {
     "api-issuers-list": CATALOG,
     "api-issuers-detail": ROW,
     "api-issuers-try": {"post": writes()},
+    "api-issuers-directory": {"post": writes(), "delete": writes(GONE)},
     "api-sign-ins-list": {"get": LIST},
     "api-sign-ins-detail": {"get": reads()},
     "api-calls-list": {"get": LIST},

@@ -401,6 +401,7 @@ def said(company: Provider, acme: Tenant, **more: Any) -> dict[str, Any]:
         "secret": "hush-hush",
         "rules": '[{"claims": {"groups": ["x"]}, "role": "admin"}]',
         "recheck_hours": 24,
+        "directory_claim": "sub",
         "is_active": "on",
         **more,
     }

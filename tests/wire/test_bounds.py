@@ -22,13 +22,19 @@ from django.test import Client
 from django.urls import reverse
 from joserfc.jwk import ECKey
 
+from tests.sign_in.scim import GROUP, PATCH, USER, ScimClient
 from tests.wire.channels import sse
 from tests.wire.client import MODERN, Peer, RawClient, answered, connected, head_of
 from tools_app.access import keys, sessions, tokens
+from tools_app.access.issuers import directory as scim_directory
+from tools_app.access.issuers import people, provisioning
 from tools_app.access.issuers.rules import Rule
 from tools_app.access.keys import access_digest
+from tools_app.access.limits import limits
 from tools_app.access.oauth import clients, devices, hosts, redirects, service_clients, tenant_scopes, workloads
 from tools_app.access.oauth import tokens as oauth_tokens
+from tools_app.api.scim import bounds as scim_bounds
+from tools_app.api.scim import queries
 from tools_app.catalog import authoring, compiled, skills, toolsets, uri_templates
 from tools_app.catalog import search as tool_search
 from tools_app.catalog.kinds import curl, http_request, operation_styles, stored
@@ -65,6 +71,7 @@ from tools_app.models import (
     Tool,
     Toolset,
     Upstream,
+    directory,
     issuers,
     validators,
     versioned,
@@ -989,7 +996,7 @@ def query_of_tools(ground: Ground) -> None:
 
 def issuer(ground: Ground, **more: Any) -> Issuer:
     """An issuer that is off, so that its configuration is not read."""
-    said = {"name": "x", "issuer": f"https://{uuid4()}.example", "client_id": "x", "is_active": False, **more}
+    said = {"name": str(uuid4()), "issuer": f"https://{uuid4()}.example", "client_id": "x", "is_active": False, **more}
     return Issuer(tenant=ground.tenant, **said)
 
 
@@ -1026,6 +1033,130 @@ def workloads_of_an_issuer(ground: Ground) -> None:
         workloads.connect(row, subject, Rule(1, "", [], []))
     with pytest.raises(workloads.TooManyWorkloads):
         workloads.connect(row, "c", Rule(1, "", [], []))
+
+
+def scim(ground: Ground) -> ScimClient:
+    """The directory of an issuer."""
+    row = issuer(ground)
+    row.save()
+    return ScimClient(row)
+
+
+@probe("strangers' requests to `/scim/`, of an address")
+def strangers_of_a_directory(ground: Ground) -> Answers:
+    ground.monkeypatch.setattr(scim_bounds, "MAX_FAILURES", 1)
+    limits.forget_all()
+    known, stranger = scim(ground), scim(ground)
+    stranger.token = "x"
+    answers = [stranger.ask("GET", "Users").status_code for _ in range(2)]
+    assert answers[0] == 401
+    return httpx.Response(known.ask("GET", "Users").status_code), httpx.Response(answers[1])
+
+
+@probe("body of a directory's request to `/scim/`")
+def body_of_a_directory(ground: Ground) -> Answers:
+    known = scim(ground)
+    said = json.dumps({"schemas": [USER], "userName": "x"}).encode()
+    headers = {"Authorization": f"Bearer {known.token}"}
+    path = f"/scim/v2/{known.issuer.pk}/Users"
+    stranger = ground.client.http.post(path, content=said.ljust(page_guard.MAX_FORM_BYTES + 1))
+    assert stranger.status_code == 413
+    first, second = (
+        ground.client.http.post(path, content=said.ljust(scim_directory.MAX_REQUEST_BYTES + more), headers=headers)
+        for more in (0, 1)
+    )
+    return first, second
+
+
+def asked(known: ScimClient, method: str, path: str, *bodies: Any, **query: str) -> Answers:
+    """What a directory is answered to two requests."""
+    first, second = (known.ask(method, path, body, **query) for body in bodies)
+    return httpx.Response(first.status_code), httpx.Response(second.status_code)
+
+
+def users(known: ScimClient, *said: dict[str, Any]) -> Answers:
+    return asked(known, "POST", "Users", *({"schemas": [USER], "userName": str(uuid4()), **one} for one in said))
+
+
+@probe("nesting of a directory's JSON")
+def nesting_of_a_directory(ground: Ground) -> Answers:
+    deep: Any = []
+    for _ in range(scim_bounds.MAX_DEPTH - 2):
+        deep = [deep]
+    return users(scim(ground), {"x": deep}, {"x": [deep]})
+
+
+@probe("filter of a directory")
+def filter_of_a_directory(ground: Ground) -> Answers:
+    known, empty = scim(ground), 'userName eq ""'
+    texts = (empty.replace('""', f'"{"x" * (scim_bounds.MAX_FILTER - len(empty) + more)}"') for more in (0, 1))
+    first, second = (known.ask("GET", "Users", filter=text).status_code for text in texts)
+    return httpx.Response(first), httpx.Response(second)
+
+
+@probe("page of a directory's list")
+def page_of_a_directory(_ground: Ground) -> None:
+    for count in (scim_bounds.MAX_PAGE, scim_bounds.MAX_PAGE + 1):
+        assert queries.page_of({"count": str(count)}).count == scim_bounds.MAX_PAGE
+
+
+@probe("operations of a directory's request")
+def operations_of_a_directory(ground: Ground) -> Answers:
+    known = scim(ground)
+    one = {"op": "replace", "path": "displayName", "value": "x"}
+    bodies = ({"schemas": [PATCH], "Operations": [one] * (scim_bounds.MAX_OPERATIONS + more)} for more in (0, 1))
+    return asked(known, "PATCH", f"Groups/{known.group('g')['id']}", *bodies)
+
+
+@probe("path of a directory's operation")
+def path_of_a_directory(ground: Ground) -> Answers:
+    known = scim(ground)
+    paths = (f"x{'y' * (scim_bounds.MAX_PATH - 1 + more)}" for more in (0, 1))
+    bodies = ({"schemas": [PATCH], "Operations": [{"op": "replace", "path": one, "value": "x"}]} for one in paths)
+    return asked(known, "PATCH", f"Users/{known.user('x')['id']}", *bodies)
+
+
+@probe("name, external ID or e-mail in a directory")
+def texts_of_a_directory(ground: Ground) -> Answers:
+    known = scim(ground)
+    for name in ("externalId", "userName"):
+        first, second = users(known, *({name: "x" * (directory.MAX_VALUE + more)} for more in (0, 1)))
+        assert (first.status_code, second.status_code) == (201, 400)
+    return users(known, *({"emails": [{"value": "x" * (directory.MAX_VALUE + more)}]} for more in (0, 1)))
+
+
+@probe("e-mails of a directory's user")
+def emails_of_a_directory(ground: Ground) -> Answers:
+    many = [{"value": "x"}] * directory.MAX_EMAILS
+    return users(scim(ground), {"emails": many}, {"emails": [*many, {"value": "y"}]})
+
+
+@probe("attributes of a directory's user")
+def attributes_of_a_directory(ground: Ground) -> Answers:
+    empty = len('{"displayName":""}')
+    return users(scim(ground), *({"displayName": "x" * (scim_bounds.MAX_RESOURCE_BYTES - empty + n)} for n in (0, 1)))
+
+
+@probe("people of an issuer")
+def people_of_an_issuer(ground: Ground) -> None:
+    ground.monkeypatch.setattr(people, "MAX_PEOPLE", 1)
+    first, second = users(scim(ground), {}, {})
+    assert (first.status_code, second.status_code) == (201, 400)
+
+
+@probe("groups of a directory")
+def groups_of_a_directory(ground: Ground) -> Answers:
+    ground.monkeypatch.setattr(provisioning, "MAX_GROUPS", 1)
+    return asked(scim(ground), "POST", "Groups", *({"schemas": [GROUP], "displayName": name} for name in "ab"))
+
+
+@probe("members of a directory's group")
+def members_of_a_directory(ground: Ground) -> Answers:
+    ground.monkeypatch.setattr(provisioning, "MAX_MEMBERS", 1)
+    known = scim(ground)
+    one, other = ({"value": known.user(name)["id"]} for name in "ab")
+    bodies = ({"schemas": [GROUP], "displayName": "g", "members": members} for members in ([one], [one, other]))
+    return asked(known, "POST", "Groups", *bodies)
 
 
 @probe("client policies of a tenant")

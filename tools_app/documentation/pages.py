@@ -20,7 +20,7 @@ FOLDER: Final = "docs"
 # The order of the sidebar. A page is named like its file.
 GROUPS: Final[Mapping[str, Sequence[str]]] = {
     "": ("introduction",),
-    "Clients": ("sign-in", "single-sign-on", "connecting", "transports", "protocol"),
+    "Clients": ("sign-in", "single-sign-on", "directory", "connecting", "transports", "protocol"),
     "Tools": (
         "writing-tools",
         "http-tools",

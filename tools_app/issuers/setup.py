@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from django.core.exceptions import ValidationError
 
-from tools_app.access.issuers import people, rules
+from tools_app.access.issuers import directory, people
 from tools_app.access.issuers.rules import NoRuleFits, Rule
 from tools_app.access.oauth import workloads
 from tools_app.catalog.http.documents import Unreadable
@@ -31,6 +31,8 @@ def check(issuer: Issuer) -> None:
     others = Issuer.objects.filter(tenant=issuer.tenant_id).exclude(pk=issuer.pk)
     if others.filter(issuer=issuer.issuer, use=issuer.use).exists():
         raise ValidationError({"issuer": "This issuer is set up already. Change it instead."})
+    if others.filter(name=issuer.name).exists():
+        raise ValidationError({"name": "Another issuer has this name."})
     if others.count() >= MAX_ISSUERS:
         raise ValidationError(f"A tenant has at most {MAX_ISSUERS} issuers.")
     if not issuer.is_active:
@@ -67,6 +69,6 @@ def try_out(issuer: Issuer, token: str, ours: str) -> Trial:
     except tokens.InvalidToken as invalid:
         problem = str(invalid)
     try:
-        return Trial(claims, rules.find(issuer, claims), problem)
+        return Trial(claims, people.rule_of(issuer, directory.entry_for(issuer, claims), claims), problem)
     except NoRuleFits as unfit:
         return Trial(claims, None, f"{unfit} {problem}".strip())

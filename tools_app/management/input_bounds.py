@@ -11,10 +11,13 @@ import msgspec
 from django.conf import settings
 
 from tools_app.access import sessions
+from tools_app.access.issuers import directory as scim_directory
+from tools_app.access.issuers import people, provisioning
 from tools_app.access.oauth import clients, devices, hosts, redirects, service_clients, tenant_scopes, tokens, workloads
 from tools_app.admin.catalog import tool_forms
 from tools_app.admin.people import tenant_config
 from tools_app.alerts import delivery, destinations, evaluation
+from tools_app.api.scim import bounds as scim_bounds
 from tools_app.api.v1.base import paging
 from tools_app.catalog import search as tool_search
 from tools_app.catalog import skills, trials, uri_templates
@@ -28,7 +31,7 @@ from tools_app.catalog.validation import resources, sizes
 from tools_app.documentation import search
 from tools_app.issuers import setup
 from tools_app.issuers import tokens as issued
-from tools_app.models import issuers, toolsets, validators, versioned
+from tools_app.models import directory, issuers, toolsets, validators, versioned
 from tools_app.oauth import authorize, client_documents, device_page, endpoints, events, server
 from tools_app.protocol import jsonrpc, schema, schema_bounds
 from tools_app.protocol.errors import INVALID_PARAMS, INVALID_REQUEST, NOT_PERMITTED, OVER_LIMIT, PARSE_ERROR
@@ -344,6 +347,19 @@ def _sign_in() -> Sequence[Bound]:
         Bound("issuers of a tenant", f"{setup.MAX_ISSUERS}", note="rejected on save"),
         Bound("rules of an issuer", f"{issuers.MAX_RULES}", note="rejected on save"),
         Bound("token of an issuer", f"{issued.MAX_TOKEN} characters", note="refused"),
+        Bound("strangers' requests to `/scim/`, of an address", f"{scim_bounds.MAX_FAILURES} per minute", 429),
+        Bound("body of a directory's request to `/scim/`", f"{scim_directory.MAX_REQUEST_BYTES} bytes", 413),
+        Bound("nesting of a directory's JSON", f"{scim_bounds.MAX_DEPTH} levels", 400),
+        Bound("filter of a directory", f"{scim_bounds.MAX_FILTER} characters", 400),
+        Bound("page of a directory's list", f"{scim_bounds.MAX_PAGE} resources", note="shortened"),
+        Bound("operations of a directory's request", f"{scim_bounds.MAX_OPERATIONS}", 400),
+        Bound("path of a directory's operation", f"{scim_bounds.MAX_PATH} characters", 400),
+        Bound("name, external ID or e-mail in a directory", f"{directory.MAX_VALUE} characters", 400),
+        Bound("e-mails of a directory's user", f"{directory.MAX_EMAILS}", 400),
+        Bound("attributes of a directory's user", f"{scim_bounds.MAX_RESOURCE_BYTES} bytes", 400),
+        Bound("people of an issuer", f"{people.MAX_PEOPLE}", note="400 for a directory, or a page that says so"),
+        Bound("groups of a directory", f"{provisioning.MAX_GROUPS}", 400),
+        Bound("members of a directory's group", f"{provisioning.MAX_MEMBERS}", 400),
         Bound("workloads of an issuer", f"{workloads.MAX_WORKLOADS}", note="refused"),
     )
 

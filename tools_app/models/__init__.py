@@ -37,6 +37,7 @@ from tools_app.models.catalog import (
     ToolKind,
     ToolRevision,
 )
+from tools_app.models.directory import Directory, DirectoryGroup, DirectoryUser
 from tools_app.models.issuers import Identity, Issuer, IssuerUse
 from tools_app.models.oauth import (
     AccessToken,
@@ -102,6 +103,9 @@ __all__ = [
     "DeliveryStatus",
     "DestinationKind",
     "DeviceCode",
+    "Directory",
+    "DirectoryGroup",
+    "DirectoryUser",
     "Export",
     "ExportFormat",
     "ExportState",

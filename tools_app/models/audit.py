@@ -20,6 +20,7 @@ class Via(models.TextChoices):
     API = "api", "REST API"
     COMMAND = "command", "Command line"
     SIGN_IN = "sign_in", "Sign-in"
+    DIRECTORY = "directory", "Directory (SCIM)"
 
 
 class Action(models.TextChoices):

@@ -64,6 +64,8 @@ WRITTEN_FIELDS = (
     "accepts_assertions",
     "audience",
     "recheck_hours",
+    "directory_claim",
+    "directory_only",
     "is_active",
 )
 
@@ -116,6 +118,19 @@ class Issuer(Recorded):
         'one, nobody gets in. For people: [{"claims": {"groups": ["mcp-admins"]}, "role": "admin"}]. For workloads: '
         '[{"claims": {"repository": ["acme/*"]}, "names": ["report_*"], "methods": ["tools/*"]}].',
     )
+    directory_claim = models.CharField(
+        "claim of the directory's external ID",
+        max_length=MAX_CLAIM_NAME,
+        default="sub",
+        validators=[ONE_LINE],
+        help_text="The claim that has the externalId by which the directory (SCIM) knows a person: sub, or oid for "
+        "Microsoft Entra ID.",
+    )
+    directory_only = models.BooleanField(
+        "only people of the directory",
+        default=False,
+        help_text="On: only those sign in whom the directory (SCIM) has provisioned.",
+    )
     is_active = models.BooleanField(
         "active", default=True, help_text="Off: nobody signs in, and everybody who did loses access."
     )
@@ -129,7 +144,12 @@ class Issuer(Recorded):
                 fields=["tenant", "issuer", "use"],
                 name="issuer_once_per_tenant",
                 violation_error_message="This issuer is set up already. Change it instead.",
-            )
+            ),
+            models.UniqueConstraint(
+                fields=["tenant", "name"],
+                name="issuer_name_once_per_tenant",
+                violation_error_message="Another issuer has this name.",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -142,6 +162,8 @@ class Issuer(Recorded):
             raise ValidationError({"client_id": "Enter the client ID that the provider gave for this hub."})
         if self.use == IssuerUse.PEOPLE and any("role" not in rule for rule in rules):
             raise ValidationError({"rules": "Each rule for people needs a role."})
+        if self.use == IssuerUse.WORKLOADS and self.directory_only:
+            raise ValidationError({"directory_only": "Directories have people. Programs have no directory."})
         if self.use == IssuerUse.WORKLOADS and any(not rule.get("claims") for rule in rules):
             raise ValidationError({"rules": "Each rule for workloads needs claims: public issuers serve everybody."})
 
@@ -151,7 +173,11 @@ class Identity(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     issuer = models.ForeignKey(Issuer, on_delete=models.CASCADE, related_name="identities")
-    subject = models.CharField(max_length=MAX_SUBJECT)
+    subject = models.CharField(
+        max_length=MAX_SUBJECT,
+        blank=True,
+        help_text="Empty: the directory provisioned the person, who has not signed in.",
+    )
     person = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="identity")
     claims = models.JSONField(default=dict, help_text="What the issuer last said of the person.")
     ciphertext = models.BinaryField(null=True, help_text="The sealed refresh token of the issuer.")
@@ -162,7 +188,11 @@ class Identity(models.Model):
 
     class Meta:
         verbose_name_plural = "identities"
-        constraints = [models.UniqueConstraint(fields=["issuer", "subject"], name="identity_once_per_issuer")]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["issuer", "subject"], condition=~models.Q(subject=""), name="identity_once_per_issuer"
+            )
+        ]
 
     def __str__(self) -> str:
         return f"{self.person} by {self.issuer}"

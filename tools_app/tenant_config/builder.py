@@ -12,8 +12,8 @@ from tools_app.catalog.kinds import http
 from tools_app.catalog.sources.settings import source_faults
 from tools_app.catalog.validation.items import Faults, prompt_faults, resource_faults, tool_faults
 from tools_app.catalog.validation.mime_types import mime_type_of
-from tools_app.models import ApiSource, Prompt, Resource, Tenant, TenantScope, Tool, Toolset
-from tools_app.tenant_config import operations
+from tools_app.models import ApiSource, Issuer, Prompt, Resource, Tenant, TenantScope, Tool, Toolset
+from tools_app.tenant_config import issuers, operations
 from tools_app.tenant_config.document import Problem, source_of
 from tools_app.tenant_config.fields import TENANT_FIELDS, Offer, Plain, Row, Section, Source, default_of
 from tools_app.tenant_config.reader import Path
@@ -51,7 +51,10 @@ def faults_of(section: Section, row: Offer, path: Path) -> Iterator[Problem]:
     """Yield the problems of a built row, with their places in the file."""
     if isinstance(row, Plain):
         yield from _field_faults(section, row, section.fields, path)
-        yield from (Problem(path, message) for message in _name_faults(row))
+        if isinstance(row, Issuer):
+            yield from issuers.faults_of(row, path)
+        else:
+            yield from (Problem(path, message) for message in _name_faults(row))
         return
     source = next(source for source in section.sources if source.kind == row.kind)
     yield from _field_faults(section, row, source.others, path)
@@ -69,7 +72,7 @@ def _field_faults(section: Section, row: Offer, fields: tuple[str, ...], path: P
             yield from (Problem(place, message) for message in messages)
 
 
-def _name_faults(row: Plain) -> list[str]:
+def _name_faults(row: ClientPolicy | TenantScope | Toolset) -> list[str]:
     """Return what is wrong with the host of a policy, the name of a scope, or the tools of a toolset."""
     try:
         if isinstance(row, TenantScope):

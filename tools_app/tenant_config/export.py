@@ -28,7 +28,8 @@ UPSTREAM: Final = ToolKind.UPSTREAM.value
 HEADER: Final = """\
 # The configuration of the tenant {slug} of an mcphub.
 # Preview and apply it with: python manage.py import_tenant SLUG FILE
-# Secrets are listed without their values. API keys, members, upstreams and the URLs of webhooks are not included.
+# Secrets are listed without their values. API keys, members, upstreams, service clients, the URLs of webhooks, and the
+# client secrets of issuers are not included.
 # Fields that are left out of a row have their defaults.
 """
 WIDTH: Final = 110

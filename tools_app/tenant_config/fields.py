@@ -12,12 +12,14 @@ from django.db import models
 
 from tools_app.access.oauth import hosts, tenant_scopes
 from tools_app.alerts.destinations import MAX_DESTINATIONS, MAX_RULES
+from tools_app.issuers.setup import MAX_ISSUERS
 from tools_app.models import (
     MAX_TOOLSETS,
     AlertDestination,
     AlertRule,
     ApiSource,
     ClientPolicy,
+    Issuer,
     Prompt,
     Resource,
     Tenant,
@@ -29,7 +31,7 @@ from tools_app.models import (
 
 Row = Mapping[str, Any]
 # Rows that have fields and no source.
-Plain = ClientPolicy | TenantScope | Toolset
+Plain = ClientPolicy | TenantScope | Toolset | Issuer
 Offer = ApiSource | Tool | Resource | Prompt | Plain
 
 LIMITS: Final = ("calls_per_second", "calls_per_minute", "calls_per_day", "calls_in_flight")
@@ -162,8 +164,29 @@ SCOPES: Final = Section(
     tenant_scopes.MAX_SCOPES,
 )
 TOOLSETS: Final = Section("toolsets", Toolset, "name", "toolset", (), ("description", "tools"), MAX_TOOLSETS)
+# Without the client secret and the token of the directory.
+ISSUERS: Final = Section(
+    "issuers",
+    Issuer,
+    "name",
+    "issuer",
+    (),
+    (
+        "use",
+        "issuer",
+        "client_id",
+        "rules",
+        "accepts_assertions",
+        "audience",
+        "recheck_hours",
+        "directory_claim",
+        "directory_only",
+        "is_active",
+    ),
+    MAX_ISSUERS,
+)
 # Sources first: tools refer to them.
-SECTIONS: Final = (SOURCES, TOOLS, RESOURCES, PROMPTS, POLICIES, SCOPES, TOOLSETS)
+SECTIONS: Final = (SOURCES, TOOLS, RESOURCES, PROMPTS, POLICIES, SCOPES, TOOLSETS, ISSUERS)
 
 
 @dataclass(frozen=True)

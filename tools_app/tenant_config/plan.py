@@ -16,13 +16,14 @@ from tools_app.models import (
     AlertDestination,
     AlertRule,
     ApiSource,
+    Issuer,
     Prompt,
     Resource,
     Tenant,
     Tool,
     Toolset,
 )
-from tools_app.tenant_config import alerts, builder
+from tools_app.tenant_config import alerts, builder, issuers
 from tools_app.tenant_config.document import Blueprint, Problem
 from tools_app.tenant_config.export import described, described_row, own_rows, settings_of
 from tools_app.tenant_config.fields import SECTIONS, Offer, Plain, Row, Section
@@ -99,6 +100,8 @@ def _plan_section(
         secrets[f"{section.word} {name}"] = builder.secrets_named_by(new)
         after = row if faults else described_row(section, new)
         made.steps.extend(_steps(section, name, before, after, new))
+    if section.model is Issuer:
+        issuers.note_secrets(made)
     made.unchanged += len(wanted) - sum(step.kind == section.word for step in made.steps)
     _leave_or_delete(made, section, there, prune=prune)
     if len(wanted) + (0 if prune else len(there)) > section.most:
@@ -154,6 +157,8 @@ def _take(step: Step, tenant: Tenant, by: User | None) -> None:
         _write_settings(step, tenant)
     elif isinstance(row, AlertDestination | AlertRule):
         alerts.take(step, row)
+    elif isinstance(row, Issuer):
+        issuers.take(step, row)
     elif isinstance(row, Plain):
         _write(step, row)
     elif step.doing == Doing.DELETE:

@@ -42,8 +42,9 @@ class Plan:
     """All changes of an import. `fingerprint` is that of the tenant when the plan was made.
 
     `unchanged` rows match the file; `kept` are rows that the file does not name. Somebody has to set the
-    `missing_secrets`, which are named in the file, with the rows that use them, and the URLs of the webhooks in
-    `missing_urls`. Nobody has seen the signing secrets of `new_webhooks` yet.
+    `missing_secrets`, which are named in the file, with the rows that use them, the URLs of the webhooks in
+    `missing_urls`, and the client secrets of the issuers in `missing_client_secrets`. Nobody has seen the signing
+    secrets of `new_webhooks` yet.
     """
 
     tenant: Tenant
@@ -54,6 +55,7 @@ class Plan:
     kept: list[str] = field(default_factory=list)
     missing_secrets: dict[str, list[str]] = field(default_factory=dict)
     missing_urls: list[str] = field(default_factory=list)
+    missing_client_secrets: list[str] = field(default_factory=list)
     new_webhooks: list[str] = field(default_factory=list)
 
     @property

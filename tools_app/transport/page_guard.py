@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
 from importlib import import_module
 from typing import Any, Final
+from uuid import UUID
 
 import orjson
 from django.conf import settings
@@ -17,6 +18,7 @@ from django.db import Error
 from django.http import HttpRequest
 
 from tools_app.access import tokens
+from tools_app.access.issuers import directory
 from tools_app.core.config import config
 from tools_app.core.database import run_in_db_thread
 from tools_app.transport.request import (
@@ -37,7 +39,7 @@ from tools_app.transport.request import (
 MAX_FORM_BYTES: Final = 64 * 1024
 # Uploads in the admin: a resource's file (5 MB) or a tenant's configuration, in a form.
 MAX_UPLOAD_BYTES: Final = 8 * 1024 * 1024
-ADMIN, API, LOGIN = "/admin/", "/api/", "/admin/login/"
+ADMIN, API, LOGIN, DIRECTORY = "/admin/", "/api/", "/admin/login/", "/scim/v2/"
 DISCONNECT: Final = {"type": "http.disconnect"}
 
 
@@ -119,28 +121,43 @@ class _BoundedBody:
     async def _ask_for_more(self, size: int) -> None:
         """Raise the limit if the path accepts uploads and the sender is logged in. Raises BodyTooLarge."""
         most = upload_limit(self._path)
-        if size > most or self.limit == most or not await _is_known(self._headers):
+        if size > most or self.limit == most or not await _is_known(self._path, self._headers):
             raise BodyTooLarge(self.limit)
         self.limit = most
 
 
 def upload_limit(path: str) -> int:
-    """Return how many bytes a logged-in user may send to a path."""
+    """Return how many bytes a logged-in user, or a directory with its token, may send to a path."""
     if path.startswith(API):
         return int(config.MCPHUB_MAX_BODY_BYTES)
+    if path.startswith(DIRECTORY):
+        return directory.MAX_REQUEST_BYTES
     return MAX_UPLOAD_BYTES if path.startswith(ADMIN) and path != LOGIN else MAX_FORM_BYTES
 
 
-async def _is_known(headers: Mapping[str, str]) -> bool:
-    """Return whether a request has the session or token of an active user. False if the database is unavailable."""
+async def _is_known(path: str, headers: Mapping[str, str]) -> bool:
+    """Return whether a request has the session or token of an active user, or the token of the path's directory.
+
+    False if the database is unavailable.
+    """
     scheme, _, token = headers.get("authorization", "").partition(" ")
     cookie = _session_cookie(headers.get("cookie", ""))
     try:
+        if path.startswith(DIRECTORY):
+            return scheme.lower() == "bearer" and await run_in_db_thread(_is_directory, path, token.strip())
         if scheme.lower() == "bearer":
             return await run_in_db_thread(tokens.find, token.strip()) is not None
         return bool(cookie) and await run_in_db_thread(_is_logged_in, cookie)
     except Error:
         return False
+
+
+def _is_directory(path: str, token: str) -> bool:
+    try:
+        issuer = UUID(path.removeprefix(DIRECTORY).partition("/")[0])
+    except ValueError:
+        return False
+    return directory.find(issuer, token) is not None
 
 
 def _session_cookie(header: str) -> str:

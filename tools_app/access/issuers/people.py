@@ -6,19 +6,20 @@ outside its tenant.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import orjson
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from tools_app.access.issuers import rules
+from tools_app.access.issuers import directory, rules
+from tools_app.access.issuers.rules import Rule
 from tools_app.core import encryption
-from tools_app.models import Identity, Issuer, Membership
+from tools_app.models import DirectoryUser, Identity, Issuer, Membership
 from tools_app.models.issuers import MAX_SUBJECT
 
 MAX_PEOPLE: Final = 10_000
@@ -29,6 +30,7 @@ MAX_CLAIM_BYTES: Final = 32 * 1024
 # Claims about the token, not the person.
 PASSING: Final = frozenset({"aud", "exp", "iat", "nbf", "nonce", "at_hash", "c_hash", "jti", "auth_time", "sid"})
 TRIES: Final = 20
+BATCH: Final = 500
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9.+_-]+")
 
 
@@ -56,17 +58,18 @@ def signed_in(issuer: Issuer, claims: Mapping[str, Any], refresh_token: str = ""
         raise NotAccepted(f"{issuer.name} did not say who you are: its token has no subject (sub).")
     identity = Identity.objects.filter(issuer=issuer, subject=subject).select_related("person", "issuer").first()
     try:
-        rules.find(issuer, claims)
-    except rules.NoRuleFits as problem:
+        identity, entry = directory.joined(issuer, subject, claims, identity)
+        rule_of(issuer, entry, claims)
+    except (rules.NoRuleFits, directory.SomebodyElse) as problem:
         if identity is not None and may_end:
             end(identity)
         raise NotAccepted(f"{problem} Ask one of its admins.") from None
     if identity is None:
-        identity = _create(issuer, subject, claims)
+        identity = create(issuer, subject, claims)
     person = identity.person
     if not person.is_active:
         raise NotAccepted("This account is disabled. Ask an admin of the hub.")
-    if person.is_superuser or Membership.objects.filter(user=person).exclude(tenant=issuer.tenant_id).exists():
+    if not belongs(identity):
         raise NotAccepted("This account has access that this company does not decide about. Ask an admin of the hub.")
     try:
         vouch(identity, claims, refresh_token)
@@ -75,13 +78,34 @@ def signed_in(issuer: Issuer, claims: Mapping[str, Any], refresh_token: str = ""
     return identity
 
 
+def rule_of(issuer: Issuer, entry: DirectoryUser | None, claims: Mapping[str, Any]) -> Rule:
+    """Return the rule that gives a person their role, by claims and by what the directory says of them.
+
+    Raises NoRuleFits, also for a person whom the directory does not know or has deactivated.
+    """
+    if entry is None:
+        if issuer.directory_only:
+            raise rules.NoRuleFits(f"The directory of {issuer.tenant.name} has not provisioned this account.")
+        return rules.find(issuer, claims)
+    if not entry.active:
+        raise rules.NoRuleFits(f"The directory of {issuer.tenant.name} has deactivated this account.")
+    return rules.find(issuer, {**claims, **directory.claims_of(entry)})
+
+
+def belongs(identity: Identity) -> bool:
+    """Whether an account is its issuer's alone: no superuser's, and without access to other tenants."""
+    elsewhere = Membership.objects.filter(user=identity.person_id).exclude(tenant=identity.issuer.tenant_id)
+    return not (identity.person.is_superuser or elsewhere.exists())
+
+
 def end(identity: Identity) -> bool:
     """Withdraw the access that a person had by their issuer, in all processes within a second.
 
     Return False if it had ended.
     """
     with transaction.atomic():
-        for member in Membership.objects.filter(user=identity.person_id, tenant=identity.issuer.tenant_id):
+        members = Membership.objects.filter(user=identity.person_id, tenant=identity.issuer.tenant_id)
+        for member in members.select_related("user", "tenant"):
             member.delete()
         ended = Identity.objects.filter(pk=identity.pk, ended_at=None)
         return bool(ended.update(ended_at=timezone.now(), ciphertext=None))
@@ -107,7 +131,9 @@ def claim_check(identity: Identity, now: datetime) -> bool:
 def is_overdue(identity: Identity, now: datetime) -> bool:
     """Whether the issuer has not vouched for a person for too long."""
     allowed = timedelta(hours=identity.issuer.recheck_hours)
-    return not identity.issuer.is_active or identity.verified_at < now - allowed
+    if not identity.issuer.is_active:
+        return True
+    return identity.verified_at < now - allowed and not directory.vouches(identity)
 
 
 def refresh_token_of(identity: Identity) -> str:
@@ -141,23 +167,67 @@ def vouch(identity: Identity, claims: Mapping[str, Any] | None, refresh_token: s
         if is_check and not Identity.objects.filter(pk=identity.pk, ended_at=None).exists():
             return
         identity.issuer = issuer
-        role = rules.find(issuer, identity.claims if claims is None else claims).role
+        said = identity.claims if claims is None else claims
+        # Before the identity is written: the directory locks the change log first, too.
+        _set_role(identity, rule_of(issuer, directory.entry_of(identity), said).role)
+        # A new role waited for the change log, and the directory may have deactivated the person meanwhile.
+        rule_of(issuer, directory.entry_of(identity), said)
         identity.save(update_fields=["claims", "verified_at", "checked_at", "ended_at", "ciphertext"])
-        _set_role(identity, role)
 
 
-def apply_rules(issuer: Issuer) -> None:
-    """Give everybody who came from an issuer what its changed rules say, or withdraw their access."""
-    for identity in Identity.objects.filter(issuer=issuer, ended_at=None).select_related("issuer", "person"):
+def apply_rules(issuer: Issuer, identities: Iterable[Any] | None = None) -> list[Identity]:
+    """Give everybody who came from an issuer what its changed rules or its directory say, or withdraw their access.
+
+    `identities`: the keys of those whom a change concerns; None for all. Who has no access gets it only from the
+    directory: others come to sign in. Return those whose access was withdrawn.
+    """
+    rows = Identity.objects.filter(Q(ended_at=None) | Q(directory_user__active=True), issuer=issuer)
+    keys = list(rows.values_list("pk", flat=True) if identities is None else identities)
+    ended: list[Identity] = []
+    for start in range(0, len(keys), BATCH):
+        some = rows.filter(pk__in=keys[start : start + BATCH]).select_related("person", "directory_user")
+        ended += _apply(issuer, list(some.prefetch_related("directory_user__groups")))
+    return ended
+
+
+def _apply(issuer: Issuer, identities: list[Identity]) -> list[Identity]:
+    """Apply the rules to some people, in a number of queries that depends on how many of them change."""
+    members = Membership.objects.filter(user__in=[identity.person_id for identity in identities])
+    held: dict[int, dict[Any, str]] = {}
+    for person, tenant, role in members.values_list("user", "tenant", "role"):
+        held.setdefault(person, {})[tenant] = role
+    ended = []
+    for identity in identities:
         identity.issuer = issuer
-        try:
-            role = rules.find(issuer, identity.claims).role if issuer.is_active else ""
-        except rules.NoRuleFits:
+        roles, entry = held.get(identity.person_id, {}), getattr(identity, "directory_user", None)
+        has_access = issuer.tenant_id in roles
+        role = _role(issuer, entry, identity)
+        if entry is None and not has_access:
+            role = ""  # an admin has removed the person
+        if entry is not None and (not identity.person.is_active or identity.person.is_superuser):
             role = ""
-        if role and has_role(identity):
+        if role and not has_access and len(roles) > 0:
+            role = ""  # the account has access elsewhere, which this issuer does not decide about
+        if not role:
+            if (has_access or identity.ended_at is None) and end(identity):
+                ended.append(identity)
+            continue
+        if roles.get(issuer.tenant_id) != role:
             _set_role(identity, role)
-        else:
-            end(identity)
+        if identity.ended_at is not None:
+            now = timezone.now()
+            Identity.objects.filter(pk=identity.pk).update(ended_at=None, verified_at=now, checked_at=now)
+    return ended
+
+
+def _role(issuer: Issuer, entry: DirectoryUser | None, identity: Identity) -> str:
+    """Return the role of a person by their last claims, "" for none."""
+    if not issuer.is_active:
+        return ""
+    try:
+        return rule_of(issuer, entry, identity.claims).role
+    except rules.NoRuleFits:
+        return ""
 
 
 def has_role(identity: Identity) -> bool:
@@ -167,17 +237,20 @@ def has_role(identity: Identity) -> bool:
 
 def _set_role(identity: Identity, role: str) -> None:
     with transaction.atomic():
-        tenant = identity.issuer.tenant_id
+        tenant = identity.issuer.tenant
         member = Membership.objects.filter(user=identity.person, tenant=tenant).first()
         if member is None:
-            Membership.objects.create(user=identity.person, tenant_id=tenant, role=role)
+            Membership.objects.create(user=identity.person, tenant=tenant, role=role)
         elif member.role != role:
             member.role = role
             member.save(update_fields=["role"])
 
 
-def _create(issuer: Issuer, subject: str, claims: Mapping[str, Any]) -> Identity:
-    """Make an account for a person who comes for the first time."""
+def create(issuer: Issuer, subject: str, claims: Mapping[str, Any]) -> Identity:
+    """Make an account for a person who comes for the first time, or whom the directory provisions (subject "").
+
+    Raises NotAccepted.
+    """
     if Identity.objects.filter(issuer=issuer).count() >= MAX_PEOPLE:
         raise NotAccepted(f"{issuer.name} has stated {MAX_PEOPLE} people. Ask an admin of the hub.")
     name = _name(claims)
@@ -186,15 +259,27 @@ def _create(issuer: Issuer, subject: str, claims: Mapping[str, Any]) -> Identity
         try:
             with transaction.atomic():
                 person = User.objects.create_user(username, _text(claims, "email", MAX_EMAIL))
-                person.first_name = _text(claims, "given_name", MAX_NAME)
-                person.last_name = _text(claims, "family_name", MAX_NAME)
-                person.save(update_fields=["first_name", "last_name"])
+                describe(person, claims)
                 return Identity.objects.create(issuer=issuer, subject=subject, person=person)
         except IntegrityError:
             found = Identity.objects.filter(issuer=issuer, subject=subject).select_related("person", "issuer").first()
-            if found is not None:
+            if found is not None and subject:
                 return found
     raise NotAccepted("Too many people of this tenant have the same name. Ask an admin of the hub.")
+
+
+def describe(person: User, claims: Mapping[str, Any]) -> None:
+    """Store the name and the e-mail of an account as claims say them."""
+    said = {
+        "first_name": _text(claims, "given_name", MAX_NAME),
+        "last_name": _text(claims, "family_name", MAX_NAME),
+        "email": _text(claims, "email", MAX_EMAIL),
+    }
+    changed = [name for name, value in said.items() if getattr(person, name) != value]
+    if changed:
+        for name in changed:
+            setattr(person, name, said[name])
+        person.save(update_fields=changed)
 
 
 def _stored_claims(claims: Mapping[str, Any]) -> dict[str, Any]:

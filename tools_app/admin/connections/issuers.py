@@ -16,8 +16,9 @@ from unfold.widgets import UnfoldAdminPasswordWidget
 from tools_app.admin.base.columns import cut_column, moment_column
 from tools_app.admin.base.decorators import button, column
 from tools_app.admin.base.fields import JsonTextField
-from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge, json_block
+from tools_app.admin.base.scoping import TenantFilter, badge, json_block
 from tools_app.admin.base.site import site
+from tools_app.admin.connections import directories
 from tools_app.issuers import provider, setup, tokens
 from tools_app.models import Issuer
 from tools_app.models.issuers import MAX_CLIENT_SECRET, WRITTEN_FIELDS
@@ -68,7 +69,7 @@ class IssuerForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(Issuer, site=site)
-class IssuerAdmin(ScopedAdmin):
+class IssuerAdmin(directories.DirectoryPages):
     """The issuers of the user's tenants."""
 
     form = IssuerForm
@@ -85,15 +86,16 @@ class IssuerAdmin(ScopedAdmin):
     list_select_related = ("tenant",)
     search_fields = ("name", "issuer")
     empty_hint = "People log in with the account of their company, and programs connect with tokens of their platform."
-    actions_detail = ("try_token",)
+    actions_detail = ("try_token", "directory_token", "withdraw_directory")
     fieldsets = (
         (None, {"fields": ("tenant", "name", "use", "issuer", "rules", "is_active")}),
         ("People", {"fields": ("callback", "client_id", "secret", "accepts_assertions", "recheck_hours")}),
+        ("Directory (SCIM)", {"fields": directories.FIELDS}),
         ("Workloads", {"fields": ("audience",)}),
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        return [*super().get_readonly_fields(request, obj), "callback"]
+        return [*super().get_readonly_fields(request, obj), "callback", *directories.SHOWN]
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the fields, without the write-only secret for those who only read."""

@@ -35,6 +35,9 @@ PIECES: Final[Mapping[str, str]] = {
     "tools_app_signinevent": "sign-in#records",
     "tools_app_issuer": "single-sign-on",
     "tools_app_issuer_try_token": "single-sign-on#rules",
+    "tools_app_issuer_directory_token": "directory#connect",
+    "tools_app_issuer_withdraw_directory": "directory#connect",
+    "tools_app_issuer_directory_issued": "directory#connect",
     "connect": "connecting",
     "playground": "playground",
     # --- People ---------------------------------------------------------------------------------------------------

@@ -97,10 +97,11 @@ class MembershipAdmin(ScopedAdmin):
         "email",
         "tenant",
         "role_label",
+        "managed_by",
         moment_column("created_at", "created"),
     )
     list_filter = ("role", TenantFilter)
-    list_select_related = ("user", "tenant")
+    list_select_related = ("tenant", "user__identity__issuer", "user__identity__directory_user")
     search_fields = ("user__username", "user__email")
     actions_list = ("invite",)
 
@@ -126,11 +127,11 @@ class MembershipAdmin(ScopedAdmin):
         return {"role": LEAST_ROLE, **super().get_changeform_initial_data(request)}
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        return ["tenant", "account", "role"] if obj else ["tenant", "person", "role"]
+        return ["tenant", "account", "role", "managed_by"] if obj else ["tenant", "person", "role"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         fixed = super().get_readonly_fields(request, obj)
-        return [*fixed, "account"] if obj else fixed
+        return [*fixed, "account", "managed_by"] if obj else fixed
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Protect the last admin from removal except by superusers, since no other member could invite people."""
@@ -153,6 +154,15 @@ class MembershipAdmin(ScopedAdmin):
     @column("e-mail", ordering="user__email")
     def email(self, member: Membership) -> SafeString:
         return narrow(member.user.email or "-")
+
+    @column("managed by")
+    def managed_by(self, member: Membership) -> str:
+        """The issuer that decides about the role, and whether its directory (SCIM) does."""
+        identity: Identity | None = getattr(member.user, "identity", None)
+        if identity is None or identity.issuer.tenant_id != member.tenant_id:
+            return "-"
+        has_directory = getattr(identity, "directory_user", None) is not None
+        return f"{identity.issuer.name} (directory)" if has_directory else identity.issuer.name
 
     @column("role", ordering="role")
     def role_label(self, member: Membership) -> SafeString:

@@ -26,6 +26,8 @@ from tools_app.models import (
     ApiSource,
     ClientPolicy,
     Connection,
+    DirectoryGroup,
+    DirectoryUser,
     Invitation,
     Issuer,
     Membership,
@@ -44,28 +46,39 @@ from tools_app.models import (
 
 Values = Mapping[str, Any]
 
-# Never recorded: what identifies the row besides its name and tenant, what the hub itself writes, and digests of
-# secrets.
+# Never recorded: what identifies the row besides its name and tenant, what the hub itself writes, digests of secrets,
+# and copies of texts that are there to be compared.
 UNTOLD: Final = frozenset(
     {
         "id",
         "tenant",
         "catalog_version",
+        "changed_at",
         "created_at",
         "consented_at",
         "created_by",
         "date_joined",
         "digest",
+        "display_name_key",
+        "emails_key",
         "generated",
         "invited_by",
         "last_login",
         "last_used_at",
         "previous_ciphertext",
         "updated_at",
+        "user_name_key",
     }
 )
 # Only the fact that these changed is recorded, under this name.
-SEALED: Final = {"password": "password", "ciphertext": "value", "url": "url", "secret_digest": "secret"}
+SEALED: Final = {
+    "password": "password",
+    "ciphertext": "value",
+    "url": "url",
+    "secret_digest": "secret",
+    # What a directory says of a person: the change log outlasts them.
+    "resource": "attributes",
+}
 CHANGED: Final = "changed"
 EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
 
@@ -150,6 +163,8 @@ RECORDED: Final = (
     ClientPolicy,
     OAuthClient,
     Issuer,
+    DirectoryUser,
+    DirectoryGroup,
     ServiceClient,
     TenantScope,
     ApiSource,

@@ -75,6 +75,10 @@ class Command(RecordedCommand):
             self.stdout.write(f"! The secret {secret} is missing. Set its value in the admin.{used}")
         for name in found.missing_urls:
             self.stdout.write(f"! The URL of the webhook {name} is missing. Set it in the admin.")
+        for name in found.missing_client_secrets:
+            self.stdout.write(
+                f"! The issuer {name} has no client secret. Set it in the admin, if the provider gave one."
+            )
         for name in found.new_webhooks:
             self.stdout.write(f"! The webhook {name} gets a new signing secret. Rotate it in the admin to see it.")
         if found.kept:

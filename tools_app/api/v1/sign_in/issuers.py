@@ -4,13 +4,16 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from drf_spectacular.utils import extend_schema
+from django.urls import reverse
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from tools_app.access.issuers import directory
 from tools_app.api.v1.base.fields import JsonObjects, Text
+from tools_app.api.v1.base.problems import Conflict
 from tools_app.api.v1.base.serializers import Row, Strict, TenantField
 from tools_app.api.v1.base.views import Member
 from tools_app.api.v1.base.viewsets import (
@@ -23,15 +26,41 @@ from tools_app.api.v1.base.viewsets import (
     SearchQuery,
     Updated,
 )
+from tools_app.audit.changes import directory as directory_changes
 from tools_app.issuers import provider, setup, tokens
-from tools_app.models import Issuer
+from tools_app.models import Issuer, IssuerUse
 from tools_app.models.issuers import MAX_CLIENT_SECRET, WRITTEN_FIELDS, validate_rules
+
+
+def _scim_url(request: Request, row: Issuer) -> str:
+    url: str = request.build_absolute_uri(reverse("scim", args=[row.pk]))
+    return url.rstrip("/")
+
+
+class DirectoryState(serializers.Serializer):
+    """The access of a company's directory (SCIM), without its token."""
+
+    url = serializers.CharField(help_text="The base URL (tenant URL) of the directory.")
+    connected = serializers.BooleanField(help_text="Whether there is a token.")
+    token_prefix = serializers.CharField(allow_blank=True)
+    token_created_at = serializers.DateTimeField(allow_null=True)
+    last_used_at = serializers.DateTimeField(allow_null=True, help_text="The last request, to the minute.")
+    users = serializers.IntegerField()
+    groups = serializers.IntegerField()
+
+
+class NewDirectoryToken(serializers.Serializer):
+    """A new token of a directory, which is shown only once."""
+
+    token = serializers.CharField()
+    url = serializers.CharField(help_text="The base URL (tenant URL) of the directory.")
 
 
 class IssuerRow(Row):
     """An issuer without its client secret."""
 
     tenant = TenantField()
+    directory = serializers.SerializerMethodField(help_text="The company's directory (SCIM).")
     rules = JsonObjects(
         required=False,
         validators=[validate_rules],
@@ -46,8 +75,13 @@ class IssuerRow(Row):
 
     class Meta:
         model = Issuer
-        fields = ("id", *WRITTEN_FIELDS, "created_at")
+        fields = ("id", *WRITTEN_FIELDS, "directory", "created_at")
         fixed = ("tenant",)
+
+    @extend_schema_field(DirectoryState)
+    def get_directory(self, row: Issuer) -> dict[str, Any]:
+        """Return the state of the directory."""
+        return {"url": _scim_url(self.context["request"], row), **directory.state_of(row)._asdict()}
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Check the issuer with its provider. Raises ValidationError."""
@@ -80,7 +114,7 @@ class Issuers(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
     """Whose word a tenant takes for people (OpenID Connect) or for programs, and what their claims mean."""
 
     permission_classes = (Member, IsTenantAdmin)
-    queryset = Issuer.objects.select_related("tenant").defer("ciphertext")
+    queryset = Issuer.objects.select_related("tenant", "directory").defer("ciphertext")
     serializer_class = IssuerRow
     query_class = SearchQuery
 
@@ -120,6 +154,31 @@ class Issuers(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
                 "problem": trial.problem,
             }
         )
+
+    @extend_schema(
+        operation_id="issuers_directory_token_rotate",
+        summary="Create directory token",
+        request=None,
+        responses={200: NewDirectoryToken},
+        methods=["POST"],
+    )
+    @extend_schema(
+        operation_id="issuers_directory_token_withdraw",
+        summary="Withdraw directory token",
+        request=None,
+        responses={204: None},
+        methods=["DELETE"],
+    )
+    @action(detail=True, methods=["post", "delete"], url_path="directory", url_name="directory")
+    def connect_directory(self, request: Request, pk: str) -> Response:
+        """Create the token of the company's directory, or withdraw it. The earlier one is rejected at once."""
+        row = self.get_object()
+        if request.method == "DELETE":
+            directory_changes.withdraw_token(row)
+            return Response(status=204)
+        if row.use != IssuerUse.PEOPLE:
+            raise Conflict("This issuer is for programs, which have no directory.")
+        return Response({"token": directory_changes.issue_token(row), "url": _scim_url(request, row)})
 
     def _saved(self, wanted: serializers.BaseSerializer, row: Issuer) -> Issuer:
         said = dict(wanted.validated_data)

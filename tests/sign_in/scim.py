@@ -1,0 +1,60 @@
+"""A company's directory that talks to the hub (SCIM)."""
+
+from typing import Any
+
+import orjson
+from django.http import HttpResponse
+from django.test import Client
+
+from tools_app.access.issuers import directory
+from tools_app.models import Issuer
+
+USER = "urn:ietf:params:scim:schemas:core:2.0:User"
+GROUP = "urn:ietf:params:scim:schemas:core:2.0:Group"
+PATCH = "urn:ietf:params:scim:api:messages:2.0:PatchOp"
+
+
+class ScimClient:
+    """One directory with its token."""
+
+    def __init__(self, issuer: Issuer, token: str | None = None) -> None:
+        self.issuer, self.client = issuer, Client()
+        self.token = directory.issue(issuer) if token is None else token
+
+    def ask(self, method: str, path: str, body: Any = None, **query: str) -> HttpResponse:
+        said = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
+        return self.client.generic(  # type: ignore[return-value]
+            method,
+            f"/scim/v2/{self.issuer.pk}/{path}",
+            said,
+            "application/scim+json",
+            headers={"Authorization": f"Bearer {self.token}"},
+            query_params=query,
+        )
+
+    def told(self, method: str, path: str, body: Any = None, status: int = 200, **query: str) -> Any:
+        """What the hub answers, which has to have this status."""
+        answer = self.ask(method, path, body, **query)
+        assert answer.status_code == status, answer.content
+        return orjson.loads(answer.content) if answer.content else None
+
+    def user(self, user_name: str, /, status: int = 201, **more: Any) -> Any:
+        return self.told("POST", "Users", {"schemas": [USER], "userName": user_name, "active": True, **more}, status)
+
+    def group(self, name: str, *members: Any, **more: Any) -> Any:
+        said = {"schemas": [GROUP], "displayName": name, "members": [{"value": one["id"]} for one in members], **more}
+        return self.told("POST", "Groups", said, 201)
+
+    def patch(self, path: str, *operations: dict[str, Any], status: int = 200) -> Any:
+        return self.told("PATCH", path, {"schemas": [PATCH], "Operations": list(operations)}, status)
+
+    def application(self, environ: Any, start: Any) -> list[bytes]:
+        """The hub as a WSGI application, which answers in the transaction of the test."""
+        path = f"{environ['PATH_INFO']}?{environ['QUERY_STRING']}"
+        headers = {"Authorization": environ.get("HTTP_AUTHORIZATION", "")}
+        kind = environ.get("CONTENT_TYPE") or "application/scim+json"
+        answer = self.client.generic(
+            environ["REQUEST_METHOD"], path, environ["wsgi.input"].read(), kind, headers=headers
+        )
+        start(f"{answer.status_code} {answer.reason_phrase}", list(answer.items()))
+        return [answer.content]

@@ -1,0 +1,171 @@
+"""The directory of an issuer: its token, and what it says of the people who sign in.
+
+The directory decides about groups: a person whom it knows has those groups that it says, whatever a token says. It
+knows people by an external ID, which one claim of their tokens has. Names and e-mails are never compared: in some
+companies, people choose theirs.
+"""
+
+import hmac
+import secrets
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from tools_app.access.keys import KEY_BYTES, digest_of
+from tools_app.models import Directory, DirectoryUser, Identity, Issuer, IssuerUse, Membership
+
+START: Final = "mcphub_scim_"
+PREFIX_LENGTH: Final = 17
+MAX_TOKEN: Final = 200
+# Bytes of a request of a directory: a group with its members.
+MAX_REQUEST_BYTES: Final = 1024 * 1024
+USE_NOTED_EVERY: Final = timedelta(minutes=1)
+_NOBODYS: Final = digest_of("")
+
+
+class SomebodyElse(Exception):
+    """The directory knows the external ID of a token as that of another person."""
+
+
+# --- The token ------------------------------------------------------------------------------------------------
+
+
+def issue(issuer: Issuer) -> str:
+    """Store a new token of an issuer's directory in place of an earlier one; return it. It is shown once."""
+    token = START + secrets.token_urlsafe(KEY_BYTES)
+    said = {"prefix": token[:PREFIX_LENGTH], "digest": digest_of(token), "created_at": timezone.now()}
+    Directory.objects.update_or_create(issuer=issuer, defaults={**said, "last_used_at": None})
+    return token
+
+
+def withdraw(issuer: Issuer) -> bool:
+    """Withdraw the token. What the directory said stays. Return False if there was none."""
+    return bool(Directory.objects.filter(issuer=issuer).delete()[0])
+
+
+def find(issuer_id: UUID, token: str) -> Issuer | None:
+    """Return the issuer to whose directory a token belongs, in constant time for those that do not."""
+    rows = Directory.objects.filter(issuer__tenant__is_active=True, issuer__use=IssuerUse.PEOPLE)
+    row = rows.filter(pk=issuer_id).select_related("issuer__tenant").first()
+    digest = digest_of(token[:MAX_TOKEN])
+    if not hmac.compare_digest(row.digest if row else _NOBODYS, digest) or row is None or len(token) > MAX_TOKEN:
+        return None
+    _note_use(row)
+    return row.issuer
+
+
+class State(NamedTuple):
+    """How a directory is connected, and how much it has said. The prefix is of its token."""
+
+    connected: bool
+    token_prefix: str
+    token_created_at: datetime | None
+    last_used_at: datetime | None
+    users: int
+    groups: int
+
+
+def state_of(issuer: Issuer) -> State:
+    """Return how the directory of an issuer is connected."""
+    row: Directory | None = getattr(issuer, "directory", None)
+    return State(
+        connected=row is not None,
+        token_prefix=row.prefix if row else "",
+        token_created_at=row.created_at if row else None,
+        last_used_at=row.last_used_at if row else None,
+        users=issuer.directory_users.count(),
+        groups=issuer.directory_groups.count(),
+    )
+
+
+def _note_use(row: Directory) -> None:
+    now = timezone.now()
+    unnoted = Q(last_used_at=None) | Q(last_used_at__lte=now - USE_NOTED_EVERY)
+    if row.last_used_at is None or row.last_used_at <= now - USE_NOTED_EVERY:
+        Directory.objects.filter(unnoted, pk=row.pk).update(last_used_at=now)
+
+
+# --- What it says of people -----------------------------------------------------------------------------------
+
+
+def claims_of(entry: DirectoryUser) -> dict[str, Any]:
+    """Return what the directory says of a person as claims. Groups have their names, then their external IDs."""
+    name = entry.resource.get("name") or {}
+    groups = list(entry.groups.all())
+    said = {
+        "preferred_username": entry.user_name,
+        "email": primary_email(entry.resource),
+        "given_name": name.get("givenName"),
+        "family_name": name.get("familyName"),
+    }
+    known = [group.display_name for group in groups] + [group.external_id for group in groups if group.external_id]
+    return {**{claim: value for claim, value in said.items() if value}, "groups": known}
+
+
+def primary_email(resource: Mapping[str, Any]) -> str:
+    """Return the primary e-mail of a user, else the first one, else ""."""
+    emails = resource.get("emails") or []
+    first = next((email for email in emails if email.get("primary")), emails[0] if emails else {})
+    return str(first.get("value") or "")
+
+
+def entry_of(identity: Identity) -> DirectoryUser | None:
+    """Return what the directory says of a person; None if it does not know them."""
+    return DirectoryUser.objects.filter(identity=identity).first()
+
+
+def vouches(identity: Identity) -> bool:
+    """Whether a connected directory says that a person is active: it says so, too, when they leave."""
+    known = DirectoryUser.objects.filter(identity=identity, active=True, issuer__directory__isnull=False)
+    return known.exists()
+
+
+def entry_for(issuer: Issuer, claims: Mapping[str, Any]) -> DirectoryUser | None:
+    """Return what the directory says of the person of these claims, by the external ID."""
+    said = claims.get(issuer.directory_claim)
+    if not isinstance(said, str) or not said:
+        return None
+    rows = DirectoryUser.objects.filter(issuer=issuer, external_id=said)
+    return rows.select_related("identity__person", "identity__issuer").first()
+
+
+def joined(
+    issuer: Issuer, subject: str, claims: Mapping[str, Any], identity: Identity | None
+) -> tuple[Identity | None, DirectoryUser | None]:
+    """Return the identity of a person who signs in, and what the directory says of them.
+
+    Who was provisioned before gets the account that was made then. Raises SomebodyElse.
+    """
+    entry = entry_for(issuer, claims)
+    if entry is None:
+        return identity, entry_of(identity) if identity is not None else None
+    known = entry.identity
+    if identity is not None and known.pk == identity.pk:
+        return identity, entry
+    if known.subject or (identity is not None and entry_of(identity) is not None):
+        raise SomebodyElse(f"The directory of {issuer.tenant.name} gives your external ID to another account.")
+    if identity is not None:
+        with transaction.atomic():
+            entry.identity = identity
+            entry.save(update_fields=["identity"])
+            discard(known)
+        return identity, entry
+    with transaction.atomic():
+        if not Identity.objects.filter(pk=known.pk, subject="").update(subject=subject):
+            raise SomebodyElse("You signed in twice at the same moment. Try again.")
+    known.subject = subject
+    return known, entry
+
+
+def discard(identity: Identity) -> None:
+    """Delete an account that the directory provisioned and nobody used, unless it has access elsewhere."""
+    person = identity.person
+    elsewhere = Membership.objects.filter(user=person).exclude(tenant=identity.issuer.tenant_id)
+    if identity.subject or person.is_superuser or person.last_login or elsewhere.exists():
+        return
+    person.delete()

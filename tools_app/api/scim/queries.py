@@ -1,0 +1,147 @@
+"""Filters and pages of lists (RFC 7644, section 3.4.2)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from django.db.models import Q
+from scim2_models import InvalidFilterException, InvalidValueException, ResponseParameters, ScimFilter
+from scim2_models.path import (
+    AttrPath,
+    CompareOperator,
+    Comparison,
+    FilterNode,
+    LogicalExpr,
+    LogicalOperator,
+    ValuePath,
+)
+
+from tools_app.access.issuers.provisioning import key_of
+from tools_app.api.scim.bounds import DEFAULT_PAGE, MAX_ATTRIBUTES, MAX_FILTER, MAX_PAGE
+from tools_app.api.scim.resources import Group, User
+
+MAX_DIGITS: Final = 9
+SUPPORTED: Final = "A filter compares {} by eq. Several comparisons are joined by and."
+Columns = Mapping[str, str]
+USER_COLUMNS: Final[Columns] = {
+    "username": "user_name_key",
+    "externalid": "external_id",
+    "id": "pk",
+    "emails": "emails_key__contains",
+    "emails.value": "emails_key__contains",
+    "active": "active",
+}
+GROUP_COLUMNS: Final[Columns] = {
+    "displayname": "display_name_key",
+    "externalid": "external_id",
+    "id": "pk",
+    "members": "members",
+    "members.value": "members",
+}
+NAMES: Final = {
+    User: "userName, externalId, id, emails.value and active",
+    Group: "displayName, externalId, id and members.value",
+}
+_KEYS: Final = frozenset({"pk", "members"})
+
+
+@dataclass(frozen=True)
+class Page:
+    """The rows that a list shows: from `start`, counted from 1, at most `count`."""
+
+    start: int
+    count: int
+
+
+def page_of(sent: Mapping[str, Any]) -> Page:
+    """Return the page that a request asks for. Raises InvalidValueException."""
+    start, count = _number(sent, "startIndex", 1), _number(sent, "count", DEFAULT_PAGE)
+    return Page(max(start, 1), min(max(count, 0), MAX_PAGE))
+
+
+def attributes_of(sent: Mapping[str, Any], model: type[User | Group]) -> ResponseParameters[Any]:
+    """Return which attributes a request asks for.
+
+    Raises InvalidValueException and pydantic's ValidationError.
+    """
+    names = {"attributes": "attributes", "excludedAttributes": "excluded_attributes"}
+    asked = {ours: sent[theirs] for theirs, ours in names.items() if sent.get(theirs)}
+    if any(len(value) > MAX_ATTRIBUTES for value in asked.values()):
+        raise InvalidValueException(detail=f"The attributes have at most {MAX_ATTRIBUTES} characters.")
+    found: ResponseParameters[Any] = ResponseParameters[model].model_validate(asked)  # type: ignore[valid-type] # known at run time
+    return found
+
+
+def condition(text: str, model: type[User | Group]) -> Q:
+    """Return a filter as a condition of rows; one without a filter fits all. Raises InvalidFilterException."""
+    if not text:
+        return Q()
+    if len(text) > MAX_FILTER:
+        raise InvalidFilterException(detail=f"A filter has at most {MAX_FILTER} characters.")
+    columns = USER_COLUMNS if model is User else GROUP_COLUMNS
+    found = ScimFilter[model](text)  # type: ignore[valid-type] # known at run time
+    return _condition(found.ast, columns, str(model.__schema__), SUPPORTED.format(NAMES[model]))
+
+
+def _condition(node: FilterNode, columns: Columns, schema: str, supported: str) -> Q:
+    match node:
+        case LogicalExpr(op=LogicalOperator.and_, terms=terms):
+            every = Q()
+            for term in terms:
+                every &= _condition(term, columns, schema, supported)
+            return every
+        case Comparison(attr_path=path, op=CompareOperator.eq, value=value):
+            column = columns.get(_name(path, schema))
+            if column is not None:
+                return _comparison(column, value)
+        case ValuePath(attr_path=path, val_filter=inner) if _name(path, schema) == "emails" and "emails" in columns:
+            said = _both(inner)
+            if said is not None:
+                return _comparison("emails_key__contains", said)
+    raise InvalidFilterException(detail=supported)
+
+
+def _both(inner: FilterNode) -> str | None:
+    """Return the line that an e-mail has in the row for [type eq "work" and value eq "..."]; None for others."""
+    terms = inner.terms if isinstance(inner, LogicalExpr) and inner.op == LogicalOperator.and_ else (inner,)
+    said = {
+        term.attr_path.attr.lower(): str(term.value)
+        for term in terms
+        if isinstance(term, Comparison) and term.op == CompareOperator.eq and not term.attr_path.sub_attr
+    }
+    if len(said) != len(terms) or "value" not in said or not said.keys() <= {"type", "value"}:
+        return None
+    return f"{said['type']} {said['value']}" if "type" in said else said["value"]
+
+
+def _comparison(column: str, value: Any) -> Q:
+    if column == "active":
+        return Q(active=value)
+    if column in _KEYS:
+        try:
+            return Q(**{column: UUID(str(value))})
+        except ValueError:
+            return Q(pk__in=())
+    said = str(value)
+    if "\x00" in said or "\n" in said:
+        return Q(pk__in=())
+    if column == "emails_key__contains":
+        return Q(emails_key__contains=f"\n{key_of(said)}\n")
+    return Q(**{column: said if column == "external_id" else key_of(said)})
+
+
+def _name(path: AttrPath, schema: str) -> str:
+    if path.uri is not None and path.uri.lower() != schema.lower():
+        return ""
+    return f"{path.attr}.{path.sub_attr}".lower() if path.sub_attr else path.attr.lower()
+
+
+def _number(sent: Mapping[str, Any], name: str, default: int) -> int:
+    said = sent.get(name)
+    if said is None:
+        return default
+    digits = said.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS):
+        raise InvalidValueException(detail=f"{name} is a whole number.")
+    return int(said)
