@@ -24,12 +24,14 @@ from tools_app.models import (
     Tenant,
     TenantScope,
     Tool,
+    Upstream,
     versioned,
 )
+from tools_app.upstreams.drafts import MAX_UPSTREAMS
 
 Row = Mapping[str, Any]
 # What has neither revisions nor sources.
-Plain = ClientPolicy | TenantScope | Issuer
+Plain = ClientPolicy | TenantScope | Issuer | Upstream
 Offer = ApiSource | Tool | Resource | Prompt | Plain
 
 LIMITS: Final = ("calls_per_second", "calls_per_minute", "calls_per_day", "calls_in_flight")
@@ -59,7 +61,7 @@ class Section:
     """
 
     name: str
-    model: type[ApiSource | Tool | Resource | Prompt | ClientPolicy | TenantScope | Issuer]
+    model: type[ApiSource | Tool | Resource | Prompt | ClientPolicy | TenantScope | Issuer | Upstream]
     key: str
     word: str
     sources: tuple[Source, ...]
@@ -179,8 +181,18 @@ ISSUERS: Final = Section(
     ),
     MAX_ISSUERS,
 )
+# Without what the operator approved, and without what it offers and what was accepted of that.
+UPSTREAMS: Final = Section(
+    "upstreams",
+    Upstream,
+    "name",
+    "upstream",
+    (),
+    ("prefix", "transport", "url", "command", "era", "headers", "environment", "enabled", "timeout_seconds"),
+    MAX_UPSTREAMS,
+)
 # Sources first: tools refer to them.
-SECTIONS: Final = (SOURCES, TOOLS, RESOURCES, PROMPTS, POLICIES, SCOPES, ISSUERS)
+SECTIONS: Final = (SOURCES, TOOLS, RESOURCES, PROMPTS, UPSTREAMS, POLICIES, SCOPES, ISSUERS)
 
 
 @dataclass(frozen=True)
