@@ -23,13 +23,13 @@ from tools_app.tenant_config.fields import (
     default_of,
 )
 
-# Upstreams and what was accepted of them are not part of a file.
+# What was accepted of upstreams is not part of a file.
 UPSTREAM: Final = ToolKind.UPSTREAM.value
 HEADER: Final = """\
 # The configuration of the tenant {slug} of an mcphub.
 # Preview and apply it with: python manage.py import_tenant SLUG FILE
-# Secrets are listed without their values. API keys, members, upstreams, service clients, the URLs of webhooks, and the
-# client secrets of issuers are not included.
+# Secrets are listed without their values. API keys, service clients, members, what upstreams offer, the URLs of
+# webhooks and the client secrets of issuers are not included.
 # Fields that are left out of a row have their defaults.
 """
 WIDTH: Final = 110

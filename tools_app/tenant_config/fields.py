@@ -26,12 +26,14 @@ from tools_app.models import (
     TenantScope,
     Tool,
     Toolset,
+    Upstream,
     versioned,
 )
+from tools_app.upstreams.drafts import MAX_UPSTREAMS
 
 Row = Mapping[str, Any]
 # Rows that have fields and no source.
-Plain = ClientPolicy | TenantScope | Toolset | Issuer
+Plain = ClientPolicy | TenantScope | Toolset | Issuer | Upstream
 Offer = ApiSource | Tool | Resource | Prompt | Plain
 
 LIMITS: Final = ("calls_per_second", "calls_per_minute", "calls_per_day", "calls_in_flight")
@@ -185,8 +187,18 @@ ISSUERS: Final = Section(
     ),
     MAX_ISSUERS,
 )
+# Without what the operator approved, and without what it offers and what was accepted of that.
+UPSTREAMS: Final = Section(
+    "upstreams",
+    Upstream,
+    "name",
+    "upstream",
+    (),
+    ("prefix", "transport", "url", "command", "era", "headers", "environment", "enabled", "timeout_seconds"),
+    MAX_UPSTREAMS,
+)
 # Sources first: tools refer to them.
-SECTIONS: Final = (SOURCES, TOOLS, RESOURCES, PROMPTS, POLICIES, SCOPES, TOOLSETS, ISSUERS)
+SECTIONS: Final = (SOURCES, TOOLS, RESOURCES, PROMPTS, UPSTREAMS, POLICIES, SCOPES, TOOLSETS, ISSUERS)
 
 
 @dataclass(frozen=True)

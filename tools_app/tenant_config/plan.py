@@ -22,8 +22,9 @@ from tools_app.models import (
     Tenant,
     Tool,
     Toolset,
+    Upstream,
 )
-from tools_app.tenant_config import alerts, builder, issuers
+from tools_app.tenant_config import alerts, builder, issuers, upstreams
 from tools_app.tenant_config.document import Blueprint, Problem
 from tools_app.tenant_config.export import described, described_row, own_rows, settings_of
 from tools_app.tenant_config.fields import SECTIONS, Offer, Plain, Row, Section
@@ -159,17 +160,24 @@ def _take(step: Step, tenant: Tenant, by: User | None) -> None:
         alerts.take(step, row)
     elif isinstance(row, Issuer):
         issuers.take(step, row)
+    elif isinstance(row, Upstream):
+        upstreams.take(step, row)
     elif isinstance(row, Plain):
         _write(step, row)
     elif step.doing == Doing.DELETE:
         authoring.delete(row)
-    elif isinstance(row, ApiSource):
+    else:
+        _save(row, by)
+
+
+def _save(row: ApiSource | Tool | Resource | Prompt, by: User | None) -> None:
+    if isinstance(row, ApiSource):
         save_source(row)
     elif isinstance(row, Tool):
         authoring.save_tool(row, by)
     elif isinstance(row, Resource):
         authoring.save_resource(row)
-    elif isinstance(row, Prompt):
+    else:
         authoring.save_prompt(row)
 
 
