@@ -6,13 +6,12 @@ from typing import Any, TypeVar, overload
 from django.core.exceptions import ImproperlyConfigured
 from pydantic import Field
 
-from tools_app.calls.inputs import Refused
 from tools_app.catalog.authoring import resource_updated
 from tools_app.catalog.kinds import prompts, python, resources
 from tools_app.catalog.kinds.completion import Completer
 from tools_app.protocol.mirrored import KEYWORD
 from tools_app.tool_api.context import CapabilityMissing, ToolContext
-from tools_app.tool_api.elicitation import BadAnswer, Elicit, Elicited, ElicitUrl, ListRoots, Sample
+from tools_app.tool_api.elicitation import BadAnswer, Elicit, Elicited, ElicitUrl, ListRoots, Refused, Sample
 from tools_app.tool_api.results import (
     CallCancelled,
     PromptResult,

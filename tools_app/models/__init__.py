@@ -57,6 +57,8 @@ from tools_app.models.tenants import ApiKey, Membership, Role, Tenant
 from tools_app.models.upstreams import (
     ItemKind,
     ItemState,
+    ParkedCall,
+    ParkedStatus,
     Upstream,
     UpstreamEra,
     UpstreamItem,
@@ -107,6 +109,8 @@ __all__ = [
     "Membership",
     "OAuthClient",
     "Outcome",
+    "ParkedCall",
+    "ParkedStatus",
     "PersonalToken",
     "Process",
     "ProcessDeath",

@@ -38,7 +38,7 @@ MAX_PAGES: Final = 200
 MAX_ITEMS: Final = 5000
 MAX_LIST_BYTES: Final = 16 * 1024 * 1024
 # Requests of an upstream that are answered at the same time. Further ones are dropped.
-MAX_ANSWERING: Final = 16
+MAX_ANSWERING: Final = 64
 MAX_ERROR_LENGTH: Final = 2000
 
 # Requests that change nothing: they are repeated if a connection broke before the answer.
@@ -87,6 +87,9 @@ class Transport(Protocol):
     def forget_session(self) -> None:
         """Forget the session, because another one is opened."""
 
+    async def follow(self, headers: Mapping[str, str], listen: Listen) -> None:
+        """Receive what belongs to no request, if that needs a stream of its own (from 2025-03-26)."""
+
 
 @dataclass
 class Server:
@@ -107,13 +110,21 @@ def ignore(_message: Message) -> None:
 class Client:
     """One connection to an upstream. `transport` makes its transport; `era` is auto, modern or handshake.
 
-    `on_change` is called with each notification that belongs to no request, such as a changed list.
+    `on_change` is called with each notification that belongs to no request, such as a changed list. `capabilities` are
+    declared in a handshake; in the modern era, each request has its own.
     """
 
-    def __init__(self, transport: Transport, era: str = AUTO, on_change: Listen = ignore) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        era: str = AUTO,
+        on_change: Listen = ignore,
+        capabilities: Mapping[str, Any] | None = None,
+    ) -> None:
         self._transport = transport
         self._era = era
         self._on_change = on_change
+        self._capabilities = dict(capabilities or {})
         transport.attach(on_change)
         self._ids = itertools.count(1)
         self._renewing = asyncio.Lock()
@@ -141,6 +152,16 @@ class Client:
     def is_closed(self) -> bool:
         """Whether the connection has ended."""
         return self._transport.is_closed
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether the upstream gets metadata with each request, instead of a session."""
+        return self.server.era == MODERN
+
+    @property
+    def is_duplex(self) -> bool:
+        """Whether all requests share one stream, so that a question names no request that it belongs to."""
+        return self._transport.is_duplex
 
     async def request(
         self,
@@ -231,20 +252,16 @@ class Client:
         meta: dict[str, Any] = dict(given) if isinstance(given, dict) else {}
         if "progressToken" in meta:
             meta["progressToken"] = id
-        if self._is_modern:
+        if self.is_modern:
             meta |= {VERSION_META: LATEST_MODERN, CLIENT_META: CLIENT}
             meta.setdefault(CAPABILITIES_META, {})
         else:
             meta = {name: value for name, value in meta.items() if name not in {CAPABILITIES_META, LOG_META}}
         return {**params, "_meta": meta} if meta else dict(params)
 
-    @property
-    def _is_modern(self) -> bool:
-        return self.server.era == MODERN
-
     def _headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         headers = {hub_path.HEADER: hub_path.outgoing()}
-        if self._is_modern:
+        if self.is_modern:
             headers |= {VERSION_HEADER: LATEST_MODERN, METHOD_HEADER: method}
             named = params.get(NAMED_BY.get(method, ""))
             if isinstance(named, str):
@@ -255,7 +272,7 @@ class Client:
 
     def _cancel(self, id: int, headers: Mapping[str, str]) -> None:
         """Tell the upstream that a request was cancelled. In the modern era over HTTP, closing its stream says so."""
-        if self._is_modern and not self._transport.is_duplex:
+        if self.is_modern and not self._transport.is_duplex:
             return
 
         async def tell() -> None:
@@ -303,14 +320,22 @@ class Client:
 
     async def _initialize(self) -> None:
         self.server = Server(era=HANDSHAKE)
-        params = {"protocolVersion": LATEST_HANDSHAKE, "capabilities": {}, "clientInfo": CLIENT}
+        params = {"protocolVersion": LATEST_HANDSHAKE, "capabilities": self._capabilities, "clientInfo": CLIENT}
         result = await self._request("initialize", params, ignore, {}, None)
         version = result.get("protocolVersion")
         if version not in HANDSHAKE_VERSIONS:
             raise UpstreamFailed(f"The upstream chose the unknown revision {str(version)[:40]!r}.")
         self._note(HANDSHAKE, version, result.get("serverInfo"), result.get("capabilities"))
-        await self._notify("notifications/initialized", {}, self._headers("notifications/initialized", {}))
+        headers = self._headers("notifications/initialized", {})
+        await self._notify("notifications/initialized", {}, headers)
         self._sessions += 1
+        if self._capabilities or self._announces_changes:
+            await self._transport.follow(headers, self._on_change)
+
+    @property
+    def _announces_changes(self) -> bool:
+        areas = self.server.capabilities.values()
+        return any(isinstance(area, dict) and (area.get("listChanged") or area.get("subscribe")) for area in areas)
 
     def _note(self, era: str, version: str, described: Any, capabilities: Any) -> None:
         info = described if isinstance(described, dict) else {}

@@ -7,7 +7,6 @@ order and before its result. Cancelling the call cancels the upstream's.
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tools_app.catalog.http.errors import RequestFailed
@@ -16,7 +15,6 @@ from tools_app.catalog.kinds.upstream import Endpoint, Pin
 from tools_app.core.sanitize import sanitized
 from tools_app.protocol import mirrored as mirroring
 from tools_app.protocol.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND
-from tools_app.protocol.inbound import LOG_META
 from tools_app.protocol.mirrored import Mirrored
 from tools_app.protocol.versions import LOG_LEVELS
 from tools_app.telemetry.secret_names import Scrubber
@@ -30,18 +28,14 @@ from tools_app.tool_api.results import (
     ToolResult,
     failed,
 )
-from tools_app.upstreams import connections
 from tools_app.upstreams.client import Message, header_value
-from tools_app.upstreams.connections import Connection
 from tools_app.upstreams.errors import ErrorResponse, UpstreamFailed
+from tools_app.upstreams.exchange import Exchange, Forwarded
 
-# The least severe messages that upstreams are asked for.
-LOG_LEVEL: Final = "info"
 # Events of one call. Further ones are dropped: an upstream decides how many it sends.
 MAX_EVENTS: Final = 10_000
 MAX_LOGGER_LENGTH: Final = 200
 MAX_MESSAGE_LENGTH: Final = 10_000
-COMPLETE: Final = "complete"
 
 
 class Relay:
@@ -84,15 +78,6 @@ class Relay:
             self._context.log(level, self._scrubber.value(params.get("data")), named)
 
 
-@dataclass(frozen=True)
-class Forwarded:
-    """A request to an upstream. `headers` repeat parameters of a tool."""
-
-    method: str
-    params: Mapping[str, Any]
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
 class ConnectionForwarder:
     """Forwards through the connections of this process."""
 
@@ -131,17 +116,8 @@ class ConnectionForwarder:
     async def _forward(self, endpoint: Endpoint, pin: Pin, request: Forwarded, context: ToolContext) -> dict[str, Any]:
         scrubber = Scrubber(endpoint.secrets)
         relay = Relay(context, scrubber)
-        meta = {"progressToken": 0, LOG_META: LOG_LEVEL}
-
-        async def work(connection: Connection) -> dict[str, Any]:
-            client = await connection.client()
-            await connection.check(pin)
-            params = {**request.params, "_meta": meta}
-            return await client.request(request.method, params, relay.listen, headers=request.headers)
-
-        holder = connections.current()
         try:
-            result = await asyncio.wrap_future(holder.submit(holder.use(endpoint, work)))
+            result = await Exchange(endpoint, pin, request, context, scrubber).run(relay.listen)
         except ErrorResponse as problem:
             if request.method == "resources/read" and _is_unknown(problem):
                 raise ResourceNotFound from problem
@@ -150,8 +126,6 @@ class ConnectionForwarder:
         except UpstreamFailed as problem:
             message = f"Upstream '{endpoint.name}': {scrubber.text(problem.message)}"
             raise RequestFailed(message, scrubber.text(problem.cause)) from problem
-        if result.get("resultType", COMPLETE) != COMPLETE:
-            raise ToolError(f"The upstream '{endpoint.name}' asks for input, which this hub does not forward.")
         cleaned: dict[str, Any] = scrubber.value(result) if endpoint.secrets else result
         return cleaned
 
