@@ -18,7 +18,7 @@ from tools_app.server.base import bind
 WAIT_SECONDS = 30.0
 MODERN = "2026-07-28"
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-ASKING = ("ask", "several")
+ASKING = ("ask", "declared", "several")
 ECHO = {
     "name": "echo",
     "title": "Echo",
@@ -115,6 +115,13 @@ class SdkServer:
 
     async def _ask(self, context: Any, arguments: dict[str, Any], answers: Any = None) -> Any:
         """Ask `times` times for a name, one after the other, and tell of progress in between."""
+        try:
+            return await self._ask_in_turn(context, arguments, answers)
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+
+    async def _ask_in_turn(self, context: Any, arguments: dict[str, Any], answers: Any) -> Any:
         said: list[str] = []
         for number in range(1, arguments.get("times", 1) + 1):
             if context.protocol_version == MODERN:
@@ -124,10 +131,21 @@ class SdkServer:
                     asked = types.ElicitRequest(params=form)
                     return types.InputRequiredResult(input_requests={"who": asked}, request_state=" ".join(said))
                 continue
-            answer = await context.session.elicit_form("Who?", NAME, related_request_id=context.request_id)
+            field = arguments.get("field", "name")
+            form = {"type": "object", "properties": {field: {"type": "string"}}, "required": [field]}
+            async with asyncio.timeout(arguments.get("patience", WAIT_SECONDS)):
+                answer = await context.session.elicit_form("Who?", form, related_request_id=context.request_id)
             said.append(answer.content["name"] if answer.content else answer.action)
             await context.session.report_progress(number, None, f"Answer {number}")
+            if arguments.get("then") == "wait":
+                await asyncio.sleep(WAIT_SECONDS)
         return types.CallToolResult(content=[text_block(" ".join(said))])
+
+    async def _declared(self, context: Any, _arguments: dict[str, Any], _answers: Any = None) -> Any:
+        """Say what the client declared."""
+        declared = context.session.client_capabilities
+        text = declared.model_dump_json(exclude_none=True, by_alias=True)
+        return types.CallToolResult(content=[text_block(text)])
 
     async def _several(self, context: Any, _arguments: dict[str, Any], answers: Any = None) -> Any:
         """Ask a model, a person to open a page, and for roots, all at once."""
