@@ -7,7 +7,7 @@ when the upstream forgot it. A request that the upstream may have received is ne
 import asyncio
 import base64
 import itertools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -44,6 +44,7 @@ MAX_ERROR_LENGTH: Final = 2000
 # Requests that change nothing: they are repeated if a connection broke before the answer.
 READING: Final = frozenset(
     {
+        "completion/complete",
         "initialize",
         "server/discover",
         "tools/list",
@@ -52,6 +53,7 @@ READING: Final = frozenset(
         "resources/list",
         "resources/templates/list",
         "resources/read",
+        "tasks/result",
     }
 )
 
@@ -183,6 +185,24 @@ class Client:
             await self._renew(session)
             return await self._request(method, params, listen, headers or {}, answer)
 
+    async def task_result(
+        self, params: Mapping[str, Any], listen: Listen, *, headers: Mapping[str, str], answer: Answer
+    ) -> dict[str, Any]:
+        """Call a tool as a task, and return its result when it has ended (2025-11-25, tasks, §Retrieving Task Results).
+
+        If this is cancelled, so is the task. Raises ErrorResponse and UpstreamFailed.
+        """
+        created = await self.request("tools/call", {**params, "task": {}}, listen, headers=headers, answer=answer)
+        task = created.get("task")
+        id = task.get("taskId") if isinstance(task, dict) else None
+        if not isinstance(id, str) or not id:
+            raise UpstreamFailed("The upstream created no task.")
+        try:
+            return await self.request("tasks/result", {"taskId": id}, listen, answer=answer)
+        except asyncio.CancelledError:
+            self._tell_later(self.request("tasks/cancel", {"taskId": id}))
+            raise
+
     async def items(self, method: str, key: str) -> list[dict[str, Any]]:
         """Return all entries of a list, page by page. Raises ErrorResponse and UpstreamFailed."""
         found: list[dict[str, Any]] = []
@@ -275,11 +295,16 @@ class Client:
         if self.is_modern and not self._transport.is_duplex:
             return
 
+        params = {"requestId": id, "reason": "The client cancelled the call."}
+        self._tell_later(self._notify("notifications/cancelled", params, headers))
+
+    def _tell_later(self, telling: Coroutine[Any, Any, object]) -> None:
+        """Tell the upstream something that nobody waits for."""
+
         async def tell() -> None:
-            with suppress(RequestFailed, TimeoutError):
+            with suppress(RequestFailed, ErrorResponse, TimeoutError):
                 async with asyncio.timeout(CANCEL_SECONDS):
-                    params = {"requestId": id, "reason": "The client cancelled the call."}
-                    await self._notify("notifications/cancelled", params, headers)
+                    await telling
 
         task = asyncio.get_running_loop().create_task(tell())
         self._cancelling.add(task)

@@ -44,11 +44,12 @@ STATE, REQUESTS, RESPONSES = "requestState", "inputRequests", "inputResponses"
 
 @dataclass(frozen=True)
 class Forwarded:
-    """A request to an upstream. `headers` repeat parameters of a tool."""
+    """A request to an upstream. `headers` repeat parameters of a tool. `as_task`: it runs as a task only."""
 
     method: str
     params: Mapping[str, Any]
     headers: Mapping[str, str] = field(default_factory=dict)
+    as_task: bool = False
 
 
 class Exchange:
@@ -100,6 +101,8 @@ class Exchange:
         async def work(connection: Connection) -> dict[str, Any]:
             await connection.check(self._pin)
             async with connection.session(self._profile) as client:
+                if request.as_task and not client.is_modern:
+                    return await client.task_result(params, run.listen, headers=request.headers, answer=run.answer)
                 return await client.request(
                     request.method, params, run.listen, headers=request.headers, answer=run.answer
                 )
