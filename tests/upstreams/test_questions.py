@@ -1,7 +1,9 @@
 """Questions of upstreams to clients, in each era of both: asked once, answered once, and the call never runs again."""
 
 import json
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -11,8 +13,8 @@ from tests.upstreams.servers import SdkServer, tool
 from tests.wire.client import MODERN, Peer, RawClient, call_params, message_of
 from tools_app.access import keys
 from tools_app.calls.parked import ParkedSweeper
-from tools_app.models import Call, Outcome, ParkedCall, ParkedStatus, Tenant
-from tools_app.upstreams import connections, parking
+from tools_app.models import Call, Outcome, ParkedCall, ParkedStatus, Tenant, Upstream
+from tools_app.upstreams import connections, parking, service
 
 FORMS = {"elicitation": {}}
 ALL = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
@@ -255,3 +257,21 @@ def test_a_parked_call_of_a_dead_process_is_recorded_as_lost(
     eventually(lambda: sweeper.sweep() or not ParkedCall.objects.exists())
     end = Call.objects.get(outcome=Outcome.LOST)
     assert "the process that held it died" in end.cause
+
+
+def test_questions_on_stdio_reach_the_client_of_their_call(
+    near: Tenant, settings: Any, modern: Peer, client: RawClient
+) -> None:
+    """All messages of a process share one stream, so each process has one call that can ask."""
+    command = [sys.executable, str(Path(__file__).with_name("program.py"))]
+    settings.MCPHUB_UPSTREAM_COMMANDS = [" ".join(command)]
+    settings.MCPHUB_UPSTREAM_PATHS = [str(Path(__file__).parent)]
+    upstream = Upstream.objects.create(tenant=near, name="program", transport="stdio", command=command)
+    service.accept(service.discover(upstream).of_kind("tool"))
+    asked = [modern.result("ask") for _ in range(2)]
+    for name, one in reversed(list(zip(("Ada", "Bob"), asked, strict=True))):
+        answers = dict.fromkeys(one["inputRequests"], named(name))
+        assert retried(modern, "ask", one, answers)["result"]["structuredContent"] == {"said": name}
+    assert finished(client.peer(OLD, FORMS), "ask", lambda _request: named("Cid"))["structuredContent"] == {
+        "said": "Cid"
+    }

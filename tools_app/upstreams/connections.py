@@ -35,6 +35,8 @@ T = TypeVar("T")
 # How long the definitions that an upstream listed are believed.
 CHECK_SECONDS: Final = 60.0
 LIST_SECONDS: Final = 30.0
+# How long after an announced change the definitions are listed again.
+CHANGE_SECONDS: Final = 1.0
 IDLE_SECONDS: Final = 300.0
 SWEEP_SECONDS: Final = 5.0
 CLOSE_SECONDS: Final = 10.0
@@ -119,6 +121,8 @@ class Connection:
     _sessions: list[Session] = field(default_factory=list)
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     _freed: asyncio.Event = field(default_factory=asyncio.Event)
+    _changed: set[str] = field(default_factory=set)
+    _checking: asyncio.Task[None] | None = None
     _digests: dict[str, tuple[float, dict[str, str]]] = field(default_factory=dict)
 
     async def client(self) -> Client:
@@ -230,6 +234,8 @@ class Connection:
 
     async def close(self) -> None:
         """Close the connection."""
+        if self._checking is not None:
+            self._checking.cancel()
         async with self._connecting:
             await self._close_client()
         sessions, self._sessions = self._sessions, []
@@ -241,8 +247,24 @@ class Connection:
             await _closed(client)
 
     def _note_change(self, message: Message) -> None:
-        for kind in CHANGED.get(str(message.get("method")), ()):
+        """Forget lists that the upstream says have changed, and list them again soon, so that admins see it."""
+        kinds = CHANGED.get(str(message.get("method")), ())
+        for kind in kinds:
             self._digests.pop(kind, None)
+        self._changed.update(kinds)
+        if self._changed and (self._checking is None or self._checking.done()):
+            self._checking = asyncio.get_running_loop().create_task(self._check_changed())
+
+    async def _check_changed(self) -> None:
+        """List what changed. An upstream that announces changes without an end is listed once in CHANGE_SECONDS."""
+        while self._changed:
+            await asyncio.sleep(CHANGE_SECONDS)
+            kinds, self._changed = self._changed, set()
+            for kind in kinds:
+                try:
+                    await self.digests(kind)
+                except (UpstreamFailed, ErrorResponse) as problem:
+                    log.info("The changed %ss of an upstream could not be listed: %s", kind, type(problem).__name__)
 
 
 async def _closed(client: Client) -> None:

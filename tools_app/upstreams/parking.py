@@ -224,7 +224,7 @@ class Parking:
             if row.status == ParkedStatus.ANSWERED and row.round == number:
                 replies: Replies = _opened(row, "answers")
                 return replies
-            if run.is_done:
+            if run.is_done():
                 await _write(id, {"events": [], "outcome": _outcome(run)}, status=ParkedStatus.ENDED)
                 return None
             if monotonic() > until + POLL_SECONDS:

@@ -16,6 +16,7 @@ from tools_app.upstreams.questions import Request
 
 # Questions of one call that wait for an answer at the same time.
 MAX_OPEN: Final = 20
+GATHER_SECONDS: Final = 0.05
 
 
 @dataclass
@@ -69,12 +70,18 @@ class Run:
         """Wait for questions and return all that are open, by name; empty when the request has ended."""
         while True:
             self._changed.clear()
-            if self.is_done:
+            if self.is_done():
                 return {}
-            waiting = {name: asked.request for name, asked in self._open.items() if not asked.reply.done()}
-            if waiting:
-                return waiting
+            if self._waiting():
+                # Questions that are asked at the same time arrive one after the other.
+                await asyncio.sleep(GATHER_SECONDS)
+                if not self.is_done() and (waiting := self._waiting()):
+                    return waiting
+                continue
             await self._changed.wait()
+
+    def _waiting(self) -> dict[str, Request]:
+        return {name: asked.request for name, asked in self._open.items() if not asked.reply.done()}
 
     def reply(self, replies: Mapping[str, Mapping[str, Any]]) -> None:
         """Pass on responses by the names of their questions: each has a `result` or an `error`."""
@@ -83,7 +90,6 @@ class Run:
             if asked is not None and not asked.reply.done():
                 asked.reply.set_result(reply)
 
-    @property
     def is_done(self) -> bool:
         """Whether the request has ended."""
         return self._task is not None and self._task.done()
