@@ -14,6 +14,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPDeprecationWarning
 
 from tools_app.server.base import bind
+from tools_app.upstreams import connections
 
 WAIT_SECONDS = 30.0
 MODERN = "2026-07-28"
@@ -69,6 +70,7 @@ class SdkServer:
             on_read_resource=self._read,
             on_list_prompts=self._prompts,
             on_get_prompt=self._prompt,
+            on_completion=self._complete,
         )
         self.app = server.streamable_http_app(**options)
         return self.app
@@ -186,6 +188,17 @@ class SdkServer:
         text = f"Contents of {params.uri}"
         return types.ReadResourceResult(contents=[types.TextResourceContents(uri=params.uri, text=text)])
 
+    async def _change(self, context: Any, _arguments: dict[str, Any]) -> types.CallToolResult:
+        """Change the first tool, and say so on the session's own stream."""
+        self.tools[0] = {**self.tools[0], "description": "Something else."}
+        await context.session.send_tool_list_changed()
+        return types.CallToolResult(content=[])
+
+    async def _complete(self, _context: Any, params: Any) -> types.CompleteResult:
+        given = params.context.arguments if params.context else {}
+        said = f"{params.ref.type}:{params.argument.name}:{params.argument.value}:{given}"
+        return types.CompleteResult(completion=types.Completion(values=[said, "tea"]))
+
     async def _prompts(self, _context: Any, _params: Any) -> types.ListPromptsResult:
         argument = types.PromptArgument(name="topic", description="What about.", required=True)
         return types.ListPromptsResult(
@@ -216,6 +229,8 @@ def sdk_server() -> Iterator[Callable[..., SdkServer]]:
         return served
 
     yield start
+    # It would wait for the streams of the hub to end.
+    connections.current.stop()
     for server, _ in running:
         server.should_exit = True
     for _, thread in running:

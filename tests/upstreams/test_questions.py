@@ -99,16 +99,16 @@ def test_models_pages_and_roots_are_asked_in_every_cell_of_eras(
     assert said(result) == "Hi accept file:///home"
 
 
-@pytest.mark.parametrize("version", [OLD, MODERN])
-@pytest.mark.parametrize("capabilities", [{}, FORMS, ALL])
 def test_an_upstream_is_told_of_what_the_client_can_answer_and_of_no_more(
-    upstream: SdkServer, client: RawClient, version: str, capabilities: dict[str, Any]
+    upstream: SdkServer, client: RawClient
 ) -> None:
-    declared = json.loads(said(client.peer(version, capabilities).result("books_declared")))
-    assert declared.keys() == capabilities.keys()
-    assert declared.get("elicitation", {}).keys() == ({"form": {}} | capabilities.get("elicitation", {})).keys() & (
-        {"form", "url"} if capabilities else set()
-    )
+    for version in (OLD, MODERN):
+        for capabilities in ({}, FORMS, ALL):
+            declared = json.loads(said(client.peer(version, capabilities).result("books_declared")))
+            assert declared.keys() == capabilities.keys()
+            assert set(declared.get("elicitation", ())) == {None: set(), 0: {"form"}}.get(
+                None if not capabilities else len(capabilities["elicitation"]), {"form", "url"}
+            )
 
 
 # --- A running call that is parked, because the client is modern and its upstream is not ---

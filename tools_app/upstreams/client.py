@@ -34,6 +34,8 @@ from tools_app.upstreams.errors import ErrorResponse, Refused, SessionExpired, T
 CLIENT: Final = {"name": "mcphub", "version": "0.1.0"}
 CONNECT_SECONDS: Final = 30.0
 CANCEL_SECONDS: Final = 5.0
+# How long a connection that is closed waits until the upstream is told.
+TELL_SECONDS: Final = 1.0
 MAX_PAGES: Final = 200
 MAX_ITEMS: Final = 5000
 MAX_LIST_BYTES: Final = 16 * 1024 * 1024
@@ -145,9 +147,11 @@ class Client:
         return self.server
 
     async def close(self) -> None:
-        """Close the transport."""
-        for task in list(self._cancelling):
-            task.cancel()
+        """Close the transport, once the upstream knows which requests were cancelled."""
+        if telling := set(self._cancelling):
+            _, late = await asyncio.wait(telling, timeout=TELL_SECONDS)
+            for task in late:
+                task.cancel()
         await self._transport.close()
 
     @property
