@@ -144,6 +144,27 @@ def test_an_answer_counts_once_and_nothing_is_run_again(old: SdkServer, modern: 
     assert old.called == ["ask"]
 
 
+def test_an_answer_that_is_sent_again_does_not_disturb_the_call(old: SdkServer, modern: Peer) -> None:
+    asked = modern.result("books_ask", {"times": 2})
+    answers = dict.fromkeys(asked["inputRequests"], named("Ada"))
+    again = retried(modern, "books_ask", asked, answers, times=2)["result"]
+    assert "It is not run again" in said(retried(modern, "books_ask", asked, answers, times=2)["result"])
+    second = dict.fromkeys(again["inputRequests"], named("Bob"))
+    assert said(retried(modern, "books_ask", again, second, times=2)["result"]) == "Ada Bob"
+
+
+def test_a_call_whose_answers_are_never_valid_is_cancelled(
+    old: SdkServer, modern: Peer, eventually: Callable[..., Any]
+) -> None:
+    asked = modern.result("books_ask")
+    bad = dict.fromkeys(asked["inputRequests"], named("Ada") | {"content": {"name": 7}})
+    for _ in range(2):
+        asked = retried(modern, "books_ask", asked, bad)["result"]
+    assert "No answer to" in said(retried(modern, "books_ask", asked, bad)["result"])
+    assert old.cancelled.wait(30)
+    eventually(lambda: not ParkedCall.objects.exists())
+
+
 def test_an_answer_of_anybody_else_is_refused_and_the_call_still_waits(
     old: SdkServer, modern: Peer, make_client: Callable[[str], RawClient], near: Tenant, other_key: str
 ) -> None:

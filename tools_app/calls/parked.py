@@ -1,4 +1,4 @@
-"""Parked calls of upstreams that nobody attends: their outcome is recorded, and their rows are deleted.
+"""Unattended parked calls of upstreams: their outcome is recorded, and their rows are deleted.
 
 Every process sweeps. A parked call is unattended while it waits for its client: if its holder dies then, its outcome is
 unknown, and if no answer comes in time, its holder cancels it. Whoever deletes the row records the end.
@@ -21,7 +21,7 @@ from tools_app.models.ids import new_id
 
 log = logging.getLogger(__name__)
 
-# An outcome that nobody fetches, and a call that runs on, are kept this much longer than a question.
+# An outcome that is not fetched, and a call that runs on, are kept this much longer than a question.
 GRACE_SECONDS: Final = 60.0
 NO_ANSWER: Final = "its client did not answer; the upstream was told that the call is cancelled"
 HOLDER_DIED: Final = "the process that held it died while it waited for its client; the upstream may have run it"
@@ -35,7 +35,7 @@ class ParkedSweeper:
         self._orphans = StaleTracker()
 
     def sweep(self) -> None:
-        """End what nobody attends."""
+        """End what is unattended."""
         rows = list(ParkedCall.objects.defer("answers", "output"))
         unchanged = self._rows.seconds(map(_state, rows))
         alive = set(Process.objects.values_list("pk", flat=True)) if rows else set()

@@ -303,7 +303,7 @@ class Client:
         self._tell_later(self._notify("notifications/cancelled", params, headers))
 
     def _tell_later(self, telling: Coroutine[Any, Any, object]) -> None:
-        """Tell the upstream something that nobody waits for."""
+        """Tell the upstream something without waiting for it."""
 
         async def tell() -> None:
             with suppress(RequestFailed, ErrorResponse, TimeoutError):

@@ -80,7 +80,7 @@ class Exchange:
             repeated += not result.get(REQUESTS)
             if repeated > MAX_REPEATED:
                 raise ToolError(f"The upstream '{self._endpoint.name}' asks to be called again without an end.")
-            result = await self._sent(await self._answered(self._kept(result)), listen)
+            result = await self._sent(await self._answered(self._noted(result)), listen)
         if result.get("resultType", COMPLETE) != COMPLETE:
             raise ToolError(f"The upstream '{self._endpoint.name}' returned a result of an unknown type.")
         return result
@@ -174,26 +174,24 @@ class Exchange:
         """Return the result of a parked call, whose questions the client has answered. Raises Unanswered for others."""
         ticket = Ticket(UUID(kept["parked"]), kept["round"])
         parking = self._holder.parking
-        replies: dict[str, dict[str, Any]]
+        questions, _ = self._questions(kept["asked"])
         try:
-            questions, _ = self._questions(kept["asked"])
             values = await self._context.ask(questions)
-            replies = {name: {"result": as_answer(question, values[name])} for name, question in questions.items()}
-            while True:
-                tenant_id = self._context.caller.tenant_id
-                step = await self._on_loop(parking.answer(ticket, tenant_id, replies, listen))
-                if step.outcome is not None:
-                    return step.result()
-                ticket = step.ticket
-                questions, replies = self._questions(step.asked)
-                if not replies:
-                    self._keep(ticket, {name: _request(question) for name, question in questions.items()})
-                    await self._context.ask(questions)
-        except Unanswered:
-            raise
-        except BaseException:
+        except BadAnswer:
             self._holder.submit(parking.abandon(ticket))
             raise
+        replies: dict[str, dict[str, Any]]
+        replies = {name: {"result": as_answer(question, values[name])} for name, question in questions.items()}
+        while True:
+            tenant_id = self._context.caller.tenant_id
+            step = await self._on_loop(parking.answer(ticket, tenant_id, replies, listen))
+            if step.outcome is not None:
+                return step.result()
+            ticket = step.ticket
+            questions, replies = self._questions(step.asked)
+            if not replies:
+                self._keep(ticket, {name: _request(question) for name, question in questions.items()})
+                await self._context.ask(questions)
 
     def _keep(self, ticket: Ticket, asked: Mapping[str, Request]) -> None:
         self._context.state[KEPT] = {"parked": str(ticket.id), "round": ticket.round, "asked": dict(asked)}
@@ -216,7 +214,7 @@ class Exchange:
 
     # --- Questions that end a request of the modern era ---
 
-    def _kept(self, result: Mapping[str, Any]) -> dict[str, Any]:
+    def _noted(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return what is kept of a result that asks: names for the client, which are unique in all rounds."""
         requests, state = result.get(REQUESTS, {}), result.get(STATE)
         valid = isinstance(requests, dict) and all(isinstance(one, dict) for one in requests.values())

@@ -33,8 +33,9 @@ from tools_app.upstreams.runs import Run
 
 log = logging.getLogger(__name__)
 
-# Parked calls of one process, and of one upstream in it. Each keeps a connection of its own.
+# Parked calls of one process, and of one tenant and one upstream in it. Each keeps a connection of its own.
 MAX_PARKED: Final = 500
+MAX_PARKED_OF_TENANT: Final = 100
 MAX_PARKED_OF_UPSTREAM: Final = 32
 # How often events are passed on, and both sides read the row if no notification comes.
 FLUSH_SECONDS: Final = 0.25
@@ -108,27 +109,35 @@ class Parking:
 
     def __init__(self) -> None:
         self._held: dict[UUID, asyncio.Task[None]] = {}
-        self._of_upstream: Counter[UUID] = Counter()
+        # By tenant and by upstream.
+        self._counts: Counter[UUID] = Counter()
         self._listener = TopicListener()
 
     async def park(self, run: Run, tenant_id: UUID, upstream_id: UUID, call_id: UUID) -> Ticket:
         """Hold a run that asks. Raises NoRoom; then the run is still the caller's."""
-        if len(self._held) >= MAX_PARKED or self._of_upstream[upstream_id] >= MAX_PARKED_OF_UPSTREAM:
+        counts = self._counts
+        if (
+            len(self._held) >= MAX_PARKED
+            or counts[tenant_id] >= MAX_PARKED_OF_TENANT
+            or counts[upstream_id] >= MAX_PARKED_OF_UPSTREAM
+        ):
             raise NoRoom("Too many calls wait for their clients. Try again later.")
         id = new_id()
-        self._of_upstream[upstream_id] += 1
+        counts.update((tenant_id, upstream_id))
         try:
             await run_in_db_thread(_insert, id, tenant_id, call_id)
         except BaseException as problem:
-            self._of_upstream[upstream_id] -= 1
+            counts.subtract((tenant_id, upstream_id))
             if isinstance(problem, DatabaseError):
                 raise NoRoom("The call cannot be kept while the database is not available.") from problem
+            # Its client has gone away. The row may have been written.
+            await asyncio.shield(self.abandon(Ticket(id, 1)))
             raise
         task = self._held[id] = asyncio.get_running_loop().create_task(self._hold(id, run))
 
         def forget(_task: "asyncio.Task[None]") -> None:
             del self._held[id]
-            self._of_upstream[upstream_id] -= 1
+            counts.subtract((tenant_id, upstream_id))
 
         task.add_done_callback(forget)
         return Ticket(id, 1)
@@ -136,17 +145,23 @@ class Parking:
     async def answer(self, ticket: Ticket, tenant_id: UUID, replies: Replies, listen: Listen) -> Step:
         """Pass answers to the holder, and return what comes of them. `listen` gets notifications of the upstream.
 
-        Raises CallLost if the call no longer waits for them, or if its holder is lost.
+        Raises CallLost if the call no longer waits for them, or if its holder is lost. If this is cancelled once the
+        answers are accepted, so is the call.
         """
         topic = _topic(ticket.id)
         with self._listener.subscribe(topic) as subscription:
             sealed = encryption.seal(orjson.dumps(replies), _purpose(ticket.id, "answers"))
             await run_in_db_thread(_store_answers, ticket, tenant_id, sealed)
             publish.notify(topic)
-            return await self._attend(ticket, subscription, listen)
+            try:
+                return await self._attend(ticket, subscription, listen)
+            except asyncio.CancelledError:
+                # The request that attends it has ended: its client went away, or its time is over.
+                await asyncio.shield(self.abandon(ticket))
+                raise
 
     async def abandon(self, ticket: Ticket) -> None:
-        """Cancel a call, because the request that attends it has ended."""
+        """Cancel a call that is no longer attended."""
         try:
             await run_in_db_thread(_delete, ticket.id)
         except DatabaseError as problem:
@@ -265,6 +280,8 @@ def _outcome(run: Run) -> dict[str, Any]:
         return {"kind": "failure", "said": {"message": problem.message, "cause": problem.cause}}
     except ToolError as problem:
         return {"kind": "problem", "said": {"message": str(problem)}}
+    except asyncio.CancelledError:
+        return {"kind": "problem", "said": {"message": "The call was cancelled."}}
 
 
 async def _patiently(query: Any, *args: Any) -> Any:
