@@ -7,7 +7,6 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db.models import Model
 from pydantic import Field
 
-from tools_app.calls.inputs import Refused
 from tools_app.catalog.authoring import resource_updated
 from tools_app.catalog.django_apps import models as model_rows
 from tools_app.catalog.django_apps.models import TIMEOUT_SECONDS, Visible
@@ -15,7 +14,7 @@ from tools_app.catalog.kinds import prompts, python, resources
 from tools_app.catalog.kinds.completion import Completer
 from tools_app.protocol.mirrored import KEYWORD
 from tools_app.tool_api.context import CapabilityMissing, ToolContext
-from tools_app.tool_api.elicitation import BadAnswer, Elicit, Elicited, ElicitUrl, ListRoots, Sample
+from tools_app.tool_api.elicitation import BadAnswer, Elicit, Elicited, ElicitUrl, ListRoots, Refused, Sample
 from tools_app.tool_api.results import (
     CallCancelled,
     PromptResult,

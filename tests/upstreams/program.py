@@ -25,6 +25,15 @@ def connected(port: int) -> str:
     return "connected"
 
 
+def ask() -> dict:
+    form = {"type": "object", "properties": {"name": {"type": "string"}}}
+    params = {"message": "Who?", "requestedSchema": form}
+    question = {"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": params}
+    sys.stdout.write(json.dumps(question) + "\n")
+    sys.stdout.flush()
+    return {"said": json.loads(sys.stdin.readline())["result"]["content"]["name"]}
+
+
 def call(name: str, arguments: dict) -> dict:
     match name:
         case "environment":
@@ -53,7 +62,7 @@ def call(name: str, arguments: dict) -> dict:
     return {"said": name}
 
 
-TOOLS = ("environment", "read", "write", "connect", "spawn", "die", "hang", "flood", "babble")
+TOOLS = ("ask", "environment", "read", "write", "connect", "spawn", "die", "hang", "flood", "babble")
 
 
 def main() -> None:
@@ -70,7 +79,8 @@ def main() -> None:
             case "tools/list":
                 result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
             case "tools/call":
-                said = call(message["params"]["name"], message["params"]["arguments"])
+                name = message["params"]["name"]
+                said = ask() if name == "ask" else call(name, message["params"]["arguments"])
                 result = {"content": [], "structuredContent": said}
         if "id" in message:
             answer = {"result": result} if result else {"error": {"code": -32601, "message": "Method not found"}}

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,10 +11,15 @@ import pytest
 import uvicorn
 from mcp import types
 from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPDeprecationWarning
 
 from tools_app.server.base import bind
+from tools_app.upstreams import connections
 
 WAIT_SECONDS = 30.0
+MODERN = "2026-07-28"
+NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+ASKING = ("ask", "declared", "several")
 ECHO = {
     "name": "echo",
     "title": "Echo",
@@ -45,6 +51,7 @@ class SdkServer:
     began: threading.Event = field(default_factory=threading.Event)
     cancelled: threading.Event = field(default_factory=threading.Event)
     lists: int = 0
+    era: str = ""
     port: int = 0
     app: Any = None
 
@@ -63,6 +70,7 @@ class SdkServer:
             on_read_resource=self._read,
             on_list_prompts=self._prompts,
             on_get_prompt=self._prompt,
+            on_completion=self._complete,
         )
         self.app = server.streamable_http_app(**options)
         return self.app
@@ -76,6 +84,9 @@ class SdkServer:
         request = getattr(context, "request", None)
         if request is not None:
             self.headers.append(dict(request.headers))
+        if params.name in ASKING:
+            context.state = params.request_state
+            return await getattr(self, f"_{params.name}")(context, params.arguments or {}, params.input_responses)
         return await getattr(self, f"_{params.name}")(context, params.arguments or {})
 
     async def _echo(self, _context: Any, arguments: dict[str, Any]) -> types.CallToolResult:
@@ -104,6 +115,66 @@ class SdkServer:
         image = types.ImageContent(type="image", data="iVBORw==", mimeType="image/png")
         return types.CallToolResult(content=[link, image])
 
+    async def _ask(self, context: Any, arguments: dict[str, Any], answers: Any = None) -> Any:
+        """Ask `times` times for a name, one after the other, and tell of progress in between."""
+        try:
+            return await self._ask_in_turn(context, arguments, answers)
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+
+    async def _ask_in_turn(self, context: Any, arguments: dict[str, Any], answers: Any) -> Any:
+        said: list[str] = []
+        for number in range(1, arguments.get("times", 1) + 1):
+            if context.protocol_version == MODERN:
+                said = [*(context.state or "").split(), *(one.content["name"] for one in (answers or {}).values())]
+                if len(said) < number:
+                    form = types.ElicitRequestFormParams(message="Who?", requested_schema=NAME)
+                    asked = types.ElicitRequest(params=form)
+                    return types.InputRequiredResult(input_requests={"who": asked}, request_state=" ".join(said))
+                continue
+            field = arguments.get("field", "name")
+            form = {"type": "object", "properties": {field: {"type": "string"}}, "required": [field]}
+            async with asyncio.timeout(arguments.get("patience", WAIT_SECONDS)):
+                answer = await context.session.elicit_form("Who?", form, related_request_id=context.request_id)
+            said.append(answer.content["name"] if answer.content else answer.action)
+            await context.session.report_progress(number, None, f"Answer {number}")
+            if arguments.get("then") == "wait":
+                await asyncio.sleep(WAIT_SECONDS)
+        return types.CallToolResult(content=[text_block(" ".join(said))])
+
+    async def _declared(self, context: Any, _arguments: dict[str, Any], _answers: Any = None) -> Any:
+        """Say what the client declared."""
+        declared = context.session.client_capabilities
+        text = declared.model_dump_json(exclude_none=True, by_alias=True)
+        return types.CallToolResult(content=[text_block(text)])
+
+    async def _several(self, context: Any, _arguments: dict[str, Any], answers: Any = None) -> Any:
+        """Ask a model, a person to open a page, and for roots, all at once."""
+        message = types.SamplingMessage(role="user", content=text_block("Hello?"))
+        if context.protocol_version == MODERN:
+            if not answers:
+                page = types.ElicitRequestURLParams(message="Open", url="https://example.com/x", elicitation_id="e1")
+                sampling = types.CreateMessageRequestParams(messages=[message], max_tokens=10)
+                asked = {
+                    "model": types.CreateMessageRequest(params=sampling),
+                    "page": types.ElicitRequest(params=page),
+                    "roots": types.ListRootsRequest(),
+                }
+                return types.InputRequiredResult(input_requests=asked)
+            said = (answers["model"].content.text, answers["page"].action, answers["roots"].roots[0].uri)
+        else:
+            about = context.request_id
+            session = context.session
+            opened = session.elicit_url("Open", "https://example.com/x", "e1", related_request_id=about)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", MCPDeprecationWarning)
+                sampled = session.create_message([message], max_tokens=10, related_request_id=about)
+                listed = session.list_roots()
+            model, page, roots = await asyncio.gather(sampled, opened, listed)
+            said = (model.content.text, page.action, roots.roots[0].uri)
+        return types.CallToolResult(content=[text_block(" ".join(map(str, said)))])
+
     async def _resources(self, _context: Any, _params: Any) -> types.ListResourcesResult:
         return types.ListResourcesResult(
             resources=[types.Resource(uri="docs://guide", name="guide", mimeType="text/plain")]
@@ -116,6 +187,17 @@ class SdkServer:
     async def _read(self, _context: Any, params: Any) -> types.ReadResourceResult:
         text = f"Contents of {params.uri}"
         return types.ReadResourceResult(contents=[types.TextResourceContents(uri=params.uri, text=text)])
+
+    async def _change(self, context: Any, _arguments: dict[str, Any]) -> types.CallToolResult:
+        """Change the first tool, and say so on the session's own stream."""
+        self.tools[0] = {**self.tools[0], "description": "Something else."}
+        await context.session.send_tool_list_changed()
+        return types.CallToolResult(content=[])
+
+    async def _complete(self, _context: Any, params: Any) -> types.CompleteResult:
+        given = params.context.arguments if params.context else {}
+        said = f"{params.ref.type}:{params.argument.name}:{params.argument.value}:{given}"
+        return types.CompleteResult(completion=types.Completion(values=[said, "tea"]))
 
     async def _prompts(self, _context: Any, _params: Any) -> types.ListPromptsResult:
         argument = types.PromptArgument(name="topic", description="What about.", required=True)
@@ -147,6 +229,8 @@ def sdk_server() -> Iterator[Callable[..., SdkServer]]:
         return served
 
     yield start
+    # It would wait for the streams of the hub to end.
+    connections.current.stop()
     for server, _ in running:
         server.should_exit = True
     for _, thread in running:

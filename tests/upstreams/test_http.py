@@ -67,21 +67,21 @@ class Forgetful:
     def __init__(self) -> None:
         self.sessions = 0
         self.ran = 0
-        self.forgets = False
+        self.known: set[str] = set()
 
     def __call__(self, request: Received) -> bytes:  # noqa: PLR0911 - one for each kind of request
-        if request.method == "DELETE":
-            return answered(200)
+        if request.method != "POST":
+            return answered(405)
         message = json.loads(request.body)
         if message["method"] == "server/discover":
             return answered(400, b"Bad Request", Connection="close")
         if message["method"] == "initialize":
             self.sessions += 1
-            self.forgets = False
+            self.known.add(f"s{self.sessions}")
             found = {"protocolVersion": "2025-03-26", "capabilities": {"tools": {}}, "serverInfo": {"name": "old"}}
             body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": found}).encode()
             return answered(200, body, JSON, Mcp_Session_Id=f"s{self.sessions}", Connection="close")
-        if self.forgets or request.headers.get("mcp-session-id") != f"s{self.sessions}":
+        if request.headers.get("mcp-session-id") not in self.known:
             return answered(404, b"no such session", Connection="close")
         if "id" not in message:
             return answered(202, Connection="close")
@@ -100,9 +100,11 @@ def test_a_forgotten_session_is_renewed_and_the_call_runs_once(
     upstream = add(f"{serve(server).url}/mcp", prefix="")
     assert (upstream.status.era, upstream.status.version) == ("handshake", "2025-03-26")
     assert text_of(peer.result("look")) == "run 1"
-    server.forgets = True
+    # One session lists, and the other one calls.
+    assert server.sessions == 2
+    server.known.clear()
     assert text_of(peer.result("look")) == "run 2"
-    assert (server.sessions, server.ran) == (2, 2)
+    assert (server.sessions, server.ran) == (3, 2)
 
 
 # --- Streams ---

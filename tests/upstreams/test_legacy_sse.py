@@ -58,17 +58,19 @@ def test_requests_stay_with_the_server(serve: Callable[..., Service], near: Tena
 def test_a_stream_that_ends_fails_what_waits_for_it(
     serve: Callable[..., Service], add: Callable[..., Upstream], client: RawClient
 ) -> None:
-    said: queue.Queue[bytes | None] = queue.Queue()
+    streams: list[queue.Queue[bytes | None]] = []
 
     def stream() -> Iterator[bytes]:
-        yield EVENTS + b"event: endpoint\ndata: /messages\n\n"
+        said: queue.Queue[bytes | None] = queue.Queue()
+        streams.append(said)
+        yield EVENTS + f"event: endpoint\ndata: /messages/{len(streams) - 1}\n\n".encode()
         while (message := said.get(timeout=WAIT_SECONDS)) is not None:
             yield b"event: message\ndata: " + message + b"\n\n"
 
     def answer(request: Received) -> Any:
         if request.method == "GET":
             return stream()
-        message = json.loads(request.body)
+        message, said = json.loads(request.body), streams[int(request.target.rpartition("/")[2])]
         results = {
             "initialize": {"protocolVersion": "2024-11-05", "capabilities": {"tools": {}}, "serverInfo": {}},
             "tools/list": {"tools": [{"name": "end", "inputSchema": {"type": "object"}}]},

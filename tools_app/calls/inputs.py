@@ -21,15 +21,12 @@ from tools_app.core import encryption
 from tools_app.core.database import run_in_db_thread
 from tools_app.models import CallEvent, CallInput, CallStatus, RunningCall
 from tools_app.protocol.jsonrpc import MAX_ANSWER_NAME_LENGTH
+from tools_app.tool_api.elicitation import Refused
 
 POLL_SECONDS = 0.25
 # The name that stores the reason of a cancellation. No question has it: names of questions are asked first.
 REASON = "notifications/cancelled"
 TAKEN = b""
-
-
-class Refused(Exception):
-    """The client responded to a question with an error, or not at all."""
 
 
 class Silence(Refused):

@@ -18,7 +18,6 @@ from django.conf import settings
 
 from tools_app.calls import inputs
 from tools_app.calls.deadline import Deadline, DeadlineExceeded
-from tools_app.calls.inputs import Refused
 from tools_app.calls.invocation import End
 from tools_app.calls.stop_reasons import SHUTDOWN, UNKNOWN, StopReason
 from tools_app.catalog.kinds.base import Runner
@@ -31,9 +30,10 @@ from tools_app.protocol.schema import CompiledSchema
 from tools_app.protocol.versions import is_modern
 from tools_app.telemetry.scrubbing import scrubbed
 from tools_app.tool_api.context import Cancellation, CapabilityMissing, ToolContext
-from tools_app.tool_api.elicitation import BadAnswer, Unanswered
+from tools_app.tool_api.elicitation import BadAnswer, Refused, Unanswered
 from tools_app.tool_api.results import (
     CallCancelled,
+    CallLost,
     InputRequired,
     PromptResult,
     ProtocolError,
@@ -330,6 +330,8 @@ def _outcome_of_exception(tool: Runnable, problem: BaseException, context: ToolC
     """Return the outcome for an exception: some have a message for the client, all others only for the auditor."""
     if isinstance(problem, CapabilityMissing):
         return _capability_missing(tool, problem, context)
+    if isinstance(problem, CallLost):
+        return _failure(tool, Outcome.LOST, str(problem), problem.cause)
     if isinstance(problem, ProtocolError | ToolError | Refused | BadAnswer):
         return _failure_of(tool, problem)
     if isinstance(problem, ResourceNotFound):

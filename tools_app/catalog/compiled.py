@@ -340,10 +340,11 @@ def _upstream_tool(row: Tool, sources: Sources) -> CompiledTool:
         row.name, row.title, row.description, row.input_schema, row.output_schema, row.annotations, row.icons, meta
     )
     source = sources.upstream_of(row)
-    run = upstream.UpstreamTool(source, mirrored(row.input_schema or OPEN_OBJECT))
+    task = TaskSupport(row.task)
+    run = upstream.UpstreamTool(source, mirrored(row.input_schema or OPEN_OBJECT), task == TaskSupport.REQUIRED)
     # Always in the web process: it holds the connection, and knows the hubs that the request has passed.
     timeout = row.timeout_seconds
-    return _compiled_tool(row, definition, run, background=False, task=TaskSupport.NEVER, timeout_seconds=timeout)
+    return _compiled_tool(row, definition, run, background=False, task=task, timeout_seconds=timeout)
 
 
 def _compiled_tool(
@@ -405,11 +406,13 @@ def _written_resource(row: Resource, sources: Sources) -> CompiledResource:
         row.uri, row.name, row.title, row.description, row.mime_type, row.annotations, row.icons
     )
     read: Read
+    template, completers = uri_templates.parse(row.uri), {}
     if row.kind == ResourceKind.UPSTREAM:
-        read = upstream.UpstreamReader(sources.upstream_of(row))
+        source = sources.upstream_of(row)
+        read, completers = upstream.UpstreamReader(source), source.completers(template.variables)
     else:
         read = stored.reader(row, sources.secrets, sources.tenant.allowed_networks)
-    return CompiledResource(definition, uri_templates.parse(row.uri), read, row.timeout_seconds, {}, row.updated_at)
+    return CompiledResource(definition, template, read, row.timeout_seconds, completers, row.updated_at)
 
 
 def _compile_prompt(row: Prompt, sources: Sources) -> CompiledPrompt | None:
@@ -432,8 +435,10 @@ def _compile_prompt(row: Prompt, sources: Sources) -> CompiledPrompt | None:
 
 def _upstream_prompt(row: Prompt, sources: Sources) -> CompiledPrompt | None:
     try:
-        render = upstream.UpstreamRenderer(sources.upstream_of(row))
+        source = sources.upstream_of(row)
     except ValueError as problem:
         log.warning("Prompt %s of tenant %s is not offered: %s", row.name, sources.tenant.slug, problem)
         return None
-    return CompiledPrompt(stored.prompt_definition(row), render, prompts.TIMEOUT_SECONDS, {})
+    definition, render = stored.prompt_definition(row), upstream.UpstreamRenderer(source)
+    completers = source.completers(argument.name for argument in definition.arguments)
+    return CompiledPrompt(definition, render, prompts.TIMEOUT_SECONDS, completers)

@@ -62,6 +62,8 @@ from tools_app.models.toolsets import MAX_TOOLSETS, Toolset
 from tools_app.models.upstreams import (
     ItemKind,
     ItemState,
+    ParkedCall,
+    ParkedStatus,
     Upstream,
     UpstreamEra,
     UpstreamItem,
@@ -118,6 +120,8 @@ __all__ = [
     "Membership",
     "OAuthClient",
     "Outcome",
+    "ParkedCall",
+    "ParkedStatus",
     "PersonalToken",
     "Presentation",
     "Process",

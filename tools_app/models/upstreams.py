@@ -165,3 +165,32 @@ class UpstreamItem(Versioned):
 
     def __str__(self) -> str:
         return self.name
+
+
+class ParkedStatus(models.TextChoices):
+    """Who is to act on a parked call."""
+
+    ASKING = "asking", "Waiting for its client"
+    ANSWERED = "answered", "Running on"
+    ENDED = "ended", "Ended"
+
+
+class ParkedCall(models.Model):
+    """A running call of an upstream that asked its client, which answers with another request (from 2026-07-28).
+
+    The process `owner` has the connection, and passes the answers on. `output` is what it has to tell the request with
+    the answers: events, then further questions or the outcome. Both directions are encrypted.
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    call_id = models.UUIDField(help_text="The recorded call that was parked.")
+    owner = models.UUIDField(help_text="The process that holds it.")
+    round = models.PositiveIntegerField(default=1, help_text="Grows with each set of questions.")
+    status = models.CharField(max_length=10, choices=ParkedStatus, default=ParkedStatus.ASKING)
+    answers = models.BinaryField(null=True)
+    output = models.BinaryField(null=True)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    def __str__(self) -> str:
+        return f"{self.call_id} {self.status}"

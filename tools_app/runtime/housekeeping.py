@@ -21,7 +21,7 @@ from tools_app.audit.checkpoints import signer
 from tools_app.audit.recorder import denials, recorder
 from tools_app.audit.retention.daily import Daily
 from tools_app.audit.stats import storage
-from tools_app.calls import limits, sweeper
+from tools_app.calls import limits, parked, sweeper
 from tools_app.core.runtime import Service
 from tools_app.issuers import directory
 from tools_app.models import CallAnswer, CallInput, SessionMessage
@@ -51,6 +51,7 @@ def chores() -> list[Chore]:
     return [
         (1.0, sweeper.Sweeper().sweep),
         (1.0, sweeper.Requeuer().requeue_forgotten),
+        (1.0, parked.ParkedSweeper().sweep),
         (5.0, limits.renew),
         (5.0, last_used.write),
         (snapshots.EVERY_SECONDS, metrics_publisher.publish),

@@ -31,6 +31,10 @@ class BadAnswer(Exception):
     """The client's answer is invalid for the question."""
 
 
+class Refused(Exception):
+    """The client responded to a question with an error, or not at all."""
+
+
 class Unanswered(BaseException):
     """Ends a run whose questions have no answers yet. A BaseException, so that `except Exception` does not catch it."""
 

@@ -107,6 +107,14 @@ class ResourceNotFound(Exception):
     """Raised by the function of a resource template if its values match no resource."""
 
 
+class CallLost(Exception):
+    """The process that held a running call was lost: its outcome is unknown. `cause` is for the audit log."""
+
+    def __init__(self, message: str, cause: str = "") -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
 class CallCancelled(Exception):
     """Raised inside a tool when its call was cancelled."""
 

@@ -7,7 +7,7 @@ when the upstream forgot it. A request that the upstream may have received is ne
 import asyncio
 import base64
 import itertools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -34,16 +34,19 @@ from tools_app.upstreams.errors import ErrorResponse, Refused, SessionExpired, T
 CLIENT: Final = {"name": "mcphub", "version": "0.1.0"}
 CONNECT_SECONDS: Final = 30.0
 CANCEL_SECONDS: Final = 5.0
+# How long a connection that is closed waits until the upstream is told.
+TELL_SECONDS: Final = 1.0
 MAX_PAGES: Final = 200
 MAX_ITEMS: Final = 5000
 MAX_LIST_BYTES: Final = 16 * 1024 * 1024
 # Requests of an upstream that are answered at the same time. Further ones are dropped.
-MAX_ANSWERING: Final = 16
+MAX_ANSWERING: Final = 64
 MAX_ERROR_LENGTH: Final = 2000
 
 # Requests that change nothing: they are repeated if a connection broke before the answer.
 READING: Final = frozenset(
     {
+        "completion/complete",
         "initialize",
         "server/discover",
         "tools/list",
@@ -52,6 +55,7 @@ READING: Final = frozenset(
         "resources/list",
         "resources/templates/list",
         "resources/read",
+        "tasks/result",
     }
 )
 
@@ -87,6 +91,9 @@ class Transport(Protocol):
     def forget_session(self) -> None:
         """Forget the session, because another one is opened."""
 
+    async def follow(self, headers: Mapping[str, str], listen: Listen) -> None:
+        """Receive what belongs to no request, if that needs a stream of its own (from 2025-03-26)."""
+
 
 @dataclass
 class Server:
@@ -107,13 +114,21 @@ def ignore(_message: Message) -> None:
 class Client:
     """One connection to an upstream. `transport` makes its transport; `era` is auto, modern or handshake.
 
-    `on_change` is called with each notification that belongs to no request, such as a changed list.
+    `on_change` is called with each notification that belongs to no request, such as a changed list. `capabilities` are
+    declared in a handshake; in the modern era, each request has its own.
     """
 
-    def __init__(self, transport: Transport, era: str = AUTO, on_change: Listen = ignore) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        era: str = AUTO,
+        on_change: Listen = ignore,
+        capabilities: Mapping[str, Any] | None = None,
+    ) -> None:
         self._transport = transport
         self._era = era
         self._on_change = on_change
+        self._capabilities = dict(capabilities or {})
         transport.attach(on_change)
         self._ids = itertools.count(1)
         self._renewing = asyncio.Lock()
@@ -132,15 +147,27 @@ class Client:
         return self.server
 
     async def close(self) -> None:
-        """Close the transport."""
-        for task in list(self._cancelling):
-            task.cancel()
+        """Close the transport, once the upstream knows which requests were cancelled."""
+        if telling := set(self._cancelling):
+            _, late = await asyncio.wait(telling, timeout=TELL_SECONDS)
+            for task in late:
+                task.cancel()
         await self._transport.close()
 
     @property
     def is_closed(self) -> bool:
         """Whether the connection has ended."""
         return self._transport.is_closed
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether the upstream gets metadata with each request, instead of a session."""
+        return self.server.era == MODERN
+
+    @property
+    def is_duplex(self) -> bool:
+        """Whether all requests share one stream, so that a question names no request that it belongs to."""
+        return self._transport.is_duplex
 
     async def request(
         self,
@@ -161,6 +188,24 @@ class Client:
         except SessionExpired:
             await self._renew(session)
             return await self._request(method, params, listen, headers or {}, answer)
+
+    async def task_result(
+        self, params: Mapping[str, Any], listen: Listen, *, headers: Mapping[str, str], answer: Answer
+    ) -> dict[str, Any]:
+        """Call a tool as a task, and return its result when it has ended (2025-11-25, tasks, §Retrieving Task Results).
+
+        If this is cancelled, so is the task. Raises ErrorResponse and UpstreamFailed.
+        """
+        created = await self.request("tools/call", {**params, "task": {}}, listen, headers=headers, answer=answer)
+        task = created.get("task")
+        id = task.get("taskId") if isinstance(task, dict) else None
+        if not isinstance(id, str) or not id:
+            raise UpstreamFailed("The upstream created no task.")
+        try:
+            return await self.request("tasks/result", {"taskId": id}, listen, answer=answer)
+        except asyncio.CancelledError:
+            self._tell_later(self.request("tasks/cancel", {"taskId": id}))
+            raise
 
     async def items(self, method: str, key: str) -> list[dict[str, Any]]:
         """Return all entries of a list, page by page. Raises ErrorResponse and UpstreamFailed."""
@@ -231,20 +276,16 @@ class Client:
         meta: dict[str, Any] = dict(given) if isinstance(given, dict) else {}
         if "progressToken" in meta:
             meta["progressToken"] = id
-        if self._is_modern:
+        if self.is_modern:
             meta |= {VERSION_META: LATEST_MODERN, CLIENT_META: CLIENT}
             meta.setdefault(CAPABILITIES_META, {})
         else:
             meta = {name: value for name, value in meta.items() if name not in {CAPABILITIES_META, LOG_META}}
         return {**params, "_meta": meta} if meta else dict(params)
 
-    @property
-    def _is_modern(self) -> bool:
-        return self.server.era == MODERN
-
     def _headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         headers = {hub_path.HEADER: hub_path.outgoing()}
-        if self._is_modern:
+        if self.is_modern:
             headers |= {VERSION_HEADER: LATEST_MODERN, METHOD_HEADER: method}
             named = params.get(NAMED_BY.get(method, ""))
             if isinstance(named, str):
@@ -255,14 +296,19 @@ class Client:
 
     def _cancel(self, id: int, headers: Mapping[str, str]) -> None:
         """Tell the upstream that a request was cancelled. In the modern era over HTTP, closing its stream says so."""
-        if self._is_modern and not self._transport.is_duplex:
+        if self.is_modern and not self._transport.is_duplex:
             return
 
+        params = {"requestId": id, "reason": "The client cancelled the call."}
+        self._tell_later(self._notify("notifications/cancelled", params, headers))
+
+    def _tell_later(self, telling: Coroutine[Any, Any, object]) -> None:
+        """Tell the upstream something without waiting for it."""
+
         async def tell() -> None:
-            with suppress(RequestFailed, TimeoutError):
+            with suppress(RequestFailed, ErrorResponse, TimeoutError):
                 async with asyncio.timeout(CANCEL_SECONDS):
-                    params = {"requestId": id, "reason": "The client cancelled the call."}
-                    await self._notify("notifications/cancelled", params, headers)
+                    await telling
 
         task = asyncio.get_running_loop().create_task(tell())
         self._cancelling.add(task)
@@ -303,14 +349,22 @@ class Client:
 
     async def _initialize(self) -> None:
         self.server = Server(era=HANDSHAKE)
-        params = {"protocolVersion": LATEST_HANDSHAKE, "capabilities": {}, "clientInfo": CLIENT}
+        params = {"protocolVersion": LATEST_HANDSHAKE, "capabilities": self._capabilities, "clientInfo": CLIENT}
         result = await self._request("initialize", params, ignore, {}, None)
         version = result.get("protocolVersion")
         if version not in HANDSHAKE_VERSIONS:
             raise UpstreamFailed(f"The upstream chose the unknown revision {str(version)[:40]!r}.")
         self._note(HANDSHAKE, version, result.get("serverInfo"), result.get("capabilities"))
-        await self._notify("notifications/initialized", {}, self._headers("notifications/initialized", {}))
+        headers = self._headers("notifications/initialized", {})
+        await self._notify("notifications/initialized", {}, headers)
         self._sessions += 1
+        if self._capabilities or self._announces_changes:
+            await self._transport.follow(headers, self._on_change)
+
+    @property
+    def _announces_changes(self) -> bool:
+        areas = self.server.capabilities.values()
+        return any(isinstance(area, dict) and (area.get("listChanged") or area.get("subscribe")) for area in areas)
 
     def _note(self, era: str, version: str, described: Any, capabilities: Any) -> None:
         info = described if isinstance(described, dict) else {}

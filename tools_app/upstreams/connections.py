@@ -1,16 +1,18 @@
 """The connections of this process to upstreams, on an event loop of their own, which all calls share.
 
-A connection belongs to one endpoint: an upstream with the credentials and permitted networks of its tenant. It is
-opened on first use, closed when idle, and reopened after a failure with a growing delay: until then calls are refused
-at once (a circuit breaker). The definitions that the upstream lists are compared with the accepted ones before calls.
+A connection belongs to one endpoint: an upstream with the credentials and permitted networks of its tenant. Upstreams
+of the handshake era get a session for each set of capabilities that clients declare, so that they ask no client what it
+cannot answer. A connection is opened on first use, closed when idle, and reopened after a failure with a growing delay:
+until then calls are refused at once (a circuit breaker). The definitions that the upstream lists are compared with the
+accepted ones before calls.
 """
 
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final, TypeVar
@@ -24,6 +26,8 @@ from tools_app.upstreams.client import Client, Message
 from tools_app.upstreams.errors import ErrorResponse, TooLarge, UpstreamFailed
 from tools_app.upstreams.observation import MAX_NAME_LENGTH, Definitions, observe
 from tools_app.upstreams.opening import open_client
+from tools_app.upstreams.parking import Parking
+from tools_app.upstreams.questions import EVERYTHING, Profile
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -31,14 +35,18 @@ T = TypeVar("T")
 # How long the definitions that an upstream listed are believed.
 CHECK_SECONDS: Final = 60.0
 LIST_SECONDS: Final = 30.0
+# How long after an announced change the definitions are listed again.
+CHANGE_SECONDS: Final = 1.0
 IDLE_SECONDS: Final = 300.0
 SWEEP_SECONDS: Final = 5.0
 CLOSE_SECONDS: Final = 10.0
 # From this number of failures in a row on, calls are refused until a delay is over, which doubles each time.
 FAILURES_TO_OPEN: Final = 3
 FIRST_DELAY, MAX_DELAY = 1.0, 60.0
-# Processes of stdio upstreams of one tenant, in one process of the hub.
+# Upstreams of one tenant that run as processes, in one process of the hub.
 MAX_PROCESSES: Final = 16
+# Sessions with one upstream, besides the one that lists. On stdio, each is a process.
+MAX_SESSIONS, MAX_DUPLEX_SESSIONS = 16, 4
 
 LISTS: Final = {
     ItemKind.TOOL: ("tools", "tools/list", "tools", "name"),
@@ -53,7 +61,7 @@ CHANGED: Final = {
 }
 
 Observe = Callable[[UUID, str, Definitions], Awaitable[None]]
-OpenClient = Callable[[Endpoint, Callable[[Message], None]], Client]
+OpenClient = Callable[[Endpoint, Callable[[Message], None], Profile], Client]
 
 
 @dataclass
@@ -85,8 +93,21 @@ class Breaker:
 
 
 @dataclass
+class Session:
+    """A session with an upstream of the handshake era, for calls of clients with the same capabilities."""
+
+    profile: Profile
+    client: Client
+    users: int = 0
+    used_at: float = field(default_factory=monotonic)
+
+
+@dataclass
 class Connection:
-    """The connection to one endpoint, and what it listed last."""
+    """The connection to one endpoint, and what it listed last.
+
+    Definitions are listed by a session that declares all capabilities: some servers offer tools to such clients only.
+    """
 
     endpoint: Endpoint
     open_client: OpenClient
@@ -97,23 +118,79 @@ class Connection:
     _client: Client | None = None
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
     _listing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _sessions: list[Session] = field(default_factory=list)
+    _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _freed: asyncio.Event = field(default_factory=asyncio.Event)
+    _changed: set[str] = field(default_factory=set)
+    _checking: asyncio.Task[None] | None = None
     _digests: dict[str, tuple[float, dict[str, str]]] = field(default_factory=dict)
 
     async def client(self) -> Client:
-        """Return the connected client. Raises UpstreamFailed and ErrorResponse."""
+        """Return the connected client that lists. Raises UpstreamFailed and ErrorResponse."""
         async with self._connecting:
             if self._client is not None and not self._client.is_closed:
                 return self._client
             await self._close_client()
             self._digests.clear()
-            client = self.open_client(self.endpoint, self._note_change)
-            try:
-                await client.connect()
-            except BaseException:
-                await client.close()
-                raise
-            self._client = client
-            return client
+            self._client = await self._connected(EVERYTHING)
+            return self._client
+
+    @asynccontextmanager
+    async def session(self, profile: Profile) -> AsyncIterator[Client]:
+        """Lend the client for a call of a client with these capabilities. Raises UpstreamFailed and ErrorResponse.
+
+        Where a question of the upstream does not name the call that it belongs to, a session has one call at a time, if
+        that can be asked anything.
+        """
+        lister = await self.client()
+        if lister.is_modern:
+            yield lister
+            return
+        session = await self._session(profile, is_duplex=lister.is_duplex)
+        try:
+            yield session.client
+        finally:
+            session.users -= 1
+            session.used_at = monotonic()
+            self._freed.set()
+
+    async def close_idle_sessions(self) -> None:
+        """Close sessions that were not used for a while."""
+        now = monotonic()
+        idle = [one for one in self._sessions if not one.users and now - one.used_at > IDLE_SECONDS]
+        self._sessions = [one for one in self._sessions if one not in idle]
+        await asyncio.gather(*(_closed(one.client) for one in idle))
+
+    async def _session(self, profile: Profile, *, is_duplex: bool) -> Session:
+        """Return a session for one more call, opened if there is none."""
+        most = MAX_DUPLEX_SESSIONS if is_duplex else MAX_SESSIONS
+        while True:
+            async with self._opening:
+                gone = [one for one in self._sessions if one.client.is_closed and not one.users]
+                free = [one for one in self._sessions if one.profile == profile and not one.client.is_closed]
+                if is_duplex and profile:
+                    free = [one for one in free if not one.users]
+                if not free and not gone and len(self._sessions) >= most:
+                    gone = sorted((one for one in self._sessions if not one.users), key=lambda one: one.used_at)[:1]
+                self._sessions = [one for one in self._sessions if one not in gone]
+                await asyncio.gather(*(_closed(one.client) for one in gone))
+                if not free and len(self._sessions) < most:
+                    free = [Session(profile, await self._connected(profile))]
+                    self._sessions += free
+                if free:
+                    free[0].users += 1
+                    return free[0]
+                self._freed.clear()
+            await self._freed.wait()
+
+    async def _connected(self, profile: Profile) -> Client:
+        client = self.open_client(self.endpoint, self._note_change, profile)
+        try:
+            await client.connect()
+        except BaseException:
+            await client.close()
+            raise
+        return client
 
     async def check(self, pin: Pin) -> None:
         """Raise ToolError unless the upstream lists the pinned definition."""
@@ -157,18 +234,42 @@ class Connection:
 
     async def close(self) -> None:
         """Close the connection."""
+        if self._checking is not None:
+            self._checking.cancel()
         async with self._connecting:
             await self._close_client()
+        sessions, self._sessions = self._sessions, []
+        await asyncio.gather(*(_closed(one.client) for one in sessions))
 
     async def _close_client(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            with suppress(Exception):
-                await asyncio.wait_for(client.close(), CLOSE_SECONDS)
+            await _closed(client)
 
     def _note_change(self, message: Message) -> None:
-        for kind in CHANGED.get(str(message.get("method")), ()):
+        """Forget lists that the upstream says have changed, and list them again soon, so that admins see it."""
+        kinds = CHANGED.get(str(message.get("method")), ())
+        for kind in kinds:
             self._digests.pop(kind, None)
+        self._changed.update(kinds)
+        if self._changed and (self._checking is None or self._checking.done()):
+            self._checking = asyncio.get_running_loop().create_task(self._check_changed())
+
+    async def _check_changed(self) -> None:
+        """List what changed. An upstream that announces changes without an end is listed once in CHANGE_SECONDS."""
+        while self._changed:
+            await asyncio.sleep(CHANGE_SECONDS)
+            kinds, self._changed = self._changed, set()
+            for kind in kinds:
+                try:
+                    await self.digests(kind)
+                except (UpstreamFailed, ErrorResponse) as problem:
+                    log.info("The changed %ss of an upstream could not be listed: %s", kind, type(problem).__name__)
+
+
+async def _closed(client: Client) -> None:
+    with suppress(Exception):
+        await asyncio.wait_for(client.close(), CLOSE_SECONDS)
 
 
 async def definitions(client: Client, kind: str) -> Definitions:
@@ -196,6 +297,7 @@ class Connections:
         self._open_client = open_client
         self._observe = observe
         self._by_endpoint: dict[Endpoint, Connection] = {}
+        self.parking = Parking()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="upstreams", daemon=True)
         self._thread.start()
@@ -262,6 +364,8 @@ class Connections:
         # All are taken out before the first is closed: meanwhile, a call may begin to use another one.
         idle = [self._by_endpoint.pop(endpoint) for endpoint in self._idle()]
         await asyncio.gather(*(connection.close() for connection in idle), return_exceptions=True)
+        for connection in list(self._by_endpoint.values()):
+            await connection.close_idle_sessions()
 
     def _idle(self) -> list[Endpoint]:
         """Return the endpoints of connections that are not in use: for a while, or since a newer one replaced them."""
@@ -274,6 +378,7 @@ class Connections:
         ]
 
     async def _close_all(self) -> None:
+        await self.parking.close()
         connections, self._by_endpoint = list(self._by_endpoint.values()), {}
         await asyncio.gather(*(connection.close() for connection in connections), return_exceptions=True)
 

@@ -43,6 +43,9 @@ class DuplexTransport:
     def forget_session(self) -> None:
         """Do nothing: the stream is the session."""
 
+    async def follow(self, headers: Mapping[str, str], listen: Listen) -> None:
+        """Do nothing: the stream has everything."""
+
     async def roundtrip(self, message: Message, headers: Mapping[str, str], listen: Listen, answer: Answer) -> Message:
         """Send a request and return its response. Raises UpstreamFailed."""
         await self._ensure_open()

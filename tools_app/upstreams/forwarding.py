@@ -7,20 +7,22 @@ order and before its result. Cancelling the call cancels the upstream's.
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tools_app.catalog.http.errors import RequestFailed
 from tools_app.catalog.kinds import upstream
+from tools_app.catalog.kinds.completion import MAX_VALUES
 from tools_app.catalog.kinds.upstream import Endpoint, Pin
 from tools_app.core.sanitize import sanitized
+from tools_app.models import ItemKind
 from tools_app.protocol import mirrored as mirroring
-from tools_app.protocol.errors import INVALID_PARAMS, RESOURCE_NOT_FOUND
-from tools_app.protocol.inbound import LOG_META
+from tools_app.protocol.errors import CAPABILITY_MISSING, INVALID_PARAMS, RESOURCE_NOT_FOUND
+from tools_app.protocol.jsonrpc import MAX_COMPLETED_LENGTH
 from tools_app.protocol.mirrored import Mirrored
 from tools_app.protocol.versions import LOG_LEVELS
 from tools_app.telemetry.secret_names import Scrubber
-from tools_app.tool_api.context import ToolContext
+from tools_app.tool_api.context import CapabilityMissing, ToolContext
+from tools_app.tool_api.elicitation import declares
 from tools_app.tool_api.results import (
     CallCancelled,
     PromptResult,
@@ -34,14 +36,13 @@ from tools_app.upstreams import connections
 from tools_app.upstreams.client import Message, header_value
 from tools_app.upstreams.connections import Connection
 from tools_app.upstreams.errors import ErrorResponse, UpstreamFailed
+from tools_app.upstreams.exchange import Exchange, Forwarded
+from tools_app.upstreams.questions import PATHS
 
-# The least severe messages that upstreams are asked for.
-LOG_LEVEL: Final = "info"
 # Events of one call. Further ones are dropped: an upstream decides how many it sends.
 MAX_EVENTS: Final = 10_000
 MAX_LOGGER_LENGTH: Final = 200
 MAX_MESSAGE_LENGTH: Final = 10_000
-COMPLETE: Final = "complete"
 
 
 class Relay:
@@ -84,15 +85,6 @@ class Relay:
             self._context.log(level, self._scrubber.value(params.get("data")), named)
 
 
-@dataclass(frozen=True)
-class Forwarded:
-    """A request to an upstream. `headers` repeat parameters of a tool."""
-
-    method: str
-    params: Mapping[str, Any]
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
 class ConnectionForwarder:
     """Forwards through the connections of this process."""
 
@@ -103,10 +95,12 @@ class ConnectionForwarder:
         arguments: dict[str, Any],
         context: ToolContext,
         mirrored: tuple[Mirrored, ...],
+        *,
+        as_task: bool,
     ) -> ToolResult:
         """Call a tool. Raises ToolError and CallCancelled."""
         headers = {one.header: header_value(text) for one, text in mirroring.texts(mirrored, arguments)}
-        request = Forwarded("tools/call", {"name": pin.name, "arguments": arguments}, headers)
+        request = Forwarded("tools/call", {"name": pin.name, "arguments": arguments}, headers, as_task)
         try:
             return _tool_result(await self._forward(endpoint, pin, request, context))
         except RequestFailed as problem:
@@ -128,30 +122,53 @@ class ConnectionForwarder:
             raise ToolError("The upstream returned an invalid result: a message has no content.")
         return PromptResult(messages, description if isinstance(description, str) else "")
 
-    async def _forward(self, endpoint: Endpoint, pin: Pin, request: Forwarded, context: ToolContext) -> dict[str, Any]:
-        scrubber = Scrubber(endpoint.secrets)
-        relay = Relay(context, scrubber)
-        meta = {"progressToken": 0, LOG_META: LOG_LEVEL}
+    async def complete(
+        self, endpoint: Endpoint, pin: Pin, argument: str, typed: str, given: Mapping[str, str]
+    ) -> list[str]:
+        """Return suggestions; none if the upstream makes none. Raises ToolError."""
+        reference = (
+            {"type": "ref/prompt", "name": pin.name}
+            if pin.kind == ItemKind.PROMPT
+            else {"type": "ref/resource", "uri": pin.name}
+        )
+        params: dict[str, Any] = {"ref": reference, "argument": {"name": argument, "value": typed}}
+        if given:
+            params["context"] = {"arguments": dict(given)}
 
         async def work(connection: Connection) -> dict[str, Any]:
             client = await connection.client()
+            if not client.offers("completions"):
+                return {}
             await connection.check(pin)
-            params = {**request.params, "_meta": meta}
-            return await client.request(request.method, params, relay.listen, headers=request.headers)
+            return await client.request("completion/complete", params)
 
-        holder = connections.current()
+        holder, scrubber = connections.current(), Scrubber(endpoint.secrets)
         try:
             result = await asyncio.wrap_future(holder.submit(holder.use(endpoint, work)))
+        except (ErrorResponse, UpstreamFailed) as problem:
+            message = scrubber.text(sanitized(problem.message))
+            # Without the problem itself, whose texts are the upstream's.
+            raise ToolError(f"The upstream '{endpoint.name}' completes nothing: {message}") from None
+        completion = result.get("completion")
+        values = completion.get("values") if isinstance(completion, dict) else None
+        texts = [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
+        return [scrubber.text(text[:MAX_COMPLETED_LENGTH]) for text in texts[:MAX_VALUES]]
+
+    async def _forward(self, endpoint: Endpoint, pin: Pin, request: Forwarded, context: ToolContext) -> dict[str, Any]:
+        scrubber = Scrubber(endpoint.secrets)
+        relay = Relay(context, scrubber)
+        try:
+            result = await Exchange(endpoint, pin, request, context, scrubber).run(relay.listen)
         except ErrorResponse as problem:
             if request.method == "resources/read" and _is_unknown(problem):
                 raise ResourceNotFound from problem
+            if path := _missing_capability(problem):
+                raise CapabilityMissing(path) from problem
             text = scrubber.text(sanitized(problem.message))
             raise ToolError(f"The upstream '{endpoint.name}' returned error {problem.code}: {text}") from problem
         except UpstreamFailed as problem:
             message = f"Upstream '{endpoint.name}': {scrubber.text(problem.message)}"
             raise RequestFailed(message, scrubber.text(problem.cause)) from problem
-        if result.get("resultType", COMPLETE) != COMPLETE:
-            raise ToolError(f"The upstream '{endpoint.name}' asks for input, which this hub does not forward.")
         cleaned: dict[str, Any] = scrubber.value(result) if endpoint.secrets else result
         return cleaned
 
@@ -165,6 +182,14 @@ def _is_unknown(problem: ErrorResponse) -> bool:
     """Whether the error says that there is no such resource; its code changed with 2026-07-28."""
     named = isinstance(problem.data, dict) and "uri" in problem.data
     return problem.code == RESOURCE_NOT_FOUND or (problem.code == INVALID_PARAMS and named)
+
+
+def _missing_capability(problem: ErrorResponse) -> str:
+    """Return the capability that a modern upstream misses, if the client could declare it; otherwise nothing."""
+    named = problem.data.get("requiredCapabilities") if isinstance(problem.data, dict) else None
+    if problem.code != CAPABILITY_MISSING or not isinstance(named, dict):
+        return ""
+    return next((path for path in reversed(PATHS) if declares(named, path)), "")
 
 
 def _tool_result(result: Mapping[str, Any]) -> ToolResult:

@@ -7,8 +7,9 @@ connection checks its addresses. Bodies and streams are bounded in bytes, and re
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, Final
 
 import httpcore
@@ -22,7 +23,7 @@ from tools_app.core import hub_path
 from tools_app.protocol.errors import RpcError
 from tools_app.protocol.inbound import SESSION_HEADER
 from tools_app.protocol.jsonrpc import decode
-from tools_app.upstreams.client import MAX_ANSWERING
+from tools_app.upstreams.client import MAX_ANSWERING, unsupported
 from tools_app.upstreams.errors import Refused, SessionExpired, TooLarge, UpstreamFailed
 from tools_app.upstreams.pool import ConnectionPool
 from tools_app.upstreams.sse import EventParser
@@ -37,6 +38,9 @@ CONNECT_SECONDS: Final = 10.0
 MAX_STREAM_BYTES: Final = 64 * 1024 * 1024
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_RECONNECTIONS: Final = 5
+FOLLOW_SECONDS: Final = 1.0
+# A stream that lasted this long did not fail at once.
+STEADY_SECONDS: Final = 10.0
 MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.1, 5.0
 OK, ACCEPTED, NOT_FOUND = 200, 202, 404
 UNAUTHORIZED = frozenset({401, 403})
@@ -70,6 +74,9 @@ class HttpTransport:
         idle = bounds.idle_seconds
         self._timeouts = {"connect": min(idle, CONNECT_SECONDS), "read": idle, "write": idle, "pool": CONNECT_SECONDS}
         self._answering: set[asyncio.Task[None]] = set()
+        # The requests that are running, by their ids, with what answers the questions of each.
+        self._running: dict[int, Answer] = {}
+        self._following: asyncio.Task[None] | None = None
         self.session_id = ""
 
     # Each request has a stream of its own, and the pool opens connections as needed.
@@ -77,15 +84,28 @@ class HttpTransport:
     is_duplex = False
 
     def attach(self, listen: Listen) -> None:
-        """Do nothing: every notification comes on the stream of a request."""
+        """Do nothing: `follow` gets the listener of its stream."""
 
     def forget_session(self) -> None:
         """Send no session id any more."""
         self.session_id = ""
+        if self._following is not None:
+            self._following.cancel()
+
+    async def follow(self, headers: Headers, listen: Listen) -> None:
+        """Open the session's own stream, and open it again when it ends (2025-11-25, Streamable HTTP, §Listening).
+
+        Waits a little for it: what an upstream has to say before it is open may be lost.
+        """
+        is_open = asyncio.Event()
+        self._following = asyncio.get_running_loop().create_task(self._follow(headers, listen, is_open))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FOLLOW_SECONDS):
+                await is_open.wait()
 
     async def close(self) -> None:
         """Close all connections."""
-        for task in list(self._answering):
+        for task in (*self._answering, *([self._following] if self._following else ())):
             task.cancel()
         for pool in (self._pool, *self._former):
             await pool.aclose()
@@ -95,16 +115,20 @@ class HttpTransport:
 
         `answer` handles requests of the upstream. Raises UpstreamFailed.
         """
-        async with self._sent("POST", headers, orjson.dumps(message)) as response:
-            self._note_session(message, response)
-            if response.status != OK:
-                return await self._unsuccessful(message, response)
-            if _media_type(response) != STREAM:
-                return _response(await self._body(response, self._bounds.max_bytes), message)
-            found = _Reading(self, message, headers, listen, answer)
-            if await found.read(response):
-                return found.response
-        return await found.reconnected()
+        self._running[message["id"]] = answer
+        try:
+            async with self._sent("POST", headers, orjson.dumps(message)) as response:
+                self._note_session(message, response)
+                if response.status != OK:
+                    return await self._unsuccessful(message, response)
+                if _media_type(response) != STREAM:
+                    return _response(await self._body(response, self._bounds.max_bytes), message)
+                found = _Reading(self, message, headers, listen, answer)
+                if await found.read(response):
+                    return found.response
+            return await found.reconnected()
+        finally:
+            del self._running[message["id"]]
 
     async def post(self, message: Message, headers: Headers, url: Url | None = None) -> None:
         """Send a message whose response, if any, comes on another stream. Raises UpstreamFailed."""
@@ -131,6 +155,41 @@ class HttpTransport:
         task = asyncio.get_running_loop().create_task(respond())
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
+
+    async def _follow(self, headers: Headers, listen: Listen, is_open: asyncio.Event) -> None:
+        """Read the session's own stream. A server that has none, or ends it at once repeatedly, is left alone."""
+        failures, last_id = 0, ""
+        while failures < MAX_RECONNECTIONS:
+            began = monotonic()
+            with suppress(UpstreamFailed, httpcore.RemoteProtocolError, httpcore.ReadError, OSError):
+                try:
+                    more = {"Last-Event-ID": last_id} if last_id else {}
+                    async with self._sent("GET", {**headers, **more}, None) as response:
+                        is_open.set()
+                        if response.status != OK or _media_type(response) != STREAM:
+                            return
+                        parser = self.new_parser()
+                        async for chunk in response.aiter_stream():
+                            for event in parser.feed(chunk):
+                                last_id = event.id or last_id
+                                if event.data and event.kind == "message":
+                                    self._take_unrelated(parsed(event.data), headers, listen)
+                except (TooLarge, SessionExpired, Refused):
+                    return
+                finally:
+                    is_open.set()
+            failures = 0 if monotonic() - began > STEADY_SECONDS else failures + 1
+            await asyncio.sleep(min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * 2**failures))
+
+    def _take_unrelated(self, message: Message, headers: Headers, listen: Listen) -> None:
+        """Handle a message of the session's own stream. A question belongs to the only running request."""
+        if "method" not in message:
+            return
+        if "id" not in message:
+            listen(message)
+            return
+        running = list(self._running.values())
+        self.respond_later(message, headers, running[0] if len(running) == 1 else unsupported)
 
     @asynccontextmanager
     async def _sent(

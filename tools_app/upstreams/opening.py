@@ -13,6 +13,7 @@ from tools_app.upstreams.client import Client, Listen
 from tools_app.upstreams.errors import UpstreamFailed
 from tools_app.upstreams.http import Bounds, HttpTransport
 from tools_app.upstreams.legacy_sse import LegacySseTransport
+from tools_app.upstreams.questions import Profile, declaration
 from tools_app.upstreams.stdio import StdioTransport
 
 # Silence on a connection. Calls and lists have shorter timeouts of their own.
@@ -22,12 +23,16 @@ _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 ENVELOPE_BYTES: Final = 64 * 1024
 
 
-def open_client(endpoint: Endpoint, on_change: Listen) -> Client:
-    """Return an unconnected client. Raises UpstreamFailed for an endpoint that cannot be used."""
+def open_client(endpoint: Endpoint, on_change: Listen, profile: Profile) -> Client:
+    """Return an unconnected client that declares the capabilities of `profile`.
+
+    Raises UpstreamFailed for an endpoint that cannot be used.
+    """
+    capabilities = declaration(profile)
     bounds = Bounds(IDLE_SECONDS, config.MCPHUB_MAX_RESULT_BYTES + ENVELOPE_BYTES)
     if endpoint.transport == UpstreamTransport.STDIO:
         process = StdioTransport(endpoint, bounds.max_bytes)
-        return Client(process, endpoint.era, on_change)
+        return Client(process, endpoint.era, on_change, capabilities)
     try:
         url = parse_url(endpoint.url)
     except BadUrl as problem:
@@ -35,8 +40,8 @@ def open_client(endpoint: Endpoint, on_change: Listen) -> Client:
     transport = HttpTransport(url, _sendable(endpoint.headers), parse_networks(endpoint.allowed_networks), bounds)
     if endpoint.transport == UpstreamTransport.SSE:
         # Its only revision has the handshake.
-        return Client(LegacySseTransport(url, transport), UpstreamEra.HANDSHAKE, on_change)
-    return Client(transport, endpoint.era, on_change)
+        return Client(LegacySseTransport(url, transport), UpstreamEra.HANDSHAKE, on_change, capabilities)
+    return Client(transport, endpoint.era, on_change, capabilities)
 
 
 def _sendable(headers: Iterable[tuple[str, str]]) -> dict[str, str]:

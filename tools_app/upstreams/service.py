@@ -36,7 +36,7 @@ from tools_app.models import (
     Upstream,
     UpstreamItem,
 )
-from tools_app.models.catalog import PROMPT_NAME, RESOURCE_URI, TOOL_NAME
+from tools_app.models.catalog import PROMPT_NAME, RESOURCE_URI, TOOL_NAME, TaskSupport
 from tools_app.models.versioned import check_count
 from tools_app.protocol.mirrored import BadMirror, mirrored
 from tools_app.protocol.schema import BadSchema, CompiledSchema
@@ -297,6 +297,9 @@ def _tool(item: UpstreamItem, definition: dict[str, Any]) -> Tool:
     tool.output_schema = definition.get("outputSchema")
     tool.annotations = definition.get("annotations") or {}
     tool.icons = definition.get("icons") or []
+    execution = definition.get("execution")
+    support = execution.get("taskSupport") if isinstance(execution, dict) else None
+    tool.task = TaskSupport(support) if support in {TaskSupport.OPTIONAL, TaskSupport.REQUIRED} else TaskSupport.NEVER
     tool.config = {"upstream": item.upstream.name, "tool": item.name, "meta": definition.get("_meta") or {}}
     return tool
 

@@ -13,6 +13,7 @@ from uuid import UUID
 import orjson
 
 from tools_app.catalog.kinds import templates
+from tools_app.catalog.kinds.completion import Completer
 from tools_app.catalog.kinds.templates import BadTemplate, Values
 from tools_app.models import ItemState, Tenant, Upstream, UpstreamItem
 from tools_app.protocol.mirrored import Mirrored
@@ -63,8 +64,10 @@ class Forwarder(Protocol):
         arguments: dict[str, Any],
         context: ToolContext,
         mirrored: tuple[Mirrored, ...],
+        *,
+        as_task: bool,
     ) -> Result:
-        """Call a tool."""
+        """Call a tool. `as_task`: an upstream of the handshake era runs it as a task only."""
 
     async def read_resource(self, endpoint: Endpoint, pin: Pin, uri: str, context: ToolContext) -> ResourceResult:
         """Read a resource, or a resource of a template."""
@@ -73,6 +76,11 @@ class Forwarder(Protocol):
         self, endpoint: Endpoint, pin: Pin, arguments: dict[str, Any], context: ToolContext
     ) -> PromptResult:
         """Render a prompt."""
+
+    async def complete(
+        self, endpoint: Endpoint, pin: Pin, argument: str, typed: str, given: Mapping[str, str]
+    ) -> list[str]:
+        """Return suggestions for an argument of a prompt, or for a variable of a template."""
 
 
 _forwarders: list[Forwarder] = []
@@ -130,11 +138,26 @@ class Source:
         """Return the forwarder and the endpoint. Raises ToolError with the reason why it is not called."""
         if context.cancelled:
             raise CallCancelled
+        return self.available()
+
+    def available(self) -> tuple[Forwarder, Endpoint]:
+        """Return the forwarder and the endpoint. Raises ToolError with the reason why it is not called."""
         if self.refusal or self.endpoint is None:
             raise ToolError(self.refusal or "The upstream is not available.")
         if not _forwarders:
             raise ToolError("This process does not connect to upstreams.")
         return _forwarders[0], self.endpoint
+
+    def completers(self, arguments: Iterable[str]) -> dict[str, Completer]:
+        """Return completers that ask the upstream."""
+        return {argument: self._completer(argument) for argument in arguments}
+
+    def _completer(self, argument: str) -> Completer:
+        async def complete(typed: str, given: Mapping[str, str]) -> list[str]:
+            forwarder, endpoint = self.available()
+            return await forwarder.complete(endpoint, self.pin, argument, typed, given)
+
+        return complete
 
 
 def source_of(item: UpstreamItem, tenant: Tenant, secrets: Mapping[str, str]) -> Source:
@@ -155,11 +178,13 @@ class UpstreamTool:
 
     source: Source
     mirrored: tuple[Mirrored, ...] = ()
+    as_task: bool = False
 
     async def __call__(self, arguments: dict[str, Any], context: ToolContext) -> Result:
         """Call the tool at its upstream. Raises ToolError and CallCancelled."""
         forwarder, endpoint = self.source.reached(context)
-        return await forwarder.call_tool(endpoint, self.source.pin, arguments, context, self.mirrored)
+        pin, mirrored = self.source.pin, self.mirrored
+        return await forwarder.call_tool(endpoint, pin, arguments, context, mirrored, as_task=self.as_task)
 
 
 @dataclass(frozen=True)

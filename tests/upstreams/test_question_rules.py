@@ -1,0 +1,110 @@
+"""What an upstream may ask: what is refused to it, and what a modern upstream cannot do with its rounds."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.upstreams import scripted
+from tests.upstreams.scripted import reply
+from tests.web_services import Service
+from tests.wire.client import MODERN, RawClient
+from tools_app.models import Upstream
+from tools_app.tool_api.results import ToolError
+from tools_app.upstreams import exchange
+from tools_app.upstreams.errors import ErrorResponse, UpstreamFailed
+from tools_app.upstreams.parking import Step, Ticket
+from tools_app.upstreams.questions import BadQuestion, question_of
+
+FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "problem"),
+    [
+        ("elicitation/create", [], "not an object"),
+        ("elicitation/create", {"message": "x" * 300_000}, "larger than"),
+        ("elicitation/create", {**FORM, "message": "\0"}, "NUL"),
+        ("elicitation/create", {**FORM, "requestedSchema": {"properties": []}}, "properties of the form"),
+        ("elicitation/create", {**FORM, "mode": "fax"}, "elicitation is invalid"),
+        ("elicitation/create", {"mode": "url", "message": "Go", "url": "http://example.com"}, "https"),
+        ("sampling/createMessage", {"messages": "Hello", "maxTokens": 1}, "not a list"),
+        ("sampling/createMessage", {"messages": [], "maxTokens": True}, "maxTokens"),
+        ("tools/call", {}, "not forwarded"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_with_the_reason(method: str, params: Any, problem: str) -> None:
+    with pytest.raises(BadQuestion, match=problem):
+        question_of({"method": method, "params": params})
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "error"),
+    [
+        ("error", {"code": -1, "message": "No", "data": None}, ErrorResponse),
+        ("failure", {"message": "Broken", "cause": "reset"}, UpstreamFailed),
+        ("problem", {"message": "Refused"}, ToolError),
+    ],
+)
+def test_a_parked_call_fails_as_it_did_in_the_process_that_held_it(kind: str, said: Any, error: type) -> None:
+    with pytest.raises(error):
+        Step(Ticket(uuid4(), 1), {}, {"kind": kind, "said": said}).result()
+
+
+def asking(requests: Any, state: Any = None) -> dict[str, Any]:
+    return {"resultType": "input_required", "inputRequests": requests, **({"requestState": state} if state else {})}
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (asking(["who"]), "asks for input in an invalid way"),
+        (asking({}), "asks for input in an invalid way"),
+        (asking({"who": {"method": "elicitation/create", "params": FORM}}, "x" * 70_000), "asks too much at once"),
+        (
+            asking({"who": {"method": "elicitation/create", "params": {}}}),
+            "The elicitation is invalid",
+        ),
+        (asking({"who": {"method": "roots/list"}}), "cannot be asked: The client does not support roots"),
+        (asking({}, "again"), "asks to be called again without an end"),
+        ({"resultType": "other"}, "a result of an unknown type"),
+    ],
+)
+def test_a_modern_upstream_that_asks_wrongly_is_an_error(
+    serve: Callable[..., Service],
+    add: Callable[..., Upstream],
+    client: RawClient,
+    monkeypatch: pytest.MonkeyPatch,
+    result: dict[str, Any],
+    message: str,
+) -> None:
+    monkeypatch.setattr(exchange, "AGAIN_SECONDS", 0.0)
+    add(f"{serve(scripted.modern(lambda _request, asked: reply(asked['id'], result))).url}/mcp", prefix="")
+    ended = client.peer(MODERN, {"elicitation": {}}).result("look")
+    assert ended["isError"]
+    assert message in ended["content"][0]["text"]
+
+
+def test_names_of_questions_stay_unique_when_an_upstream_uses_one_again(
+    serve: Callable[..., Service], add: Callable[..., Upstream], client: RawClient
+) -> None:
+    def answer(_request: Any, asked: dict[str, Any]) -> bytes:
+        given = asked["params"].get("inputResponses", {})
+        round_ = int(asked["params"].get("requestState", 0))
+        if round_ == 2:
+            return reply(asked["id"], scripted.result(json.dumps(given)))
+        return reply(asked["id"], asking({"who": {"method": "elicitation/create", "params": FORM}}, str(round_ + 1)))
+
+    add(f"{serve(scripted.modern(answer)).url}/mcp", prefix="")
+    peer = client.peer(MODERN, {"elicitation": {}})
+    seen, result = [], peer.result("look")
+    while result["resultType"] == "input_required":
+        (name,) = result["inputRequests"]
+        seen.append(name)
+        params = {"name": "look", "arguments": {}, "requestState": result["requestState"]}
+        params["inputResponses"] = {name: {"action": "decline"}}
+        result = peer.request("tools/call", params).json()["result"]
+    assert seen == ["who", "who-2"]
+    assert json.loads(result["content"][0]["text"]) == {"who": {"action": "decline"}}

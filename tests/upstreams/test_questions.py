@@ -1,0 +1,298 @@
+"""Questions of upstreams to clients, in each era of both: asked once, answered once, and the call never runs again."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.upstreams.servers import SdkServer, tool
+from tests.wire.client import MODERN, Peer, RawClient, call_params, message_of
+from tools_app.access import keys
+from tools_app.calls.parked import ParkedSweeper
+from tools_app.models import Call, Outcome, ParkedCall, ParkedStatus, Tenant, Upstream
+from tools_app.upstreams import connections, parking, service
+
+FORMS = {"elicitation": {}}
+ALL = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+OLD = "2025-11-25"
+MODEL = {"role": "assistant", "content": {"type": "text", "text": "Hi"}, "model": "m"}
+ANSWERS = {
+    "sampling/createMessage": MODEL,
+    "roots/list": {"roots": [{"uri": "file:///home"}]},
+}
+
+
+@pytest.fixture(params=("handshake", "modern"))
+def upstream(request: pytest.FixtureRequest, sdk_server: Callable[..., SdkServer], add: Any) -> SdkServer:
+    """An upstream of each era in turn, whose tools ask."""
+    return asking(sdk_server, add, request.param)
+
+
+def asking(sdk_server: Callable[..., SdkServer], add: Any, era: str) -> SdkServer:
+    server = sdk_server()
+    server.tools = [tool("ask"), tool("declared"), tool("several")]
+    server.era = add(server, era=era).status.era
+    assert server.era == era
+    return server
+
+
+def named(text: str) -> dict[str, Any]:
+    return {"action": "accept", "content": {"name": text}}
+
+
+def answer_of(request: dict[str, Any]) -> dict[str, Any]:
+    """The answer to a question of `several`."""
+    return ANSWERS.get(request["method"], {"action": "accept"})
+
+
+def retried(peer: Peer, name: str, asked: dict[str, Any], answers: dict[str, Any], **arguments: Any) -> dict[str, Any]:
+    params = {**call_params(name, arguments), "inputResponses": answers, "requestState": asked["requestState"]}
+    message: dict[str, Any] = message_of(peer.request("tools/call", params))
+    return message
+
+
+def finished(peer: Peer, name: str, answer: Callable[[dict[str, Any]], Any], **arguments: Any) -> dict[str, Any]:
+    """Call a tool, answer all that it asks as the era of the client demands, and return its result."""
+    if peer.is_modern:
+        result = peer.result(name, arguments)
+        while result["resultType"] == "input_required":
+            answers = {key: answer(request) for key, request in result["inputRequests"].items()}
+            result = retried(peer, name, result, answers, **arguments)["result"]
+        return result
+    with peer.stream("tools/call", call_params(name, arguments)) as stream:
+        while True:
+            message = stream.next()
+            if "result" in message:
+                final: dict[str, Any] = message["result"]
+                return final
+            if "id" in message:
+                assert peer.respond(message["id"], answer(message)).status_code == 202
+
+
+def said(result: dict[str, Any]) -> str:
+    text: str = result["content"][0]["text"]
+    return text
+
+
+@pytest.mark.parametrize("version", [OLD, MODERN])
+def test_a_form_is_asked_in_every_cell_of_eras(upstream: SdkServer, client: RawClient, version: str) -> None:
+    """Three questions, one after the other."""
+    names = iter(("Ada", "Bob", "Cid"))
+    peer = client.peer(version, FORMS)
+    result = finished(peer, "books_ask", lambda _request: named(next(names)), times=3)
+    assert said(result) == "Ada Bob Cid"
+    # A modern upstream is called again with each answer, as its revision demands; an older one is called once.
+    assert upstream.called.count("ask") == (4 if upstream.era == "modern" else 1)
+    assert not ParkedCall.objects.exists()
+    assert Call.objects.filter(tool_name="books_ask", outcome=Outcome.OK).count() == 1
+
+
+@pytest.mark.parametrize("version", [OLD, MODERN])
+def test_models_pages_and_roots_are_asked_in_every_cell_of_eras(
+    upstream: SdkServer, client: RawClient, version: str
+) -> None:
+    result = finished(client.peer(version, ALL), "books_several", answer_of)
+    assert said(result) == "Hi accept file:///home"
+
+
+def test_an_upstream_is_told_of_what_the_client_can_answer_and_of_no_more(
+    upstream: SdkServer, client: RawClient
+) -> None:
+    for version in (OLD, MODERN):
+        for capabilities in ({}, FORMS, ALL):
+            declared = json.loads(said(client.peer(version, capabilities).result("books_declared")))
+            assert declared.keys() == capabilities.keys()
+            assert set(declared.get("elicitation", ())) == {None: set(), 0: {"form"}}.get(
+                None if not capabilities else len(capabilities["elicitation"]), {"form", "url"}
+            )
+
+
+# --- A running call that is parked, because the client is modern and its upstream is not ---
+
+
+@pytest.fixture
+def old(sdk_server: Callable[..., SdkServer], add: Any) -> SdkServer:
+    return asking(sdk_server, add, "handshake")
+
+
+@pytest.fixture
+def modern(client: RawClient) -> Peer:
+    return client.peer(MODERN, FORMS)
+
+
+def test_what_happens_after_the_answer_is_told_on_the_stream_of_the_answer(old: SdkServer, modern: Peer) -> None:
+    asked = modern.result("books_ask", {"times": 1})
+    params = {**call_params("books_ask", {"times": 1}, {"progressToken": "p"}), "requestState": asked["requestState"]}
+    params["inputResponses"] = dict.fromkeys(asked["inputRequests"], named("Ada"))
+    with modern.stream("tools/call", params) as stream:
+        progress, ended = stream.ends()
+    assert (progress["params"]["progressToken"], progress["params"]["message"]) == ("p", "Answer 1")
+    assert said(ended["result"]) == "Ada"
+
+
+def test_an_answer_counts_once_and_nothing_is_run_again(old: SdkServer, modern: Peer) -> None:
+    asked = modern.result("books_ask")
+    answers = {name: {"action": "decline"} for name in asked["inputRequests"]}
+    assert said(retried(modern, "books_ask", asked, answers)["result"]) == "decline"
+    again = retried(modern, "books_ask", asked, answers)["result"]
+    assert again["isError"]
+    assert "It is not run again" in said(again)
+    assert old.called == ["ask"]
+
+
+def test_an_answer_that_is_sent_again_does_not_disturb_the_call(old: SdkServer, modern: Peer) -> None:
+    asked = modern.result("books_ask", {"times": 2})
+    answers = dict.fromkeys(asked["inputRequests"], named("Ada"))
+    again = retried(modern, "books_ask", asked, answers, times=2)["result"]
+    assert "It is not run again" in said(retried(modern, "books_ask", asked, answers, times=2)["result"])
+    second = dict.fromkeys(again["inputRequests"], named("Bob"))
+    assert said(retried(modern, "books_ask", again, second, times=2)["result"]) == "Ada Bob"
+
+
+def test_a_call_whose_answers_are_never_valid_is_cancelled(
+    old: SdkServer, modern: Peer, eventually: Callable[..., Any]
+) -> None:
+    asked = modern.result("books_ask")
+    bad = dict.fromkeys(asked["inputRequests"], named("Ada") | {"content": {"name": 7}})
+    for _ in range(2):
+        asked = retried(modern, "books_ask", asked, bad)["result"]
+    assert "No answer to" in said(retried(modern, "books_ask", asked, bad)["result"])
+    assert old.cancelled.wait(30)
+    eventually(lambda: not ParkedCall.objects.exists())
+
+
+def test_an_answer_of_anybody_else_is_refused_and_the_call_still_waits(
+    old: SdkServer, modern: Peer, make_client: Callable[[str], RawClient], near: Tenant, other_key: str
+) -> None:
+    asked = modern.result("books_ask")
+    answers = dict.fromkeys(asked["inputRequests"], named("Ada"))
+    for stranger in (keys.issue(near, "colleague")[1], other_key):
+        refused = retried(make_client(stranger).peer(MODERN, FORMS), "books_ask", asked, answers)
+        assert refused["error"]["code"] == -32602
+    wrong = retried(modern, "books_ask", asked, answers, times=2)
+    assert wrong["error"]["code"] == -32602
+    assert ParkedCall.objects.get().status == ParkedStatus.ASKING
+    assert said(retried(modern, "books_ask", asked, answers)["result"]) == "Ada"
+
+
+def test_an_invalid_answer_is_asked_for_again_and_does_not_reach_the_upstream(old: SdkServer, modern: Peer) -> None:
+    asked = modern.result("books_ask")
+    (name,) = asked["inputRequests"]
+    again = retried(modern, "books_ask", asked, {name: {"action": "accept", "content": {"name": 7}}})["result"]
+    assert "The last answer was invalid" in again["inputRequests"][name]["params"]["message"]
+    assert said(retried(modern, "books_ask", again, {name: named("Ada")})["result"]) == "Ada"
+
+
+def test_a_question_beyond_the_bound_is_refused_to_the_upstream(
+    old: SdkServer, modern: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parking, "MAX_PARKED_OF_UPSTREAM", 1)
+    first = modern.result("books_ask")
+    assert "Too many calls wait for their clients" in said(modern.result("books_ask"))
+    answers = dict.fromkeys(first["inputRequests"], named("Ada"))
+    assert said(retried(modern, "books_ask", first, answers)["result"]) == "Ada"
+    assert modern.result("books_ask")["resultType"] == "input_required"
+
+
+@pytest.mark.parametrize("version", [OLD, MODERN])
+def test_a_form_that_asks_for_a_secret_is_refused_to_the_upstream(
+    old: SdkServer, client: RawClient, version: str
+) -> None:
+    assert "secrets such as 'password'" in said(client.peer(version, FORMS).result("books_ask", {"field": "password"}))
+
+
+def test_the_error_of_a_client_reaches_the_upstream(old: SdkServer, client: RawClient) -> None:
+    peer = client.peer(OLD, FORMS)
+    with peer.stream("tools/call", call_params("books_ask")) as stream:
+        peer.respond(stream.next()["id"], error={"code": -1, "message": "Not now"})
+        assert "Not now" in said(stream.ends()[-1]["result"])
+
+
+def test_an_upstream_that_goes_on_without_an_answer_withdraws_its_question(old: SdkServer, client: RawClient) -> None:
+    with client.peer(OLD, FORMS).stream("tools/call", call_params("books_ask", {"patience": 0.2})) as stream:
+        asked, withdrawn, ended = stream.ends()
+    assert withdrawn["method"] == "notifications/cancelled"
+    assert withdrawn["params"]["requestId"] == asked["id"]
+    assert ended["result"]["isError"] is True
+
+
+def test_an_upstream_that_ends_a_parked_call_by_itself_gives_its_result_to_the_answer(
+    old: SdkServer, modern: Peer, eventually: Callable[..., Any]
+) -> None:
+    asked = modern.result("books_ask", {"patience": 0.2})
+    eventually(lambda: ParkedCall.objects.get().status == ParkedStatus.ENDED)
+    answers = dict.fromkeys(asked["inputRequests"], named("Ada"))
+    assert retried(modern, "books_ask", asked, answers, patience=0.2)["result"]["isError"] is True
+    assert not ParkedCall.objects.exists()
+
+
+def test_a_client_that_goes_away_while_its_parked_call_runs_on_cancels_it(
+    old: SdkServer, modern: Peer, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
+) -> None:
+    asked = modern.result("books_ask", {"then": "wait"})
+    params = {**call_params("books_ask", {"then": "wait"}, {"progressToken": "p"})}
+    params |= {"requestState": asked["requestState"]}
+    params["inputResponses"] = dict.fromkeys(asked["inputRequests"], named("Ada"))
+    with modern.stream("tools/call", params) as stream:
+        assert stream.next()["params"]["message"] == "Answer 1"
+    assert old.cancelled.wait(30)
+    eventually(lambda: not ParkedCall.objects.exists())
+
+
+def test_a_call_whose_client_never_answers_is_cancelled_and_recorded(
+    old: SdkServer, modern: Peer, settings: Any, eventually: Callable[..., Any]
+) -> None:
+    settings.MCPHUB_ELICITATION_TIMEOUT = 0.1
+    asked = modern.result("books_ask")
+    sweeper = ParkedSweeper()
+    sweeper.sweep()
+    eventually(lambda: sweeper.sweep() or not ParkedCall.objects.exists())
+    assert old.cancelled.wait(30)
+    asking_call, end = Call.objects.filter(tool_name="books_ask").order_by("started_at", "id")
+    assert (asking_call.outcome, end.outcome) == (Outcome.INPUT_REQUIRED, Outcome.TIMEOUT)
+    assert "did not answer" in end.cause
+    late = retried(modern, "books_ask", asked, dict.fromkeys(asked["inputRequests"], named("Ada")))["result"]
+    assert "no answer came in time" in said(late)
+
+
+def test_a_call_whose_holder_is_lost_is_lost_and_the_client_is_told(old: SdkServer, modern: Peer) -> None:
+    asked = modern.result("books_ask")
+    connections.current.stop()
+    lost = retried(modern, "books_ask", asked, dict.fromkeys(asked["inputRequests"], named("Ada")))["result"]
+    assert "was lost" in said(lost)
+    assert Call.objects.filter(outcome=Outcome.LOST).count() == 1
+    assert old.called == ["ask"]
+
+
+def test_a_parked_call_of_a_dead_process_is_recorded_as_lost(
+    old: SdkServer, modern: Peer, settings: Any, eventually: Callable[..., Any]
+) -> None:
+    settings.MCPHUB_PROCESS_TIMEOUT = 0.1
+    modern.result("books_ask")
+    ParkedCall.objects.update(owner=uuid4())
+    sweeper = ParkedSweeper()
+    eventually(lambda: sweeper.sweep() or not ParkedCall.objects.exists())
+    end = Call.objects.get(outcome=Outcome.LOST)
+    assert "the process that held it died" in end.cause
+
+
+def test_questions_on_stdio_reach_the_client_of_their_call(
+    near: Tenant, settings: Any, modern: Peer, client: RawClient
+) -> None:
+    """All messages of a process share one stream, so each process has one call that can ask."""
+    command = [sys.executable, str(Path(__file__).with_name("program.py"))]
+    settings.MCPHUB_UPSTREAM_COMMANDS = [" ".join(command)]
+    settings.MCPHUB_UPSTREAM_PATHS = [str(Path(__file__).parent)]
+    upstream = Upstream.objects.create(tenant=near, name="program", transport="stdio", command=command)
+    service.accept(service.discover(upstream).of_kind("tool"))
+    asked = [modern.result("ask") for _ in range(2)]
+    for name, one in reversed(list(zip(("Ada", "Bob"), asked, strict=True))):
+        answers = dict.fromkeys(one["inputRequests"], named(name))
+        assert retried(modern, "ask", one, answers)["result"]["structuredContent"] == {"said": name}
+    assert finished(client.peer(OLD, FORMS), "ask", lambda _request: named("Cid"))["structuredContent"] == {
+        "said": "Cid"
+    }

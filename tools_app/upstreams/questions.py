@@ -1,0 +1,102 @@
+"""Questions of upstreams to clients: the capabilities that an upstream is told of, and requests as the hub's questions.
+
+A question of an upstream is checked like one of the hub's own functions. What cannot be asked is refused to the
+upstream, and its call goes on.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from tools_app.protocol.schema import BadSchema
+from tools_app.tool_api.elicitation import Elicit, Elicited, ElicitUrl, ListRoots, Question, Sample, declares
+
+# The capabilities that decide what an upstream may ask.
+PATHS: Final = ("elicitation", "elicitation.url", "sampling", "sampling.tools", "sampling.context", "roots")
+# The parameters of a sampling request that are passed on, besides messages and maxTokens.
+SAMPLING: Final = (
+    *("modelPreferences", "systemPrompt", "includeContext", "temperature", "stopSequences"),
+    *("metadata", "tools", "toolChoice"),
+)
+MAX_QUESTION_BYTES: Final = 256 * 1024
+
+Request = dict[str, Any]
+# A set of capabilities, as paths such as "elicitation.url".
+Profile = frozenset[str]
+EVERYTHING: Final[Profile] = frozenset(PATHS)
+NOTHING: Final[Profile] = frozenset()
+
+
+class BadQuestion(Exception):
+    """The hub does not ask this. The message is for the upstream."""
+
+
+def profile_of(capabilities: Mapping[str, Any]) -> Profile:
+    """Return what a client with these capabilities can be asked."""
+    return frozenset(path for path in PATHS if declares(capabilities, path)) if capabilities else NOTHING
+
+
+def declaration(profile: Profile) -> dict[str, Any]:
+    """Return a profile as the capabilities of a client."""
+    declared: dict[str, Any] = {}
+    for path in PATHS:
+        if path in profile:
+            area, _, mode = path.partition(".")
+            modes = declared.setdefault(area, {})
+            if mode or area == "elicitation":
+                modes[mode or "form"] = {}
+    return declared
+
+
+def question_of(request: Mapping[str, Any]) -> Question:
+    """Return a request of an upstream (`method` and `params`) as a question. Raises BadQuestion."""
+    method, params = request.get("method"), request.get("params")
+    if not isinstance(params, dict | None):
+        raise BadQuestion("The parameters are not an object.")
+    written = orjson.dumps([method, params])
+    if len(written) > MAX_QUESTION_BYTES:
+        raise BadQuestion(f"The question is larger than {MAX_QUESTION_BYTES} bytes.")
+    if b"\\u0000" in written:
+        raise BadQuestion("The question contains a NUL character.")
+    try:
+        match method:
+            case "elicitation/create":
+                return _elicitation(params or {})
+            case "sampling/createMessage":
+                return _sampling(params or {})
+            case "roots/list":
+                return ListRoots()
+    except (ValueError, BadSchema) as problem:
+        raise BadQuestion(str(problem)) from problem
+    raise BadQuestion(f"This method is not forwarded: {str(method)[:100]}")
+
+
+def as_answer(question: Question, value: Any) -> dict[str, Any]:
+    """Return the result for the upstream; `value` is what `question.read` returned."""
+    if isinstance(value, Elicited):
+        is_form = isinstance(question, Elicit) and value.accepted
+        return {"action": value.action, **({"content": value.content} if is_form else {})}
+    return {"roots": value} if isinstance(question, ListRoots) else value
+
+
+def _elicitation(params: Mapping[str, Any]) -> Question:
+    message, schema, url = (params.get(name) for name in ("message", "requestedSchema", "url"))
+    id = params.get("elicitationId")
+    match params.get("mode", "form"):
+        case "form" if isinstance(message, str) and isinstance(schema, dict):
+            if not isinstance(schema.get("properties", {}), dict):
+                raise BadQuestion("The properties of the form are not an object.")
+            return Elicit(message, schema)
+        case "url" if isinstance(message, str) and isinstance(url, str):
+            return ElicitUrl(message, url, id if isinstance(id, str) else "")
+    raise BadQuestion("The elicitation is invalid.")
+
+
+def _sampling(params: Mapping[str, Any]) -> Question:
+    messages, most = params.get("messages"), params.get("maxTokens")
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        raise BadQuestion("The messages are not a list of objects.")
+    if isinstance(most, bool) or not isinstance(most, int):
+        raise BadQuestion("maxTokens is not an integer.")
+    return Sample(messages, most, {name: params[name] for name in SAMPLING if name in params})

@@ -1,0 +1,110 @@
+"""One running request to an upstream, with the questions that the upstream asks meanwhile.
+
+It outlives the request of the client that began it: the answers to its questions may come with another one. All of it
+runs on the event loop of the connections.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tools_app.protocol.errors import INTERNAL_ERROR
+from tools_app.tool_api.context import AREAS, MAX_QUESTIONS
+from tools_app.upstreams.client import Listen, Message, ignore, unsupported
+from tools_app.upstreams.questions import Request
+
+# Questions of one call that wait for an answer at the same time.
+MAX_OPEN: Final = 20
+GATHER_SECONDS: Final = 0.05
+
+
+@dataclass
+class Asked:
+    """A question without its answer yet."""
+
+    request: Request
+    reply: "asyncio.Future[Mapping[str, Any]]"
+
+
+class Run:
+    """A running request. `listener` gets its notifications."""
+
+    def __init__(self, work: "Coroutine[Any, Any, dict[str, Any]] | None" = None) -> None:
+        self.listener: Listen = ignore
+        self._open: dict[str, Asked] = {}
+        self._numbers = dict.fromkeys(AREAS.values(), 0)
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[dict[str, Any]] | None = None
+        if work is not None:
+            self.start(work)
+
+    def start(self, work: Coroutine[Any, Any, dict[str, Any]]) -> None:
+        """Start the request. `work` returns its result."""
+        self._task = asyncio.get_running_loop().create_task(work)
+        self._task.add_done_callback(lambda _task: self._changed.set())
+
+    def listen(self, message: Message) -> None:
+        """Take a notification of the upstream."""
+        self.listener(message)
+
+    async def answer(self, message: Message) -> Message:
+        """Return the response to a request of the upstream, when there is one."""
+        area = AREAS.get(str(message["method"]))
+        if area is None:
+            return await unsupported(message)
+        response = {"jsonrpc": "2.0", "id": message["id"]}
+        if len(self._open) >= MAX_OPEN or sum(self._numbers.values()) >= MAX_QUESTIONS:
+            return {**response, "error": {"code": INTERNAL_ERROR, "message": "This call asks too many questions."}}
+        self._numbers[area] += 1
+        name = f"{area}-{self._numbers[area]}"
+        request = {"method": message["method"], "params": message.get("params")}
+        asked = self._open[name] = Asked(request, asyncio.get_running_loop().create_future())
+        self._changed.set()
+        try:
+            return {**response, **await asked.reply}
+        finally:
+            self._open.pop(name, None)
+
+    async def next(self) -> dict[str, Request]:
+        """Wait for questions and return all that are open, by name; empty when the request has ended."""
+        while True:
+            self._changed.clear()
+            if self.is_done():
+                return {}
+            if self._waiting():
+                # Questions that are asked at the same time arrive one after the other.
+                await asyncio.sleep(GATHER_SECONDS)
+                if not self.is_done() and (waiting := self._waiting()):
+                    return waiting
+                continue
+            await self._changed.wait()
+
+    def _waiting(self) -> dict[str, Request]:
+        return {name: asked.request for name, asked in self._open.items() if not asked.reply.done()}
+
+    def reply(self, replies: Mapping[str, Mapping[str, Any]]) -> None:
+        """Pass on responses by the names of their questions: each has a `result` or an `error`."""
+        for name, reply in replies.items():
+            asked = self._open.get(name)
+            if asked is not None and not asked.reply.done():
+                asked.reply.set_result(reply)
+
+    def is_done(self) -> bool:
+        """Whether the request has ended."""
+        return self._task is not None and self._task.done()
+
+    async def ended(self) -> None:
+        """Wait for the end."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def result(self) -> dict[str, Any]:
+        """Return the result of an ended request, or raise its error. Safe to use from any thread."""
+        assert self._task is not None
+        return self._task.result()
+
+    def cancel(self) -> None:
+        """Cancel the request. The upstream is told so."""
+        if self._task is not None:
+            self._task.cancel()
