@@ -56,6 +56,7 @@ class IssuerUse(models.TextChoices):
 
     PEOPLE = "people", "People sign in"
     WORKLOADS = "workloads", "Programs connect, without a stored secret"
+    DIRECT = "direct", "Its tokens are used as they are, without an exchange"
 
 
 class Issuer(Recorded):
@@ -76,7 +77,10 @@ class Issuer(Recorded):
     )
     ciphertext = models.BinaryField(null=True, editable=False)
     audience = models.CharField(
-        max_length=MAX_URL, blank=True, help_text="What workloads ask their token for. Empty: this hub's own address."
+        max_length=MAX_URL,
+        blank=True,
+        help_text="What tokens of workloads, and those that are used as they are, have to be for. Empty: for workloads "
+        "this hub's own address, otherwise the tenant's endpoint.",
     )
     accepts_assertions = models.BooleanField(
         "signs clients in, too",
@@ -127,6 +131,10 @@ class Issuer(Recorded):
             raise ValidationError({"rules": "Each rule for people needs a role."})
         if self.use == IssuerUse.WORKLOADS and any(not rule.get("claims") for rule in rules):
             raise ValidationError({"rules": "Each rule for workloads needs claims: public issuers serve everybody."})
+        if self.use == IssuerUse.DIRECT and any(not rule.get("claims") or "role" in rule for rule in rules):
+            raise ValidationError(
+                {"rules": "Each rule for tokens needs claims, and names or methods in place of a role: people sign in."}
+            )
 
 
 class Identity(models.Model):

@@ -19,9 +19,10 @@ from tools_app.admin.base.fields import JsonTextField
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, badge, json_block
 from tools_app.admin.base.site import site
 from tools_app.issuers import provider, setup, tokens
-from tools_app.models import Issuer
+from tools_app.models import Issuer, IssuerUse
 
 MAX_SECRET = 1000
+USES: dict[str, str] = {IssuerUse.PEOPLE: "People", IssuerUse.WORKLOADS: "Workloads", IssuerUse.DIRECT: "Direct tokens"}
 
 
 class IssuerForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -101,7 +102,7 @@ class IssuerAdmin(ScopedAdmin):
     fieldsets = (
         (None, {"fields": ("tenant", "name", "use", "issuer", "rules", "is_active")}),
         ("People", {"fields": ("callback", "client_id", "secret", "accepts_assertions", "recheck_hours")}),
-        ("Workloads", {"fields": ("audience",)}),
+        ("Workloads and direct tokens", {"fields": ("audience",)}),
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
@@ -157,7 +158,7 @@ class IssuerAdmin(ScopedAdmin):
 
     @column("use", ordering="use")
     def use_label(self, row: Issuer) -> str:
-        return "People" if row.use == "people" else "Workloads"
+        return USES[row.use]
 
     @column("status", ordering="is_active")
     def state(self, row: Issuer) -> SafeString:
