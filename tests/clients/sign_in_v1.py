@@ -55,12 +55,16 @@ async def look(url: str, auth: OAuthClientProvider) -> None:
 
 async def main(url: str, document: str | None = None) -> None:
     metadata = OAuthClientMetadata(client_name="Python 1", redirect_uris=[REDIRECT])
-    auth = OAuthClientProvider(url, metadata, Storage(), open_browser, wait_for_browser, client_metadata_url=document)
+    storage = Storage()
+    auth = OAuthClientProvider(url, metadata, storage, open_browser, wait_for_browser, client_metadata_url=document)
     await look(url, auth)
     while line := await asyncio.to_thread(sys.stdin.readline):
         if line.strip() == "expired":
             auth.context.token_expiry_time = 1.0
-        await look(url, auth)
+        if line.strip() == "token":
+            say(token=storage.tokens and storage.tokens.access_token)
+        else:
+            await look(url, auth)
 
 
 if __name__ == "__main__":

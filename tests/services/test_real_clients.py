@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from tests.documented.blocks import block
@@ -285,6 +286,13 @@ def people(running: Hub) -> None:
     running.stack.shell(CLIENT_DOCUMENT.format(PROGRAMS))
 
 
+def status_of(base: str, token: str) -> int:
+    """How a process answers to a token."""
+    headers = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    return httpx.post(f"{base}/mcp", json=body, headers=headers, trust_env=False).status_code
+
+
 @contextmanager
 def signing_in(hub: Hub, balancer: Balancer, node: Path, program: str, *document: str) -> Iterator[tuple[Talk, Person]]:
     """A program that knows the URL, and maybe that of its document, with its person."""
@@ -313,23 +321,27 @@ def test_a_client_that_knows_nothing_but_the_url(
         assert talk.say(person.connect(talk.hear()["open"], ["echo"])) == ALLOWED
         hub.stack.execute("UPDATE tools_app_accesstoken SET expires_at = now()")
         assert talk.say("expired") == ALLOWED
+        token = talk.say("token")["token"]
         ended = person.browser.post("/connections", data=form_of(person.open("/connections").text).fields)
         assert ended.status_code == 302
-        asked = eventually(lambda: talk.say("again").get("open"))
-        assert talk.say(person.connect(asked, ["echo"])) == ALLOWED
+        eventually(lambda: {status_of(web.url, token) for web in hub.webs} == {401})
+        assert talk.say(person.connect(talk.say("again")["open"], ["echo"])) == ALLOWED
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_client_with_a_metadata_document_asks_for_more_when_its_token_permits_too_little(
     hub: Hub, balancer: Balancer, node: Path, people: None, program: str
 ) -> None:
-    """It is known by its document and registers nothing. Its token is made one to read: the call is answered by 403."""
+    """It is known by its document and registers nothing. Its person allows it to read first: the call is refused (403).
+
+    The TypeScript client 1.x renews such a token in place of asking for more, so it is allowed everything at once.
+    """
     registered = hub.stack.rows("SELECT count(*) FROM tools_app_oauthclient")
     with signing_in(hub, balancer, node, program, "https://client.example/metadata.json") as (talk, person):
-        assert talk.say(person.connect(talk.hear()["open"], ["echo"])) == ALLOWED
-        hub.stack.execute("UPDATE tools_app_accesstoken SET scope = 'mcp:read'")
-        asked = eventually(lambda: talk.say("again").get("open"))
-        assert "mcp%3Acall" in asked
+        asked = talk.hear()["open"]
+        if program != "typescript-1":
+            asked = talk.say(person.connect(asked.replace("+mcp%3Acall", ""), ["echo"]))["open"]
+            assert "mcp%3Acall" in asked
         assert talk.say(person.connect(asked, ["echo"])) == ALLOWED
     assert hub.stack.rows("SELECT count(*) FROM tools_app_oauthclient") == registered
 

@@ -1,7 +1,7 @@
 // node sign_in.mjs v1|v2 URL [DOCUMENT]: a client of the official TypeScript SDK that knows nothing but the URL.
 //
 // It prints a line of JSON for each thing that it does, and reads a line before it goes on: where the browser came back
-// to, after `{"open": …}`, or else the order to look at the hub again.
+// to, after `{"open": …}`, or else an order: "token" to print the access token, anything else to look at the hub again.
 
 import { createInterface } from "node:readline";
 
@@ -59,5 +59,8 @@ const look = async () => {
   await client.close();
 };
 
-do await look();
-while (!(await lines.next()).done);
+await look();
+for (let order; !(order = await lines.next()).done; ) {
+  if (order.value === "token") say({ token: kept.tokens.access_token });
+  else await look();
+}
