@@ -100,7 +100,7 @@ class Issuer(Recorded):
         blank=True,
         validators=[validate_rules],
         help_text="What claims of its tokens mean, as a JSON list. The first rule whose claims all fit counts; without "
-        'one, nobody gets in. For people: [{"claims": {"groups": ["mcp-admins"]}, "role": "admin"}]. For workloads: '
+        'one, nobody gets in. For people: [{"claims": {"groups": ["mcp-admins"]}, "role": "admin"}]. For others: '
         '[{"claims": {"repository": ["acme/*"]}, "names": ["report_*"], "methods": ["tools/*"]}].',
     )
     is_active = models.BooleanField(
