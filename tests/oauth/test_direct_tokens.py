@@ -9,16 +9,32 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
 
-from tests.sign_in.provider import Provider, issuer_of, new_key, running
+from tests.sign_in.provider import LOOPBACK, Provider, issuer_of, new_key, running
 from tests.wire.client import RawClient, message_of
+from tools_app.access import keys
 from tools_app.access.issuers.rules import Rule
 from tools_app.access.oauth import tokens as oauth_tokens
 from tools_app.access.oauth import workloads
 from tools_app.audit.changes import connections as connection_changes
 from tools_app.issuers import direct, setup
 from tools_app.issuers import tokens as issued
-from tools_app.models import AccessToken, Call, Change, Connection, Issuer, IssuerUse, SignInEvent, SignInStep, Tenant
+from tools_app.models import (
+    AccessToken,
+    Call,
+    Change,
+    Connection,
+    Issuer,
+    IssuerUse,
+    Membership,
+    Role,
+    SignInEvent,
+    SignInStep,
+    Tenant,
+)
 from tools_app.server.embedded import EmbeddedHub
 
 RULES = [
@@ -29,6 +45,7 @@ RULES = [
 UNFIT: list[tuple[dict[str, Any], str]] = [
     ({"aud": "https://another.example/mcp"}, "The token is for another audience."),
     ({"aud": None}, "The token is for another audience."),
+    ({"aud": [{}, 1, "http://[", *["x"] * 50]}, "The token is for another audience."),
     ({"exp": 1}, "The token has expired."),
     # Within what clocks may differ, but not to be stored.
     ({"exp": int(time.time()) - 5}, "The token has expired."),
@@ -315,3 +332,26 @@ def test_a_token_can_be_tried_out_without_being_accepted(company: Provider, issu
     assert "its type" in setup.try_out(issuer, company.token("ann", typ="logout+jwt", **said), ours).problem
     assert "audience" in setup.try_out(issuer, company.token("ann", **said | {"aud": ours}), ours).problem
     assert not AccessToken.objects.exists()
+
+
+def test_no_api_key_can_be_taken_for_a_token(tenant: Tenant) -> None:
+    with pytest.raises(keys.WeakKey, match="eyJ is the prefix of signed tokens"):
+        keys.issue(tenant, "own", key="eyJ" + "x" * 40)
+
+
+def test_an_admin_sets_one_up_in_the_admin_and_by_the_api(client: Client, tenant: Tenant, company: Provider) -> None:
+    boss = User.objects.create_user("boss")
+    Membership.objects.create(user=boss, tenant=tenant, role=Role.ADMIN)
+    client.force_login(boss)
+    Tenant.objects.update(allowed_networks=LOOPBACK)
+    said = {"tenant": "acme", "name": "Tokens", "use": "direct", "issuer": company.url, "rules": RULES}
+    made = client.post("/api/v1/issuers/", said, content_type="application/json")
+    assert made.status_code == 201, made.content
+    assert "Direct tokens" in client.get(reverse("admin:tools_app_issuer_changelist")).content.decode()
+    page = reverse("admin:tools_app_issuer_change", args=[made.json()["id"]])
+    form = client.get(page).context["adminform"].form
+    sent = {bound.html_name: bound.value() for bound in form if bound.value() not in (None, False)}
+    answer = client.post(page, sent | {"rules": '[{"claims": {"sub": ["*"]}, "role": "admin"}]'})
+    assert "in place of a role" in answer.content.decode()
+    assert client.post(page, sent | {"audience": "api://hub"}).status_code == 302
+    assert Issuer.objects.get().audience == "api://hub"

@@ -33,6 +33,7 @@ T = TypeVar("T")
 # Not those of other signed statements, such as identity assertions and logout tokens (RFC 8725, section 3.11).
 TYPES: Final = frozenset({"", "jwt", "at+jwt", "application/at+jwt"})
 MAX_TOKEN: Final = 16 * 1024
+MAX_AUDIENCES: Final = 20
 MAX_REASON: Final = 300
 # A tenant's issuer that does not answer holds up one thread, and no other tenant's tokens.
 THREADS: Final = 4
@@ -126,9 +127,9 @@ def endpoints(issuer: Issuer, origin: str) -> list[str]:
 
 
 def _named(audience: Any, origin: str) -> dict[str, str]:
-    """Return those of the audiences of a token that are endpoints of tenants, with their slugs."""
+    """Return those of the first audiences of a token that are endpoints of tenants, with their slugs."""
     found = {}
-    for one in audience if isinstance(audience, list) else [audience]:
+    for one in (audience if isinstance(audience, list) else [audience])[:MAX_AUDIENCES]:
         try:
             slug = resources.parse(one, origin).slug if isinstance(one, str) else None
         except resources.UnknownResource:
