@@ -155,9 +155,8 @@ def _store(identity: Identity, claims: Mapping[str, Any], *, is_check: bool) -> 
         _set_role(identity, role)
         rows = Issuer.objects.select_for_update(of=("self",), no_key=True).filter(pk=issuer.pk, is_active=True)
         is_unchanged = rows.values_list("rules", flat=True).first() == issuer.rules
-        has_ended = is_check and not (
-            Identity.objects.select_for_update(of=("self",)).filter(pk=identity.pk, ended_at=None).exists()
-        )
+        own = Identity.objects.select_for_update(of=("self",)).filter(pk=identity.pk, ended_at=None)
+        has_ended = is_check and own.values_list("pk", flat=True).first() is None
         if has_ended or not is_unchanged:
             transaction.set_rollback(True)
         else:
