@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import orjson
-from django.db import IntegrityError
+from django.db import IntegrityError, connection
 
 from tools_app.access.issuers import rules
 from tools_app.access.oauth import attempts, resources, tenant_scopes, workloads
@@ -107,8 +107,7 @@ async def accept(token: str, *, origin: str, slug: str | None, address: str) -> 
     audiences = [issuer.audience] if issuer.audience else [one for one, its in named.items() if its == tenant_slug]
     try:
         check_kind(header, claims)
-        verified = await verifications().run(issuer.tenant_id, lambda: tokens.verified(issuer, token, audiences))
-        await run_in_db_thread(_store, issuer, token, verified, address)
+        await verifications().run(issuer.tenant_id, lambda: _verify(issuer, token, audiences, address))
     except (tokens.InvalidToken, NotAccepted) as problem:
         reason = str(problem)[:MAX_REASON]
         await run_in_db_thread(_note_refusal, issuer, reason, address)
@@ -147,6 +146,17 @@ def check_kind(header: Mapping[str, Any], claims: Mapping[str, Any]) -> None:
         raise NotAccepted("The token is bound to a key of its client (cnf), which this hub cannot check.")
 
 
+def _verify(issuer: Issuer, token: str, audiences: Sequence[str], address: str) -> None:
+    """Verify and store a token. Raises InvalidToken and NotAccepted.
+
+    Not in the threads for queries: all of them could wait for keys, or for the change log.
+    """
+    try:
+        _store(issuer, token, tokens.verified(issuer, token, audiences), address)
+    finally:
+        connection.close()
+
+
 def _store(issuer: Issuer, token: str, claims: Mapping[str, Any], address: str) -> None:
     """Store the digest of a verified token with the connection of its subject. Raises NotAccepted."""
     subject, stated, ends = claims.get("sub"), claims.get("scope"), datetime.fromtimestamp(claims["exp"], UTC)
@@ -164,7 +174,7 @@ def _store(issuer: Issuer, token: str, claims: Mapping[str, Any], address: str) 
             if not oauth_tokens.is_valid(row):
                 raise NotAccepted("An admin ended the access of its subject.")
             oauth_tokens.store_access(row, token, scope, ends)
-            _note(SignInStep.ISSUED, issuer, address, connection=row)
+            _note(SignInStep.ISSUED, issuer, address, of_subject=row)
     except rules.NoRuleFits as problem:
         raise NotAccepted(str(problem).replace("your ", "its ")) from None
     except workloads.TooManyWorkloads:
@@ -182,12 +192,12 @@ def _note_refusal(issuer: Issuer, reason: str, address: str) -> None:
 
 
 def _note(
-    step: SignInStep, issuer: Issuer, address: str, reason: str = "", connection: Connection | None = None
+    step: SignInStep, issuer: Issuer, address: str, reason: str = "", of_subject: Connection | None = None
 ) -> None:
     event = SignInEvent(step=step, reason=reason, tenant=issuer.tenant, remote_address=address)
-    if connection is not None:
-        event.connection_id = connection.pk
-        event.client_id, event.client_name = connection.client.client_id, connection.client.name
+    if of_subject is not None:
+        event.connection_id = of_subject.pk
+        event.client_id, event.client_name = of_subject.client.client_id, of_subject.client.name
     event.attempt = attempts.attempt_of(event)
     event.save(force_insert=True)
 
