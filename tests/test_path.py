@@ -1,6 +1,7 @@
 """How much of the project's code one call runs through, as `python -m benchmarks.path` counts it."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ from benchmarks.in_process import Driver
 from benchmarks.path import Tracer
 from tools_app.audit.recorder import recorder
 from tools_app.core.runtime import HubRuntime
+from tools_app.issuers import direct
+from tools_app.models import Issuer, Tenant
 from tools_app.transport.routing import mcp_application
 
 WAIT_SECONDS = 40.0
@@ -46,3 +49,19 @@ def test_a_call_runs_through_few_functions_in_few_files(tracer: Tracer, key: str
     assert {"transport/routing.py", "audit/recorder/recorder.py"} <= {call.file for call in calls}, walk
     assert len(calls) <= MAX_CALLS, walk
     assert path.files(calls) <= MAX_FILES, walk
+
+
+def test_a_token_of_an_issuer_runs_through_as_little_as_a_key(
+    tracer: Tracer, tenant: Tenant, offer: Callable[..., Any]
+) -> None:
+    """It was verified when it was seen for the first time, by this process or another."""
+    offer("echo")
+    issuer = Issuer.objects.create(tenant=tenant, name="x", use="direct", rules=[{"claims": {"sub": ["ann"]}}])
+    direct._store(issuer, token := f"eyJ{'x' * 1000}", {"sub": "ann", "exp": time.time() + 60}, "127.0.0.1")
+    driver = Driver(mcp_application(pages), workloads.ECHO.request(token))
+
+    calls = asyncio.run(asyncio.wait_for(path.shortest(driver, tracer), WAIT_SECONDS))
+
+    walk = path.render("echo", calls)
+    assert not [call for call in calls if call.file.startswith("issuers/")], walk
+    assert len(calls) <= MAX_CALLS, walk

@@ -191,3 +191,33 @@ def test_the_destinations_of_a_rule_are_compared_by_name(as_: Any, page: Any, ac
 def test_what_no_form_sends_does_no_harm(as_: Any, page: Any, acme: Any, sent: str) -> None:
     client, address = as_("admin"), page("tool", "change", acme.tool)
     assert client.post(address, opened(client, address) | {OPENED: sent, "title": "new"}).status_code == 302
+
+
+def test_the_access_of_a_connection_is_changed_by_one_tab_at_a_time(as_: Any, page: Any, acme: Any) -> None:
+    first, second = as_("teammate"), as_("admin")
+    row = acme.row("connection")
+    address = page("connection", "change_access", row)
+
+    def form_of(client: Any) -> dict[str, Any]:
+        answer = client.get(address)
+        form = answer.context["form"]
+        values = {bound.html_name: bound.value() for bound in form}
+        typed = {name: "\n".join(value) if isinstance(value, list) else value for name, value in values.items()}
+        return {OPENED: hidden(answer)} | {name: "" if value is None else str(value) for name, value in typed.items()}
+
+    theirs, mine = form_of(first), form_of(second)
+    assert first.post(address, theirs | {"calls_per_minute": "7"}).status_code == 302
+    answer = second.post(address, mine | {"calls_per_minute": "9", "calls_per_day": "100"})
+    (found,) = answer.context["form"].conflicts
+    assert (found.name, found.mine, found.theirs, found.take) == ("calls_per_minute", "9", "7", "mine")
+    assert found.change.person_name == "teammate"
+    text = html.unescape(answer.content.decode())
+    assert "Somebody else changed this connection while you edited it" in text
+    assert "teammate changed it" in text
+    row.key.refresh_from_db()
+    assert (row.key.calls_per_minute, row.key.calls_per_day) == (7, None)
+
+    chosen = mine | {OPENED: hidden(answer), "calls_per_minute": "9", "calls_per_day": "100"}
+    assert second.post(address, chosen | {f"{TAKE}calls_per_minute": "theirs"}).status_code == 302
+    row.key.refresh_from_db()
+    assert (row.key.calls_per_minute, row.key.calls_per_day) == (7, 100)

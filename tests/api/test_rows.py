@@ -69,6 +69,19 @@ def test_a_change_of_what_somebody_else_changed_is_refused(admin: Any, acme: Wor
     assert Tool.objects.get(pk=acme.tool.pk).title == "Mine"
 
 
+def test_the_access_of_a_connection_that_changed_meanwhile_is_not_overwritten(admin: Any, acme: World) -> None:
+    row = acme.row("connection")
+    path = f"connections/{row.pk}/"
+    etag = admin.ask("GET", path).headers["ETag"]
+    first = admin.ask("PATCH", path, {"calls_per_minute": 7}, **{"If-Match": etag})
+    assert first.status_code == 200
+    told = admin.patch(path, {"calls_per_minute": 9}, status=412, **{"If-Match": etag})
+    assert told["type"] == "urn:mcphub:problem:changed-meanwhile"
+    admin.patch(path, {"calls_per_day": 100}, **{"If-Match": first.headers["ETag"]})
+    row.key.refresh_from_db()
+    assert (row.key.calls_per_minute, row.key.calls_per_day) == (7, 100)
+
+
 @pytest.mark.parametrize(
     ("wrong", "field"),
     [

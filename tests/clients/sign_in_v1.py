@@ -1,4 +1,4 @@
-"""The same with the official Python SDK 1.x, as `node/sign_in.mjs` does it: `python sign_in_v1.py URL`."""
+"""The same with the official Python SDK 1.x, as `node/sign_in.mjs` does it: `python sign_in_v1.py URL [DOCUMENT]`."""
 
 import asyncio
 import json
@@ -45,9 +45,7 @@ async def wait_for_browser() -> tuple[str, str | None]:
     return came["code"][0], came.get("state", [None])[0]
 
 
-async def look(url: str, storage: Storage) -> None:
-    metadata = OAuthClientMetadata(client_name="Python 1", redirect_uris=[REDIRECT])
-    auth = OAuthClientProvider(url, metadata, storage, open_browser, wait_for_browser)
+async def look(url: str, auth: OAuthClientProvider) -> None:
     async with streamablehttp_client(url, auth=auth) as (read, write, _), ClientSession(read, write) as session:
         await session.initialize()
         tools = [tool.name for tool in (await session.list_tools()).tools]
@@ -55,12 +53,19 @@ async def look(url: str, storage: Storage) -> None:
         say(tools=tools, said=said.content[0].text)
 
 
-async def main(url: str) -> None:
+async def main(url: str, document: str | None = None) -> None:
+    metadata = OAuthClientMetadata(client_name="Python 1", redirect_uris=[REDIRECT])
     storage = Storage()
-    await look(url, storage)
-    while await asyncio.to_thread(sys.stdin.readline):
-        await look(url, storage)
+    auth = OAuthClientProvider(url, metadata, storage, open_browser, wait_for_browser, client_metadata_url=document)
+    await look(url, auth)
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        if line.strip() == "expired":
+            auth.context.token_expiry_time = 1.0
+        if line.strip() == "token":
+            say(token=storage.tokens and storage.tokens.access_token)
+        else:
+            await look(url, auth)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main(*sys.argv[1:]))

@@ -11,9 +11,20 @@ from django.contrib.auth.models import User
 from tests.oauth.person import Application
 from tests.sign_in.provider import Provider, issuer_of, new_key, running
 from tests.wire.client import RawClient, message_of
+from tools_app.access.issuers.rules import Rule
+from tools_app.access.oauth import workloads
 from tools_app.audit.changes import connections as connection_changes
 from tools_app.issuers import setup
-from tools_app.models import ClientDecision, ClientPolicy, Connection, Issuer, SignInEvent, SignInStep, Tenant
+from tools_app.models import (
+    AccessToken,
+    ClientDecision,
+    ClientPolicy,
+    Connection,
+    Issuer,
+    SignInEvent,
+    SignInStep,
+    Tenant,
+)
 from tools_app.server.embedded import EmbeddedHub
 
 GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -133,6 +144,20 @@ def test_changed_rules_and_an_issuer_that_is_off_end_the_tokens_of_jobs(
     jobs.is_active = False
     jobs.save()
     assert "No tenant accepts" in told(sent(hub, job(hub, company)))
+
+
+def test_a_token_that_was_decided_by_rules_that_changed_meanwhile_is_not_issued(
+    hub: EmbeddedHub, company: Provider, jobs: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = workloads.connect
+
+    def connected(issuer: Issuer, subject: str, rule: Rule) -> Connection:
+        Issuer.objects.update(rules=[])
+        return connect(issuer, subject, rule)
+
+    monkeypatch.setattr(workloads, "connect", connected)
+    assert "The issuer has just been changed." in told(sent(hub, job(hub, company)))
+    assert not AccessToken.objects.exists()
 
 
 def test_a_connection_that_an_admin_ended_stays_ended(hub: EmbeddedHub, company: Provider, jobs: Issuer) -> None:

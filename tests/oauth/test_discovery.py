@@ -61,6 +61,19 @@ def test_the_authorization_server_says_what_clients_look_for(hub: EmbeddedHub, h
     assert http.get(f"/.well-known/{name}/t/acme/mcp").status_code == 404
 
 
+@pytest.mark.parametrize("host", ["evil.example", "a$(calc)", "127.0.0.1:1$(calc)", "127.0.0.1/x"])
+def test_no_metadata_leads_elsewhere_than_to_the_hub(hub: EmbeddedHub, http: httpx.Client, host: str) -> None:
+    """CVE-2025-6514: clients open, or even run, what metadata names."""
+    for path in ("/.well-known/oauth-authorization-server", "/.well-known/oauth-protected-resource/mcp", "/mcp"):
+        answer = http.get(path, headers={"Host": host})
+        assert answer.status_code in {400, 421}, answer.text
+        assert host not in answer.headers.get("www-authenticate", "")
+    said = http.get("/.well-known/oauth-authorization-server").json()
+    addresses = [value for name, value in said.items() if name.endswith(("_endpoint", "_uri"))]
+    assert addresses
+    assert all(address.startswith(f"{hub.url}/") for address in addresses)
+
+
 @pytest.mark.parametrize("path", ["/mcp", "/t/acme/mcp", "/t/acme/mcp/", "/t/acme/sse", "/sse", "/t/acme/message"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_each_401_leads_to_the_metadata_of_its_own_url(

@@ -1,17 +1,25 @@
 """The official SDK connects with nothing but the URL."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import httpx2
 import pytest
+from joserfc.jwk import ECKey
 from mcp.client import Client
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
+from mcp.client.auth.extensions.client_credentials import (
+    ClientCredentialsOAuthProvider,
+    PrivateKeyJWTOAuthProvider,
+    SignedJWTParameters,
+)
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
 from tests.oauth.person import REDIRECT, Person, answer_of
-from tools_app.models import Call, Connection
+from tools_app.access.oauth import service_clients
+from tools_app.models import Call, Connection, Tenant
 from tools_app.server.embedded import EmbeddedHub
 
 
@@ -71,3 +79,24 @@ def test_the_sdk_connects_with_nothing_but_the_url(hub: EmbeddedHub, ann: Person
     # The second run needs no person.
     again = provider(hub.url + path, None, storage)
     assert asyncio.run(seen_by(hub.url + path, again, mode)) == (["echo"], "hello world")
+
+
+@pytest.mark.parametrize("proof", ["secret", "key"])
+def test_a_service_client_connects_with_client_credentials(
+    hub: EmbeddedHub, tenant: Tenant, offer: Callable[..., object], proof: str
+) -> None:
+    """With its secret, or an assertion that it signs."""
+    offer("echo", "count")
+    key = ECKey.generate_key("P-256")
+    public = {"keys": [key.as_dict(private=False)]} if proof == "key" else None
+    only = {"tool_patterns": ["echo"]}
+    row, secret = service_clients.create(tenant, "nightly", public_keys=public, scopes_of_key=only)
+    url, name = f"{hub.url}/t/acme/mcp", Connection.objects.get(key=row).client.client_id
+    auth: OAuthClientProvider
+    if proof == "secret":
+        auth = ClientCredentialsOAuthProvider(url, Storage(), name, secret, issuer=hub.url)
+    else:
+        pem = key.as_pem(private=True).decode()
+        signing = SignedJWTParameters(issuer=name, subject=name, signing_key=pem, signing_algorithm="ES256")
+        auth = PrivateKeyJWTOAuthProvider(url, Storage(), name, signing.create_assertion_provider(), issuer=hub.url)
+    assert asyncio.run(seen_by(url, auth, "auto")) == (["echo"], "hello world")

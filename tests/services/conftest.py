@@ -2,10 +2,12 @@
 
 import os
 import shutil
+import subprocess
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
@@ -13,10 +15,11 @@ import pytest
 from psycopg import sql
 
 from tests.services.caller import Caller
-from tests.services.stack import Running, Stack
+from tests.services.stack import ROOT, Running, Stack
 
 DATABASE_URL = "postgres://postgres@127.0.0.1:5432/postgres"
 REDIS_URL = "redis://127.0.0.1:6379/0"
+NODE = ROOT / "tests" / "clients" / "node"
 FOREIGN = ("MCPHUB_", "DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
 PROCESS_TIMEOUT = 2.0
 CANCEL_TIMEOUT = 1.0
@@ -137,3 +140,27 @@ def hub(running: Hub) -> Hub:
 def caller(hub: Hub) -> Caller:
     """A session made in the first web process."""
     return Caller(hub.stack.key).open(hub.urls[0])
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the Node programs and what they need.
+
+    `MCPHUB_NODE_CLIENTS` names a directory with the `node_modules` that `tests/clients/node/package.json` asks for;
+    without it, npm installs them for this run.
+    """
+    place = tmp_path_factory.mktemp("node")
+    for file in NODE.iterdir():
+        shutil.copy(file, place)
+    installed = os.environ.get("MCPHUB_NODE_CLIENTS")
+    if installed:
+        (place / "node_modules").symlink_to(Path(installed).resolve() / "node_modules")
+    else:
+        install = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(place)]
+        subprocess.run(install, cwd=place, check=True, timeout=200)
+    return place
+
+
+def node_program(place: Path) -> str:
+    """Node 22, whatever the system has."""
+    return str(place / "node_modules" / ".bin" / "node")

@@ -1,8 +1,7 @@
 """The clients that people use, over each transport they have: official SDKs in Python and TypeScript, the Inspector.
 
 HTTP clients talk to two web processes in turn, a connection each, so that what they POST reaches another process than
-the one that holds their stream. `MCPHUB_NODE_CLIENTS` names a directory with the `node_modules` that
-`tests/clients/node/package.json` asks for; without it, npm installs them for this run.
+the one that holds their stream.
 """
 
 import asyncio
@@ -10,21 +9,21 @@ import itertools
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from tests.documented.blocks import block
 from tests.oauth.person import Person, form_of
-from tests.services.conftest import SERVERS, Hub
+from tests.services.conftest import SERVERS, Hub, node_program
 from tests.services.stack import ROOT, WAIT_SECONDS, Stack, eventually
 from tools_app.access.snippets import calls, clients
 from tools_app.access.snippets.calls import Asked
@@ -32,7 +31,6 @@ from tools_app.access.snippets.calls import Asked
 pytestmark = pytest.mark.timeout(240)
 
 CLIENTS = ROOT / "tests" / "clients"
-NODE = CLIENTS / "node"
 PLAY_SECONDS = 60.0
 CHUNK_BYTES = 65536
 FIXTURE = "tests.conformance.fixture"
@@ -127,21 +125,6 @@ def balancer(running: Hub) -> Iterator[Balancer]:
     balancer.stop()
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the Node programs and what they need."""
-    place = tmp_path_factory.mktemp("node")
-    for file in NODE.iterdir():
-        shutil.copy(file, place)
-    installed = os.environ.get("MCPHUB_NODE_CLIENTS")
-    if installed:
-        (place / "node_modules").symlink_to(Path(installed).resolve() / "node_modules")
-    else:
-        install = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(place)]
-        subprocess.run(install, cwd=place, check=True, timeout=200)
-    return place
-
-
 Run = Callable[..., Any]
 
 
@@ -209,7 +192,7 @@ def test_the_python_sdk_2(run: Run, where: Callable[[str], list[str]], how: str,
 
 @pytest.mark.parametrize("how", ["http", "sse", "stdio", "ws-0", "ws-1"])
 def test_the_typescript_sdk_1(run: Run, node: Path, where: Callable[[str], list[str]], how: str) -> None:
-    seen = run(_node(node), str(node / "v1.mjs"), how.partition("-")[0], *where(how))
+    seen = run(node_program(node), str(node / "v1.mjs"), how.partition("-")[0], *where(how))
     check(seen, "2025-11-25")
 
 
@@ -218,7 +201,7 @@ def test_the_typescript_sdk_1(run: Run, node: Path, where: Callable[[str], list[
 def test_the_typescript_sdk_2(
     run: Run, node: Path, where: Callable[[str], list[str]], how: str, mode: str, version: str
 ) -> None:
-    check(run(_node(node), str(node / "v2.mjs"), how, mode, *where(how)), version)
+    check(run(node_program(node), str(node / "v2.mjs"), how, mode, *where(how)), version)
 
 
 @pytest.mark.parametrize("how", ["http", "sse", "stdio"])
@@ -227,7 +210,7 @@ def test_the_inspector(
 ) -> None:
     def inspect(*arguments: str) -> Any:
         target = where(how) if how == "stdio" else [where(how)[0], "--transport", how]
-        command = [_node(node), str(node / "node_modules" / ".bin" / "mcp-inspector"), "--cli", *target]
+        command = [node_program(node), str(node / "node_modules" / ".bin" / "mcp-inspector"), "--cli", *target]
         return run(*command, *credentials, *arguments, HOME=str(tmp_path))
 
     credentials = ["--header", f"Authorization: Bearer {hub.stack.key}"]
@@ -278,34 +261,89 @@ class Talk:
         self._timer.cancel()
 
 
-@pytest.mark.parametrize("program", ["typescript-1", "typescript-2", "python-1"])
-def test_a_client_that_knows_nothing_but_the_url(hub: Hub, balancer: Balancer, node: Path, program: str) -> None:
-    """It signs in, renews its tokens by itself, and asks its person again when the connection was ended."""
-    hub.stack.shell(f"""
+CLIENT_DOCUMENT = """
 from django.contrib.auth.models import User
-from tools_app.models import Membership, Role, Tenant
-person = User.objects.create_user({program!r}, password="correct horse battery")
-Membership.objects.create(user=person, tenant=Tenant.objects.get(slug="demo"), role=Role.OPERATOR)
-""")
+from django.utils import timezone
+from tools_app.models import ClientSource, Membership, OAuthClient, Role, Tenant
+tenant = Tenant.objects.get(slug="demo")
+for name in {}:
+    person = User.objects.create_user(name, password="correct horse battery")
+    Membership.objects.create(user=person, tenant=tenant, role=Role.OPERATOR)
+# Read a moment ago: the document is not at a public address, as it would have to be.
+OAuthClient.objects.create(
+    client_id="https://client.example/metadata.json", source=ClientSource.DOCUMENT, name="By document",
+    redirect_uris=["http://localhost:33418/callback"], grant_types=["authorization_code", "refresh_token"],
+    auth_method="none", fetched_at=timezone.now(),
+)
+"""
+PROGRAMS = ["typescript-1", "typescript-2", "python-1", "python-2"]
+ALLOWED = {"tools": ["echo"], "said": SEEN["echo"]}
+
+
+@pytest.fixture(scope="module")
+def people(running: Hub) -> None:
+    """A member of the tenant for each program, and the client that has a metadata document."""
+    running.stack.shell(CLIENT_DOCUMENT.format(PROGRAMS))
+
+
+def status_of(base: str, token: str) -> int:
+    """How a process answers to a token."""
+    headers = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    return httpx.post(f"{base}/mcp", json=body, headers=headers, trust_env=False).status_code
+
+
+@contextmanager
+def signing_in(hub: Hub, balancer: Balancer, node: Path, program: str, *document: str) -> Iterator[tuple[Talk, Person]]:
+    """A program that knows the URL, and maybe that of its document, with its person."""
     url = f"{balancer.url}/t/demo/mcp"
+    script = str(node / "sign_in.mjs")
     command = {
-        "typescript-1": [_node(node), str(node / "sign_in.mjs"), "v1", url],
-        "typescript-2": [_node(node), str(node / "sign_in.mjs"), "v2", url],
-        "python-1": [os.environ["MCPHUB_MCP1_PYTHON"], str(CLIENTS / "sign_in_v1.py"), url],
+        "typescript-1": [node_program(node), script, "v1"],
+        "typescript-2": [node_program(node), script, "v2"],
+        "python-1": [os.environ["MCPHUB_MCP1_PYTHON"], str(CLIENTS / "sign_in_v1.py")],
+        "python-2": [sys.executable, str(CLIENTS / "sign_in_v2.py")],
     }[program]
-    seen = {"tools": ["echo"], "said": SEEN["echo"]}
-    talk = Talk(hub, *command)
+    talk = Talk(hub, *command, url, *document)
     with closing(Person(balancer.url, program, "correct horse battery")) as person:
         try:
-            assert talk.say(person.connect(talk.hear()["open"], ["echo"])) == seen
-            if program != "python-1":  # which signs in again, if a token ends before the time that it was told
-                hub.stack.execute("UPDATE tools_app_accesstoken SET expires_at = now()")
-            assert talk.say("again") == seen
-            ended = person.browser.post("/connections", data=form_of(person.open("/connections").text).fields)
-            assert ended.status_code == 302
-            eventually(lambda: "open" in talk.say("again"))
+            yield talk, person
         finally:
             talk.end()
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_client_that_knows_nothing_but_the_url(
+    hub: Hub, balancer: Balancer, node: Path, people: None, program: str
+) -> None:
+    """It registers, signs in, renews its tokens by itself, and asks its person again when the connection was ended."""
+    with signing_in(hub, balancer, node, program) as (talk, person):
+        assert talk.say(person.connect(talk.hear()["open"], ["echo"])) == ALLOWED
+        hub.stack.execute("UPDATE tools_app_accesstoken SET expires_at = now()")
+        assert talk.say("expired") == ALLOWED
+        token = talk.say("token")["token"]
+        ended = person.browser.post("/connections", data=form_of(person.open("/connections").text).fields)
+        assert ended.status_code == 302
+        eventually(lambda: {status_of(web.url, token) for web in hub.webs} == {401})
+        assert talk.say(person.connect(talk.say("again")["open"], ["echo"])) == ALLOWED
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_client_with_a_metadata_document_asks_for_more_when_its_token_permits_too_little(
+    hub: Hub, balancer: Balancer, node: Path, people: None, program: str
+) -> None:
+    """It is known by its document and registers nothing. Its person allows it to read first: the call is refused (403).
+
+    The TypeScript client 1.x renews such a token in place of asking for more, so it is allowed everything at once.
+    """
+    registered = hub.stack.rows("SELECT count(*) FROM tools_app_oauthclient")
+    with signing_in(hub, balancer, node, program, "https://client.example/metadata.json") as (talk, person):
+        asked = talk.hear()["open"]
+        if program != "typescript-1":
+            asked = talk.say(person.connect(asked.replace("+mcp%3Acall", ""), ["echo"]))["open"]
+            assert "mcp%3Acall" in asked
+        assert talk.say(person.connect(asked, ["echo"])) == ALLOWED
+    assert hub.stack.rows("SELECT count(*) FROM tools_app_oauthclient") == registered
 
 
 @pytest.mark.parametrize("version", ["2026-07-28", "2025-11-25"])
@@ -313,15 +351,15 @@ def test_what_the_admin_shows_as_typescript(hub: Hub, node: Path, version: str) 
     asked = Asked("tools/call", {"name": "echo", "arguments": {"message": 'it\'s "ü" $HOME'}}, version)
     program = node / "snippet.mjs"
     program.write_text(calls.typescript(hub.urls[0], hub.stack.key, asked))
-    assert json.loads(said_by([_node(node), str(program)]))["content"][0]["text"] == 'hello it\'s "ü" $HOME'
+    assert json.loads(said_by([node_program(node), str(program)]))["content"][0]["text"] == 'hello it\'s "ü" $HOME'
     program.write_text(calls.typescript(hub.urls[0], hub.stack.key, Asked(version=version)))
-    assert set(OFFERED) <= set(said_by([_node(node), str(program)]).split())
+    assert set(OFFERED) <= set(said_by([node_program(node), str(program)]).split())
 
 
 def test_the_documented_program_in_typescript(hub: Hub, node: Path) -> None:
     program = node / "documented.mjs"
     program.write_text(block("docs/connecting.md", "import { Client").at(hub.webs[0].url, hub.stack.key))
-    assert SEEN["echo"] in said_by([_node(node), str(program)])
+    assert SEEN["echo"] in said_by([node_program(node), str(program)])
 
 
 def test_the_documented_command_of_the_inspector(hub: Hub, node: Path) -> None:
@@ -330,7 +368,7 @@ def test_the_documented_command_of_the_inspector(hub: Hub, node: Path) -> None:
     given = [
         word.replace("http://127.0.0.1:8000", hub.webs[0].url).replace("YOUR_API_KEY", hub.stack.key) for word in words
     ]
-    listed = json.loads(said_by([_node(node), inspector, *given[3:]], HOME=str(node)))
+    listed = json.loads(said_by([node_program(node), inspector, *given[3:]], HOME=str(node)))
     assert set(OFFERED) <= {tool["name"] for tool in listed["tools"]}
 
 
@@ -338,7 +376,7 @@ def test_what_the_admin_shows_for_the_inspector(hub: Hub, node: Path) -> None:
     words = shlex.split(clients.inspector(hub.urls[0], hub.stack.key))
     assert words[:3] == ["npx", "-y", "@modelcontextprotocol/inspector"]
     inspector = str(node / "node_modules" / ".bin" / "mcp-inspector")
-    listed = json.loads(said_by([_node(node), inspector, *words[3:]], HOME=str(node)))
+    listed = json.loads(said_by([node_program(node), inspector, *words[3:]], HOME=str(node)))
     assert set(OFFERED) <= {tool["name"] for tool in listed["tools"]}
 
 
@@ -358,8 +396,3 @@ def test_a_stream_is_in_one_process_and_its_messages_come_to_the_other(
         check(run(sys.executable, str(CLIENTS / "everything_v2.py"), "sse", "legacy", *where("sse")), "2025-11-25")
         assert len(set(balancer.served[before : before + 2])) == 2
         balancer.skip()
-
-
-def _node(place: Path) -> str:
-    """Node 22, whatever the system has."""
-    return str(place / "node_modules" / ".bin" / "node")

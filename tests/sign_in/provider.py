@@ -44,6 +44,8 @@ class Provider:
     key: ECKey = field(default_factory=new_key)
     published: list[ECKey] = field(default_factory=list)
     fails: int = 0
+    # What UserInfo says of everybody, and how; None: the provider has none.
+    user_info: dict[str, Any] | bytes | None = None
     seen: list[str] = field(default_factory=list)
 
     def set(self, subject: str, **claims: Any) -> None:
@@ -71,12 +73,13 @@ class Provider:
         return jwt.encode(header, claims, self.key)
 
     def configuration(self) -> dict[str, Any]:
-        return {
+        found = {
             "issuer": self.url,
             "authorization_endpoint": f"{self.url}/authorize",
             "token_endpoint": f"{self.url}/token",
             "jwks_uri": f"{self.url}/keys",
         }
+        return found if self.user_info is None else {**found, "userinfo_endpoint": f"{self.url}/me"}
 
     def keys(self) -> dict[str, Any]:
         return {"keys": [key.as_dict(private=False) for key in self.published or [self.key]]}
@@ -103,6 +106,10 @@ def running() -> Iterator[Provider]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if self.path == "/me":
+                found.seen.append(self.headers.get("Authorization", ""))
+                self._answer(200, found.user_info)
+                return
             pages = {"/.well-known/openid-configuration": found.configuration, "/keys": found.keys}
             self._answer(found.fails or 200, pages[self.path]())
 
@@ -115,7 +122,7 @@ def running() -> Iterator[Provider]:
         def _answer(self, status: int, body: Any) -> None:
             self.send_response(status)
             self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
+            self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
 
         def log_message(self, *_: Any) -> None:
             """Say nothing."""

@@ -1,6 +1,7 @@
 """People who sign in with their company's account."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -13,7 +14,7 @@ from django.utils import timezone
 
 from tests.sign_in.provider import LOOPBACK, RULES, Provider, issuer_of, new_key, running, sign_in
 from tools_app.access import invitations
-from tools_app.access.issuers import people
+from tools_app.access.issuers import people, rules
 from tools_app.access.members import NobodyNamed, person_named
 from tools_app.admin.connections.sign_ins import COLOURS
 from tools_app.issuers import configuration, directory, provider, setup
@@ -357,6 +358,46 @@ def test_a_check_that_took_long_gives_nothing_back_that_ended_meanwhile(ann: Ide
     assert role_of("ann@acme") is None
 
 
+@pytest.mark.parametrize("is_check", [True, False])
+def test_an_issuer_that_is_turned_off_while_it_is_asked_gives_no_role(
+    ann: Identity, monkeypatch: pytest.MonkeyPatch, is_check: bool
+) -> None:
+    """In the moment between the decision by its rules and the role."""
+    find = rules.find
+
+    def decided(issuer: Issuer, claims: Any) -> rules.Rule:
+        rule = find(issuer, claims)
+        row = Issuer.objects.get()
+        if row.is_active:
+            row.is_active = False
+            row.save()
+            setup.saved(row)
+        return rule
+
+    monkeypatch.setattr(rules, "find", decided)
+    # A check finds that the access has ended, and leaves it so.
+    with nullcontext() if is_check else pytest.raises(rules.NoRuleFits, match="turned off"):
+        people.vouch(ann, {"sub": "u9", "groups": ["mcp-admins"]}, "", is_check=is_check)
+    assert role_of("ann@acme") is None
+    assert Identity.objects.get().ended_at
+
+
+def test_rules_that_change_while_a_person_is_checked_decide_as_they_are_now(
+    ann: Identity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = rules.find
+
+    def decided(issuer: Issuer, claims: Any) -> rules.Rule:
+        rule = find(issuer, claims)
+        now = [{"claims": {"groups": ["mcp-admins"]}, "role": "operator"}]
+        Issuer.objects.update(rules=now)
+        return rule
+
+    monkeypatch.setattr(rules, "find", decided)
+    people.vouch(ann, {"sub": "u9", "groups": ["mcp-admins"]}, "", is_check=True)
+    assert role_of("ann@acme") == Role.OPERATOR
+
+
 def test_changed_rules_count_at_once_for_everybody_who_came(ann: Identity) -> None:
     issuer = ann.issuer
     issuer.rules = [{"claims": {"groups": ["mcp-*"]}, "role": "operator"}]
@@ -453,3 +494,71 @@ def test_rules_can_be_tried_on_a_token_without_letting_anybody_in(
     assert "The signature of the token cannot be verified" in page
     assert "This is not a signed JWT." in admin.post(url, {"token": "nonsense"}).content.decode()
     assert not Identity.objects.exists()
+
+
+# --- What only UserInfo says ---------------------------------------------------------------------------------------
+
+
+def test_groups_that_only_userinfo_states_count_as_those_of_the_token(
+    client: Client, issuer: Issuer, company: Provider
+) -> None:
+    company.set("u1", preferred_username="ann")
+    company.user_info = {"sub": "u1", "groups": ["mcp-admins"], "preferred_username": "somebody else"}
+    assert sign_in(client, issuer, company, "u1").status_code == 302
+    assert company.seen[-1] == "Bearer x"
+    # What is signed counts before what is not.
+    assert role_of("ann@acme") == Role.ADMIN
+    company.user_info = {"sub": "u1", "groups": ["staff-it"]}
+    checked()
+    assert role_of("ann@acme") == Role.AUDITOR
+
+
+def test_userinfo_is_not_asked_for_what_the_token_states(client: Client, issuer: Issuer, company: Provider) -> None:
+    company.set("u1", groups=["mcp-admins"])
+    company.user_info = {"sub": "u1", "groups": ["staff-it"]}
+    sign_in(client, issuer, company, "u1")
+    assert "Bearer x" not in company.seen
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({"sub": "u2", "groups": ["mcp-admins"]}, "is not about you"),
+        ({"groups": ["mcp-admins"]}, "is not about you"),
+        ({"sub": "u1", "groups": ["mcp-admins"], "x": "\0"}, "is not about you"),
+        (b"eyJhbGciOiJub25lIn0.e30.", "could not be read"),
+    ],
+)
+def test_userinfo_of_somebody_else_or_that_cannot_be_read_lets_nobody_in(
+    client: Client, issuer: Issuer, company: Provider, told: Any, why: str
+) -> None:
+    company.set("u1")
+    company.user_info = told
+    answer = sign_in(client, issuer, company, "u1")
+    assert answer.status_code == 403
+    assert why in answer.content.decode()
+    assert not User.objects.exists()
+
+
+# --- What went wrong elsewhere -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("groups", [None, "", [], {}, [None], [[]], [{"name": "mcp-admins"}], "mcp-admins-not", 1])
+def test_who_is_in_no_group_is_no_admin(client: Client, issuer: Issuer, company: Provider, groups: Any) -> None:
+    """ContextForge #2120: a mapping of groups made everybody an admin."""
+    issuer.rules = [{"claims": {"groups": ["mcp-admins"]}, "role": "admin"}]
+    issuer.save()
+    company.set("u1", groups=groups)
+    assert sign_in(client, issuer, company, "u1").status_code == 403
+    assert not User.objects.exists()
+
+
+@pytest.mark.parametrize("endpoint", ["javascript:alert(1)", "file:///etc/passwd", "calc.exe", "http://evil.example/"])
+def test_no_browser_is_sent_to_what_is_no_website(
+    client: Client, issuer: Issuer, company: Provider, monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
+    """CVE-2025-6514: what a server's metadata named was opened, whatever it was."""
+    said = company.configuration() | {"authorization_endpoint": endpoint}
+    monkeypatch.setattr(company, "configuration", lambda: said)
+    answer = client.post(reverse("sign-in-begin", args=["acme", issuer.pk]))
+    assert "has no authorization_endpoint that starts with https" in answer.content.decode()

@@ -31,7 +31,16 @@ from tools_app.access.issuers import people, provisioning
 from tools_app.access.issuers.rules import Rule
 from tools_app.access.keys import access_digest
 from tools_app.access.limits import limits
-from tools_app.access.oauth import clients, devices, hosts, redirects, service_clients, tenant_scopes, workloads
+from tools_app.access.oauth import (
+    attempts,
+    clients,
+    devices,
+    hosts,
+    redirects,
+    service_clients,
+    tenant_scopes,
+    workloads,
+)
 from tools_app.access.oauth import tokens as oauth_tokens
 from tools_app.api.scim import bounds as scim_bounds
 from tools_app.api.scim import queries
@@ -49,7 +58,7 @@ from tools_app.catalog.validation import sizes
 from tools_app.catalog.validation.items import prompt_faults, resource_faults, tool_faults
 from tools_app.catalog.validation.resources import MAX_BYTES, MAX_CHARACTERS, file_fault, text_fault, uri_fault
 from tools_app.documentation import search
-from tools_app.issuers import setup
+from tools_app.issuers import direct, setup
 from tools_app.issuers import tokens as issued
 from tools_app.management.commands.input_bounds import BEGIN, END
 from tools_app.management.input_bounds import Bound, markdown, table
@@ -76,7 +85,7 @@ from tools_app.models import (
     validators,
     versioned,
 )
-from tools_app.oauth import authorize, device_page, endpoints, events, server
+from tools_app.oauth import authorize, device_page, endpoints, server
 from tools_app.protocol import jsonrpc, schema_bounds
 from tools_app.protocol.authoring_schema import check_schema
 from tools_app.protocol.errors import RpcError
@@ -943,7 +952,7 @@ def public_keys(_ground: Ground) -> None:
 
 @probe("steps of sign-ins by strangers")
 def steps_of_strangers(ground: Ground) -> None:
-    ground.monkeypatch.setattr(events, "MAX_OF_STRANGERS", 2)
+    ground.monkeypatch.setattr(attempts, "MAX_OF_STRANGERS", 2)
     for _ in range(4):
         ground.client.http.get("/oauth/authorize")
     assert SignInEvent.objects.count() == 2
@@ -1022,6 +1031,28 @@ def token_of_an_issuer(_ground: Ground) -> None:
     for length, told in ((issued.MAX_TOKEN, "This is not a signed JWT."), (issued.MAX_TOKEN + 1, "too long")):
         with pytest.raises(issued.InvalidToken, match=told):
             issued.unverified("x" * length)
+
+
+@probe("token of an issuer that is used as it is")
+def token_used_as_it_is(_ground: Ground) -> None:
+    for length, told in ((direct.MAX_TOKEN, "This is not a signed JWT."), (direct.MAX_TOKEN + 1, "too long")):
+        token = "eyJ" + "x" * (length - 3)
+        with pytest.raises(direct.NotAccepted, match=told):
+            asyncio.run(direct.accept(token, origin="https://hub.example", slug=None, address=""))
+
+
+@probe("such tokens of a tenant that are verified at a time")
+def tokens_verified_at_a_time(ground: Ground) -> None:
+    ground.monkeypatch.setattr(direct, "MAX_WAITING_OF_TENANT", 1)
+
+    async def two() -> list[object]:
+        checks = direct.Verifications()
+        work = [checks.run(ground.tenant.pk, bool) for _ in range(2)]
+        return await asyncio.gather(*work, return_exceptions=True)
+
+    first, second = asyncio.run(two())
+    assert first is False
+    assert isinstance(second, direct.TooManyTokens)
 
 
 @probe("workloads of an issuer")

@@ -25,6 +25,8 @@ ACTING_START: Final = "mcphub_pass_"
 # The prefix of OAuth access tokens, and of their digests; see `access.oauth.tokens`.
 ACCESS_START: Final = "mcphub_at_"
 ACCESS_DIGEST: Final = "at:"
+# How a signed token (JWT) begins: with a JSON object in base64.
+SIGNED_START: Final = "eyJ"
 PREFIX_LENGTH = 12
 # In place of the first characters of a key, for keys that nobody holds: those of connections.
 CONNECTION_PREFIX: Final = "sign-in"
@@ -74,7 +76,12 @@ def check_strength(key: str) -> None:
     """Raise WeakKey for a chosen key that is not acceptable."""
     if len(key) < MIN_KEY:
         raise WeakKey(f"An API key needs at least {MIN_KEY} characters.")
-    for start, meaning in ((ACTING_START, "impersonation tokens"), (ACCESS_START, "access tokens")):
+    reserved = (
+        (ACTING_START, "impersonation tokens"),
+        (ACCESS_START, "access tokens"),
+        (SIGNED_START, "signed tokens"),
+    )
+    for start, meaning in reserved:
         if key.startswith(start):
             raise WeakKey(f"{start} is the prefix of {meaning}: choose another API key.")
 

@@ -19,7 +19,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from tools_app.access import impersonation, last_used
-from tools_app.access.keys import ACCESS_DIGEST, ACCESS_START, MIN_KEY, access_digest, digest_of
+from tools_app.access.keys import ACCESS_DIGEST, ACCESS_START, MIN_KEY, SIGNED_START, access_digest, digest_of
 from tools_app.access.limits import quotas
 from tools_app.access.limits.quotas import UNLIMITED, Allowance
 from tools_app.access.oauth import tenant_scopes
@@ -141,18 +141,19 @@ def _within(address: str, networks: tuple[Network, ...]) -> bool:
 
 class Credential:
     """A request's credential: the key or token, whether it was in the URL, and whether it is an impersonation token or
-    an OAuth access token.
+    an OAuth access token, which may be a JWT that an issuer signed.
 
     `digest` is its stored form.
     """
 
-    __slots__ = ("digest", "from_query", "is_access_token", "is_impersonation", "key")
+    __slots__ = ("digest", "from_query", "is_access_token", "is_impersonation", "is_signed", "key")
 
     def __init__(self, key: str, *, from_query: bool = False) -> None:
         self.key = key
         self.from_query = from_query
         self.is_impersonation = key.startswith(impersonation.START)
-        self.is_access_token = key.startswith(ACCESS_START)
+        self.is_signed = key.startswith(SIGNED_START)
+        self.is_access_token = self.is_signed or key.startswith(ACCESS_START)
         self.digest = access_digest(key) if self.is_access_token else digest_of(key)
 
 
@@ -341,6 +342,12 @@ async def authenticate(credential: Credential) -> Principal | None:
         return msgspec.structs.replace(known.principal, person=holder.username, person_id=holder.person_id)
     last_used.key_used(known.key_id)
     return known.principal
+
+
+async def authenticate_again(credential: Credential) -> Principal | None:
+    """Return the principal of a credential that was stored a moment ago. Raises the database's error."""
+    await cache.fresh(credential.digest)
+    return await authenticate(credential)
 
 
 class EndedKey(NamedTuple):

@@ -35,6 +35,8 @@ class Configuration:
     token_endpoint: str
     jwks_uri: str
     auth_methods: Sequence[str]
+    # "" for an issuer that has none.
+    userinfo_endpoint: str = ""
 
 
 class DocumentCache:
@@ -78,6 +80,7 @@ def read(issuer: str, allowed: Sequence[str]) -> Configuration:
         token_endpoint=_endpoint(document, "token_endpoint"),
         jwks_uri=_endpoint(document, "jwks_uri"),
         auth_methods=methods if isinstance(methods, list) else ("client_secret_basic",),
+        userinfo_endpoint=_endpoint(document, "userinfo_endpoint") if "userinfo_endpoint" in document else "",
     )
 
 

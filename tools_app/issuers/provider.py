@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from authlib.common.urls import add_params_to_uri
 
+from tools_app.access.issuers import rules
 from tools_app.catalog.http import documents
 from tools_app.catalog.http.documents import Unreadable
 from tools_app.core import encryption
@@ -78,6 +79,7 @@ def finish(issuer: Issuer, code: str, nonce: str, verifier: str, redirect_uri: s
     claims = _claims(issuer, answer)
     if not secrets.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
         raise SignInFailed("The answer belongs to another sign-in. Try again.")
+    claims = _with_user_info(issuer, answer, claims)
     return Vouched(claims, _refresh_token(answer))
 
 
@@ -87,7 +89,7 @@ def renew(issuer: Issuer, refresh_token: str) -> Vouched:
     It need not send a new ID token (section 12.2): then the claims are None, and what was known holds.
     """
     answer = _answer(issuer, {"grant_type": "refresh_token", "refresh_token": refresh_token})
-    claims = _claims(issuer, answer) if "id_token" in answer else None
+    claims = _with_user_info(issuer, answer, _claims(issuer, answer)) if "id_token" in answer else None
     return Vouched(claims, _refresh_token(answer) or refresh_token)
 
 
@@ -151,6 +153,28 @@ def _claims(issuer: Issuer, answer: Mapping[str, Any]) -> Mapping[str, Any]:
         return tokens.verified(issuer, str(answer.get("id_token", "")), [issuer.client_id])
     except tokens.InvalidToken as problem:
         raise SignInFailed(f"The answer of {issuer.name} is not valid. {problem}") from problem
+
+
+def _with_user_info(issuer: Issuer, answer: Mapping[str, Any], claims: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the claims of an ID token, with those that the rules look at and that only the provider's UserInfo states.
+
+    See OpenID Connect Core 1.0, section 5.3. Raises SignInFailed.
+    """
+    endpoint, token = _configuration(issuer).userinfo_endpoint, answer.get("access_token")
+    lacking = [name for name in rules.names(issuer) if not rules.values(claims, name)]
+    if not lacking or not endpoint or not isinstance(token, str) or not token.isascii() or not token.isprintable():
+        return claims
+    read = documents.fetch(
+        endpoint, MAX_ANSWER_BYTES, allowed=issuer.tenant.allowed_networks, authorization=f"Bearer {token}"
+    )
+    try:
+        reply = configuration.run(read)
+        told = documents.parsed(reply)
+    except Unreadable as problem:
+        raise SignInFailed(f"What {issuer.name} knows of you (UserInfo) could not be read: {problem}") from problem
+    if told.get("sub") != claims.get("sub") or not tokens.is_storable(reply.body):
+        raise SignInFailed(f"What {issuer.name} knows of you (UserInfo) is not about you.")
+    return {**told, **claims}
 
 
 def _refresh_token(answer: Mapping[str, Any]) -> str:

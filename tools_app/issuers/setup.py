@@ -8,8 +8,9 @@ from django.core.exceptions import ValidationError
 from tools_app.access.issuers import directory, people
 from tools_app.access.issuers.rules import NoRuleFits, Rule
 from tools_app.access.oauth import workloads
+from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.catalog.http.documents import Unreadable
-from tools_app.issuers import configuration, tokens
+from tools_app.issuers import configuration, direct, tokens
 from tools_app.models import Issuer, IssuerUse
 
 MAX_ISSUERS: Final = 20
@@ -50,25 +51,38 @@ def saved(issuer: Issuer) -> None:
 
 
 def delete(issuer: Issuer) -> None:
-    """Delete an issuer, with the access of the people and workloads that came from it. Call it in a transaction."""
-    people.end_all(issuer)
-    workloads.end_all(issuer)
-    issuer.delete()
+    """Delete an issuer, with the access of the people and workloads that came from it."""
+    with change_log_transaction():
+        # Before its people: whoever comes in at this moment locks it first, too.
+        Issuer.objects.select_for_update(of=("self",)).filter(pk=issuer.pk).values_list("pk").first()
+        people.end_all(issuer)
+        workloads.end_all(issuer)
+        issuer.delete()
 
 
 def try_out(issuer: Issuer, token: str, ours: str) -> Trial:
     """Return what the rules make of a token, valid or not. Raises InvalidToken for a text that is no token.
 
-    `ours` is the hub's own address, the default audience of workloads.
+    `ours` is the hub's own address.
     """
-    _, claims = tokens.unverified(token)
+    header, claims = tokens.unverified(token)
     problem = ""
     try:
-        is_of_people = issuer.use == IssuerUse.PEOPLE
-        tokens.verified(issuer, token, {issuer.client_id if is_of_people else issuer.audience or ours})
-    except tokens.InvalidToken as invalid:
+        if issuer.use == IssuerUse.DIRECT:
+            direct.check_kind(header, claims)
+        tokens.verified(issuer, token, _audiences(issuer, ours))
+    except (tokens.InvalidToken, direct.NotAccepted) as invalid:
         problem = str(invalid)
     try:
         return Trial(claims, people.rule_of(issuer, directory.entry_for(issuer, claims), claims), problem)
     except NoRuleFits as unfit:
         return Trial(claims, None, f"{unfit} {problem}".strip())
+
+
+def _audiences(issuer: Issuer, ours: str) -> list[str]:
+    match issuer.use:
+        case IssuerUse.PEOPLE:
+            return [issuer.client_id]
+        case IssuerUse.DIRECT:
+            return direct.endpoints(issuer, ours)
+    return [issuer.audience or ours]

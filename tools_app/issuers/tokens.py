@@ -25,18 +25,23 @@ class InvalidToken(Exception):
     """A token is not valid; the message says why, without repeating it."""
 
 
-def unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def unverified(token: str, max_length: int = MAX_TOKEN) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the header and the claims of a token, neither of which is verified. Raises InvalidToken."""
-    if len(token) > MAX_TOKEN:
+    if len(token) > max_length:
         raise InvalidToken("The token is too long.")
     try:
         parts = jws.extract_compact(token.strip().encode())
         header, claims = dict(parts.headers()), documents.parsed_object(parts.payload)
     except (JoseError, ValueError, Unreadable):
         raise InvalidToken("This is not a signed JWT.") from None
-    if NUL in parts.payload.replace(b"\\\\", b""):
+    if not is_storable(parts.payload):
         raise InvalidToken("The token contains a character that cannot be stored.")
     return header, claims
+
+
+def is_storable(json: bytes) -> bool:
+    """Whether the texts of a JSON document can be stored: without NUL."""
+    return NUL not in json.replace(b"\\\\", b"")
 
 
 def verified(issuer: Issuer, token: str, audiences: Collection[str], *, kind: str = "") -> Mapping[str, Any]:

@@ -13,7 +13,17 @@ from django.conf import settings
 from tools_app.access import sessions
 from tools_app.access.issuers import directory as scim_directory
 from tools_app.access.issuers import people, provisioning
-from tools_app.access.oauth import clients, devices, hosts, redirects, service_clients, tenant_scopes, tokens, workloads
+from tools_app.access.oauth import (
+    attempts,
+    clients,
+    devices,
+    hosts,
+    redirects,
+    service_clients,
+    tenant_scopes,
+    tokens,
+    workloads,
+)
 from tools_app.admin.catalog import tool_forms
 from tools_app.admin.people import tenant_config
 from tools_app.alerts import delivery, destinations, evaluation
@@ -29,10 +39,10 @@ from tools_app.catalog.sources import documents
 from tools_app.catalog.sources import settings as source_settings
 from tools_app.catalog.validation import resources, sizes
 from tools_app.documentation import search
-from tools_app.issuers import setup
+from tools_app.issuers import direct, setup
 from tools_app.issuers import tokens as issued
 from tools_app.models import directory, issuers, toolsets, validators, versioned
-from tools_app.oauth import authorize, client_documents, device_page, endpoints, events, server
+from tools_app.oauth import authorize, client_documents, device_page, endpoints, server
 from tools_app.protocol import jsonrpc, schema, schema_bounds
 from tools_app.protocol.errors import INVALID_PARAMS, INVALID_REQUEST, NOT_PERMITTED, OVER_LIMIT, PARSE_ERROR
 from tools_app.server import address_limit
@@ -334,7 +344,7 @@ def _sign_in() -> Sequence[Bound]:
         ),
         Bound("live access tokens of a service client", f"{tokens.MAX_LIVE}", note="the oldest ends"),
         Bound("public keys of a service client", f"{service_clients.MAX_KEYS}", note="rejected on save"),
-        Bound("steps of sign-ins by strangers", f"{events.MAX_OF_STRANGERS} per minute", note="not recorded"),
+        Bound("steps of sign-ins by strangers", f"{attempts.MAX_OF_STRANGERS} per minute", note="not recorded"),
         Bound("scopes that a tenant names", f"{tenant_scopes.MAX_SCOPES}", note="rejected on save"),
         Bound("toolsets of a tenant", f"{toolsets.MAX_TOOLSETS}", note="rejected on save"),
         Bound(
@@ -361,6 +371,8 @@ def _sign_in() -> Sequence[Bound]:
         Bound("groups of a directory", f"{provisioning.MAX_GROUPS}", 400),
         Bound("members of a directory's group", f"{provisioning.MAX_MEMBERS}", 400),
         Bound("workloads of an issuer", f"{workloads.MAX_WORKLOADS}", note="refused"),
+        Bound("token of an issuer that is used as it is", f"{direct.MAX_TOKEN} characters", note="refused"),
+        Bound("such tokens of a tenant that are verified at a time", f"{direct.MAX_WAITING_OF_TENANT}", note="503"),
     )
 
 

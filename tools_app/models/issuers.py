@@ -75,6 +75,7 @@ class IssuerUse(models.TextChoices):
 
     PEOPLE = "people", "People sign in"
     WORKLOADS = "workloads", "Programs connect, without a stored secret"
+    DIRECT = "direct", "Its tokens are used as they are, without an exchange"
 
 
 class Issuer(Recorded):
@@ -95,7 +96,10 @@ class Issuer(Recorded):
     )
     ciphertext = models.BinaryField(null=True, editable=False)
     audience = models.CharField(
-        max_length=MAX_URL, blank=True, help_text="What workloads ask their token for. Empty: this hub's own address."
+        max_length=MAX_URL,
+        blank=True,
+        help_text="What tokens of workloads, and those that are used as they are, have to be for. Empty: for workloads "
+        "this hub's own address, otherwise the tenant's endpoint.",
     )
     accepts_assertions = models.BooleanField(
         "signs clients in, too",
@@ -115,7 +119,7 @@ class Issuer(Recorded):
         blank=True,
         validators=[validate_rules],
         help_text="What claims of its tokens mean, as a JSON list. The first rule whose claims all fit counts; without "
-        'one, nobody gets in. For people: [{"claims": {"groups": ["mcp-admins"]}, "role": "admin"}]. For workloads: '
+        'one, nobody gets in. For people: [{"claims": {"groups": ["mcp-admins"]}, "role": "admin"}]. For others: '
         '[{"claims": {"repository": ["acme/*"]}, "names": ["report_*"], "methods": ["tools/*"]}].',
     )
     directory_claim = models.CharField(
@@ -166,6 +170,10 @@ class Issuer(Recorded):
             raise ValidationError({"directory_only": "Directories have people. Programs have no directory."})
         if self.use == IssuerUse.WORKLOADS and any(not rule.get("claims") for rule in rules):
             raise ValidationError({"rules": "Each rule for workloads needs claims: public issuers serve everybody."})
+        if self.use == IssuerUse.DIRECT and any(not rule.get("claims") or "role" in rule for rule in rules):
+            raise ValidationError(
+                {"rules": "Each rule for tokens needs claims, and names or methods in place of a role: people sign in."}
+            )
 
 
 class Identity(models.Model):

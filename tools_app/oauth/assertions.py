@@ -16,6 +16,7 @@ from authlib.oauth2.rfc6749 import (
     TokenEndpointMixin,
 )
 from authlib.oauth2.rfc6749.hooks import hooked
+from django.db import transaction
 from django.http import HttpRequest
 
 from tools_app.access.issuers import people, rules
@@ -61,6 +62,7 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
         if is_of_person:
             self.request.client = self.authenticate_token_endpoint_client()
         self._limits: list[str] = []
+        self._issuer_of_workload: Issuer | None = None
         self._connection = (self._of_person if is_of_person else self._of_workload)(assertion, claims)
 
     @hooked
@@ -73,7 +75,7 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
             scope = scopes.narrowed(scope, limit)
         if not scope:
             raise InvalidScopeError("The assertion and the person allow none of these scopes.")
-        pair = guarded(self.request, lambda: tokens.issue_access(row, scope))
+        pair = guarded(self.request, lambda: self._issued(row, scope))
         events.note(self.request.page, SignInStep.ISSUED, connection=row)
         return 200, token_body(pair), NO_STORE.items()
 
@@ -115,7 +117,20 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
         except workloads.TooManyWorkloads:
             raise self._refused(issuer, f"The issuer has stated {workloads.MAX_WORKLOADS} subjects.") from None
         self.request.client = ClientAdapter(row.client)
+        self._issuer_of_workload = issuer
         return row
+
+    def _issued(self, row: Connection, scope: str) -> tokens.Pair:
+        """Return an access token. Raises InvalidGrantError if the rules of a workload changed meanwhile."""
+        issuer = self._issuer_of_workload
+        if issuer is None:
+            return tokens.issue_access(row, scope)
+        try:
+            with transaction.atomic():
+                workloads.lock(issuer)
+                return tokens.issue_access(row, scope)
+        except workloads.IssuerChanged:
+            raise self._refused(issuer, "The issuer has just been changed. Try again.") from None
 
     def _issuer(self, claims: Mapping[str, Any], resource: str, **more: Any) -> Issuer:
         """Return the issuer in the tenant that the request is for. Raises InvalidGrantError."""

@@ -4,18 +4,13 @@ from typing import Final
 
 from django.http import HttpRequest
 
-from tools_app.access.limits import limits
-from tools_app.access.limits.quotas import ConcurrencyLimit
 from tools_app.access.oauth import attempts
 from tools_app.access.principal import address_of
 from tools_app.models import Connection, OAuthClient, SignInEvent, SignInStep, Tenant
-from tools_app.models.ids import new_id
 from tools_app.models.oauth import MAX_CLIENT_ID
 
 MAX_REASON: Final = 500
 MAX_HOST: Final = 255
-MAX_OF_STRANGERS: Final = 100
-MINUTE: Final = 60.0
 
 
 def note(
@@ -31,10 +26,10 @@ def note(
 ) -> None:
     """Record a step. `host` is what a policy names the client by. No code, token or secret is recorded.
 
-    What a connection knows is taken from it. Of strangers, who may send any number of requests, MAX_OF_STRANGERS a
-    minute are recorded.
+    What a connection knows is taken from it. Of strangers, who may send any number of requests, so many a minute are
+    recorded as `attempts.MAX_OF_STRANGERS` says.
     """
-    if connection is None and not request.user.is_authenticated and _are_too_many():
+    if connection is None and not request.user.is_authenticated and attempts.are_too_many_of_strangers():
         return
     if connection is not None:
         client, tenant = connection.client, connection.tenant
@@ -52,8 +47,3 @@ def note(
     )
     event.attempt = attempts.attempt_of(event)
     event.save(force_insert=True)
-
-
-def _are_too_many() -> bool:
-    place = ConcurrencyLimit("strangers", "steps", MAX_OF_STRANGERS, "oauth:steps")
-    return limits.hold_here([place], str(new_id()), MINUTE) is not None

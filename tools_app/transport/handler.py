@@ -21,6 +21,7 @@ from tools_app.access.principal import (
     Principal,
     anybody,
     authenticate,
+    authenticate_again,
     ended_key,
     is_known,
     rate_limit_key,
@@ -31,6 +32,7 @@ from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls import limits
 from tools_app.core import fair_scheduler, hub_path
 from tools_app.core.config import config
+from tools_app.issuers import direct
 from tools_app.methods.permissions import named_in
 from tools_app.protocol.errors import INVALID_REQUEST, NOT_PERMITTED, RpcError
 from tools_app.protocol.jsonrpc import Message, Request
@@ -117,6 +119,8 @@ class RequestAuthenticator:
         if draining:
             raise stopping()
         self.principal = await self.who()
+        if self.principal is None and self.credential is not None and self.credential.is_signed:
+            self.principal = await self._accept_signed(self.credential)
         if self.principal is None:
             raise RpcError(NOT_PERMITTED, "A valid API key is needed.", status=401)
         if not self.principal.may_call_from(self._incoming.remote_address):
@@ -158,6 +162,23 @@ class RequestAuthenticator:
         if self.credential is not None:
             return self.credential.digest, self.credential.from_query
         return self._incoming.tenant_slug, self._incoming.remote_address
+
+    async def _accept_signed(self, credential: Credential) -> Principal | None:
+        """Return the principal of a token that an issuer signed, which is verified now. Raises RpcError (401, 503)."""
+        incoming = self._incoming
+        if credential.from_query:
+            return None
+        address, slug = incoming.remote_address, incoming.tenant_slug
+        try:
+            await direct.accept(credential.key, origin=incoming.origin, slug=slug, address=address)
+        except direct.TooManyTokens:
+            message = "Too many tokens are being verified. Try again."
+            raise RpcError(INVALID_REQUEST, message, status=503, retry_after=1) from None
+        except direct.NotAccepted as problem:
+            if not str(problem):
+                return None
+            raise RpcError(NOT_PERMITTED, f"The access token is not valid. {problem}", status=401) from None
+        return await authenticate_again(credential)
 
     def note(self, status: int, cause: str, method: str) -> None:
         """Record a denial, if the status is one of RECORDED_DENIALS. That of an ended key belongs to its tenant."""

@@ -15,6 +15,7 @@ from tools_app.calls import run
 from tools_app.catalog import compiled
 from tools_app.core.fair_scheduler import FairScheduler
 from tools_app.core.notifications.listener import TopicListener
+from tools_app.issuers import direct
 from tools_app.runtime import process
 from tools_app.telemetry.registry import metrics_registry
 from tools_app.transport.responses import SharedTimer
@@ -124,6 +125,7 @@ def forget_everything() -> None:
     impersonation.forget_all()
     sessions.cache.forget_all()
     tenant_scopes.forget_all()
+    direct.forget_all()
     compiled.forget_all()
 
 

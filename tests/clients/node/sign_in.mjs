@@ -1,11 +1,11 @@
-// node sign_in.mjs v1|v2 URL: a client of the official TypeScript SDK that knows nothing but the URL.
+// node sign_in.mjs v1|v2 URL [DOCUMENT]: a client of the official TypeScript SDK that knows nothing but the URL.
 //
 // It prints a line of JSON for each thing that it does, and reads a line before it goes on: where the browser came back
-// to, after `{"open": …}`, or else the order to look at the hub again.
+// to, after `{"open": …}`, or else an order: "token" to print the access token, anything else to look at the hub again.
 
 import { createInterface } from "node:readline";
 
-const [sdk, url] = process.argv.slice(2);
+const [sdk, url, clientMetadataUrl] = process.argv.slice(2);
 const { Client, StreamableHTTPClientTransport, UnauthorizedError } =
   sdk === "v2"
     ? await import("@modelcontextprotocol/client")
@@ -21,6 +21,7 @@ const redirect = "http://localhost:33418/callback";
 const kept = {};
 const provider = {
   redirectUrl: redirect,
+  clientMetadataUrl,
   clientMetadata: {
     client_name: `TypeScript ${sdk}`,
     redirect_uris: [redirect],
@@ -45,6 +46,9 @@ const look = async () => {
   const transport = new StreamableHTTPClientTransport(new URL(url), { authProvider: provider });
   try {
     await client.connect(transport);
+    const { tools } = await client.listTools();
+    const said = await client.callTool({ name: "echo", arguments: { message: "world" } });
+    say({ tools: tools.map((tool) => tool.name), said: said.content[0].text });
   } catch (problem) {
     if (!(problem instanceof UnauthorizedError)) throw problem;
     const came = new URL((await lines.next()).value).searchParams;
@@ -52,11 +56,11 @@ const look = async () => {
     await client.close();
     return look();
   }
-  const { tools } = await client.listTools();
-  const said = await client.callTool({ name: "echo", arguments: { message: "world" } });
-  say({ tools: tools.map((tool) => tool.name), said: said.content[0].text });
   await client.close();
 };
 
-do await look();
-while (!(await lines.next()).done);
+await look();
+for (let order; !(order = await lines.next()).done; ) {
+  if (order.value === "token") say({ token: kept.tokens.access_token });
+  else await look();
+}

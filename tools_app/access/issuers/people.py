@@ -153,26 +153,45 @@ def vouch(identity: Identity, claims: Mapping[str, Any] | None, refresh_token: s
     issuer that is turned off.
     """
     now = timezone.now()
+    said = identity.claims if claims is None else claims
     if claims is not None:
         identity.claims = _stored_claims(claims)
     identity.verified_at = identity.checked_at = now
     identity.ended_at = None
     if refresh_token and len(refresh_token) <= MAX_REFRESH_TOKEN:
         identity.ciphertext = encryption.seal(refresh_token.encode(), _purpose(identity))
+    is_stored = False
+    while not is_stored:
+        is_stored = _store(identity, said, is_check=is_check)
+
+
+def _store(identity: Identity, claims: Mapping[str, Any], *, is_check: bool) -> bool:
+    """Store an identity with the role that its issuer's rules give. Return False if the issuer changed meanwhile.
+
+    Raises NoRuleFits. Whoever changes an issuer locks the change log, the issuer and its people in this order: so does
+    this.
+    """
+    # The issuer as it is now: it may have changed while the provider was asked.
+    issuer = Issuer.objects.select_related("tenant").filter(pk=identity.issuer_id).first()
+    if issuer is None or not issuer.is_active:
+        raise rules.NoRuleFits("The issuer is turned off.")
+    identity.issuer = issuer
+    role = rule_of(issuer, directory.entry_of(identity), claims).role
     with transaction.atomic():
-        # The issuer as it is now: it may have changed while the provider was asked.
-        issuer = Issuer.objects.select_related("tenant").filter(pk=identity.issuer_id).first()
-        if issuer is None or not issuer.is_active:
-            raise rules.NoRuleFits("The issuer is turned off.")
-        if is_check and not Identity.objects.filter(pk=identity.pk, ended_at=None).exists():
-            return
-        identity.issuer = issuer
-        said = identity.claims if claims is None else claims
-        # Before the identity is written: the directory locks the change log first, too.
-        _set_role(identity, rule_of(issuer, directory.entry_of(identity), said).role)
-        # A new role waited for the change log, and the directory may have deactivated the person meanwhile.
-        rule_of(issuer, directory.entry_of(identity), said)
-        identity.save(update_fields=["claims", "verified_at", "checked_at", "ended_at", "ciphertext"])
+        # Before the identity is written: whoever changes an issuer or its directory locks the change log first, too.
+        _set_role(identity, role)
+        rows = Issuer.objects.select_for_update(of=("self",), no_key=True).filter(pk=issuer.pk, is_active=True)
+        now = rows.values("rules", "directory_claim", "directory_only").first()
+        is_unchanged = now is not None and all(getattr(issuer, name) == value for name, value in now.items())
+        # A new role waited for the change log, and the directory may have changed the person meanwhile.
+        is_unchanged = is_unchanged and rule_of(issuer, directory.entry_of(identity), claims).role == role
+        own = Identity.objects.select_for_update(of=("self",)).filter(pk=identity.pk, ended_at=None)
+        has_ended = is_check and own.values_list("pk", flat=True).first() is None
+        if has_ended or not is_unchanged:
+            transaction.set_rollback(True)
+        else:
+            identity.save(update_fields=["claims", "verified_at", "checked_at", "ended_at", "ciphertext"])
+    return has_ended or is_unchanged
 
 
 def apply_rules(issuer: Issuer, identities: Iterable[Any] | None = None) -> list[Identity]:

@@ -49,6 +49,11 @@ def values(claims: Mapping[str, Any], name: str) -> list[str]:
     return [text for text in map(_text, several[:MAX_VALUES]) if text]
 
 
+def names(issuer: Issuer) -> set[str]:
+    """Return the names of the claims that the rules look at."""
+    return {name for rule in issuer.rules for name in rule.get("claims", {})}
+
+
 def _text(value: Any) -> str:
     match value:
         case bool():

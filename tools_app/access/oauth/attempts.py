@@ -10,11 +10,15 @@ from uuid import UUID
 
 from django.utils import timezone
 
+from tools_app.access.limits import limits
+from tools_app.access.limits.quotas import ConcurrencyLimit
 from tools_app.models import SignInEvent, SignInStep
 from tools_app.models.ids import new_id
 
 WITHIN: Final = timedelta(minutes=10)
 MAX_STEPS: Final = 200
+MAX_OF_STRANGERS: Final = 100
+MINUTE: Final = 60.0
 # Attempts of their own.
 SINGLE: Final = frozenset({SignInStep.CLIENT_SEEN, SignInStep.REFRESHED, SignInStep.REVOKED, SignInStep.REPLAYED})
 # A new attempt, if the one before has come so far.
@@ -36,6 +40,12 @@ def attempt_of(event: SignInEvent) -> UUID:
         if not any(_differ(event, step) for step in earlier) and not _is_over(event, earlier):
             return attempt
     return new_id()
+
+
+def are_too_many_of_strangers() -> bool:
+    """Whether MAX_OF_STRANGERS steps of strangers were recorded within a minute; if not, one more is counted."""
+    place = ConcurrencyLimit("strangers", "steps", MAX_OF_STRANGERS, "oauth:steps")
+    return limits.hold_here([place], str(new_id()), MINUTE) is not None
 
 
 def _differ(one: SignInEvent, other: SignInEvent) -> bool:

@@ -25,7 +25,7 @@ REFRESH_LIFETIME: Final = timedelta(days=30)
 # Sessions of one client that run in parallel refresh with the same token.
 GRACE: Final = timedelta(minutes=5)
 MAX_PAIRS_OF_FAMILY: Final = 50
-# Access tokens of a service client at a time.
+# Access tokens of a service client, or of a workload, at a time.
 MAX_LIVE: Final = 100
 
 
@@ -89,18 +89,22 @@ def exchange_device_code(row: DeviceCode) -> Pair:
 
 def issue_access(connection: Connection, scope: str) -> Pair:
     """Return an access token for a client that can ask for another at any time. The oldest beyond MAX_LIVE end."""
+    access = ACCESS_START + secrets.token_urlsafe(KEY_BYTES)
+    store_access(connection, access, scope, timezone.now() + ACCESS_LIFETIME)
+    return Pair(access, "", scope, int(ACCESS_LIFETIME.total_seconds()))
+
+
+def store_access(connection: Connection, token: str, scope: str, expires_at: datetime) -> None:
+    """Accept an access token of a connection from now on. The oldest beyond MAX_LIVE end.
+
+    Raises IntegrityError for one that is accepted already.
+    """
     live = AccessToken.objects.filter(connection=connection).order_by("-created_at", "-id")
     AccessToken.objects.filter(pk__in=list(live.values_list("pk", flat=True)[MAX_LIVE - 1 :])).delete()
-    access, row = ACCESS_START + secrets.token_urlsafe(KEY_BYTES), new_id()
+    row = new_id()
     AccessToken.objects.create(
-        id=row,
-        digest=access_digest(access),
-        connection=connection,
-        family=row,
-        scope=scope,
-        expires_at=timezone.now() + ACCESS_LIFETIME,
+        id=row, digest=access_digest(token), connection=connection, family=row, scope=scope, expires_at=expires_at
     )
-    return Pair(access, "", scope, int(ACCESS_LIFETIME.total_seconds()))
 
 
 def find_refresh_token(token: str, client_id: UUID) -> RefreshToken | None:

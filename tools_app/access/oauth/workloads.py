@@ -1,5 +1,7 @@
 """Connections of workloads: programs that prove by a token of an issuer who they are, and have no secret here.
 
+Whether they exchange the token for one of the hub, or use it as it is, makes no difference here.
+
 There is one connection for each subject of an issuer and each rule on claims that it met, with the names and methods of
 that rule. A changed rule makes other connections, and the tokens of the earlier ones end.
 """
@@ -28,6 +30,10 @@ class TooManyWorkloads(Exception):
     """So many workloads of the issuer have access now that no further one gets it."""
 
 
+class IssuerChanged(Exception):
+    """The issuer was changed or turned off while a token of it was verified."""
+
+
 def connect(issuer: Issuer, subject: str, rule: Rule) -> Connection:
     """Return the connection of a workload, valid from now on for LIFETIME. Raises TooManyWorkloads.
 
@@ -47,6 +53,19 @@ def connect(issuer: Issuer, subject: str, rule: Rule) -> Connection:
     # Not a change by anybody, so it is not recorded as one.
     ApiKey.objects.filter(pk=row.key_id).update(expires_at=timezone.now() + LIFETIME)
     return row
+
+
+def lock(issuer: Issuer) -> None:
+    """Keep an issuer as it is until the transaction ends. Raises IssuerChanged if it is not as it was read.
+
+    So that what is stored for a token was not decided by rules that have changed while the token was verified.
+    """
+    rows = Issuer.objects.select_for_update(of=("self",), no_key=True)
+    unchanged = rows.filter(
+        pk=issuer.pk, is_active=True, use=issuer.use, issuer=issuer.issuer, audience=issuer.audience
+    )
+    if unchanged.values_list("rules", flat=True).first() != issuer.rules:
+        raise IssuerChanged
 
 
 def end_tokens(issuer: Issuer) -> None:

@@ -62,6 +62,12 @@ class ConflictForm(forms.ModelForm):  # type: ignore[type-arg]
         """The digests of the stored values, for the form's hidden field."""
         return json.dumps(self._stored)
 
+    @property
+    def recorded_row(self) -> Model:
+        """The row under which changes of these fields are recorded."""
+        row: Model = self.instance
+        return row
+
     def full_clean(self) -> None:
         """Validate the form, with stored values where the user chose them, and find what it would overwrite."""
         if not self.is_bound:
@@ -91,7 +97,7 @@ class ConflictForm(forms.ModelForm):  # type: ignore[type-arg]
             self.fields[name].disabled = disabled
 
     def _conflict_message(self) -> str:
-        kind = self.instance._meta.verbose_name
+        kind = self.recorded_row._meta.verbose_name
         return (
             f"Somebody else changed this {kind} while you edited it, and nothing was saved. Select which values to"
             " keep, then save again."
@@ -112,7 +118,7 @@ class ConflictForm(forms.ModelForm):  # type: ignore[type-arg]
         return getattr(self.instance, column) if column else self.get_initial_for_field(self.fields[name], name)
 
     def _between(self, names: list[str], seen: Mapping[str, str], chosen: Mapping[str, str]) -> list[Conflict]:
-        changes = _changes_of(self.instance, {name: self._recorded_as(name) for name in names})
+        changes = _changes_of(self.recorded_row, {name: self._recorded_as(name) for name in names})
         found = []
         for name in names:
             field, typed = self.fields[name], self.cleaned_data.get(name, self[name].value())

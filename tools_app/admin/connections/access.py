@@ -6,8 +6,9 @@ from django import forms
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from tools_app.access.keys import LIMITS, LISTING, SCOPES
+from tools_app.admin.base.conflicts import ConflictForm
 from tools_app.admin.keys.forms import ApiKeyForm
-from tools_app.models import ApiKey
+from tools_app.models import ApiKey, Connection
 
 FIELDS: Final = ("expires_at", *SCOPES, *LISTING, *LIMITS)
 
@@ -21,8 +22,8 @@ class MomentInput(forms.DateTimeInput):
         super().__init__(attrs={**UnfoldAdminTextInputWidget().attrs, "step": "1"}, format="%Y-%m-%dT%H:%M:%S")
 
 
-class AccessForm(ApiKeyForm):
-    """The settings of the key behind a connection."""
+class AccessForm(ConflictForm, ApiKeyForm):
+    """The settings of the key behind a connection. What somebody else saved meanwhile is noticed."""
 
     expires_at = forms.DateTimeField(
         label="Ends",
@@ -47,6 +48,11 @@ class AccessForm(ApiKeyForm):
             self.fields[name].widget = UnfoldAdminSelectWidget(choices=choices)
         for name in LIMITS:
             self.fields[name].widget = UnfoldAdminIntegerFieldWidget(attrs={"min": "0"})
+
+    @property
+    def recorded_row(self) -> Connection:
+        """The connection."""
+        return Connection.objects.get(key=self.instance.pk)
 
     @property
     def changes(self) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Connections of the tenants that a user may see: which clients people connected, with what, and how to end them."""
 
+from contextlib import nullcontext
 from typing import Any
 
 from django.contrib import admin, messages
@@ -22,6 +23,7 @@ from tools_app.admin.base.scoping import RecordAdmin, TenantFilter, badge, narro
 from tools_app.admin.base.site import site
 from tools_app.admin.connections.access import AccessForm
 from tools_app.audit.changes import connections as connection_changes
+from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.models import Connection
 
 MAX_NAMES = 200
@@ -143,12 +145,17 @@ class ConnectionAdmin(RecordAdmin):
         row: Connection = self.get_object(request, object_id)
         if not tenant_permissions_of(request).changes(row.tenant_id):
             raise PermissionDenied
-        form = AccessForm(request.POST if request.method == "POST" else None, instance=row.key)
-        if not form.is_valid():
-            page = {"title": f"Change access of {row}", "row": row, "form": form, "opts": self.opts}
-            context = {**self.admin_site.each_context(request), **page}
-            return TemplateResponse(request, "admin/tools_app/connection/access.html", context)
-        if connection_changes.change_access(row, form.changes):
+        saved = request.POST if request.method == "POST" else None
+        with change_log_transaction() if saved is not None else nullcontext():
+            # Read in the transaction that compares and saves it.
+            row.key.refresh_from_db()
+            form = AccessForm(saved, instance=row.key)
+            if not form.is_valid():
+                page = {"title": f"Change access of {row}", "row": row, "form": form, "opts": self.opts}
+                context = {**self.admin_site.each_context(request), **page}
+                return TemplateResponse(request, "admin/tools_app/connection/access.html", context)
+            changed = connection_changes.change_access(row, form.changes)
+        if changed:
             self.message_user(request, "The access was changed. It counts within a second.", messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:tools_app_connection_change", args=[row.pk]))
 

@@ -20,8 +20,10 @@ from tools_app.admin.base.scoping import TenantFilter, badge, json_block
 from tools_app.admin.base.site import site
 from tools_app.admin.connections import directories
 from tools_app.issuers import provider, setup, tokens
-from tools_app.models import Issuer
+from tools_app.models import Issuer, IssuerUse
 from tools_app.models.issuers import MAX_CLIENT_SECRET, WRITTEN_FIELDS
+
+USES: dict[str, str] = {IssuerUse.PEOPLE: "People", IssuerUse.WORKLOADS: "Workloads", IssuerUse.DIRECT: "Direct tokens"}
 
 
 class IssuerForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -91,7 +93,7 @@ class IssuerAdmin(directories.DirectoryPages):
         (None, {"fields": ("tenant", "name", "use", "issuer", "rules", "is_active")}),
         ("People", {"fields": ("callback", "client_id", "secret", "accepts_assertions", "recheck_hours")}),
         ("Directory (SCIM)", {"fields": directories.FIELDS}),
-        ("Workloads", {"fields": ("audience",)}),
+        ("Workloads and direct tokens", {"fields": ("audience",)}),
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
@@ -147,7 +149,7 @@ class IssuerAdmin(directories.DirectoryPages):
 
     @column("use", ordering="use")
     def use_label(self, row: Issuer) -> str:
-        return "People" if row.use == "people" else "Workloads"
+        return USES[row.use]
 
     @column("status", ordering="is_active")
     def state(self, row: Issuer) -> SafeString:

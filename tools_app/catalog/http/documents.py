@@ -24,9 +24,12 @@ class Unreadable(Exception):
     """A document could not be read, or says something wrong. The message says what."""
 
 
-async def fetch(url: str, max_bytes: int, *, allowed: Sequence[str] = ()) -> Reply:
+async def fetch(url: str, max_bytes: int, *, allowed: Sequence[str] = (), authorization: str = "") -> Reply:
     """Read a document, from a public address or from `allowed` networks (CIDRs). Raises Unreadable."""
-    return await _exchanged(Outbound("GET", _parsed_url(url), HEADERS), max_bytes, allowed)
+    headers: tuple[tuple[str, str], ...] = HEADERS
+    if authorization:
+        headers = (*headers, ("Authorization", authorization))
+    return await _exchanged(Outbound("GET", _parsed_url(url), headers), max_bytes, allowed)
 
 
 async def post(

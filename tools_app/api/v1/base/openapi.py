@@ -8,6 +8,7 @@ from drf_spectacular.utils import OpenApiParameter
 from inflection import singularize
 
 from tools_app.api.v1.base.problems import MEDIA_TYPE
+from tools_app.models import Connection
 
 ROOT = "/api/v1/"
 IF_MATCH = OpenApiParameter(
@@ -85,7 +86,7 @@ class Described(AutoSchema):
         if getattr(self.view, "action", "") == "list":
             return [self.view.query_class]
         model = getattr(getattr(self.view, "queryset", None), "model", None)
-        if getattr(self.view, "action", "") in CHANGING and hasattr(model, "updated_at"):
+        if getattr(self.view, "action", "") in CHANGING and (hasattr(model, "updated_at") or model is Connection):
             return [IF_MATCH]
         return []
 

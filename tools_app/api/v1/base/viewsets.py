@@ -20,22 +20,27 @@ from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
 from tools_app.access import permissions
+from tools_app.access.keys import LIMITS, SCOPES
 from tools_app.api.v1.base.fields import UUID_TEXT, FlagParameter, Text
 from tools_app.api.v1.base.paging import InSchema, ListQuery, next_address, page_of, within_page_bytes
 from tools_app.api.v1.base.problems import ChangedMeanwhile
 from tools_app.api.v1.base.views import BaseApiView
 from tools_app.audit.changes.changes import change_log_transaction
+from tools_app.models import Connection
 from tools_app.models.tenants import MAX_SLUG_LENGTH
 
 LENGTH = 16
 
 
 def etag_of(row: Any) -> str | None:
-    """Return the row's entity tag; None if the row has no time of change."""
-    changed_at = getattr(row, "updated_at", None)
-    if changed_at is None:
+    """Return the row's entity tag; None if the row has no time of change. A connection is what its key permits."""
+    if isinstance(row, Connection):
+        state = "|".join(str(getattr(row.key, name)) for name in (*SCOPES, *LIMITS, "expires_at", "revoked_at"))
+    elif (changed_at := getattr(row, "updated_at", None)) is not None:
+        state = changed_at.isoformat()
+    else:
         return None
-    return f'"{hashlib.sha256(f"{row.pk}|{changed_at.isoformat()}".encode()).hexdigest()[:LENGTH]}"'
+    return f'"{hashlib.sha256(f"{row.pk}|{state}".encode()).hexdigest()[:LENGTH]}"'
 
 
 def tagged(response: Response, row: Any) -> Response:

@@ -26,9 +26,12 @@ from tools_app.api.v1.base.viewsets import (
     ScopedView,
     TenantQuery,
     Updated,
+    check_unchanged,
+    tagged,
 )
 from tools_app.api.v1.keys import KeyRow
 from tools_app.audit.changes import connections as connection_changes
+from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.models import ClientPolicy, Connection, SignInEvent, SignInStep
 
 STATES = [("active", "Active"), ("ended", "Ended")]
@@ -136,13 +139,15 @@ class Connections(ListMixin, Retrieved, ScopedView):
     query_class = ConnectionsQuery
 
     @extend_schema(summary="Change connection", request=AccessRow, responses={200: ConnectionRow})
+    @change_log_transaction()
     def partial_update(self, request: Request, *_args: Any, **_options: Any) -> Response:
         """Change what the connection may use, its limits and when it ends. It counts within a second."""
         row = self.get_object()
         wanted = AccessRow(row.key, data=request.data, partial=True, context=self.get_serializer_context())
         wanted.is_valid(raise_exception=True)
+        check_unchanged(request, row)
         connection_changes.change_access(row, wanted.validated_data)
-        return Response(self.get_serializer(row).data)
+        return tagged(Response(self.get_serializer(row).data), row)
 
     @extend_schema(
         operation_id="connections_end", summary="End connection", request=None, responses={200: ConnectionRow}

@@ -64,7 +64,7 @@ class IssuerRow(Row):
     rules = JsonObjects(
         required=False,
         validators=[validate_rules],
-        help_text="What claims mean: objects with claims, and role (people) or names and methods (workloads).",
+        help_text="What claims mean: objects with claims, and role (people) or names and methods (others).",
     )
     secret = Text(
         write_only=True,

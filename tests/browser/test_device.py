@@ -1,0 +1,104 @@
+"""A person allows a device without a browser to connect: in Chromium, by the code that the device shows."""
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.client import ask
+from tests.browser.hubs import PASSWORD, window
+from tests.browser.test_accessibility import held_against_the_rules
+from tests.oauth.person import Application
+
+GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+WRONG = "This code is unknown, was used, or has expired."
+
+
+@pytest.fixture
+def device(hub: str) -> Iterator[Application]:
+    """A program on a server."""
+    with closing(Application(hub, f"{hub}/t/demo/mcp")) as client:
+        said = {"client_name": "Robot", "grant_types": [GRANT, "refresh_token"], "redirect_uris": []}
+        assert client.register(**said).status_code == 201
+        yield client
+
+
+def begin(device: Application) -> dict[str, str]:
+    """The codes that the device gets, one of which it shows."""
+    answer = device.http.post("/oauth/device_authorization", data={"client_id": device.client_id})
+    assert answer.status_code == 200, answer.text
+    codes: dict[str, str] = answer.json()
+    return codes
+
+
+def type_code(page: Page, code: str) -> None:
+    page.goto("/device")
+    page.get_by_label("Code on the device").fill(code)
+    page.get_by_role("button", name="Continue").click()
+
+
+def poll(device: Application, codes: dict[str, str]) -> dict[str, str]:
+    told: dict[str, str] = device.token(grant_type=GRANT, device_code=codes["device_code"]).json()
+    return told
+
+
+def test_a_person_types_the_code_chooses_tools_and_allows_the_device(page: Page, hub: str, device: Application) -> None:
+    codes = begin(device)
+    page.goto("/device")
+    held_against_the_rules(page)
+    type_code(page, codes["user_code"].lower().replace("-", " "))
+    held_against_the_rules(page)
+    expect(page.get_by_role("heading", name="Connect Robot")).to_be_visible()
+    page.get_by_role("button", name="None").click()
+    page.get_by_role("checkbox", name=re.compile("^Echo echo")).check()
+    page.get_by_role("button", name="Allow").click()
+    expect(page.get_by_text("Robot is connected. Go back to the device.")).to_be_visible()
+    held_against_the_rules(page)
+
+    issued = poll(device, codes)
+    assert "hello world" in ask(hub, issued["access_token"], "echo", {"message": "world"}).text
+    # The code is good once.
+    type_code(page, codes["user_code"])
+    expect(page.get_by_text(WRONG)).to_be_visible()
+    held_against_the_rules(page)
+
+
+def test_a_person_refuses_a_device(page: Page, device: Application) -> None:
+    codes = begin(device)
+    type_code(page, codes["user_code"])
+    page.get_by_role("button", name="Refuse").click()
+    expect(page.get_by_text("Robot was not connected.")).to_be_visible()
+    held_against_the_rules(page)
+    assert poll(device, codes)["error"] == "access_denied"
+
+
+def test_an_expired_code_is_said_before_and_after_the_choice(
+    page: Page, device: Application, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    codes = begin(device)
+    type_code(page, codes["user_code"])
+    expect(page.get_by_role("heading", name="Connect Robot")).to_be_visible()
+    database = max(tmp_path_factory.getbasetemp().glob("hub*/data/*.sqlite3"), key=lambda file: file.stat().st_ctime)
+    with closing(sqlite3.connect(database, timeout=10)) as connection, connection:
+        assert connection.execute("UPDATE tools_app_devicecode SET expires_at = '2020-01-01'").rowcount
+    page.get_by_role("button", name="Allow").click()
+    expect(page.get_by_text(WRONG)).to_be_visible()
+    assert poll(device, codes)["error"] == "expired_token"
+    type_code(page, codes["user_code"])
+    expect(page.get_by_text(WRONG)).to_be_visible()
+
+
+def test_a_link_fills_the_code_in_for_somebody_who_has_to_log_in_first(
+    browser: Browser, hub: str, device: Application
+) -> None:
+    codes = begin(device)
+    own = window(browser, hub)
+    own.goto(codes["verification_uri_complete"])
+    own.fill("input[name=username]", "admin")
+    own.fill("input[name=password]", PASSWORD)
+    own.press("input[name=password]", "Enter")
+    expect(own.get_by_label("Code on the device")).to_have_value(codes["user_code"])
+    own.context.close()

@@ -1,0 +1,357 @@
+"""Tokens of a tenant's issuer that clients use as they are, without an exchange."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from tests.sign_in.provider import LOOPBACK, Provider, issuer_of, new_key, running
+from tests.wire.client import RawClient, message_of
+from tools_app.access import keys
+from tools_app.access.issuers.rules import Rule
+from tools_app.access.oauth import tokens as oauth_tokens
+from tools_app.access.oauth import workloads
+from tools_app.audit.changes import connections as connection_changes
+from tools_app.issuers import direct, setup
+from tools_app.issuers import tokens as issued
+from tools_app.models import (
+    AccessToken,
+    Call,
+    Change,
+    Connection,
+    Issuer,
+    IssuerUse,
+    Membership,
+    Role,
+    SignInEvent,
+    SignInStep,
+    Tenant,
+)
+from tools_app.server.embedded import EmbeddedHub
+
+RULES = [
+    {"claims": {"groups": ["sre"]}, "names": ["echo"], "methods": ["tools/*"]},
+    {"claims": {"groups": ["staff-*"]}, "names": ["calculator"]},
+]
+
+UNFIT: list[tuple[dict[str, Any], str]] = [
+    ({"aud": "https://another.example/mcp"}, "The token is for another audience."),
+    ({"aud": None}, "The token is for another audience."),
+    ({"aud": [{}, 1, "http://[", *["x"] * 50]}, "The token is for another audience."),
+    ({"exp": 1}, "The token has expired."),
+    # Within what clocks may differ, but not to be stored.
+    ({"exp": int(time.time()) - 5}, "The token has expired."),
+    ({"exp": 10**11}, "The token is valid for more than a day."),
+    ({"nbf": 10**11}, "The token is not valid yet."),
+    ({"sub": ""}, "The token has no subject (sub)."),
+    ({"sub": "x" * 501}, "The token has no subject (sub)."),
+    ({"groups": ["sales"]}, "No rule of Acme fits its groups (sales)."),
+    ({"typ": "oauth-id-jag+jwt"}, "its type (typ) is another one"),
+    ({"typ": "logout+jwt"}, "its type (typ) is another one"),
+    ({"cnf": {"jkt": "x"}}, "bound to a key of its client"),
+]
+
+
+@pytest.fixture
+def company() -> Iterator[Provider]:
+    with running() as found:
+        yield found
+
+
+@pytest.fixture
+def issuer(tenant: Tenant, company: Provider, offer: Callable[..., object]) -> Issuer:
+    """A tenant that accepts the tokens of its company."""
+    offer("echo", "calculator", "count")
+    return issuer_of(tenant, company.url, name="Acme Tokens", use="direct", rules=RULES)
+
+
+def token_of(hub: EmbeddedHub, company: Provider, **claims: Any) -> str:
+    said = {"aud": f"{hub.url}/t/acme/mcp", "groups": ["sre"], "typ": "at+jwt", **claims}
+    return company.token(said.pop("sub", "ann"), **said)
+
+
+def asked(hub: EmbeddedHub, token: str, path: str = "/t/acme/mcp", **request: Any) -> httpx.Response:
+    client = RawClient(hub.url, token, path)
+    with client.http:
+        return client.modern(**({"method": "tools/list"} | request))
+
+
+def tools_of(answer: httpx.Response) -> list[str]:
+    assert answer.status_code == 200, answer.text
+    return [tool["name"] for tool in message_of(answer)["result"]["tools"]]
+
+
+def refusal_of(answer: httpx.Response) -> str:
+    assert answer.status_code == 401, answer.text
+    assert 'error="invalid_token"' in answer.headers["www-authenticate"]
+    assert "/.well-known/oauth-protected-resource/t/acme/mcp" in answer.headers["www-authenticate"]
+    message: str = message_of(answer)["error"]["message"]
+    return message
+
+
+def until(answers: Callable[[], Any], wanted: Any, within: float = 2.0) -> None:
+    """Ask until the answer is as wanted."""
+    deadline = time.monotonic() + within
+    while (found := answers()) != wanted:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.02)
+
+
+def test_a_token_of_the_company_gives_what_the_first_rule_that_fits_says(
+    hub: EmbeddedHub, company: Provider, issuer: Issuer
+) -> None:
+    for path in ("/t/acme/mcp", "/t/acme/mcp/", "/mcp"):
+        assert tools_of(asked(hub, token_of(hub, company, jti=path), path)) == ["echo"]
+    assert tools_of(asked(hub, token_of(hub, company, groups=["staff-it"], sub="bob"))) == ["calculator"]
+
+
+def test_calls_and_records_name_the_issuer_and_the_subject(
+    hub: EmbeddedHub, company: Provider, issuer: Issuer, eventually: Callable[..., Any]
+) -> None:
+    token = token_of(hub, company)
+    said = asked(hub, token, method="tools/call", params={"name": "echo", "arguments": {"message": "world"}})
+    assert message_of(said)["result"]["content"][0]["text"] == "hello world"
+    row = Connection.objects.select_related("key").get()
+    assert (row.key.name, row.person, row.tenant.slug) == ("Acme Tokens: ann", None, "acme")
+    assert eventually(lambda: Call.objects.filter(api_key_id=row.key_id, tool_name="echo").first())
+    step = SignInEvent.objects.get(step=SignInStep.ISSUED)
+    assert (step.client_name, step.connection_id, step.tenant) == ("Acme Tokens: ann", row.pk, issuer.tenant)
+    assert Change.objects.filter(kind="connection", person_name="Acme Tokens", via="sign_in").count() == 1
+    stored = [str(vars(row)) for model in (SignInEvent, AccessToken, Change) for row in model.objects.all()]
+    assert not [text for text in stored if token.rpartition(".")[2] in text]
+
+
+def test_a_token_is_verified_once_and_no_query_belongs_to_its_calls(
+    hub: EmbeddedHub, company: Provider, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verified, checked = [], issued.verified
+
+    def counted(*arguments: Any, **more: Any) -> Any:
+        verified.append(arguments)
+        return checked(*arguments, **more)
+
+    monkeypatch.setattr(issued, "verified", counted)
+    token = token_of(hub, company)
+    for _ in range(5):
+        assert tools_of(asked(hub, token)) == ["echo"]
+    assert len(verified) == 1
+    assert AccessToken.objects.count() == 1
+    # Another one of the same subject is the same connection, and a forgotten one is verified again.
+    assert tools_of(asked(hub, token_of(hub, company, jti=uuid4().hex))) == ["echo"]
+    assert Connection.objects.count() == 1
+
+
+def test_what_does_not_fit_is_refused_with_the_reason(hub: EmbeddedHub, company: Provider, issuer: Issuer) -> None:
+    for claims, why in UNFIT:
+        company.lies = claims
+        assert why in refusal_of(asked(hub, token_of(hub, company)))
+        step = SignInEvent.objects.filter(step=SignInStep.REJECTED).latest("at")
+        assert step.tenant == issuer.tenant
+        assert why in step.reason
+        assert step.reason.startswith("Acme Tokens: ")
+    assert SignInEvent.objects.count() == len(UNFIT)
+    assert not Connection.objects.exists()
+
+
+def test_another_key_or_issuer_or_place_or_algorithm_gets_nothing(
+    hub: EmbeddedHub, company: Provider, issuer: Issuer, other_tenant: Tenant
+) -> None:
+    good = token_of(hub, company)
+    assert asked(hub, "", f"/t/acme/mcp?api_key={good}").status_code == 401
+    assert asked(hub, good, "/t/rival/mcp").status_code == 401
+    assert not Connection.objects.exists()
+    head, body, signature = good.split(".")
+    for forged in (f"{head}.{body}.{signature[:-4]}AAAA", f"eyJhbGciOiJub25lIn0.{body}.", f"{head}.{body}."):
+        assert refusal_of(asked(hub, forged))
+    company.published, company.key = [company.key], new_key()
+    assert "signature" in refusal_of(asked(hub, token_of(hub, company)))
+    company.key, company.lies = company.published[0], {"iss": "https://evil.example"}
+    assert refusal_of(asked(hub, token_of(hub, company))) == "A valid API key is needed."
+    assert "not a signed JWT" in refusal_of(asked(hub, "eyJ" + "x" * 100))
+    company.lies = {"aud": [f"{hub.url}/t/acme/mcp", f"{hub.url}/t/rival/mcp"]}
+    assert asked(hub, token_of(hub, company), "/mcp").status_code == 401
+    assert not Connection.objects.exists()
+    assert tools_of(asked(hub, good)) == ["echo"]
+    # It is another tenant's, whichever address it is sent to.
+    assert asked(hub, good, "/t/rival/mcp").status_code == 401
+
+
+def test_an_issuer_for_something_else_accepts_no_tokens(hub: EmbeddedHub, company: Provider, issuer: Issuer) -> None:
+    for use in (IssuerUse.WORKLOADS, IssuerUse.PEOPLE):
+        Issuer.objects.update(use=use)
+        assert refusal_of(asked(hub, token_of(hub, company, jti=use))) == "A valid API key is needed."
+
+
+def test_an_audience_that_the_admin_set_replaces_the_endpoint(
+    hub: EmbeddedHub, company: Provider, issuer: Issuer
+) -> None:
+    Issuer.objects.update(audience="api://hub")
+    assert "another audience" in refusal_of(asked(hub, token_of(hub, company)))
+    assert tools_of(asked(hub, token_of(hub, company, aud="api://hub"))) == ["echo"]
+    assert asked(hub, token_of(hub, company, aud="api://hub", jti="x"), "/mcp").status_code == 401
+
+
+@pytest.mark.parametrize("how", ["off", "connection"])
+def test_it_ends_within_a_second_when_what_gave_it_access_ends(
+    hub: EmbeddedHub, company: Provider, issuer: Issuer, how: str
+) -> None:
+    token = token_of(hub, company)
+    assert tools_of(asked(hub, token)) == ["echo"]
+    if how == "off":
+        issuer.is_active = False
+        issuer.save()
+        setup.saved(issuer)
+    else:
+        connection_changes.revoke(Connection.objects.get())
+    began = time.monotonic()
+    until(lambda: asked(hub, token).status_code, 401)
+    assert time.monotonic() - began < 1.5
+
+
+@pytest.mark.parametrize("how", ["rules", "use", "deleted", "tenant"])
+def test_nothing_is_left_of_it_when_its_rules_or_use_change(company: Provider, issuer: Issuer, how: str) -> None:
+    direct._store(issuer, "eyJx", {"sub": "ann", "exp": time.time() + 60, "groups": ["sre"]}, "127.0.0.1")
+    assert oauth_tokens.valid_access_tokens().count() == 1
+    match how:
+        case "rules":
+            issuer.rules = [{"claims": {"groups": ["none"]}}]
+        case "use":
+            issuer.use = IssuerUse.WORKLOADS
+        case "deleted":
+            setup.delete(issuer)
+        case "tenant":
+            Tenant.objects.update(is_active=False)
+    if how in {"rules", "use"}:
+        issuer.save()
+        setup.saved(issuer)
+    assert not oauth_tokens.valid_access_tokens().exists()
+
+
+def test_changed_rules_count_for_a_token_that_is_in_use(hub: EmbeddedHub, company: Provider, issuer: Issuer) -> None:
+    token = token_of(hub, company)
+    assert tools_of(asked(hub, token)) == ["echo"]
+    issuer.rules = [{"claims": {"groups": ["sre"]}, "names": ["count"]}]
+    issuer.save()
+    setup.saved(issuer)
+
+    def listed() -> list[str]:
+        answer = asked(hub, token)
+        return tools_of(answer) if answer.status_code == 200 else []
+
+    until(listed, ["count"])
+
+
+def test_a_token_to_read_is_told_what_it_lacks_to_call(hub: EmbeddedHub, company: Provider, issuer: Issuer) -> None:
+    token = token_of(hub, company, scope="openid mcp:read")
+    assert tools_of(asked(hub, token)) == ["echo"]
+    answer = asked(hub, token, method="tools/call", params={"name": "echo", "arguments": {"message": "x"}})
+    assert answer.status_code == 403
+    assert 'error="insufficient_scope"' in answer.headers["www-authenticate"]
+
+
+def test_what_was_decided_by_rules_that_changed_meanwhile_is_not_stored(
+    tenant: Tenant, company: Provider, issuer: Issuer
+) -> None:
+    claims = {"sub": "ann", "exp": time.time() + 60, "groups": ["sre"]}
+    Issuer.objects.update(rules=[])
+    with pytest.raises(direct.NotAccepted, match="has just been changed"):
+        direct._store(issuer, "eyJx", claims, "127.0.0.1")
+    assert not Connection.objects.exists()
+    Issuer.objects.update(rules=RULES)
+    for _ in range(2):  # the second is that of another process
+        direct._store(issuer, "eyJx", claims, "127.0.0.1")
+    assert AccessToken.objects.count() == 1
+
+
+def test_an_issuer_that_does_not_answer_holds_up_nobody_else(
+    tenant: Tenant, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct, "MAX_SECONDS", 0.05)
+    monkeypatch.setattr(direct, "MAX_WAITING_OF_TENANT", 2)
+
+    async def all_at_once() -> list[Any]:
+        gate, checks = threading.Event(), direct.Verifications()
+        slow = [asyncio.create_task(checks.run(tenant.pk, gate.wait)) for _ in range(2)]
+        await asyncio.sleep(0)
+        third = await asyncio.gather(checks.run(tenant.pk, gate.wait), return_exceptions=True)
+        quick = await checks.run(other_tenant.pk, lambda: "quick")
+        late = await asyncio.gather(*slow, return_exceptions=True)
+        gate.set()
+        return [*third, quick, *late]
+
+    third, quick, *late = asyncio.run(all_at_once())
+    assert isinstance(third, direct.TooManyTokens)
+    assert quick == "quick"
+    assert [type(one) for one in late] == [direct.TooManyTokens] * 2
+
+
+def test_too_many_at_once_are_told_to_come_again(
+    hub: EmbeddedHub, company: Provider, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct, "MAX_WAITING", 0)
+    answer = asked(hub, token_of(hub, company))
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+def test_the_subjects_of_an_issuer_are_bounded(
+    hub: EmbeddedHub, company: Provider, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workloads, "MAX_WORKLOADS", 1)
+    assert tools_of(asked(hub, token_of(hub, company))) == ["echo"]
+    assert "has stated 1 subjects" in refusal_of(asked(hub, token_of(hub, company, sub="bob")))
+
+
+def test_refusals_of_strangers_are_recorded_in_a_bounded_number(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct.attempts, "are_too_many_of_strangers", lambda: True)
+    direct._note_refusal(issuer, "why", "127.0.0.1")
+    assert not SignInEvent.objects.exists()
+
+
+@pytest.mark.parametrize("rule", [{"names": ["x"]}, {"claims": {"sub": ["*"]}, "role": "admin"}])
+def test_rules_for_everybody_and_roles_are_refused_when_they_are_saved(issuer: Issuer, rule: dict[str, Any]) -> None:
+    issuer.rules = [rule]
+    with pytest.raises(Exception, match="Each rule for tokens needs claims, and names or methods in place of a role"):
+        setup.check(issuer)
+
+
+def test_a_token_can_be_tried_out_without_being_accepted(company: Provider, issuer: Issuer) -> None:
+    ours = "https://hub.example"
+    said = {"aud": f"{ours}/t/acme/mcp/", "groups": ["sre"]}
+    trial = setup.try_out(issuer, company.token("ann", **said), ours)
+    assert (trial.rule, trial.problem) == (Rule(1, "", ["echo"], ["tools/*"]), "")
+    assert "its type" in setup.try_out(issuer, company.token("ann", typ="logout+jwt", **said), ours).problem
+    assert "audience" in setup.try_out(issuer, company.token("ann", **said | {"aud": ours}), ours).problem
+    assert not AccessToken.objects.exists()
+
+
+def test_no_api_key_can_be_taken_for_a_token(tenant: Tenant) -> None:
+    with pytest.raises(keys.WeakKey, match="eyJ is the prefix of signed tokens"):
+        keys.issue(tenant, "own", key="eyJ" + "x" * 40)
+
+
+def test_an_admin_sets_one_up_in_the_admin_and_by_the_api(client: Client, tenant: Tenant, company: Provider) -> None:
+    boss = User.objects.create_user("boss")
+    Membership.objects.create(user=boss, tenant=tenant, role=Role.ADMIN)
+    client.force_login(boss)
+    Tenant.objects.update(allowed_networks=LOOPBACK)
+    said = {"tenant": "acme", "name": "Tokens", "use": "direct", "issuer": company.url, "rules": RULES}
+    made = client.post("/api/v1/issuers/", said, content_type="application/json")
+    assert made.status_code == 201, made.content
+    assert "Direct tokens" in client.get(reverse("admin:tools_app_issuer_changelist")).content.decode()
+    page = reverse("admin:tools_app_issuer_change", args=[made.json()["id"]])
+    form = client.get(page).context["adminform"].form
+    sent = {bound.html_name: bound.value() for bound in form if bound.value() not in (None, False)}
+    answer = client.post(page, sent | {"rules": '[{"claims": {"sub": ["*"]}, "role": "admin"}]'})
+    assert "in place of a role" in answer.content.decode()
+    assert client.post(page, sent | {"audience": "api://hub"}).status_code == 302
+    assert Issuer.objects.get().audience == "api://hub"

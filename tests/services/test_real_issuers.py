@@ -1,0 +1,239 @@
+"""Companies' providers that other people wrote: npm `oidc-provider` and PyPI `oidc-provider-mock`.
+
+People sign in through their pages, and programs connect with tokens that they sign.
+"""
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
+from uuid import uuid4
+
+import httpx
+import httpx2
+import pytest
+from mcp.client import Client
+from mcp.client.auth.extensions.identity_assertion import IdentityAssertionOAuthProvider
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.oauth.person import Application, form_of
+from tests.oauth.test_sdk import Storage
+from tests.services.conftest import Hub, node_program
+from tests.services.stack import ROOT, Stack, eventually, free_port
+
+pytestmark = pytest.mark.timeout(120)
+ISSUER = """
+from tools_app.issuers import provider, setup
+from tools_app.models import Issuer, Tenant
+tenant = Tenant.objects.get(slug="demo")
+tenant.allowed_networks = ["127.0.0.0/8", "::1/128"]
+tenant.save()
+for fields in {}:
+    row = Issuer(tenant=tenant, **fields)
+    provider.seal_secret(row, "a secret of the hub")
+    setup.check(row)
+    row.save()
+"""
+PEOPLE = [{"claims": {"groups": ["admins"]}, "role": "admin"}, {"claims": {"groups": ["staff"]}, "role": "auditor"}]
+ROBOTS = [{"claims": {"client_id": ["robot"]}, "names": ["echo"]}]
+
+
+@dataclass
+class Company:
+    """A provider that runs."""
+
+    url: str
+    issuer: str
+    hub: Hub
+
+    @property
+    def home(self) -> str:
+        """Where the hub answers."""
+        return self.hub.webs[0].url
+
+    @property
+    def endpoint(self) -> str:
+        return f"{self.home}/t/demo/mcp"
+
+    def token(self, audience: str, **claims: str) -> str:
+        """A token of the program "robot" for a resource."""
+        answer = httpx.post(
+            f"{self.url}/token",
+            data={"grant_type": "client_credentials", "resource": audience, "scope": "mcp:read mcp:call"},
+            auth=("robot", "a secret of the robot"),
+            headers={"x-claims": json.dumps(claims)},
+            trust_env=False,
+        )
+        assert answer.status_code == 200, answer.text
+        token: str = answer.json()["access_token"]
+        return token
+
+
+@pytest.fixture(scope="module")
+def running(stack: Stack) -> Hub:
+    """One web process: what is shared between several is shown elsewhere."""
+    return Hub(stack, [stack.web("uvicorn")], stack.worker())
+
+
+def _started(running: Hub, issuer: str, command: list[str], port: int) -> Iterator[Company]:
+    process = subprocess.Popen(command, cwd=ROOT, env=running.stack.environment)
+    company = Company(f"http://localhost:{port}", issuer, running)
+    try:
+        eventually(lambda: _answers(company.url, process))
+        login = {"id": issuer, "name": "Acme Login", "client_id": "hub", "rules": PEOPLE, "accepts_assertions": True}
+        direct = {"name": "Acme Tokens", "use": "direct", "rules": ROBOTS}
+        running.stack.shell(ISSUER.format([{"issuer": company.url, **fields} for fields in (login, direct)]))
+        yield company
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _answers(url: str, process: subprocess.Popen[bytes]) -> bool:
+    assert process.poll() is None
+    try:
+        return httpx.get(f"{url}/.well-known/openid-configuration", trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def npm(running: Hub, node: Path) -> Iterator[Company]:
+    """The provider of the npm package."""
+    port, issuer = free_port(), str(uuid4())
+    home = running.webs[0].url
+    arguments = [str(port), f"{home}/sign-in/callback/{issuer}/", home]
+    yield from _started(running, issuer, [node_program(node), str(node / "issuer.mjs"), *arguments], port)
+
+
+@pytest.fixture(scope="module")
+def pypi(running: Hub) -> Iterator[Company]:
+    """The provider of the package for Python."""
+    port = free_port()
+    people = [{"sub": f"{name}@acme", "groups": [name], "preferred_username": name} for name in ("admins", "guests")]
+    users = [part for person in people for part in ("--user-claims", json.dumps(person))]
+    command = [sys.executable, "-W", "ignore", "-m", "oidc_provider_mock", "--port", str(port), "--host", "localhost"]
+    yield from _started(running, str(uuid4()), [*command, *users], port)
+
+
+def signed_in(company: Company, browser: httpx.Client, **typed: str) -> httpx.Response:
+    """Sign in with the company's account, on whatever pages it shows; the hub's page in the end."""
+    page = browser.get(f"{company.home}/sign-in/demo/", params={"next": "/admin/tools_app/tool/"})
+    begin = re.search(rf'action="([^"]*{company.issuer}[^"]*)"', page.text)
+    assert begin, page.text
+    fields = {**form_of(page.text).fields, "next": "/admin/tools_app/tool/"}
+    page = browser.post(company.home + begin[1], data=fields, headers={"Origin": company.home})
+    while not str(page.url).startswith(company.home):
+        assert page.status_code == 200, page.text
+        action = re.search(r'<form[^>]*action="([^"]+)"', page.text)
+        where = urljoin(str(page.url), action[1] if action else "")
+        page = browser.post(where if action else str(page.url), data={**form_of(page.text).fields, **typed})
+    return page
+
+
+@pytest.fixture
+def browser() -> Iterator[httpx.Client]:
+    with httpx.Client(follow_redirects=True, trust_env=False, timeout=30) as client:
+        yield client
+
+
+def steps(company: Company, step: str) -> list[tuple[str, str]]:
+    """The persons and reasons of the recorded steps of a kind."""
+    return company.hub.stack.rows("SELECT person_name, reason FROM tools_app_signinevent WHERE step = %s", step)
+
+
+@pytest.mark.parametrize("kind", ["npm", "pypi"])
+def test_a_person_of_the_company_reaches_the_admin_in_the_role_of_the_rule(
+    request: pytest.FixtureRequest, browser: httpx.Client, kind: str
+) -> None:
+    company: Company = request.getfixturevalue(kind)
+    name = "admins-ann" if kind == "npm" else "admins"
+    page = signed_in(company, browser, login=name, password="x", sub="admins@acme")
+    assert page.status_code == 200
+    assert str(page.url) == f"{company.home}/admin/tools_app/tool/"
+    assert "echo" in page.text
+    who = f"{name}@demo"
+    query = "SELECT role FROM tools_app_membership m JOIN auth_user u ON u.id = m.user_id WHERE u.username = %s"
+    assert company.hub.stack.rows(query, who) == [("admin",)]
+    assert (who, "") in steps(company, "signed_in")
+
+
+@pytest.mark.parametrize("kind", ["npm", "pypi"])
+def test_a_person_whom_no_rule_fits_is_told_which_groups_were_looked_at(
+    request: pytest.FixtureRequest, browser: httpx.Client, kind: str
+) -> None:
+    company: Company = request.getfixturevalue(kind)
+    page = signed_in(company, browser, login="guests-bob", password="x", sub="guests@acme")
+    assert page.status_code == 403
+    assert "No rule of Demo fits your groups (guests)." in page.text
+
+
+def test_who_is_known_at_the_next_check_stays_with_the_groups_of_now(npm: Company, browser: httpx.Client) -> None:
+    """The provider renews the tokens of the person, which are rotated, without a browser."""
+    signed_in(npm, browser, login="staff-cleo", password="x")
+    npm.hub.stack.execute("UPDATE tools_app_identity SET checked_at = now() - interval '1 hour'")
+    npm.hub.stack.shell("from tools_app.issuers import directory; directory.check(lambda: True)")
+    found = npm.hub.stack.rows("SELECT verified_at > now() - interval '1 minute', ended_at FROM tools_app_identity")
+    assert found
+    assert set(found) == {(True, None)}
+
+
+async def seen_by(url: str, auth: Any) -> tuple[list[str], str]:
+    """What the official SDK sees with this authentication."""
+    async with (
+        httpx2.AsyncClient(auth=auth) as http,
+        Client(streamable_http_client(url, http_client=http)) as client,
+    ):
+        tools = [tool.name for tool in (await client.list_tools()).tools]
+        said = await client.call_tool("echo", {"message": "world"})
+        return tools, said.content[0].text  # type: ignore[union-attr]
+
+
+def test_an_application_that_the_company_manages_connects_without_asking_the_person(npm: Company) -> None:
+    """By the official SDK, which asks the provider for an identity assertion (ID-JAG) each time."""
+    with closing(Application(npm.home, npm.endpoint)) as application:
+        grants = ["authorization_code", "urn:ietf:params:oauth:grant-type:jwt-bearer"]
+        said = {"token_endpoint_auth_method": "client_secret_post", "grant_types": grants}
+        answer = application.register(**said)
+        assert answer.status_code == 201, answer.text
+        asked: list[tuple[str, str]] = []
+
+        async def assertion(audience: str, resource: str) -> str:
+            asked.append((audience, resource))
+            about = {"sub": "staff-dora", "groups": "staff", "client_id": application.client_id, "resource": resource}
+            return await asyncio.to_thread(npm.token, audience, **about)
+
+        auth = IdentityAssertionOAuthProvider(
+            npm.endpoint, Storage(), application.client_id, application.secret, npm.home, assertion
+        )
+        tools, text = asyncio.run(seen_by(npm.endpoint, auth))
+    assert "echo" in tools
+    assert text == "hello world"
+    assert asked == [(npm.home, npm.endpoint)]
+    query = "SELECT role FROM tools_app_membership m JOIN auth_user u ON u.id = m.user_id WHERE u.username = %s"
+    assert npm.hub.stack.rows(query, "person@demo") == [("auditor",)]
+
+
+def test_a_program_connects_with_a_token_of_the_company_as_it_is(npm: Company) -> None:
+    """An access token by RFC 9068 for the tenant's endpoint."""
+    token = npm.token(npm.endpoint)
+
+    async def seen() -> tuple[list[str], str]:
+        async with (
+            httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}) as http,
+            Client(streamable_http_client(npm.endpoint, http_client=http)) as client,
+        ):
+            listed = [tool.name for tool in (await client.list_tools()).tools]
+            said = await client.call_tool("echo", {"message": "world"})
+            return listed, said.content[0].text  # type: ignore[union-attr]
+
+    assert asyncio.run(seen()) == (["echo"], "hello world")
+    query = "SELECT DISTINCT k.name FROM tools_app_call c JOIN tools_app_apikey k ON k.id = c.api_key_id"
+    eventually(lambda: ("Acme Tokens: robot",) in npm.hub.stack.rows(query))
