@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('tools_app', '0018_workloads'),
+        ('tools_app', '0020_model_names'),
     ]
 
     operations = [

@@ -11,7 +11,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('tools_app', '0018_workloads'),
+        ('tools_app', '0021_upstream_questions'),
     ]
 
     operations = [

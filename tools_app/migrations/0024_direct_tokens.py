@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('tools_app', '0018_workloads'),
+        ('tools_app', '0023_django_tools'),
     ]
 
     operations = [
