@@ -53,7 +53,7 @@ def saved(issuer: Issuer) -> None:
 def delete(issuer: Issuer) -> None:
     """Delete an issuer, with the access of the people and workloads that came from it."""
     with change_log_transaction():
-        # Before its people: whoever comes in at this moment locks it first, too.
+        # Before its people: a sign-in at this moment locks it first, too.
         Issuer.objects.select_for_update(of=("self",)).filter(pk=issuer.pk).values_list("pk").first()
         people.end_all(issuer)
         workloads.end_all(issuer)

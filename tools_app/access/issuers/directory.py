@@ -1,6 +1,6 @@
 """The directory of an issuer: its token, and what it says of the people who sign in.
 
-The directory decides about groups: a person whom it knows has those groups that it says, whatever a token says. It
+The directory decides about groups: a person whom it knows has the groups that it says, and not those of a token. It
 knows people by an external ID, which one claim of their tokens has. Names and e-mails are never compared: in some
 companies, people choose theirs.
 """
@@ -163,7 +163,7 @@ def joined(
 
 
 def discard(identity: Identity) -> None:
-    """Delete an account that the directory provisioned and nobody used, unless it has access elsewhere."""
+    """Delete an account that the directory provisioned and that was never used, unless it has access elsewhere."""
     person = identity.person
     elsewhere = Membership.objects.filter(user=person).exclude(tenant=identity.issuer.tenant_id)
     if identity.subject or person.is_superuser or person.last_login or elsewhere.exists():

@@ -168,7 +168,7 @@ def vouch(identity: Identity, claims: Mapping[str, Any] | None, refresh_token: s
 def _store(identity: Identity, claims: Mapping[str, Any], *, is_check: bool) -> bool:
     """Store an identity with the role that its issuer's rules give. Return False if the issuer changed meanwhile.
 
-    Raises NoRuleFits. Whoever changes an issuer locks the change log, the issuer and its people in this order: so does
+    Raises NoRuleFits. A change of an issuer locks the change log, the issuer and its people in this order: so does
     this.
     """
     # The issuer as it is now: it may have changed while the provider was asked.
@@ -178,7 +178,7 @@ def _store(identity: Identity, claims: Mapping[str, Any], *, is_check: bool) -> 
     identity.issuer = issuer
     role = rule_of(issuer, directory.entry_of(identity), claims).role
     with transaction.atomic():
-        # Before the identity is written: whoever changes an issuer or its directory locks the change log first, too.
+        # Before the identity is written: a change of an issuer or its directory locks the change log first, too.
         _set_role(identity, role)
         rows = Issuer.objects.select_for_update(of=("self",), no_key=True).filter(pk=issuer.pk, is_active=True)
         now = rows.values("rules", "directory_claim", "directory_only").first()

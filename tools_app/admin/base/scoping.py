@@ -66,7 +66,7 @@ class ScopedAdmin(HistoryAdmin):
     """Objects that belong to a tenant."""
 
     tenant_field = "tenant"
-    # Models whose rows nobody deletes individually, and that are deleted with a row of this one.
+    # Models whose rows cannot be deleted individually, and that are deleted with a row of this one.
     deleted_with_it: tuple[type[Model], ...] = ()
     list_filter_submit = True
     warn_unsaved_form = True

@@ -154,7 +154,7 @@ class ToolsetAdmin(ScopedAdmin):
         """Keys, connections and service clients with this set."""
         users = [] if row._state.adding else users_of(row)
         more = f" and {len(users) - MAX_NAMES} more" if len(users) > MAX_NAMES else ""
-        return f"{', '.join(users[:MAX_NAMES])}{more}" if users else "Nobody"
+        return f"{', '.join(users[:MAX_NAMES])}{more}" if users else "Not used"
 
     @column("tools")
     def number_of_tools(self, row: Toolset) -> str:

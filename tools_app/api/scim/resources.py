@@ -60,7 +60,7 @@ class Name(ComplexAttribute):
 
 
 class Email(ComplexAttribute):
-    """An e-mail of a person, in whatever form the directory has it: nothing is sent there."""
+    """An e-mail of a person, in the form that the directory has: nothing is sent there."""
 
     value: str | None = None
     type: str | None = None
