@@ -13,7 +13,7 @@ from tools_app.admin.base.scoping import ScopedAdmin
 from tools_app.admin.base.site import site
 from tools_app.admin.catalog import tool_revisions
 from tools_app.core.relations import large_columns
-from tools_app.models import Change, Tool, ToolRevision
+from tools_app.models import Change, TenantScope, Tool, ToolRevision, Toolset
 
 LISTS = [
     model
@@ -21,12 +21,17 @@ LISTS = [
     if isinstance(admin, ScopedAdmin) and model._meta.model_name != "call"
 ]
 
+# What a column of the list is made of.
+SHOWN = {TenantScope: {"tool_patterns", "methods"}, Toolset: {"tools"}}
+
 
 @pytest.mark.parametrize("model", LISTS, ids=lambda model: model._meta.model_name)
 def test_a_list_reads_no_large_column_that_it_does_not_show(as_: Any, model: Any) -> None:
     table = model._meta.db_table
     admin = site._registry[model]
-    hidden = {field.column for field in large_columns(model)} - set(map(str, admin.list_display))
+    hidden = (
+        {field.column for field in large_columns(model)} - set(map(str, admin.list_display)) - SHOWN.get(model, set())
+    )
     with CaptureQueriesContext(connection) as asked:
         answer = as_("superuser").get(reverse(f"admin:tools_app_{model._meta.model_name}_changelist"))
     assert answer.status_code == 200

@@ -72,6 +72,7 @@ class PythonToolForm(FoundForm):
 class WrittenToolForm(FoundForm, OfferForm):
     """What clients see of a tool whose definition is edited in the admin."""
 
+    input_schema = JsonTextField(check=check_tool_arguments, rows=14, help_text="JSON Schema of the arguments.")
     output_schema = JsonTextField(
         check=check_schema, required=False, help_text="JSON Schema of the structured result. Optional."
     )

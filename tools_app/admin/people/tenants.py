@@ -97,6 +97,18 @@ class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
             self.fields["keep_days"].help_text = _how_long_records_are_kept()
         if "most_sessions" in self.fields:
             self.fields["most_sessions"].help_text = _how_many_sessions()
+        for name in LISTING:
+            if name in self.fields:
+                self.fields[name].required = False
+
+    def clean_presentation(self) -> str:
+        """Return how tools are listed: as before if nothing is selected."""
+        return str(self.cleaned_data["presentation"] or self.instance.presentation)
+
+    def clean_search_above_tokens(self) -> int:
+        """Return the number of tokens: the one before if none is entered."""
+        entered: int | None = self.cleaned_data["search_above_tokens"]
+        return self.instance.search_above_tokens if entered is None else entered
 
 
 @admin.register(Tenant, site=site)
