@@ -104,7 +104,7 @@ def test_a_secret_is_told_by_name_and_never_its_value_or_ciphertext(acme, by_ali
 
 def test_a_key_is_told_without_its_digest(acme, by_alice):
     key = ApiKey.objects.create(tenant=acme, name="laptop", prefix="mcphub_abcde", digest="d" * 64)
-    assert told(newest())[1] == {"name": "laptop", "prefix": "mcphub_abcde"}
+    assert told(newest())[1] == {"name": "laptop", "prefix": "mcphub_abcde", "acts_for_creator": False}
     ApiKey.objects.filter(pk=key.pk).update(last_used_at="2026-01-01T00:00:00Z")
     key.refresh_from_db()
     key.save(update_fields=["last_used_at"])

@@ -32,6 +32,7 @@ from tools_app.catalog.validation.shapes import check_prompt_arguments, check_pr
 from tools_app.models.issuers import validate_rules
 from tools_app.server.embedded import EmbeddedHub
 from tools_app.telemetry.registry import METRICS
+from tools_app.tenant_config.document import read as read_tenant_file
 
 LIMIT_SECONDS = 30.0
 LANGUAGES = {"sh", "python", "json", "yaml", "toml", "ts", "nginx", "markdown", "text", "mermaid"}
@@ -308,8 +309,14 @@ def test_what_prometheus_reads_has_its_form_and_names_metrics_that_exist(given: 
         assert set(re.findall(r"mcphub_\w+?(?=_bucket\b|\b(?!_))", rule["expr"])) <= set(METRICS)
 
 
+@named(blocks("yaml", "docs/toolsets.md"))
+def test_a_part_of_a_tenants_file_is_read(given: Block) -> None:
+    assert read_tenant_file(f"mcphub: 1\n{given.text}").sections["toolsets"]
+
+
 def test_the_other_yaml_is_a_tenants_file_which_has_a_test_of_its_own() -> None:
-    assert {one.page for one in blocks("yaml")} == {"docs/observability.md", "docs/configuration-files.md"}
+    tested = {"docs/observability.md", "docs/toolsets.md"}
+    assert {one.page for one in blocks("yaml")} == {*tested, "docs/configuration-files.md"}
 
 
 @named(blocks("markdown"))

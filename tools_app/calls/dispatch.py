@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 from django.db import Error
 
-from tools_app.access.principal import Principal
 from tools_app.audit.recorder import recorder
 from tools_app.audit.recorder.entries import CallEventEntry, CallStarted
 from tools_app.audit.recorder.recorder import RecorderUnavailable
@@ -55,7 +54,7 @@ from tools_app.calls.run import (
 )
 from tools_app.calls.stop_reasons import StopReason
 from tools_app.catalog import compiled
-from tools_app.catalog.compiled import Catalog, CompiledTool
+from tools_app.catalog.compiled import CompiledTool
 from tools_app.core import fair_scheduler
 from tools_app.core.config import config
 from tools_app.core.database import run_in_db_thread
@@ -98,7 +97,14 @@ async def call_tool(
     if tool is None:
         found = await compiled.cache.get(principal.tenant_id)
         tool = found.tools.get(invocation.name) if found else None
-        if found is None or tool is None or not _is_offered(found, tool, principal):
+        # The decision of `presentation.may_call`, in place: this is the path of every call.
+        if (
+            found is None
+            or tool is None
+            or not principal.may_use(tool.name)
+            or (principal.toolset is not None and not found.in_toolset(principal.toolset, tool.name))
+            or (tool.needs_person and principal.person_id is None)
+        ):
             raise await refuse(invocation, era, _unknown_tool(invocation.name))
     if tool.mirrored and invocation.headers is not None:
         problem = mirrored.check(tool.mirrored, invocation.headers, invocation.arguments)
@@ -177,15 +183,6 @@ def _too_large(builder: CallRecordBuilder) -> RpcError:
     most, size = config.MCPHUB_MAX_ARGUMENT_BYTES, builder.arguments_size
     message = f"The arguments are larger than the limit of {most} bytes (MCPHUB_MAX_ARGUMENT_BYTES)."
     return RpcError(INVALID_PARAMS, message, {"what": "argument bytes", "limit": most, "received": size})
-
-
-def _is_offered(found: Catalog, tool: CompiledTool, principal: Principal) -> bool:
-    """Whether the caller may use a tool: the decision of `presentation.may_call`, without looking it up again."""
-    return (
-        principal.may_use(tool.name)
-        and (principal.toolset is None or found.in_toolset(principal.toolset, tool.name))
-        and (principal.person_id is not None or not tool.needs_person)
-    )
 
 
 def _unknown_tool(name: str) -> RpcError:
