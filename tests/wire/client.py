@@ -5,6 +5,7 @@ import json
 import socket
 import ssl
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -70,6 +71,8 @@ class RawClient:
 
     def __post_init__(self) -> None:
         self.http = httpx.Client(base_url=self.url, timeout=WAIT_SECONDS, trust_env=False, verify=NO_TLS)
+        # An open socket that is dropped is a warning, and a failure of whichever test runs then.
+        weakref.finalize(self, self.http.close)
 
     def headers(self, more: Headers | None = None) -> dict[str, str]:
         bearer = f"Bearer {self.key}" if self.key else None
