@@ -22,7 +22,7 @@ from tools_app.tool_api.results import ToolError
 from tools_app.upstreams import connections
 from tools_app.upstreams.client import Listen
 from tools_app.upstreams.connections import Connection
-from tools_app.upstreams.parking import NoRoom, Ticket
+from tools_app.upstreams.parked_rows import NoRoom, Ticket
 from tools_app.upstreams.questions import BadQuestion, Request, as_answer, declaration, profile_of, question_of
 from tools_app.upstreams.runs import MAX_OPEN, Run
 
@@ -178,13 +178,14 @@ class Exchange:
         try:
             values = await self._context.ask(questions)
         except BadAnswer:
-            self._holder.submit(parking.abandon(ticket))
+            self._holder.submit(parking.abandon(ticket, self._context.call_id))
             raise
         replies: dict[str, dict[str, Any]]
         replies = {name: {"result": as_answer(question, values[name])} for name, question in questions.items()}
         while True:
             tenant_id = self._context.caller.tenant_id
-            step = await self._on_loop(parking.answer(ticket, tenant_id, replies, listen))
+            answering = parking.answer(ticket, self._context.call_id, tenant_id, replies, listen)
+            step = await self._on_loop(answering)
             if step.outcome is not None:
                 return step.result()
             ticket = step.ticket
