@@ -25,7 +25,7 @@ from tools_app.tool_api.results import ToolError
 from tools_app.upstreams import connections
 from tools_app.upstreams.client import Listen, unsupported
 from tools_app.upstreams.connections import Connection
-from tools_app.upstreams.parking import NoRoom, Ticket
+from tools_app.upstreams.parked_rows import NoRoom, Ticket
 from tools_app.upstreams.questions import BadQuestion, Request, as_answer, declaration, profile_of, question_of
 from tools_app.upstreams.runs import MAX_OPEN, Run, max_open_bytes
 
@@ -209,7 +209,8 @@ class Exchange:
         replies = {name: {"result": as_answer(question, values[name])} for name, question in questions.items()}
         while True:
             tenant_id = self._context.caller.tenant_id
-            step = await self._on_loop(parking.answer(ticket, tenant_id, replies, listen))
+            answering = parking.answer(ticket, self._context.call_id, tenant_id, replies, listen)
+            step = await self._on_loop(answering)
             if step.outcome is not None:
                 return step.result()
             ticket = step.ticket
@@ -225,7 +226,7 @@ class Exchange:
 
     async def _abandoned(self, ticket: Ticket) -> None:
         """Give up a parked call, whose upstream is told so."""
-        await self._on_loop(self._holder.parking.abandon(ticket))
+        await self._on_loop(self._holder.parking.abandon(ticket, self._context.call_id))
 
     def _keep(self, ticket: Ticket, asked: Mapping[str, Request]) -> None:
         self._context.state[KEPT] = {
