@@ -76,6 +76,12 @@ def finished(peer: Peer, name: str, answer: Callable[[dict[str, Any]], Any], **a
                 assert peer.respond(message["id"], answer(message)).status_code == 202
 
 
+def all_settled(sweeper: ParkedSweeper) -> bool:
+    """Sweep once. Whether no parked call is left."""
+    sweeper.sweep()
+    return not ParkedCall.objects.exists()
+
+
 def said(result: dict[str, Any]) -> str:
     text: str = result["content"][0]["text"]
     return text
@@ -90,7 +96,7 @@ def test_a_form_is_asked_in_every_cell_of_eras(upstream: SdkServer, client: RawC
     assert said(result) == "Ada Bob Cid"
     # A modern upstream is called again with each answer, as its revision demands; an older one is called once.
     assert upstream.called.count("ask") == (4 if upstream.era == "modern" else 1)
-    assert not ParkedCall.objects.exists()
+    assert all_settled(ParkedSweeper())
     assert Call.objects.filter(tool_name="books_ask", outcome=Outcome.OK).count() == 1
 
 
@@ -165,7 +171,7 @@ def test_a_call_whose_answers_are_never_valid_is_cancelled(
         asked = retried(modern, "books_ask", asked, bad)["result"]
     assert "No answer to" in said(retried(modern, "books_ask", asked, bad)["result"])
     assert old.cancelled.wait(30)
-    eventually(lambda: not ParkedCall.objects.exists())
+    eventually(lambda: all_settled(ParkedSweeper()))
 
 
 def test_an_answer_of_anybody_else_is_refused_and_the_call_still_waits(
@@ -198,6 +204,7 @@ def test_a_question_beyond_the_bound_is_refused_to_the_upstream(
     assert "Too many calls wait for their clients" in said(modern.result("books_ask"))
     answers = dict.fromkeys(first["inputRequests"], named("Ada"))
     assert said(retried(modern, "books_ask", first, answers)["result"]) == "Ada"
+    assert all_settled(ParkedSweeper())
     assert modern.result("books_ask")["resultType"] == "input_required"
 
 
@@ -230,7 +237,7 @@ def test_an_upstream_that_ends_a_parked_call_by_itself_gives_its_result_to_the_a
     eventually(lambda: ParkedCall.objects.get().status == ParkedStatus.ENDED)
     answers = dict.fromkeys(asked["inputRequests"], named("Ada"))
     assert retried(modern, "books_ask", asked, answers, patience=0.2)["result"]["isError"] is True
-    assert not ParkedCall.objects.exists()
+    assert all_settled(ParkedSweeper())
 
 
 def test_a_client_that_goes_away_while_its_parked_call_runs_on_cancels_it(
@@ -243,7 +250,7 @@ def test_a_client_that_goes_away_while_its_parked_call_runs_on_cancels_it(
     with modern.stream("tools/call", params) as stream:
         assert stream.next()["params"]["message"] == "Answer 1"
     assert old.cancelled.wait(30)
-    eventually(lambda: not ParkedCall.objects.exists())
+    eventually(lambda: all_settled(ParkedSweeper()))
 
 
 def test_a_call_whose_client_never_answers_is_cancelled_and_recorded(
@@ -251,9 +258,7 @@ def test_a_call_whose_client_never_answers_is_cancelled_and_recorded(
 ) -> None:
     settings.MCPHUB_ELICITATION_TIMEOUT = 0.1
     asked = modern.result("books_ask")
-    sweeper = ParkedSweeper()
-    sweeper.sweep()
-    eventually(lambda: sweeper.sweep() or not ParkedCall.objects.exists())
+    eventually(lambda: all_settled(ParkedSweeper()))
     assert old.cancelled.wait(30)
     asking_call, end = Call.objects.filter(tool_name="books_ask").order_by("started_at", "id")
     assert (asking_call.outcome, end.outcome) == (Outcome.INPUT_REQUIRED, Outcome.TIMEOUT)
@@ -278,7 +283,7 @@ def test_a_parked_call_of_a_dead_process_is_recorded_as_lost(
     modern.result("books_ask")
     ParkedCall.objects.update(owner=uuid4())
     sweeper = ParkedSweeper()
-    eventually(lambda: sweeper.sweep() or not ParkedCall.objects.exists())
+    eventually(lambda: all_settled(sweeper))
     end = Call.objects.get(outcome=Outcome.LOST)
     assert "the process that held it died" in end.cause
 
