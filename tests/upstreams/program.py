@@ -31,7 +31,8 @@ def ask() -> dict:
     question = {"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": params}
     sys.stdout.write(json.dumps(question) + "\n")
     sys.stdout.flush()
-    return {"said": json.loads(sys.stdin.readline())["result"]["content"]["name"]}
+    reply = json.loads(sys.stdin.readline())
+    return {"said": reply["result"]["content"]["name"] if "result" in reply else reply["error"]["message"]}
 
 
 def call(name: str, arguments: dict) -> dict:

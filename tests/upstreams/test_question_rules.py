@@ -1,5 +1,6 @@
 """What an upstream may ask: what is refused to it, and what a modern upstream cannot do with its rounds."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +16,10 @@ from tools_app.models import Upstream
 from tools_app.tool_api.results import ToolError
 from tools_app.upstreams import exchange
 from tools_app.upstreams.errors import ErrorResponse, UpstreamFailed
-from tools_app.upstreams.parking import Step, Ticket
+from tools_app.upstreams.parked_rows import Ticket
+from tools_app.upstreams.parking import Step
 from tools_app.upstreams.questions import BadQuestion, question_of
+from tools_app.upstreams.runs import Run
 
 FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
 
@@ -64,6 +67,15 @@ def asking(requests: Any, state: Any = None) -> dict[str, Any]:
         (asking({}), "asks for input in an invalid way"),
         (asking({"who": {"method": "elicitation/create", "params": FORM}}, "x" * 70_000), "asks too much at once"),
         (
+            asking(
+                {
+                    str(n): {"method": "elicitation/create", "params": FORM | {"message": "x" * 200_000}}
+                    for n in range(6)
+                }
+            ),
+            "more than 1048576 bytes at once",
+        ),
+        (
             asking({"who": {"method": "elicitation/create", "params": {}}}),
             "The elicitation is invalid",
         ),
@@ -108,3 +120,26 @@ def test_names_of_questions_stay_unique_when_an_upstream_uses_one_again(
         result = peer.request("tools/call", params).json()["result"]
     assert seen == ["who", "who-2"]
     assert json.loads(result["content"][0]["text"]) == {"who": {"action": "decline"}}
+
+
+def test_the_open_questions_of_a_call_are_bounded_together_and_what_is_open_at_its_end_is_answered() -> None:
+    """A modern client sends them back with its answers, in one request."""
+
+    async def asked() -> list[Any]:
+        ended = asyncio.Event()
+
+        async def work() -> dict[str, Any]:
+            await ended.wait()
+            return {}
+
+        run = Run(work())
+        params = FORM | {"message": "x" * 250_000}
+        questions = [{"id": n, "method": "elicitation/create", "params": params} for n in range(5)]
+        answers = [asyncio.ensure_future(run.answer(question)) for question in questions]
+        assert len(await run.next()) == 4
+        ended.set()
+        return await asyncio.gather(*answers)
+
+    *open_ones, refused = [answer["error"]["message"] for answer in asyncio.run(asked())]
+    assert "larger than 1048576 bytes together" in refused
+    assert open_ones == ["The call has ended."] * 4

@@ -5,16 +5,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
 from tests.upstreams.servers import SdkServer, tool
 from tests.wire.client import MODERN, Peer, RawClient, call_params, message_of
+from tests.wire.task_tools import EXTENSION
 from tools_app.access import keys
+from tools_app.calls.background import start_task
 from tools_app.calls.parked import ParkedSweeper
-from tools_app.models import Call, Outcome, ParkedCall, ParkedStatus, Tenant, Upstream
-from tools_app.upstreams import connections, parking, service
+from tools_app.calls.sweeper import Sweeper
+from tools_app.models import Call, Outcome, ParkedCall, ParkedStatus, RunningCall, Tenant, Tool, Upstream
+from tools_app.upstreams import connections, parked_rows, service, sessions
 
 FORMS = {"elicitation": {}}
 ALL = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
@@ -73,6 +76,12 @@ def finished(peer: Peer, name: str, answer: Callable[[dict[str, Any]], Any], **a
                 assert peer.respond(message["id"], answer(message)).status_code == 202
 
 
+def all_settled(sweeper: ParkedSweeper) -> bool:
+    """Sweep once. Whether no parked call is left."""
+    sweeper.sweep()
+    return not ParkedCall.objects.exists()
+
+
 def said(result: dict[str, Any]) -> str:
     text: str = result["content"][0]["text"]
     return text
@@ -87,7 +96,7 @@ def test_a_form_is_asked_in_every_cell_of_eras(upstream: SdkServer, client: RawC
     assert said(result) == "Ada Bob Cid"
     # A modern upstream is called again with each answer, as its revision demands; an older one is called once.
     assert upstream.called.count("ask") == (4 if upstream.era == "modern" else 1)
-    assert not ParkedCall.objects.exists()
+    assert all_settled(ParkedSweeper())
     assert Call.objects.filter(tool_name="books_ask", outcome=Outcome.OK).count() == 1
 
 
@@ -162,7 +171,7 @@ def test_a_call_whose_answers_are_never_valid_is_cancelled(
         asked = retried(modern, "books_ask", asked, bad)["result"]
     assert "No answer to" in said(retried(modern, "books_ask", asked, bad)["result"])
     assert old.cancelled.wait(30)
-    eventually(lambda: not ParkedCall.objects.exists())
+    eventually(lambda: all_settled(ParkedSweeper()))
 
 
 def test_an_answer_of_anybody_else_is_refused_and_the_call_still_waits(
@@ -190,11 +199,12 @@ def test_an_invalid_answer_is_asked_for_again_and_does_not_reach_the_upstream(ol
 def test_a_question_beyond_the_bound_is_refused_to_the_upstream(
     old: SdkServer, modern: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parking, "MAX_PARKED_OF_UPSTREAM", 1)
+    monkeypatch.setattr(parked_rows, "MAX_PARKED_OF_UPSTREAM", 1)
     first = modern.result("books_ask")
     assert "Too many calls wait for their clients" in said(modern.result("books_ask"))
     answers = dict.fromkeys(first["inputRequests"], named("Ada"))
     assert said(retried(modern, "books_ask", first, answers)["result"]) == "Ada"
+    assert all_settled(ParkedSweeper())
     assert modern.result("books_ask")["resultType"] == "input_required"
 
 
@@ -227,7 +237,7 @@ def test_an_upstream_that_ends_a_parked_call_by_itself_gives_its_result_to_the_a
     eventually(lambda: ParkedCall.objects.get().status == ParkedStatus.ENDED)
     answers = dict.fromkeys(asked["inputRequests"], named("Ada"))
     assert retried(modern, "books_ask", asked, answers, patience=0.2)["result"]["isError"] is True
-    assert not ParkedCall.objects.exists()
+    assert all_settled(ParkedSweeper())
 
 
 def test_a_client_that_goes_away_while_its_parked_call_runs_on_cancels_it(
@@ -240,7 +250,7 @@ def test_a_client_that_goes_away_while_its_parked_call_runs_on_cancels_it(
     with modern.stream("tools/call", params) as stream:
         assert stream.next()["params"]["message"] == "Answer 1"
     assert old.cancelled.wait(30)
-    eventually(lambda: not ParkedCall.objects.exists())
+    eventually(lambda: all_settled(ParkedSweeper()))
 
 
 def test_a_call_whose_client_never_answers_is_cancelled_and_recorded(
@@ -248,9 +258,7 @@ def test_a_call_whose_client_never_answers_is_cancelled_and_recorded(
 ) -> None:
     settings.MCPHUB_ELICITATION_TIMEOUT = 0.1
     asked = modern.result("books_ask")
-    sweeper = ParkedSweeper()
-    sweeper.sweep()
-    eventually(lambda: sweeper.sweep() or not ParkedCall.objects.exists())
+    eventually(lambda: all_settled(ParkedSweeper()))
     assert old.cancelled.wait(30)
     asking_call, end = Call.objects.filter(tool_name="books_ask").order_by("started_at", "id")
     assert (asking_call.outcome, end.outcome) == (Outcome.INPUT_REQUIRED, Outcome.TIMEOUT)
@@ -275,7 +283,7 @@ def test_a_parked_call_of_a_dead_process_is_recorded_as_lost(
     modern.result("books_ask")
     ParkedCall.objects.update(owner=uuid4())
     sweeper = ParkedSweeper()
-    eventually(lambda: sweeper.sweep() or not ParkedCall.objects.exists())
+    eventually(lambda: all_settled(sweeper))
     end = Call.objects.get(outcome=Outcome.LOST)
     assert "the process that held it died" in end.cause
 
@@ -284,11 +292,7 @@ def test_questions_on_stdio_reach_the_client_of_their_call(
     near: Tenant, settings: Any, modern: Peer, client: RawClient
 ) -> None:
     """All messages of a process share one stream, so each process has one call that can ask."""
-    command = [sys.executable, str(Path(__file__).with_name("program.py"))]
-    settings.MCPHUB_UPSTREAM_COMMANDS = [" ".join(command)]
-    settings.MCPHUB_UPSTREAM_PATHS = [str(Path(__file__).parent)]
-    upstream = Upstream.objects.create(tenant=near, name="program", transport="stdio", command=command)
-    service.accept(service.discover(upstream).of_kind("tool"))
+    run_program(near, settings, "program.py")
     asked = [modern.result("ask") for _ in range(2)]
     for name, one in reversed(list(zip(("Ada", "Bob"), asked, strict=True))):
         answers = dict.fromkeys(one["inputRequests"], named(name))
@@ -296,3 +300,114 @@ def test_questions_on_stdio_reach_the_client_of_their_call(
     assert finished(client.peer(OLD, FORMS), "ask", lambda _request: named("Cid"))["structuredContent"] == {
         "said": "Cid"
     }
+
+
+def run_program(near: Tenant, settings: Any, file: str) -> None:
+    """Add a program as an upstream on stdio."""
+    command = [sys.executable, str(Path(__file__).with_name(file))]
+    settings.MCPHUB_UPSTREAM_COMMANDS = [" ".join(command)]
+    settings.MCPHUB_UPSTREAM_PATHS = [str(Path(__file__).parent)]
+    upstream = Upstream.objects.create(tenant=near, name="program", transport="stdio", command=command)
+    service.accept(service.discover(upstream).of_kind("tool"))
+
+
+def test_a_late_question_about_a_call_that_timed_out_reaches_no_other_client(
+    near: Tenant, settings: Any, modern: Peer, make_client: Callable[[str], RawClient]
+) -> None:
+    run_program(near, settings, "late.py")
+    Tool.objects.update(timeout_seconds=0.5)
+    assert "did not finish" in said(modern.result("slow"))
+    Tool.objects.update(timeout_seconds=20)
+    colleague = make_client(keys.issue(near, "colleague")[1]).peer(MODERN, FORMS)
+    assert colleague.result("slow", {"answer": True})["content"] == []
+
+
+def test_calls_that_wait_for_clients_leave_a_session_for_others(
+    near: Tenant, settings: Any, modern: Peer, make_client: Callable[[str], RawClient]
+) -> None:
+    """A key can hold half of the sessions, and all keys all but one."""
+    run_program(near, settings, "program.py")
+    colleague = make_client(keys.issue(near, "colleague")[1])
+    asking = colleague.peer(MODERN, FORMS)
+    first = modern.result("ask")
+    assert modern.result("ask")["resultType"] == "input_required"
+    assert "Too many calls of this upstream" in str(modern.result("ask"))
+    assert asking.result("ask")["resultType"] == "input_required"
+    assert "Too many calls of this upstream" in str(asking.result("ask"))
+    others = colleague.peer(MODERN, {}).result("read", {"path": "/none"})
+    assert others["structuredContent"] == {"said": "FileNotFoundError"}
+    answers = dict.fromkeys(first["inputRequests"], named("Ada"))
+    assert retried(modern, "ask", first, answers)["result"]["structuredContent"] == {"said": "Ada"}
+
+
+def test_a_call_that_gets_no_session_in_time_says_so(
+    near: Tenant, settings: Any, modern: Peer, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(sessions, "MAX_DUPLEX_SESSIONS", 2)
+    run_program(near, settings, "program.py")
+    assert modern.result("ask")["resultType"] == "input_required"
+    with client.peer(OLD, FORMS).stream("tools/call", call_params("ask")) as stream:
+        assert stream.next()["method"] == "elicitation/create"
+        assert "is busy: all 2 sessions" in said(modern.result("read", {"path": "/"}))
+
+
+def test_answers_go_to_no_other_definition_than_the_one_that_asked(
+    upstream: SdkServer, client: RawClient, eventually: Callable[..., Any]
+) -> None:
+    """An admin points the tool elsewhere while its client answers."""
+    peer = client.peer(MODERN, FORMS)
+    asked = peer.result("books_ask")
+    Upstream.objects.update(url=f"{Upstream.objects.get().url}?other")
+    answers = dict.fromkeys(asked["inputRequests"], named("Ada"))
+    refused = eventually(lambda: said(retried(peer, "books_ask", asked, answers)["result"]))
+    assert "has changed since its upstream asked" in refused
+    assert upstream.called == ["ask"]
+
+
+def test_a_task_takes_its_parked_call_with_it_and_only_one_record_tells_of_the_end(
+    old: SdkServer, modern: Peer, eventually: Callable[..., Any]
+) -> None:
+    """The rows are as they are while a task waits for its client."""
+    modern.result("books_ask")
+    # As if the call had been a task, which was cancelled while it waited.
+    Call.objects.filter(tool_name="books_ask").update(outcome=Outcome.CANCELLED)
+    sweeper = ParkedSweeper()
+    eventually(lambda: sweeper.sweep() or not ParkedCall.objects.exists())
+    assert old.cancelled.wait(30)
+    assert list(Call.objects.filter(tool_name="books_ask").values_list("outcome", flat=True)) == ["cancelled"]
+
+
+@pytest.fixture
+def task(old: SdkServer, client: RawClient, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]) -> Any:
+    """A task of the hub that waits for its client, with the call of its upstream: `(peer, task id)`."""
+    monkeypatch.setattr(start_task, "TASK_AFTER_SECONDS", 0.0)
+    Tool.objects.filter(name="books_ask").update(task="optional")
+    peer = client.peer(MODERN, {**FORMS, **EXTENSION})
+    created = peer.result("books_ask")["taskId"]
+    eventually(lambda: RunningCall.objects.get().is_awaiting_input)
+    return peer, created
+
+
+def test_a_task_that_is_cancelled_takes_its_parked_call_with_it(
+    old: SdkServer, task: tuple[Peer, str], eventually: Callable[..., Any]
+) -> None:
+    peer, created = task
+    peer.request("tasks/cancel", {"taskId": created})
+    parked, calls = ParkedSweeper(), Sweeper()
+    eventually(lambda: calls.sweep() or parked.sweep() or not ParkedCall.objects.exists())
+    assert old.cancelled.wait(30)
+    assert list(Call.objects.filter(tool_name="books_ask").values_list("outcome", flat=True)) == ["cancelled"]
+
+
+def test_a_task_ends_when_its_upstream_is_no_longer_held(
+    old: SdkServer, task: tuple[Peer, str], settings: Any, eventually: Callable[..., Any]
+) -> None:
+    """It does not go on to wait for an answer that nobody can pass on, and one record tells of the end."""
+    ParkedCall.objects.update(owner=uuid4())
+    settings.MCPHUB_PROCESS_TIMEOUT = 0.1
+    sweeper = ParkedSweeper()
+    eventually(lambda: sweeper.sweep() or not ParkedCall.objects.exists())
+    (end,) = Call.objects.filter(tool_name="books_ask")
+    assert (end.pk, end.outcome) == (UUID(task[1].partition(".")[0]), Outcome.LOST)
+    assert not RunningCall.objects.exists()

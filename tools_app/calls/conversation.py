@@ -60,6 +60,12 @@ class Rounds:
         if self._refused[name] >= MAX_BAD_ANSWERS:
             raise BadAnswer(f"No answer to {name!r} could be used, of {MAX_BAD_ANSWERS}. The last one: {problem}")
 
+    def forget(self, names: Iterable[str]) -> None:
+        """Drop answers, so that the state of the next round does not carry them."""
+        for name in names:
+            self._answers.pop(name, None)
+            self._refused.pop(name, None)
+
     def unfinished(self, unanswered: Unanswered) -> InputRequired:
         """Return the result of a run that needs another round."""
         return InputRequired(unanswered.requests, self._answers, self.state, self._refused)
@@ -99,6 +105,9 @@ class OnStream:
     def _withdraw(self, names: Iterable[str], reason: str) -> None:
         for name in names:
             self._emit("withdrawal", {"name": name, "reason": reason})
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Do nothing: answers are not kept."""
 
     def unfinished(self, unanswered: Unanswered) -> InputRequired:
         """Not applicable: in this era a function waits."""

@@ -98,6 +98,7 @@ class Invocation(msgspec.Struct, frozen=True):
             protocol_version=self.version,
             capabilities=self.capabilities,
             person_id=self.principal.person_id,
+            key_id=self.principal.key_id,
         )
 
 

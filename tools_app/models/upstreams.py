@@ -180,13 +180,20 @@ class ParkedCall(models.Model):
 
     The process `owner` has the connection, and passes the answers on. `output` is what it has to tell the request with
     the answers: events, then further questions or the outcome. Both directions are encrypted.
+
+    `attender` is the id of the record by which the outcome is recorded: the call with the answers, or the row's own id
+    if no call fetches it any more; then `owner` records it. A row is deleted once that record exists, and never before.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    upstream_id = models.UUIDField(help_text="The upstream that runs it.")
+    api_key_id = models.UUIDField(null=True, help_text="The API key of its client.")
     call_id = models.UUIDField(help_text="The recorded call that was parked.")
-    owner = models.UUIDField(help_text="The process that holds it.")
+    owner = models.UUIDField(help_text="The process that holds it, or records its end.")
+    attender = models.UUIDField(null=True, help_text="The record of its outcome.")
     round = models.PositiveIntegerField(default=1, help_text="Grows with each set of questions.")
+    writes = models.PositiveIntegerField(default=0, help_text="Grows with each output.")
     status = models.CharField(max_length=10, choices=ParkedStatus, default=ParkedStatus.ASKING)
     answers = models.BinaryField(null=True)
     output = models.BinaryField(null=True)

@@ -6,7 +6,7 @@ ends.
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from threading import Event, Lock
@@ -154,6 +154,7 @@ class Caller(msgspec.Struct, frozen=True):
     """The caller, as far as a tool may know it. `capabilities` are those that its client declares.
 
     `person_id` is the primary key of the user for whom the client acts; None for a key that acts for no person.
+    `key_id` is that of the API key, None without one.
     """
 
     tenant_id: UUID
@@ -164,6 +165,7 @@ class Caller(msgspec.Struct, frozen=True):
     protocol_version: str
     capabilities: Mapping[str, Any]
     person_id: int | None = None
+    key_id: UUID | None = None
 
 
 class ToolContext:
@@ -301,6 +303,13 @@ class ToolContext:
                 for name, question in questions.items()
             }
         )
+
+    def forget_answers(self, names: Iterable[str]) -> None:
+        """Drop the answers to these questions, which the function needs no more.
+
+        In the modern era, each round of questions carries the earlier answers there and back, so they grow.
+        """
+        self._conversation.forget(names)
 
     def wait_for(self, answer: Coroutine[Any, Any, T]) -> T:
         """Await a question in a function that is not `async`: `context.wait_for(context.elicit(...))`.

@@ -5,7 +5,7 @@ A question defines its request on the wire, the required client capability, and 
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl, urlsplit
@@ -80,6 +80,9 @@ class Conversation(Protocol):
 
     async def ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
         """Return the answers by question name."""
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Drop answers that the function needs no more."""
 
     def unfinished(self, unanswered: Unanswered) -> InputRequired:
         """Return the outcome of a run that must be repeated."""

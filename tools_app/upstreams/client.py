@@ -91,6 +91,9 @@ class Transport(Protocol):
     def forget_session(self) -> None:
         """Forget the session, because another one is opened."""
 
+    def refuse_unrelated(self) -> None:
+        """Refuse questions that do not name the request that they belong to, from now on."""
+
     async def follow(self, headers: Mapping[str, str], listen: Listen) -> None:
         """Receive what belongs to no request, if that needs a stream of its own (from 2025-03-26)."""
 
@@ -168,6 +171,10 @@ class Client:
     def is_duplex(self) -> bool:
         """Whether all requests share one stream, so that a question names no request that it belongs to."""
         return self._transport.is_duplex
+
+    def refuse_unrelated(self) -> None:
+        """Refuse questions that do not name the request that they belong to, from now on."""
+        self._transport.refuse_unrelated()
 
     async def request(
         self,

@@ -28,6 +28,7 @@ from tools_app.upstreams.observation import MAX_NAME_LENGTH, Definitions, observ
 from tools_app.upstreams.opening import open_client
 from tools_app.upstreams.parking import Parking
 from tools_app.upstreams.questions import EVERYTHING, Profile
+from tools_app.upstreams.sessions import CLOSE_SECONDS, IDLE_SECONDS, Lease, Sessions, closed
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -37,16 +38,12 @@ CHECK_SECONDS: Final = 60.0
 LIST_SECONDS: Final = 30.0
 # How long after an announced change the definitions are listed again.
 CHANGE_SECONDS: Final = 1.0
-IDLE_SECONDS: Final = 300.0
 SWEEP_SECONDS: Final = 5.0
-CLOSE_SECONDS: Final = 10.0
 # From this number of failures in a row on, calls are refused until a delay is over, which doubles each time.
 FAILURES_TO_OPEN: Final = 3
 FIRST_DELAY, MAX_DELAY = 1.0, 60.0
 # Upstreams of one tenant that run as processes, in one process of the hub.
 MAX_PROCESSES: Final = 16
-# Sessions with one upstream, besides the one that lists. On stdio, each is a process.
-MAX_SESSIONS, MAX_DUPLEX_SESSIONS = 16, 4
 
 LISTS: Final = {
     ItemKind.TOOL: ("tools", "tools/list", "tools", "name"),
@@ -93,16 +90,6 @@ class Breaker:
 
 
 @dataclass
-class Session:
-    """A session with an upstream of the handshake era, for calls of clients with the same capabilities."""
-
-    profile: Profile
-    client: Client
-    users: int = 0
-    used_at: float = field(default_factory=monotonic)
-
-
-@dataclass
 class Connection:
     """The connection to one endpoint, and what it listed last.
 
@@ -118,12 +105,12 @@ class Connection:
     _client: Client | None = None
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
     _listing: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _sessions: list[Session] = field(default_factory=list)
-    _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _freed: asyncio.Event = field(default_factory=asyncio.Event)
     _changed: set[str] = field(default_factory=set)
     _checking: asyncio.Task[None] | None = None
     _digests: dict[str, tuple[float, dict[str, str]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._sessions = Sessions(self.endpoint.name, self._connected)
 
     async def client(self) -> Client:
         """Return the connected client that lists. Raises UpstreamFailed and ErrorResponse."""
@@ -136,52 +123,21 @@ class Connection:
             return self._client
 
     @asynccontextmanager
-    async def session(self, profile: Profile) -> AsyncIterator[Client]:
-        """Lend the client for a call of a client with these capabilities. Raises UpstreamFailed and ErrorResponse.
+    async def session(self, profile: Profile) -> AsyncIterator[Lease]:
+        """Lend the client for a call of a client with these capabilities.
 
-        Where a question of the upstream does not name the call that it belongs to, a session has one call at a time, if
-        that can be asked anything.
+        Raises ToolError if all sessions are in use, UpstreamFailed and ErrorResponse.
         """
         lister = await self.client()
         if lister.is_modern:
-            yield lister
+            yield Lease(lister)
             return
-        session = await self._session(profile, is_duplex=lister.is_duplex)
-        try:
-            yield session.client
-        finally:
-            session.users -= 1
-            session.used_at = monotonic()
-            self._freed.set()
+        async with self._sessions.lend(profile, is_duplex=lister.is_duplex) as lease:
+            yield lease
 
     async def close_idle_sessions(self) -> None:
         """Close sessions that were not used for a while."""
-        now = monotonic()
-        idle = [one for one in self._sessions if not one.users and now - one.used_at > IDLE_SECONDS]
-        self._sessions = [one for one in self._sessions if one not in idle]
-        await asyncio.gather(*(_closed(one.client) for one in idle))
-
-    async def _session(self, profile: Profile, *, is_duplex: bool) -> Session:
-        """Return a session for one more call, opened if there is none."""
-        most = MAX_DUPLEX_SESSIONS if is_duplex else MAX_SESSIONS
-        while True:
-            async with self._opening:
-                gone = [one for one in self._sessions if one.client.is_closed and not one.users]
-                free = [one for one in self._sessions if one.profile == profile and not one.client.is_closed]
-                if is_duplex and profile:
-                    free = [one for one in free if not one.users]
-                if not free and not gone and len(self._sessions) >= most:
-                    gone = sorted((one for one in self._sessions if not one.users), key=lambda one: one.used_at)[:1]
-                self._sessions = [one for one in self._sessions if one not in gone]
-                await asyncio.gather(*(_closed(one.client) for one in gone))
-                if not free and len(self._sessions) < most:
-                    free = [Session(profile, await self._connected(profile))]
-                    self._sessions += free
-                if free:
-                    free[0].users += 1
-                    return free[0]
-                self._freed.clear()
-            await self._freed.wait()
+        await self._sessions.close_idle()
 
     async def _connected(self, profile: Profile) -> Client:
         client = self.open_client(self.endpoint, self._note_change, profile)
@@ -238,13 +194,12 @@ class Connection:
             self._checking.cancel()
         async with self._connecting:
             await self._close_client()
-        sessions, self._sessions = self._sessions, []
-        await asyncio.gather(*(_closed(one.client) for one in sessions))
+        await self._sessions.close()
 
     async def _close_client(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            await _closed(client)
+            await closed(client)
 
     def _note_change(self, message: Message) -> None:
         """Forget lists that the upstream says have changed, and list them again soon, so that admins see it."""
@@ -265,11 +220,6 @@ class Connection:
                     await self.digests(kind)
                 except (UpstreamFailed, ErrorResponse) as problem:
                     log.info("The changed %ss of an upstream could not be listed: %s", kind, type(problem).__name__)
-
-
-async def _closed(client: Client) -> None:
-    with suppress(Exception):
-        await asyncio.wait_for(client.close(), CLOSE_SECONDS)
 
 
 async def definitions(client: Client, kind: str) -> Definitions:

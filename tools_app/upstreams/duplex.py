@@ -30,6 +30,7 @@ class DuplexTransport:
         self._opening = asyncio.Lock()
         self._is_open = False
         self._ended = False
+        self._refuses = False
 
     @property
     def is_closed(self) -> bool:
@@ -42,6 +43,10 @@ class DuplexTransport:
 
     def forget_session(self) -> None:
         """Do nothing: the stream is the session."""
+
+    def refuse_unrelated(self) -> None:
+        """Refuse all questions from now on: none of them names its request."""
+        self._refuses = True
 
     async def follow(self, headers: Mapping[str, str], listen: Listen) -> None:
         """Do nothing: the stream has everything."""
@@ -124,7 +129,7 @@ class DuplexTransport:
         """Answer a request of the upstream. It belongs to the only running request, if there is one."""
         if len(self._answering) >= MAX_ANSWERING:
             return
-        running = list(self._pending.values())
+        running = [] if self._refuses else list(self._pending.values())
 
         async def respond() -> None:
             from_running = running[0].answer if len(running) == 1 else None

@@ -5,10 +5,13 @@ modern upstream, which ends its call with questions, is sent the call again with
 """
 
 import asyncio
+import hashlib
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from uuid import UUID
+
+import orjson
 
 from tools_app.catalog.kinds.upstream import Endpoint, Pin
 from tools_app.protocol.errors import INVALID_PARAMS, METHOD_NOT_FOUND
@@ -20,11 +23,11 @@ from tools_app.tool_api.context import MAX_QUESTIONS, ToolContext
 from tools_app.tool_api.elicitation import BadAnswer, Question, Refused, Unanswered
 from tools_app.tool_api.results import ToolError
 from tools_app.upstreams import connections
-from tools_app.upstreams.client import Listen
+from tools_app.upstreams.client import Listen, unsupported
 from tools_app.upstreams.connections import Connection
-from tools_app.upstreams.parking import NoRoom, Ticket
+from tools_app.upstreams.parked_rows import NoRoom, Ticket
 from tools_app.upstreams.questions import BadQuestion, Request, as_answer, declaration, profile_of, question_of
-from tools_app.upstreams.runs import MAX_OPEN, Run
+from tools_app.upstreams.runs import MAX_OPEN, Run, max_open_bytes
 
 T = TypeVar("T")
 
@@ -40,6 +43,7 @@ AGAIN_SECONDS: Final = 1.0
 KEPT: Final = "upstream"
 COMPLETE, INPUT_REQUIRED = "complete", "input_required"
 STATE, REQUESTS, RESPONSES = "requestState", "inputRequests", "inputResponses"
+BUSY: Final = "Too many calls of this upstream wait for their clients. Try again later."
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,7 @@ class Exchange:
         self._scrubber = scrubber
         self._holder = connections.current()
         self._profile = profile_of(context.caller.capabilities)
+        self._source = _source(endpoint, pin)
 
     async def run(self, listen: Listen) -> dict[str, Any]:
         """Return the result; `listen` gets the notifications before it, on the loop of the connections.
@@ -72,6 +77,12 @@ class Exchange:
         Raises ErrorResponse, UpstreamFailed, ToolError, CallLost, Unanswered, and what questions to the client raise.
         """
         kept = self._context.state.get(KEPT) if is_modern(self._context.protocol_version) else None
+        if kept and kept.get("source") != self._source:
+            if "parked" in kept:
+                await self._abandoned(_ticket(kept))
+            raise ToolError(
+                f"The definition of '{self._pin.name}' has changed since its upstream asked. The answers were not sent."
+            )
         if kept and "parked" in kept:
             return await self._resumed(kept, listen)
         result = await self._sent(await self._answered(kept) if kept else {}, listen)
@@ -80,7 +91,10 @@ class Exchange:
             repeated += not result.get(REQUESTS)
             if repeated > MAX_REPEATED:
                 raise ToolError(f"The upstream '{self._endpoint.name}' asks to be called again without an end.")
-            result = await self._sent(await self._answered(self._noted(result)), listen)
+            former = (self._context.state.get(KEPT) or {}).get("asked", ())
+            kept = self._noted(result)
+            self._context.forget_answers(former)
+            result = await self._sent(await self._answered(kept), listen)
         if result.get("resultType", COMPLETE) != COMPLETE:
             raise ToolError(f"The upstream '{self._endpoint.name}' returned a result of an unknown type.")
         return result
@@ -100,12 +114,13 @@ class Exchange:
 
         async def work(connection: Connection) -> dict[str, Any]:
             await connection.check(self._pin)
-            async with connection.session(self._profile) as client:
+            async with connection.session(self._profile) as lease:
+                run.lease, client = lease, lease.client
+                # In the modern era, a server sends no requests.
+                answer = unsupported if client.is_modern else run.answer
                 if request.as_task and not client.is_modern:
-                    return await client.task_result(params, run.listen, headers=request.headers, answer=run.answer)
-                return await client.request(
-                    request.method, params, run.listen, headers=request.headers, answer=run.answer
-                )
+                    return await client.task_result(params, run.listen, headers=request.headers, answer=answer)
+                return await client.request(request.method, params, run.listen, headers=request.headers, answer=answer)
 
         async def begin() -> dict[str, Request]:
             run.start(self._holder.use(self._endpoint, work))
@@ -160,41 +175,66 @@ class Exchange:
         try:
             values = await self._context.ask(questions)
         except Unanswered:
-            parking, caller = self._holder.parking, self._context.caller
-            parked = parking.park(run, caller.tenant_id, self._endpoint.id, self._context.call_id)
             try:
-                ticket = await self._on_loop(parked)
+                ticket = await self._on_loop(self._park(run))
             except NoRoom as problem:
                 return {name: _error(USER_REFUSED, str(problem)) for name in questions}
             self._keep(ticket, {name: _request(question) for name, question in questions.items()})
             raise
         return {name: {"result": as_answer(question, values[name])} for name, question in questions.items()}
 
+    async def _park(self, run: Run) -> Ticket:
+        """Let a run wait for its client, on the loop of the connections. Raises NoRoom."""
+        caller, lease = self._context.caller, run.lease
+        if lease is not None and not lease.park(caller.key_id):
+            raise NoRoom(BUSY)
+        try:
+            return await self._holder.parking.park(run, caller.tenant_id, self._endpoint.id, self._context.call_id)
+        except NoRoom:
+            if lease is not None:
+                lease.resume()
+            raise
+
     async def _resumed(self, kept: Mapping[str, Any], listen: Listen) -> dict[str, Any]:
         """Return the result of a parked call, whose questions the client has answered. Raises Unanswered for others."""
-        ticket = Ticket(UUID(kept["parked"]), kept["round"])
+        ticket = _ticket(kept)
         parking = self._holder.parking
         questions, _ = self._questions(kept["asked"])
         try:
             values = await self._context.ask(questions)
-        except BadAnswer:
-            self._holder.submit(parking.abandon(ticket))
+        except (BadAnswer, ToolError):
+            await self._abandoned(ticket)
             raise
         replies: dict[str, dict[str, Any]]
         replies = {name: {"result": as_answer(question, values[name])} for name, question in questions.items()}
         while True:
             tenant_id = self._context.caller.tenant_id
-            step = await self._on_loop(parking.answer(ticket, tenant_id, replies, listen))
+            answering = parking.answer(ticket, self._context.call_id, tenant_id, replies, listen)
+            step = await self._on_loop(answering)
             if step.outcome is not None:
                 return step.result()
             ticket = step.ticket
+            self._context.forget_answers(questions)
             questions, replies = self._questions(step.asked)
             if not replies:
                 self._keep(ticket, {name: _request(question) for name, question in questions.items()})
-                await self._context.ask(questions)
+                try:
+                    await self._context.ask(questions)
+                except ToolError:
+                    await self._abandoned(ticket)
+                    raise
+
+    async def _abandoned(self, ticket: Ticket) -> None:
+        """Give up a parked call, whose upstream is told so."""
+        await self._on_loop(self._holder.parking.abandon(ticket, self._context.call_id))
 
     def _keep(self, ticket: Ticket, asked: Mapping[str, Request]) -> None:
-        self._context.state[KEPT] = {"parked": str(ticket.id), "round": ticket.round, "asked": dict(asked)}
+        self._context.state[KEPT] = {
+            "source": self._source,
+            "parked": str(ticket.id),
+            "round": ticket.round,
+            "asked": dict(asked),
+        }
 
     def _questions(self, asked: Mapping[str, Request]) -> tuple[dict[str, Question], dict[str, dict[str, Any]]]:
         """Return the questions that can be asked, and the responses to those that cannot."""
@@ -222,6 +262,8 @@ class Exchange:
             raise ToolError(f"The upstream '{self._endpoint.name}' asks for input in an invalid way.")
         if not isinstance(state, str | None) or len(state or "") > MAX_STATE_LENGTH or len(requests) > MAX_OPEN:
             raise ToolError(f"The upstream '{self._endpoint.name}' asks too much at once.")
+        if len(orjson.dumps(requests)) > max_open_bytes():
+            raise ToolError(f"The upstream '{self._endpoint.name}' asks more than {max_open_bytes()} bytes at once.")
         used = list((self._context.state.get(KEPT) or {}).get("used", ()))
         asked: dict[str, dict[str, Any]] = {}
         for own, request in requests.items():
@@ -232,7 +274,7 @@ class Exchange:
             asked[name] = {"own": own, "request": {key: request.get(key) for key in ("method", "params")}}
         if len(used) > MAX_QUESTIONS:
             raise ToolError(f"A call can ask at most {MAX_QUESTIONS} questions.")
-        kept = {"asked": asked, "state": state, "used": used}
+        kept = {"source": self._source, "asked": asked, "state": state, "used": used}
         self._context.state[KEPT] = kept
         return kept
 
@@ -260,6 +302,16 @@ async def _replied(run: Run, replies: Mapping[str, Mapping[str, Any]]) -> dict[s
 
 async def _cancelled(run: Run) -> None:
     run.cancel()
+
+
+def _source(endpoint: Endpoint, pin: Pin) -> str:
+    """Return a digest of what asks: answers and states of one upstream go to no other."""
+    at = [str(endpoint.id), endpoint.transport, endpoint.url, endpoint.command, pin.kind, pin.name, pin.digest]
+    return hashlib.sha256(orjson.dumps(at)).hexdigest()
+
+
+def _ticket(kept: Mapping[str, Any]) -> Ticket:
+    return Ticket(UUID(kept["parked"]), kept["round"])
 
 
 def _error(code: int, message: str) -> dict[str, Any]:

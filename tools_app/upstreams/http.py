@@ -77,6 +77,7 @@ class HttpTransport:
         # The requests that are running, by their ids, with what answers the questions of each.
         self._running: dict[int, Answer] = {}
         self._following: asyncio.Task[None] | None = None
+        self._refuses = False
         self.session_id = ""
 
     # Each request has a stream of its own, and the pool opens connections as needed.
@@ -91,6 +92,10 @@ class HttpTransport:
         self.session_id = ""
         if self._following is not None:
             self._following.cancel()
+
+    def refuse_unrelated(self) -> None:
+        """Refuse the questions on the session's own stream from now on."""
+        self._refuses = True
 
     async def follow(self, headers: Headers, listen: Listen) -> None:
         """Open the session's own stream, and open it again when it ends (2025-11-25, Streamable HTTP, §Listening).
@@ -188,7 +193,7 @@ class HttpTransport:
         if "id" not in message:
             listen(message)
             return
-        running = list(self._running.values())
+        running = [] if self._refuses else list(self._running.values())
         self.respond_later(message, headers, running[0] if len(running) == 1 else unsupported)
 
     @asynccontextmanager

@@ -9,14 +9,24 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import orjson
+
+from tools_app.core.config import config
 from tools_app.protocol.errors import INTERNAL_ERROR
 from tools_app.tool_api.context import AREAS, MAX_QUESTIONS
 from tools_app.upstreams.client import Listen, Message, ignore, unsupported
 from tools_app.upstreams.questions import Request
+from tools_app.upstreams.sessions import Lease
 
-# Questions of one call that wait for an answer at the same time.
+# Questions of one call that wait for an answer at the same time, and their bytes of JSON together.
 MAX_OPEN: Final = 20
+MAX_OPEN_BYTES: Final = 1024 * 1024
 GATHER_SECONDS: Final = 0.05
+
+
+def max_open_bytes() -> int:
+    """Return the bound of all open questions: a modern client sends them back, with its answers, in one request."""
+    return min(MAX_OPEN_BYTES, int(config.MCPHUB_MAX_BODY_BYTES) // 4)
 
 
 @dataclass
@@ -24,14 +34,16 @@ class Asked:
     """A question without its answer yet."""
 
     request: Request
+    size: int
     reply: "asyncio.Future[Mapping[str, Any]]"
 
 
 class Run:
-    """A running request. `listener` gets its notifications."""
+    """A running request. `listener` gets its notifications, and `lease` is what it runs on, once that is known."""
 
     def __init__(self, work: "Coroutine[Any, Any, dict[str, Any]] | None" = None) -> None:
         self.listener: Listen = ignore
+        self.lease: Lease | None = None
         self._open: dict[str, Asked] = {}
         self._numbers = dict.fromkeys(AREAS.values(), 0)
         self._changed = asyncio.Event()
@@ -42,7 +54,7 @@ class Run:
     def start(self, work: Coroutine[Any, Any, dict[str, Any]]) -> None:
         """Start the request. `work` returns its result."""
         self._task = asyncio.get_running_loop().create_task(work)
-        self._task.add_done_callback(lambda _task: self._changed.set())
+        self._task.add_done_callback(self._withdraw)
 
     def listen(self, message: Message) -> None:
         """Take a notification of the upstream."""
@@ -56,10 +68,14 @@ class Run:
         response = {"jsonrpc": "2.0", "id": message["id"]}
         if len(self._open) >= MAX_OPEN or sum(self._numbers.values()) >= MAX_QUESTIONS:
             return {**response, "error": {"code": INTERNAL_ERROR, "message": "This call asks too many questions."}}
+        request = {"method": message["method"], "params": message.get("params")}
+        size, most = len(orjson.dumps(request)), max_open_bytes()
+        if size + sum(asked.size for asked in self._open.values()) > most:
+            text = f"The open questions of a call are larger than {most} bytes together."
+            return {**response, "error": {"code": INTERNAL_ERROR, "message": text}}
         self._numbers[area] += 1
         name = f"{area}-{self._numbers[area]}"
-        request = {"method": message["method"], "params": message.get("params")}
-        asked = self._open[name] = Asked(request, asyncio.get_running_loop().create_future())
+        asked = self._open[name] = Asked(request, size, asyncio.get_running_loop().create_future())
         self._changed.set()
         try:
             return {**response, **await asked.reply}
@@ -79,6 +95,12 @@ class Run:
                     return waiting
                 continue
             await self._changed.wait()
+
+    def _withdraw(self, _task: object) -> None:
+        """Answer what is still open: the request has ended, and no client is asked any more."""
+        error = {"code": INTERNAL_ERROR, "message": "The call has ended."}
+        self.reply({name: {"error": error} for name in self._open})
+        self._changed.set()
 
     def _waiting(self) -> dict[str, Request]:
         return {name: asked.request for name, asked in self._open.items() if not asked.reply.done()}

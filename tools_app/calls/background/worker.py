@@ -232,6 +232,7 @@ def _caller(claim: Claim) -> Caller:
         row.client_version,
         row.protocol_version,
         claim.payload.capabilities,
+        key_id=row.api_key_id,
     )
 
 
