@@ -66,7 +66,7 @@ def answered(peer: Peer, asked: dict[str, Any], **arguments: Any) -> dict[str, A
 
 
 def outcomes() -> list[str]:
-    calls = Call.objects.filter(tool_name="books_ask").order_by("recorded_us")
+    calls = Call.objects.filter(tool_name="books_ask").order_by("started_at", "id")
     return list(calls.values_list("outcome", flat=True))
 
 

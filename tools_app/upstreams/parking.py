@@ -177,8 +177,9 @@ class Parking:
 
     async def _look(self) -> None:
         """Wake whoever waits for a row that has changed, as long as there is any: notifications may be lost."""
-        while ids := {*self._held, *self._attended}:
+        while self._held or self._attended:
             await asyncio.sleep(POLL_SECONDS)
+            ids = {*self._held, *self._attended}
             try:
                 states = await run_in_db_thread(parked_rows.states, ids)
             except DatabaseError as problem:
