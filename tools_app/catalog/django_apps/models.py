@@ -285,7 +285,7 @@ def _converted(field: Any, name: str, value: Any) -> Any:
         if isinstance(made, datetime):
             # Without an offset, it is UTC. With one, it may be before the first year or after the last.
             made = (made.replace(tzinfo=UTC) if made.tzinfo is None else made).astimezone(UTC)
-        # What the database would refuse, such as a number with too many digits.
+        # What the adapter of the database refuses.
         field.get_db_prep_value(made, connection)
         return made
     except (ValidationError, ArithmeticError, ValueError) as problem:
@@ -298,23 +298,23 @@ def _json_value(value: Any, depth: int = 0) -> Any:
 
     Integers beyond 64 bits are text, too. What is nested deeper than MAX_NESTING is left out, as "…".
     """
+    if isinstance(value, dict | list | tuple):
+        return _nested_value(value, depth + 1) if depth < MAX_NESTING else "…"
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
         return value if -(2**63) <= value < 2**63 else _digits(value)
-    if isinstance(value, str):
-        return _text(value)
-    if isinstance(value, dict | list | tuple):
-        if depth == MAX_NESTING:
-            return "…"
-        if isinstance(value, dict):
-            return {_text(str(name)): _json_value(inner, depth + 1) for name, inner in value.items()}
-        return [_json_value(inner, depth + 1) for inner in value]
     if isinstance(value, datetime | date | time):
         return value.isoformat()
-    return str(value) if isinstance(value, Decimal) else force_str(value)
+    return _text(str(value) if isinstance(value, Decimal) else force_str(value))
+
+
+def _nested_value(value: Any, depth: int) -> Any:
+    if isinstance(value, dict):
+        return {_text(str(name)): _json_value(inner, depth) for name, inner in value.items()}
+    return [_json_value(inner, depth) for inner in value]
 
 
 def _digits(value: int) -> str:
