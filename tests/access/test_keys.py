@@ -159,3 +159,19 @@ def test_the_successor_of_a_key_with_an_end_lives_as_long_as_it_did(tenant: Tena
     new, _ = keys.rotate(row, 60 * DAY)
     # The overlap does not prolong the old one.
     assert (row.expires_at, new.expires_at) == (now + 30 * DAY, now + 40 * DAY)
+
+
+def test_a_key_that_acts_for_its_creator_needs_one(tenant: Tenant) -> None:
+    with pytest.raises(ValidationError, match="needs one who creates it"):
+        keys.issue(tenant, "nobody's", acts_for_creator=True)
+    assert not ApiKey.objects.filter(name="nobody's").exists()
+
+
+def test_the_overlap_of_a_key_is_prolonged_by_nobody_but_the_person_for_whom_it_acts(tenant: Tenant) -> None:
+    ann, ben = User.objects.create_user("ann"), User.objects.create_user("ben")
+    row, _ = keys.issue(tenant, "laptop", created_by=ann, acts_for_creator=True)
+    keys.rotate(row, timedelta(), ben)
+    with pytest.raises(ValidationError, match="Only ann can change"):
+        keys.set_overlap(row, DAY, ben)
+    assert keys.set_overlap(row, DAY, ann)
+    assert keys.set_overlap(row, timedelta(), ben)

@@ -11,6 +11,7 @@ from tests.admin.conftest import World
 from tests.catalog.openapi.documents import BASE, OK, document, get
 from tools_app.calls.background.broker import BrokerUnavailable
 from tools_app.catalog.sources import documents
+from tools_app.catalog.sources.settings import save_source
 from tools_app.models import ApiSource, ApiSourceRevision, RevisionState, Tool
 from tools_app.runtime import api_sources
 
@@ -255,6 +256,22 @@ def test_the_sample_is_the_api_of_the_hub_itself_added_by_one_click_without_a_ne
     assert {"tools_list", "keys_create"} <= set(names_of(answer))
     assert "personal token" in answer.content.decode()
     assert "already" in admin.post(page("apisource", "sample"), sent, follow=True).content.decode()
+    assert ApiSource.objects.count() == 1
+
+
+def test_two_clicks_on_the_sample_at_once_add_one(
+    as_: Any, acme: World, page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools_app.runtime.api_sources._enqueue", lambda _revision: None)
+    ApiSource.objects.all().delete()
+
+    def other_first(source: ApiSource) -> ApiSource:
+        ApiSource.objects.create(tenant=source.tenant, name=source.name)
+        return save_source(source)
+
+    monkeypatch.setattr("tools_app.admin.catalog.api_sources.save_source", other_first)
+    answer = as_("admin").post(page("apisource", "sample"), {"tenant": acme.tenant.pk}, follow=True)
+    assert "has the source mcphub already" in answer.content.decode()
     assert ApiSource.objects.count() == 1
 
 

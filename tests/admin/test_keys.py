@@ -84,6 +84,32 @@ def test_a_key_acts_for_who_issues_it_if_they_say_so_and_nobody_changes_that_lat
         assert (key.name, key.acts_for_creator) == ("Renamed", before)
 
 
+def test_a_key_that_acts_for_somebody_else_can_only_be_renamed_and_revoked(as_: Any, page: Any, acme: Any) -> None:
+    issue(as_("admin"), page, acme.tenant, acts_for_creator="on", networks="::1/128")
+    row = ApiKey.objects.get(name="CI robot")
+    address, other = page("apikey", "change", row), as_("superuser")
+    assert "This key acts for admin." in other.get(address).content.decode()
+    assert "This key acts for" not in as_("admin").get(address).content.decode()
+    same = {"name": "Renamed", "networks": "::1/128"}
+    for sent in ({"networks": ""}, {"expires_at_0": "2100-01-01", "expires_at_1": "00:00"}, {"calls_per_day": "5"}):
+        said = other.post(address, same | sent).content.decode()
+        assert "Only admin can change a key that acts for them. Revoke it instead." in said
+        row.refresh_from_db()
+        assert (row.name, row.networks, row.expires_at, row.calls_per_day) == ("CI robot", ["::1/128"], None, None)
+    other.post(address, same)
+    row.refresh_from_db()
+    assert row.name == "Renamed"
+    as_("admin").post(address, same | {"networks": ""})
+    row.refresh_from_db()
+    assert row.networks == []
+    other.post(page("apikey", "rotate_key", row), {"overlap": "day"})
+    said = other.post(page("apikey", "overlap_key", row), {"overlap": "month"}, follow=True).content.decode()
+    assert "Only admin can change" in said
+    other.post(page("apikey", "revoke_key", row))
+    row.refresh_from_db()
+    assert row.revoked_at
+
+
 def test_saving_a_key_does_not_undo_a_revocation_that_came_between(as_: Any, page: Any, acme: Any) -> None:
     client, address = as_("admin"), page("apikey", "change", acme.apikey)
     client.get(address)

@@ -168,6 +168,27 @@ def test_a_key_acts_for_who_made_it_if_that_was_said_when_it_was_made(admin: Any
     assert "acts_for_creator" in refused["errors"]
 
 
+def test_a_key_that_acts_for_somebody_else_can_only_be_renamed_and_revoked(as_: Any, admin: Any, acme: World) -> None:
+    made = admin.post("keys/", {"tenant": "acme", "name": "laptop", "acts_for_creator": True, "networks": ["::1/128"]})
+    path, other = f"keys/{made['id']}/", as_("superuser")
+    sent = {
+        "expires_at": "2100-01-01T00:00:00Z",
+        "tool_patterns": ["*"],
+        "methods": ["*"],
+        "networks": [],
+        "presentation": "full",
+        "calls_per_day": 5,
+    }
+    for name, value in sent.items():
+        told = other.patch(path, {name: value}, status=400)
+        assert told["errors"] == {name: ["Only admin can change a key that acts for them. Revoke it instead."]}
+    row = other.get(path)
+    assert row == admin.get(path)
+    assert other.ask("PUT", path, {**row, "name": "her laptop"}).json()["name"] == "her laptop"
+    assert admin.patch(path, {"networks": []})["networks"] == []
+    assert other.post(f"{path}revoke/", status=200)["status"] == "revoked"
+
+
 @pytest.mark.parametrize("seconds", [-1, 90 * 24 * 3600 + 1, "60", None])
 def test_a_key_is_not_rotated_with_an_overlap_that_makes_no_sense(admin: Any, acme: World, seconds: Any) -> None:
     told = admin.post(f"keys/{acme.apikey.pk}/rotate/", {"overlap_seconds": seconds}, status=400)

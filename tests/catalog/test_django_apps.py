@@ -2,23 +2,25 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import time
+from datetime import UTC, datetime, time
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
+import orjson
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
-from django.core.exceptions import ImproperlyConfigured
-from django.db import models
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
+from django.db import models, transaction
+from django.http import StreamingHttpResponse
 from django.test.utils import isolate_apps
 from rest_framework import serializers, viewsets
 from rest_framework.response import Response
 
 from tools_app.catalog.django_apps import models as rows
 from tools_app.catalog.kinds import python
-from tools_app.models import ApiKey, Secret
+from tools_app.models import ApiKey, Change, Secret, Tenant, Via
 from tools_app.tool_api.results import CallCancelled, ToolError
 from tools_app.toolkit import model_tools, viewset_tools
 
@@ -43,6 +45,24 @@ class Later(Plain):
 
 class Hidden(Plain):
     schema = None
+
+
+class Linked(serializers.HyperlinkedModelSerializer[User]):
+    class Meta:
+        model = User
+        fields = ("url", "username")
+
+
+class Nesting(serializers.Serializer[Any]):
+    people = Linked(many=True)
+
+
+class Linking(Plain):
+    serializer_class = Linked
+
+
+class NestedLinking(Plain):
+    serializer_class = Nesting
 
 
 def everyone(person: User, tenant: str) -> Any:
@@ -70,6 +90,8 @@ def test_a_viewset_can_be_decorated_and_registering_it_again_is_no_duplicate() -
         (Broken, {"actions": ["list"], "name": "broken"}, "cannot describe it: "),
         (Later, {"actions": ["list"], "name": "later"}, "Later.list is asynchronous"),
         (Hidden, {"actions": ["list"], "name": "hidden"}, "schema"),
+        (Linking, {"actions": ["list"], "name": "linking"}, "'url' of its serializer is a link"),
+        (NestedLinking, {"actions": ["list"], "name": "nested"}, "'people.url' of its serializer is a link"),
     ],
 )
 def test_a_viewset_that_cannot_be_tools_fails_at_start(viewset: Any, options: dict[str, Any], said: str) -> None:
@@ -180,6 +202,35 @@ def test_values_are_shown_as_json() -> None:
     assert rows._json_value(told) == {"a": ["1.50", "01:02:00", None, 1.5, None], "b": [True, str(object)]}
 
 
+def test_a_value_that_json_cannot_hold_spoils_no_list() -> None:
+    deep: Any = "x"
+    for _ in range(200):
+        deep = {"a": [deep]}
+    told = rows._json_value({"n": [2**63, -(2**63), 2**63 - 1, 10**4000], "t\ud800": "\ud800é", "deep": deep})
+    assert told["n"] == [str(2**63), -(2**63), 2**63 - 1, "…"]
+    assert told["t?"] == "?é"
+    assert orjson.dumps(told).count(b"{") == 17
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("date_joined", "0001-01-01T00:00:00+14:00", "out of range"),
+        ("date_joined", "9999-12-31T23:59:59-14:00", "out of range"),
+        ("date_joined", "2026-02-30T00:00:00Z", "date"),
+    ],
+)
+def test_a_time_that_no_database_holds_is_refused(field: str, value: str, said: str) -> None:
+    with pytest.raises(ToolError, match=f"{field}: .*{said}"):
+        rows._converted(User._meta.get_field(field), field, value)
+
+
+def test_a_time_without_an_offset_is_utc() -> None:
+    joined = User._meta.get_field("date_joined")
+    assert rows._converted(joined, "at", "2026-01-01T02:00:00") == datetime(2026, 1, 1, 2, tzinfo=UTC)
+    assert rows._converted(joined, "at", "2026-01-01T02:00:00+02:00") == datetime(2026, 1, 1, tzinfo=UTC)
+
+
 @pytest.fixture
 def person(transactional_db: None) -> User:
     return User.objects.create_superuser("root")
@@ -191,10 +242,12 @@ Run = Callable[..., Any]
 @pytest.fixture
 def run(context: Any, person: User) -> Run:
     """Run a registered tool for a person who may see everything."""
-    caller = SimpleNamespace(person_id=person.pk, tenant_id=context.caller.tenant_id, tenant_slug="acme")
+    caller = SimpleNamespace(
+        person_id=person.pk, tenant_id=context.caller.tenant_id, tenant_slug="acme", remote_address=""
+    )
     context.caller = caller
 
-    def call(name: str, **arguments: Any) -> Any:
+    def call(name: str, /, **arguments: Any) -> Any:
         return asyncio.run(python.registered(name).run(arguments, context))  # type: ignore[arg-type]
 
     return call
@@ -230,3 +283,69 @@ def test_a_call_that_was_cancelled_before_its_thread_began_reads_nothing(run: Ru
     for name in ("list_user", "plain_list"):
         with pytest.raises(CallCancelled):
             run(name)
+
+
+def test_a_stream_ends_with_its_call(run: Run, context: Any) -> None:
+    class Slow(Plain):
+        def list(self, request: Any) -> Any:
+            return StreamingHttpResponse(self.parts())
+
+        def parts(self) -> Any:
+            yield b"a"
+            context._cancelled.set()
+            yield b"b"
+            pytest.fail("it was read on")
+
+    viewset_tools(Slow, actions=["list"], name="slow")
+    with pytest.raises(CallCancelled):
+        run("slow_list")
+
+
+def test_a_stream_is_read_no_longer_than_the_time_limit(run: Run) -> None:
+    class Endless(Plain):
+        def list(self, request: Any) -> Any:
+            return StreamingHttpResponse(b"" for _ in iter(int, 1))
+
+    viewset_tools(Endless, actions=["list"], name="endless", timeout=0.05)
+    with pytest.raises(ToolError, match="in time"):
+        run("endless_list")
+
+
+def test_what_a_view_changes_in_the_hub_is_in_the_change_log_with_the_person(run: Run, person: User) -> None:
+    class Titles(serializers.ModelSerializer[Tenant]):
+        class Meta:
+            model = Tenant
+            fields = ("id", "name")
+
+    class Tenants(viewsets.ModelViewSet[Tenant]):
+        queryset = Tenant.objects.all()
+        serializer_class = Titles
+
+        def perform_destroy(self, instance: Tenant) -> None:
+            instance.name = "half"
+            instance.save()
+            raise PermissionDenied
+
+    tenant = Tenant.objects.create(slug="toolbox", name="Toolbox")
+    viewset_tools(Tenants, actions=["partial_update", "destroy"], name="tenant")
+    run("tenant_partial_update", id=str(tenant.pk), name="Workshop")
+    change = Change.objects.get()
+    assert (change.person_name, change.via, change.after) == (person.username, Via.TOOL, '{"name":"Workshop"}')
+    assert run("tenant_destroy", id=str(tenant.pk)).is_error
+    tenant.refresh_from_db()
+    assert (tenant.name, Change.objects.count()) == ("Workshop", 1)
+
+
+def test_what_an_app_changes_in_a_transaction_of_its_own_is_recorded_too_and_the_rest_is_its_affair(run: Run) -> None:
+    class Renaming(Plain):
+        def create(self, request: Any) -> Response:
+            request.user.first_name = "A"
+            request.user.save()
+            with transaction.atomic():
+                request.user.last_name = "B"
+                request.user.save()
+            return Response({})
+
+    viewset_tools(Renaming, actions=["create"], name="renaming")
+    run("renaming_create")
+    assert [change.after for change in Change.objects.all()] == ['{"last_name":"B"}']

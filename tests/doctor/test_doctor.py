@@ -15,12 +15,14 @@ from uuid import uuid4
 import httpx
 import pytest
 from django.contrib.auth.models import User
+from django.core.cache.backends.redis import RedisCache
 from django.core.management import CommandError, call_command
 from django.db import OperationalError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.recorder import MigrationRecorder
 from django.urls import clear_url_caches
 from django.utils import timezone
+from rest_framework import serializers, throttling, viewsets
 
 from mcphub import urls as urlconf
 from tests.audit.chained import forget, record
@@ -36,6 +38,7 @@ from tools_app.doctor.findings import Status, found, problem
 from tools_app.doctor.sign_in import SignIn
 from tools_app.models import Call, CallPayload, Checkpoint, OAuthClient, RunningCall, Tool
 from tools_app.runtime import inspection
+from tools_app.toolkit import viewset_tools
 
 LOCAL = ["localhost", "127.0.0.1"]
 OK, WARNING, PROBLEM = Status.OK, Status.WARNING, Status.PROBLEM
@@ -701,3 +704,24 @@ def test_an_audit_log_that_ends_before_what_was_witnessed_is_named(settings, tmp
     forget()
     witness.path().mkdir()
     assert statuses(contents.witness_file()) == [("witness file", PROBLEM)]
+
+
+def test_throttles_that_count_in_each_process_alone_are_a_warning_when_scaled(settings, monkeypatch, registries):
+    class Often(throttling.UserRateThrottle):
+        rate = "2/day"
+
+    class View(viewsets.ViewSet):
+        serializer_class = serializers.Serializer
+        throttle_classes = (Often,)
+
+        def list(self, request):
+            """List."""
+
+    assert not list(contents.throttles())
+    viewset_tools(View, actions=["list"], name="throttled")
+    assert statuses(contents.throttles()) == [("throttles", OK)]
+    monkeypatch.setattr(configuration, "is_scaled", lambda: True)
+    (finding,) = contents.throttles()
+    assert (finding.status, "throttled_list" in finding.message) == (WARNING, True)
+    Often.cache = RedisCache("redis://localhost", {})
+    assert statuses(contents.throttles()) == [("throttles", OK)]

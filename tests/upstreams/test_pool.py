@@ -110,10 +110,41 @@ def test_a_request_that_finds_no_place_in_time_is_told_so(make: Make, dialer: Di
                 await ask(pool)
             # Its response was not read, so the connection cannot be used again; closing ends it.
             await pool.aclose()
-        assert await ask(pool) == b"ok"
+        with pytest.raises(httpcore.ConnectError):
+            await ask(pool)
+
+    asyncio.run(work())
+    assert [stream.was_closed for stream in dialer.opened] == [True]
+
+
+def test_a_closed_pool_keeps_no_connection_that_was_being_opened(make: Make, dialer: Dialer) -> None:
+    async def work() -> None:
+        pool = make()
+        opening = dialer.connect_tcp
+
+        async def late(*arguments: Any, **options: Any) -> Stream:
+            await pool.aclose()
+            return await opening(*arguments, **options)
+
+        dialer.connect_tcp = late  # type: ignore[method-assign]
+        with pytest.raises(httpcore.ConnectError):
+            await ask(pool)
 
     asyncio.run(work())
     assert dialer.opened[0].was_closed
+
+
+def test_a_retired_pool_closes_what_is_unused_at_once_and_the_rest_after_use(make: Make, dialer: Dialer) -> None:
+    async def work() -> None:
+        pool = make()
+        await asyncio.gather(ask(pool), ask(pool))
+        async with pool.stream("POST", URL, [(b"Host", b"x"), (b"Content-Length", b"0")], None, TIMEOUTS) as response:
+            await pool.retire()
+            assert sorted(stream.was_closed for stream in dialer.opened) == [False, True]
+            assert await response.aread() == b"ok"
+
+    asyncio.run(work())
+    assert [stream.was_closed for stream in dialer.opened] == [True, True]
 
 
 def test_a_connection_without_the_tls_that_was_asked_for_is_closed(make: Make, dialer: Dialer) -> None:

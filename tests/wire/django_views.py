@@ -110,6 +110,7 @@ ANSWERS = {
     "pdf": lambda: HttpResponse(b"%PDF", content_type="application/pdf"),
     "file": lambda: FileResponse(iter([b"a", b"b"]), content_type="text/plain"),
     "endless": lambda: StreamingHttpResponse(_endless()),
+    "events": lambda: StreamingHttpResponse(_endless(), content_type="text/event-stream; charset=utf-8"),
     "async": lambda: StreamingHttpResponse(_later()),
     "redirect": lambda: HttpResponse(status=302, headers={"Location": "https://example.com/?token=x"}),
     "broken": lambda: _fail(RuntimeError("the reason, for the log only")),

@@ -89,9 +89,11 @@ def tools_of(peer: Peer) -> dict[str, Any]:
 def test_a_key_that_acts_for_nobody_is_offered_none_of_them_and_cannot_call_them(
     make_client: MakeClient, hers: Peer, tenant: Tenant, ann: User
 ) -> None:
+    lost, key = keys.issue(tenant, "lost", created_by=ann, acts_for_creator=True)
+    ApiKey.objects.filter(pk=lost.pk).update(created_by=None)
     for nobody in (
         make_client(keys.issue(tenant, "service", created_by=ann)[1]).peer(MODERN),
-        make_client(keys.issue(tenant, "lost", acts_for_creator=True)[1]).peer("2025-11-25"),
+        make_client(key).peer("2025-11-25"),
     ):
         assert list(tools_of(nobody)) == ["echo"]
         assert error_of(nobody.request("tools/call", {"name": "group_list", "arguments": {}}))["code"] == -32602
@@ -225,6 +227,7 @@ def test_files_and_streams_come_whole_or_not_at_all(hers: Peer) -> None:
     assert text(answer("file")) == "ab"
     assert "larger than" in failure(answer("endless"))
     assert "asynchronous" in failure(answer("async"))
+    assert "event stream" in failure(answer("events"))
     file = {"data": base64.b64encode(b"abc").decode(), "filename": "a.txt"}
     assert rows(hers.result("group_upload", {"file": file})) == {"size": 3, "name": "a.txt"}
 

@@ -5,7 +5,7 @@ Callers that act for a person use `audit.changes.keys`, which records the change
 
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -39,6 +39,8 @@ MAX_OVERLAP: Final = timedelta(days=90)
 SCOPES: Final = ("tool_patterns", "methods", "networks")
 # What the list of tools shows.
 LISTING: Final = ("toolset", "presentation")
+# What everybody who may change a key may change of one that acts for somebody else.
+RENAMING: Final = frozenset({"name"})
 LIMITS: Final = (
     "calls_per_second",
     "calls_per_minute",
@@ -109,8 +111,11 @@ def issue(
     LIMITS. With `acts_for_creator`, tools that need a person run for `created_by`. `toolset` restricts its tools
     further, and `presentation` is how they are listed, "" for as the tenant is set. `model` and `prefix` are of keys
     that nobody holds. Raises WeakKey for a given `key` of fewer than 32 characters or one that looks like an
-    impersonation token, and ValidationError for an invalid pattern or network, or the toolset of another tenant.
+    impersonation token, and ValidationError for an invalid pattern or network, the toolset of another tenant, or a key
+    that acts for nobody in particular.
     """
+    if acts_for_creator and created_by is None:
+        raise ValidationError({"acts_for_creator": "A key that acts for a person needs one who creates it."})
     if key is not None:
         check_strength(key)
     key = key or new_key()
@@ -143,6 +148,27 @@ def check_toolset(tenant: Tenant, toolset: Toolset | None) -> None:
     """Raise ValidationError for the toolset of another tenant."""
     if toolset is not None and toolset.tenant_id != tenant.pk:
         raise ValidationError({"toolset": "Choose a toolset of the key's tenant."})
+
+
+def foreign_person(row: ApiKey, by: User | None) -> str | None:
+    """Return the username of the person for whom a key acts; None if that is `by`, or nobody."""
+    person = row.created_by if row.acts_for_creator else None
+    if person is None or (by is not None and by.pk == person.pk):
+        return None
+    return str(person.get_username())
+
+
+def check_editor(row: ApiKey, by: User | None, fields: Iterable[str]) -> None:
+    """Raise ValidationError for each of the `fields` of a key that `by` changes, but may not.
+
+    A key that acts for a person is an account of theirs in other apps: nobody else decides what it can do, from where
+    and for how long. Others may rename and revoke it.
+    """
+    name = foreign_person(row, by)
+    refused = [field for field in fields if field not in RENAMING] if name is not None else []
+    if refused:
+        said = f"Only {name} can change a key that acts for them. Revoke it instead."
+        raise ValidationError(dict.fromkeys(refused, said))
 
 
 def revoke(row: ApiKey) -> bool:
@@ -180,11 +206,14 @@ def rotate(row: ApiKey, overlap: timedelta, by: User | None = None) -> tuple[Api
     return new, key
 
 
-def set_overlap(row: ApiKey, overlap: timedelta) -> bool:
+def set_overlap(row: ApiKey, overlap: timedelta, by: User | None = None) -> bool:
     """Keep a replaced key valid for `overlap` from now on, longer or shorter than before; zero ends it.
 
-    Return False if it was not replaced, or is revoked.
+    Return False if it was not replaced, or is revoked. Raises ValidationError if the key acts for another person than
+    `by`, and `overlap` is not zero.
     """
+    if overlap > timedelta():
+        check_editor(row, by, ["expires_at"])
     ends = timezone.now() + bounded(overlap)
     replaced = ApiKey.objects.filter(pk=row.pk, revoked_at=None, replaced_by__isnull=False)
     if not replaced.update(expires_at=ends):

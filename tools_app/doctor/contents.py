@@ -2,8 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.core.cache import cache as default_cache
+from django.core.cache.backends.locmem import LocMemCache
 from django.utils import timezone
 
 from tools_app.access.keys import expiring_soon, held
@@ -11,8 +15,10 @@ from tools_app.audit.checkpoints import signing, witness
 from tools_app.audit.verification.report import Report
 from tools_app.audit.verification.witness import missing_from
 from tools_app.catalog import authoring
+from tools_app.catalog.django_apps.view_calls import ViewCall
 from tools_app.catalog.kinds import python
 from tools_app.core import encryption
+from tools_app.doctor import configuration
 from tools_app.doctor.findings import Finding, graded, ok, problem
 from tools_app.models import ApiKey, Call, Checkpoint, Secret, Tenant, Tool, ToolKind
 from tools_app.protocol.schema import BadSchema, CompiledSchema
@@ -32,6 +38,27 @@ def tools() -> Iterator[Finding]:
         "Install the app and add it to MCPHUB_APPS, or disable these tools in the admin.",
         is_problem=bool(lost),
     )
+
+
+def throttles() -> Iterator[Finding]:
+    """Check for views of apps whose throttles count in each process alone."""
+    views = {name: one.run for name, one in python.all_registered().items() if isinstance(one.run, ViewCall)}
+    throttled = {name: view.throttles for name, view in views.items() if view.throttles}
+    alone = [name for name, found in throttled.items() if any(map(_counts_alone, found))]
+    if throttled:
+        yield graded(
+            "throttles",
+            f"each process counts the calls of {_named(alone)} by itself" if alone else "all processes count together",
+            "Give the throttle classes of these views a cache that all processes share: docs/django.md, Throttles.",
+            is_warning=bool(alone) and configuration.is_scaled(),
+        )
+
+
+def _counts_alone(throttle: Any) -> bool:
+    cache = getattr(throttle, "cache", None)
+    if cache is default_cache:
+        return "locmem" in str(settings.CACHES["default"]["BACKEND"])
+    return isinstance(cache, LocMemCache)
 
 
 def tool_schemas() -> Iterator[Finding]:

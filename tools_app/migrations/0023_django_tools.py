@@ -15,4 +15,9 @@ class Migration(migrations.Migration):
             name='acts_for_creator',
             field=models.BooleanField(default=False, help_text='Tools of Django apps that need a person run with your account, also for other holders of the key. This cannot be changed later. Without it, such tools are not offered to the key.', verbose_name='acts for me'),
         ),
+        migrations.AlterField(
+            model_name='change',
+            name='via',
+            field=models.CharField(choices=[('admin', 'Admin pages'), ('api', 'REST API'), ('command', 'Command line'), ('sign_in', 'Sign-in'), ('directory', 'Directory (SCIM)'), ('tool', 'Tool of an app')], max_length=10),
+        ),
     ]

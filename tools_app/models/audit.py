@@ -21,6 +21,7 @@ class Via(models.TextChoices):
     COMMAND = "command", "Command line"
     SIGN_IN = "sign_in", "Sign-in"
     DIRECTORY = "directory", "Directory (SCIM)"
+    TOOL = "tool", "Tool of an app"
 
 
 class Action(models.TextChoices):

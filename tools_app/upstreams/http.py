@@ -235,8 +235,9 @@ class HttpTransport:
             )
             if broken and not self._former:
                 # It closes connections without saying so: from now on, each request opens its own.
-                self._former.append(self._pool)
-                self._pool = self._new_pool(0)
+                former, self._pool = self._pool, self._new_pool(0)
+                self._former.append(former)
+                await former.retire()
             raise UpstreamFailed(failure.message, failure.cause, sent=not never, broken=broken) from error
 
     def _new_pool(self, idle: int = MAX_CONNECTIONS) -> ConnectionPool:

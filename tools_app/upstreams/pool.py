@@ -33,6 +33,7 @@ class ConnectionPool:
         self._places = asyncio.Semaphore(size)
         self._unused: list[tuple[float, httpcore.Origin, httpcore.AsyncHTTP11Connection]] = []
         self._used: set[httpcore.AsyncHTTP11Connection] = set()
+        self._is_closed = False
 
     @asynccontextmanager
     async def stream(
@@ -61,8 +62,17 @@ class ConnectionPool:
             self._places.release()
 
     async def aclose(self) -> None:
-        """Close all connections, also those in use."""
-        every = [*self._used, *(connection for _, _, connection in self._unused)]
+        """Close all connections, also those in use. Further requests fail with ConnectError."""
+        self._is_closed = True
+        every = list(self._used)
+        await self.retire()
+        for connection in every:
+            await _closed(connection)
+
+    async def retire(self) -> None:
+        """Close the connections that are not in use, and each of the others when its request has ended."""
+        self._idle = 0
+        every = [connection for _, _, connection in self._unused]
         self._unused.clear()
         for connection in every:
             await _closed(connection)
@@ -78,8 +88,9 @@ class ConnectionPool:
             raise httpcore.PoolTimeout from problem
 
     async def _connection(self, url: httpcore.URL, seconds: float) -> httpcore.AsyncHTTP11Connection:
-        """Return the connection that was used last, or a new one."""
+        """Return the connection that was used last, or a new one. Raises ConnectError if the pool is closed."""
         origin = url.origin
+        self._check_open()
         while self._unused:
             _, known, connection = self._unused.pop()
             # The upstream may have closed it meanwhile.
@@ -95,7 +106,14 @@ class ConnectionPool:
             except BaseException:
                 await stream.aclose()
                 raise
+        if self._is_closed:
+            await stream.aclose()
+        self._check_open()
         return httpcore.AsyncHTTP11Connection(origin, stream, keepalive_expiry=self._seconds)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise httpcore.ConnectError("the connections were closed")
 
     async def _put_back(self, origin: httpcore.Origin, connection: httpcore.AsyncHTTP11Connection) -> None:
         """Keep a connection whose response was read to its end, and close those that were not used for long."""

@@ -7,6 +7,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import UploadedFile
+from django.db import IntegrityError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.safestring import SafeString
@@ -142,17 +143,24 @@ class ApiSourceAdmin(OperationsPage, SampleAdmin):
         source = ApiSource(tenant=tenant, name=SAMPLE, base_url=origin_of(request))
         known = tenant.api_sources.filter(name=SAMPLE).first()
         if known is not None:
-            self.message_user(request, f"{tenant} has the source {SAMPLE} already.", messages.WARNING)
-            return HttpResponseRedirect(operations_url(known))
+            return self._has_sample(request, known)
         if faults := source_faults(source):
             self.message_user(request, " ".join(one for told in faults.values() for one in told), messages.ERROR)
             return HttpResponseRedirect(reverse("admin:tools_app_apisource_changelist"))
         generator: Any = SchemaGenerator()  # type: ignore[no-untyped-call]
         document = orjson.dumps(generator.get_schema(request=None, public=True), default=str)
-        save_source(source)
+        try:
+            save_source(source)
+        except IntegrityError:
+            # A second click, while the first was being answered.
+            return self._has_sample(request, tenant.api_sources.get(name=SAMPLE))
         api_sources.refresh(source, writer(request), document)
         self.message_user(request, SAMPLE_ADDED, messages.SUCCESS)
         return HttpResponseRedirect(operations_url(source))
+
+    def _has_sample(self, request: HttpRequest, known: ApiSource) -> HttpResponse:
+        self.message_user(request, f"{known.tenant} has the source {SAMPLE} already.", messages.WARNING)
+        return HttpResponseRedirect(operations_url(known))
 
     def has_operations_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         """Allow users who may read the source."""

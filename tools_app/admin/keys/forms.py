@@ -7,9 +7,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from django import forms
+from django.contrib.auth.models import User
 from unfold.widgets import UnfoldAdminRadioSelectWidget
 
-from tools_app.access.keys import LIMITS, LISTING, SCOPES, check_toolset
+from tools_app.access.keys import LIMITS, LISTING, SCOPES, check_editor, check_toolset
 from tools_app.access.patterns import matches
 from tools_app.admin.base.fields import LinesField
 from tools_app.catalog.toolsets import compile_toolset
@@ -73,7 +74,9 @@ USUAL_OVERLAP: Final = "day"
 
 
 class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]
-    """The settings of a key."""
+    """The settings of a key. `editor` is who changes them, which the page sets."""
+
+    editor: User | None = None
 
     tool_patterns = LinesField(
         label="Names",
@@ -111,11 +114,13 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]
             chosen.queryset = chosen.queryset.filter(tenant=self.instance.tenant_id)
 
     def clean(self) -> dict[str, Any] | None:
-        """Reject the toolset of another tenant. Raises ValidationError."""
+        """Reject the toolset of another tenant, and changes of somebody else's key. Raises ValidationError."""
         said = super().clean() or {}
         tenant = said.get("tenant") or (self.instance.tenant if self.instance.tenant_id else None)
         if tenant is not None:
             check_toolset(tenant, said.get("toolset"))
+        if not self.instance._state.adding:
+            check_editor(self.instance, self.editor, self.changed_data)
         return said
 
 

@@ -5,7 +5,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import QuerySet
 from django.forms.widgets import Script
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
@@ -104,6 +104,11 @@ class ApiKeyAdmin(ScopedAdmin):
         more = ("acts_for_creator",) if obj else ()
         return (*super().get_readonly_fields(request, obj), *more)
 
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **options: Any) -> Any:
+        """Return the form, which refuses changes of a key that acts for somebody else."""
+        form = super().get_form(request, obj, change, **options)
+        return type(form.__name__, (form,), {"editor": writer(request)})
+
     def get_urls(self) -> list[Any]:
         """Return the URLs of the admin, of the preview of patterns and of the page of a new key."""
         preview = self.admin_site.admin_view(require_POST(self.preview))
@@ -144,7 +149,7 @@ class ApiKeyAdmin(ScopedAdmin):
     def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **options: Any) -> Any:
         """Show the form below the notes on the key."""
         key = options.get("obj")
-        context["notes"] = notes_on(key) if key else []
+        context["notes"] = notes_on(key, writer(request)) if key else []
         return super().render_change_form(request, context, *args, **options)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -261,7 +266,12 @@ class ApiKeyAdmin(ScopedAdmin):
         key, form = self._to_change(request, object_id), OverlapForm(request.POST or None)
         if not form.is_valid():
             return self._about_overlap(request, key, form, rotating=False)
-        if key_changes.set_overlap(key, form.chosen):
+        try:
+            is_set = key_changes.set_overlap(key, form.chosen, writer(request))
+        except ValidationError as problem:
+            self.message_user(request, " ".join(problem.messages), messages.ERROR)
+            return HttpResponseRedirect(reverse("admin:tools_app_apikey_change", args=[key.pk]))
+        if is_set:
             self.log_change(request, key, f"Valid until {full_text(key.expires_at)}.")
             until = f"valid until {full_text(key.expires_at)}" if form.chosen and key.expires_at else "no longer valid"
             self.message_user(request, f"The old key is {until}.", messages.SUCCESS)

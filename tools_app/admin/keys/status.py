@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
@@ -91,11 +92,16 @@ def left(until: datetime, now: datetime | None = None) -> str:
     return "a moment"
 
 
-def notes_on(key: ApiKey) -> list[Note]:
+def notes_on(key: ApiKey, reader: User | None) -> list[Note]:
     """Return the notes to show at the top of a key's page."""
     if key.revoked_at:
         return []
-    return [*_expiry(key), *_successor(key), *_predecessors(key)]
+    return [*_foreign(key, reader), *_expiry(key), *_successor(key), *_predecessors(key)]
+
+
+def _foreign(key: ApiKey, reader: User | None) -> list[Note]:
+    name = keys.foreign_person(key, reader)
+    return [Note(f"This key acts for {name}. Others can only rename and revoke it.")] if name else []
 
 
 def _expiry(key: ApiKey) -> list[Note]:

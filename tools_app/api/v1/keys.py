@@ -96,7 +96,10 @@ class KeyRow(Row):
         }
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Replace the name of a toolset of the key's tenant by the toolset. Raises ValidationError."""
+        """Replace the name of a toolset of the key's tenant by the toolset, and check who changes the key.
+
+        Raises ValidationError.
+        """
         attrs = super().validate(attrs)
         if (name := attrs.get("toolset")) is not None:
             tenant = attrs["tenant"] if self.instance is None else self.instance.tenant
@@ -104,6 +107,9 @@ class KeyRow(Row):
             if found is None:
                 raise serializers.ValidationError({"toolset": ["This tenant has no toolset with this name."]})
             attrs["toolset"] = found
+        if self.instance is not None:
+            changed = [name for name, value in attrs.items() if getattr(self.instance, name) != value]
+            keys.check_editor(self.instance, self.context["request"].user, changed)
         return attrs
 
     @extend_schema_field(Choice(STATES))

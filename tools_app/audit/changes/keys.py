@@ -34,12 +34,12 @@ def rotate(row: ApiKey, overlap: timedelta, by: User | None = None) -> tuple[Api
     return new, key
 
 
-def set_overlap(row: ApiKey, overlap: timedelta) -> bool:
-    """Extend or shorten the validity of a replaced key; see `keys.set_overlap`."""
+def set_overlap(row: ApiKey, overlap: timedelta, by: User | None = None) -> bool:
+    """Extend or shorten the validity of a replaced key; see `keys.set_overlap`. Raises ValidationError."""
     with changes.change_log_transaction():
         row.refresh_from_db()
         before = _told(row, "expires_at")
-        if not keys.set_overlap(row, overlap):
+        if not keys.set_overlap(row, overlap, by):
             return False
         changes.record(Action.CHANGED, row, before=before, after=_told(row, "expires_at"))
         return True

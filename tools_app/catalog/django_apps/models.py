@@ -6,14 +6,14 @@ The author lists the fields, and a function returns the rows that a person may s
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any, Final
 
 import orjson
 from django.contrib.auth.models import User
 from django.core.exceptions import FieldDoesNotExist, ImproperlyConfigured, ValidationError
-from django.db import models
+from django.db import connection, models
 from django.utils.encoding import force_str
 
 from tools_app.audit.recorder.redaction import is_secret
@@ -35,6 +35,10 @@ USUAL_PAGE_SIZE: Final = 20
 # A page further on makes the database count through all that is before it.
 MAX_PAGE: Final = 1000
 MAX_FILTER: Final = 200
+# Of a JSON value: what is nested deeper is not shown.
+MAX_NESTING: Final = 32
+# Python writes no longer integers as text.
+MAX_BITS: Final = 10_000
 # Arguments of every list, of whose names a field can be.
 OWN: Final = frozenset({"order", "page", "page_size"})
 ANNOTATIONS: Final = {"readOnlyHint": True, "openWorldHint": False}
@@ -277,22 +281,46 @@ def _converted(field: Any, name: str, value: Any) -> Any:
     if isinstance(value, str) and not is_storable(value):
         raise ToolError(f"{name}: it contains U+0000 or half of a character, which cannot be stored.")
     try:
-        return field.to_python(value)
-    except (ValidationError, OverflowError, ValueError) as problem:
+        made = field.to_python(value)
+        if isinstance(made, datetime):
+            # Without an offset, it is UTC. With one, it may be before the first year or after the last.
+            made = (made.replace(tzinfo=UTC) if made.tzinfo is None else made).astimezone(UTC)
+        # What the adapter of the database refuses.
+        field.get_db_prep_value(made, connection)
+        return made
+    except (ValidationError, ArithmeticError, ValueError) as problem:
         said = problem.messages[0] if isinstance(problem, ValidationError) else "it is out of range."
         raise ToolError(f"{name}: {said}") from problem
 
 
-def _json_value(value: Any) -> Any:
-    """Return the value of a column as JSON: times in ISO 8601, decimals and all other types as text."""
+def _json_value(value: Any, depth: int = 0) -> Any:
+    """Return the value of a column as JSON: times in ISO 8601, decimals and all other types as text.
+
+    Integers beyond 64 bits are text, too. What is nested deeper than MAX_NESTING is left out, as "…".
+    """
+    if isinstance(value, dict | list | tuple):
+        return _nested_value(value, depth + 1) if depth < MAX_NESTING else "…"
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if value is None or isinstance(value, str | bool | int):
+    if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, dict):
-        return {str(name): _json_value(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json_value(inner) for inner in value]
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**63 else _digits(value)
     if isinstance(value, datetime | date | time):
         return value.isoformat()
-    return str(value) if isinstance(value, Decimal) else force_str(value)
+    return _text(str(value) if isinstance(value, Decimal) else force_str(value))
+
+
+def _nested_value(value: Any, depth: int) -> Any:
+    if isinstance(value, dict):
+        return {_text(str(name)): _json_value(inner, depth) for name, inner in value.items()}
+    return [_json_value(inner, depth) for inner in value]
+
+
+def _digits(value: int) -> str:
+    return str(value) if value.bit_length() <= MAX_BITS else "…"
+
+
+def _text(value: str) -> str:
+    """Return a text with each half of a character, which JSON cannot hold, as a question mark."""
+    return value.encode("utf-8", "replace").decode() if not value.isascii() else value

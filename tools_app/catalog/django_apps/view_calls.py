@@ -5,8 +5,9 @@ is decided by the hub: the person for whom the caller acts. Nothing of the MCP r
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BytesIO
+from time import monotonic
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -14,9 +15,13 @@ import orjson
 from django.conf import settings
 from django.core.handlers.base import BaseHandler
 from django.core.handlers.wsgi import WSGIRequest
+from django.db import connection, transaction
 from django.http import HttpResponse, HttpResponseBase
 from django.urls import ResolverMatch, URLPattern
+from rest_framework.permissions import SAFE_METHODS
 
+from tools_app.audit.changes.changes import Actor, recording_as
+from tools_app.audit.changes.signals import RECORDED
 from tools_app.catalog.django_apps.people import person_of
 from tools_app.catalog.http.client import Outbound, Reply
 from tools_app.catalog.http.urls import DEFAULT_PORTS, Url
@@ -26,12 +31,13 @@ from tools_app.catalog.kinds.operation_request import build_operation
 from tools_app.catalog.kinds.python import in_thread
 from tools_app.core.config import config
 from tools_app.core.sanitize import is_storable
+from tools_app.models import Via
 from tools_app.telemetry.secret_names import Scrubber
 from tools_app.tool_api.context import ToolContext
 from tools_app.tool_api.results import CallCancelled, ToolError, ToolResult, embedded, failed
 
 ACCEPT: Final = "application/json, */*;q=0.1"
-BAD_REQUEST, NOT_FOUND, THROTTLED, SERVER_ERROR = 400, 404, 429, 500
+BAD_REQUEST, NOT_FOUND, SERVER_ERROR = 400, 404, 500
 REDIRECTIONS: Final = range(300, 400)
 MAX_LINES: Final = 100
 MAX_LINE: Final = 500
@@ -39,15 +45,20 @@ MAX_DEPTH: Final = 16
 # The key under which Django REST framework reports what belongs to no field.
 NO_FIELD: Final = "non_field_errors"
 NOTHING_REDACTED: Final = Scrubber(())
+EVENT_STREAM: Final = "text/event-stream"
 
 
 class ViewCall:
-    """The runner of one action. `pattern` is its URL, and `operation` says what an argument becomes in a request."""
+    """The runner of one action. `pattern` is its URL, and `operation` says what an argument becomes in a request.
 
-    def __init__(self, name: str, pattern: URLPattern, operation: OperationConfig) -> None:
+    `timeout_seconds` also ends a stream that the view answers with.
+    """
+
+    def __init__(self, name: str, pattern: URLPattern, operation: OperationConfig, timeout_seconds: float) -> None:
         self._name = name
         self._pattern = pattern
         self._operation = operation
+        self._timeout_seconds = timeout_seconds
         self._handler = BaseHandler()
 
     async def __call__(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
@@ -64,6 +75,7 @@ class ViewCall:
         match = self._pattern.resolve(path.removeprefix("/"))
         if match is None:
             return failed("Not found.", f"HTTP {NOT_FOUND}")
+        ends = monotonic() + self._timeout_seconds
         person = person_of(context.caller)
         # The thread may have waited, and a view cannot be stopped once it runs.
         if context.cancelled:
@@ -74,23 +86,42 @@ class ViewCall:
         request._force_auth_user = person  # type: ignore[attr-defined] # noqa: SLF001
         request.mcp_caller = context.caller  # type: ignore[attr-defined]
         request.resolver_match = match
+        by = Actor(person, Via.TOOL, context.caller.remote_address)
         try:
-            return self._result(self._respond(request, match))
+            # Outside a transaction, a change cannot be recorded; what an app does then is its own affair.
+            with recording_as(lambda: by if connection.in_atomic_block else None):
+                response = self._respond(request, match)
+            return self._result(response, context, ends)
         finally:
             request.close()
+
+    @property
+    def throttles(self) -> Sequence[Any]:
+        """The throttles of the view."""
+        view: Any = self._pattern.callback
+        return tuple(view.initkwargs.get("throttle_classes", view.cls.throttle_classes))
+
+    @property
+    def _changes_hub(self) -> bool:
+        """Whether it changes rows of the hub itself, which the change log records."""
+        view: Any = self._pattern.callback
+        rows = getattr(view.cls, "queryset", None)
+        return self._operation.method not in SAFE_METHODS and rows is not None and rows.model in RECORDED
 
     def _respond(self, request: WSGIRequest, match: ResolverMatch) -> HttpResponseBase:
         """Run the view as Django's handler does: in a transaction where ATOMIC_REQUESTS asks for it."""
         view = self._handler.make_view_atomic(match.func)
-        response: Any = view(request, *match.args, **match.kwargs)
-        if not getattr(response, "is_rendered", True):
-            response = response.render()
-        assert isinstance(response, HttpResponseBase), "the view returned no response"
+        if not self._changes_hub:
+            return _rendered(view(request, *match.args, **match.kwargs))
+        with transaction.atomic():
+            response = _rendered(view(request, *match.args, **match.kwargs))
+            if response.status_code >= BAD_REQUEST:
+                transaction.set_rollback(True)
         return response
 
-    def _result(self, response: HttpResponseBase) -> ToolResult:
+    def _result(self, response: HttpResponseBase, context: ToolContext, ends: float) -> ToolResult:
         headers = {name.lower(): value for name, value in response.items()}
-        reply = Reply(response.status_code, headers, _body(response))
+        reply = Reply(response.status_code, headers, _body(response, context, ends))
         if reply.status in SUCCESSES:
             return _file(reply, self._name) if _is_file(reply) else to_result(reply, None, NOTHING_REDACTED)
         if reply.status in REDIRECTIONS:
@@ -101,6 +132,13 @@ class ViewCall:
         if wait := headers.get("retry-after", ""):
             said = f"{said}\nRetry after {wait} seconds." if wait.isdecimal() else f"{said}\nRetry after: {wait[:100]}"
         return failed(f"HTTP {reply.status}: {said}")
+
+
+def _rendered(response: Any) -> HttpResponseBase:
+    if not getattr(response, "is_rendered", True):
+        response = response.render()
+    assert isinstance(response, HttpResponseBase), "the view returned no response"
+    return response
 
 
 def _base() -> Url:
@@ -149,22 +187,31 @@ def _texts(value: Any) -> Iterator[str]:
             waiting += one
 
 
-def _body(response: HttpResponseBase) -> bytes:
-    """Return the whole body, of a stream too. Raises ToolError for one that is larger than a result may be."""
+def _body(response: HttpResponseBase, context: ToolContext, ends: float) -> bytes:
+    """Return the whole body, of a stream too. Raises ToolError for one that is larger than a result may be.
+
+    Raises ToolError also for a stream that is not read at the monotonic time `ends`, and CallCancelled.
+    """
     most = config.MCPHUB_MAX_RESULT_BYTES
-    whole = response.content if isinstance(response, HttpResponse) else _streamed(response, most)
+    whole = response.content if isinstance(response, HttpResponse) else _streamed(response, most, context, ends)
     if len(whole) > most:
         raise ToolError(f"The response is larger than {most} bytes (MCPHUB_MAX_RESULT_BYTES).")
     return whole
 
 
-def _streamed(response: Any, most: int) -> bytes:
-    """Read a stream until it ends or is too large, and close it."""
+def _streamed(response: Any, most: int, context: ToolContext, ends: float) -> bytes:
+    """Read a stream until it ends, is too large or takes too long, and close it."""
     parts = bytearray()
     try:
         if response.is_async:
             raise ToolError("The view answers with an asynchronous stream, which a tool cannot return.")
+        if response.get("content-type", "").partition(";")[0].strip().lower() == EVENT_STREAM:
+            raise ToolError("The view answers with an event stream, which has no end that a tool could wait for.")
         for part in response.streaming_content:
+            if context.cancelled:
+                raise CallCancelled
+            if monotonic() > ends:
+                raise ToolError("The view did not end its stream in time.")
             parts += part
             if len(parts) > most:
                 break

@@ -15,7 +15,9 @@ from drf_spectacular.drainage import GENERATOR_STATS
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.settings import patched_settings
+from rest_framework.relations import HyperlinkedRelatedField
 from rest_framework.routers import SimpleRouter
+from rest_framework.serializers import BaseSerializer, ListSerializer
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSetMixin
 
@@ -37,6 +39,10 @@ NEUTRAL: Final[dict[str, Any]] = {
     "OAS_VERSION": "3.1.0",
     "COMPONENT_SPLIT_REQUEST": True,
 }
+
+
+# Serializers within serializers.
+MAX_NESTED: Final = 10
 
 
 @dataclass(frozen=True)
@@ -65,8 +71,8 @@ def register(
 ) -> list[python.PythonFunction]:
     """Register a tool for each of `actions` of a viewset, named `name` or its model, and the action.
 
-    Raises ImproperlyConfigured for a class that is no viewset, an action that it does not have, and one whose schema
-    cannot be a tool; also for invalid or duplicate names, as `python.register` does.
+    Raises ImproperlyConfigured for a class that is no viewset, an action that it does not have, one whose schema
+    cannot be a tool, and a serializer with links; also for invalid or duplicate names, as `python.register` does.
     """
     place = signature.place_of(viewset)
     if not (inspect.isclass(viewset) and issubclass(viewset, ViewSetMixin) and issubclass(viewset, APIView)):
@@ -109,6 +115,7 @@ def _function(action: Action, name: str, timeout_seconds: float) -> python.Pytho
     if len(name) > naming.MAX_NAME:
         raise ImproperlyConfigured(f"{action.place}: {name!r} has more than {naming.MAX_NAME} characters. Set a name.")
     operation = _operation(action)
+    _check_links(action)
     told = operation.definition
     definition = ToolDefinition(
         name=name,
@@ -123,10 +130,36 @@ def _function(action: Action, name: str, timeout_seconds: float) -> python.Pytho
         background=False,
         timeout_seconds=timeout_seconds,
         task=TaskSupport.NEVER,
-        run=ViewCall(name, action.pattern(action.viewset), parse_operation(told["config"])),
+        run=ViewCall(name, action.pattern(action.viewset), parse_operation(told["config"]), timeout_seconds),
         place=action.place,
         needs_person=True,
     )
+
+
+def _check_links(action: Action) -> None:
+    """Raise ImproperlyConfigured for a serializer with links: the hub serves no URLs of the app to link to."""
+    view: Any = action.url.callback
+    serializer = view.initkwargs.get("serializer_class") or getattr(action.viewset, "serializer_class", None)
+    if not (inspect.isclass(serializer) and issubclass(serializer, BaseSerializer)):
+        return
+    if (name := _linked(serializer())) is not None:
+        raise ImproperlyConfigured(
+            f"{action.place}: {name!r} of its serializer is a link to a view of the app, and the hub serves none of "
+            "them. Use a serializer with primary keys."
+        )
+
+
+def _linked(serializer: Any, depth: int = 0) -> str | None:
+    """Return the name of a field that is a link, of a nested serializer too."""
+    if isinstance(serializer, ListSerializer):
+        serializer = serializer.child
+    for name, field in getattr(serializer, "fields", {}).items():
+        one = getattr(field, "child_relation", field)
+        if isinstance(one, HyperlinkedRelatedField):
+            return str(name)
+        if isinstance(one, BaseSerializer) and depth < MAX_NESTED and (inner := _linked(one, depth + 1)) is not None:
+            return f"{name}.{inner}"
+    return None
 
 
 def _operation(action: Action) -> Operation:
