@@ -1075,7 +1075,7 @@ def scim(ground: Ground) -> ScimClient:
 
 @probe("strangers' requests to `/scim/`, of an address")
 def strangers_of_a_directory(ground: Ground) -> Answers:
-    ground.monkeypatch.setattr(scim_bounds, "MAX_FAILURES", 1)
+    ground.monkeypatch.setattr(scim_directory, "MAX_FAILURES", 1)
     limits.forget_all()
     known, stranger = scim(ground), scim(ground)
     stranger.token = "x"

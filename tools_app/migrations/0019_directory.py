@@ -8,6 +8,28 @@ from django.conf import settings
 from django.db import migrations, models
 
 
+MAX_NAME = 100
+
+
+def number_names(apps, schema_editor):
+    """Append a number to names that several issuers of a tenant have: from now on, each has a name of its own."""
+    rows = apps.get_model('tools_app', 'Issuer').objects.using(schema_editor.connection.alias)
+    taken = {}
+    for row in rows.order_by('created_at', 'id'):
+        taken.setdefault(row.tenant_id, set()).add(row.name)
+    kept = set()
+    for row in rows.order_by('created_at', 'id'):
+        if (row.tenant_id, row.name) not in kept:
+            kept.add((row.tenant_id, row.name))
+            continue
+        number, name = 2, row.name
+        while name in taken[row.tenant_id]:
+            suffix = f' {number}'
+            name, number = row.name[:MAX_NAME - len(suffix)] + suffix, number + 1
+        taken[row.tenant_id].add(name)
+        rows.filter(pk=row.pk).update(name=name)
+
+
 class Migration(migrations.Migration):
 
     dependencies = [
@@ -16,6 +38,7 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
+        migrations.RunPython(number_names, migrations.RunPython.noop),
         migrations.CreateModel(
             name='Directory',
             fields=[
