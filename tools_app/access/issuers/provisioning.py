@@ -173,10 +173,11 @@ def _known(issuer: Issuer, external_id: str) -> Identity | None:
     """Return the identity of somebody who signed in before they were provisioned."""
     if not external_id:
         return None
-    return _unlinked(issuer).filter(claim=external_id).select_related("person", "issuer").first()
+    found: Identity | None = _unlinked(issuer).filter(claim=external_id).select_related("person", "issuer").first()
+    return found
 
 
-def _unlinked(issuer: Issuer) -> QuerySet[Identity]:
+def _unlinked(issuer: Issuer) -> QuerySet[Any]:
     """Return who signed in and is not of the directory, with the `claim` that has the external ID."""
     rows = Identity.objects.filter(issuer=issuer, directory_user=None).exclude(subject="")
     if issuer.directory_claim == "sub":
