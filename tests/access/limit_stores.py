@@ -145,5 +145,6 @@ def test_a_thread_takes_from_the_same_rates(store: Any, stores: Stores) -> None:
     narrow = rate("narrow", 1, 60)
     assert store.take_here([narrow], 1) is None
     taken = store.take_here([narrow], 1)
-    assert taken is not None and taken[0] == 0
+    assert taken is not None
+    assert taken[0] == 0
     assert 0 < taken[1] <= 60
