@@ -139,3 +139,12 @@ def test_only_who_says_so_gets_a_lost_place_again(store: Any, stores: Stores) ->
     store.release(["one"], "a")
     store.renew("one", ["lost"], LEASE, again=True)
     assert stores.held(store, "a", one) == 0
+
+
+def test_a_thread_takes_from_the_same_rates(store: Any, stores: Stores) -> None:
+    narrow = rate("narrow", 1, 60)
+    assert store.take_here([narrow], 1) is None
+    taken = store.take_here([narrow], 1)
+    assert taken is not None
+    assert taken[0] == 0
+    assert 0 < taken[1] <= 60

@@ -7,11 +7,13 @@ from scim2_client.engines.wsgi import WSGISCIMClient
 from scim2_tester import Status, check_server
 
 from tests.sign_in.scim import ScimClient
+from tools_app.api.scim import bounds
 from tools_app.models import Issuer, Tenant
 
 
 @pytest.mark.django_db
-def test_an_independent_client_of_the_protocol_finds_no_fault(settings: Any) -> None:
+def test_an_independent_client_of_the_protocol_finds_no_fault(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "MAX_REQUESTS", 10_000)
     settings.REDIS_URL = ""
     acme = Tenant.objects.create(slug="acme", name="Acme")
     issuer = Issuer.objects.create(tenant=acme, name="Acme", issuer="https://acme.example", client_id="hub", rules=[])

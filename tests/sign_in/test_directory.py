@@ -2,18 +2,25 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
 from tests.sign_in.provider import Provider, issuer_of, running, sign_in
 from tests.sign_in.scim import PATCH, USER, ScimClient
-from tools_app.access.issuers import directory, people, provisioning
+from tools_app.access.issuers import directory, people, provisioning, rules
+from tools_app.access.limits import limits
+from tools_app.access.limits.quotas import ConcurrencyLimit
 from tools_app.access.oauth import service_clients, tokens
 from tools_app.api.scim import bounds, entry, resources
 from tools_app.issuers import setup
@@ -51,7 +58,8 @@ def issuer(acme: Tenant, company: Provider) -> Issuer:
 
 
 @pytest.fixture
-def scim(issuer: Issuer) -> ScimClient:
+def scim(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> ScimClient:
+    monkeypatch.setattr(bounds, "MAX_REQUESTS", 10_000)
     return ScimClient(issuer)
 
 
@@ -202,10 +210,84 @@ def test_an_account_that_was_made_too_early_gives_way_to_the_one_in_use(
     sign_in(client, scim.issuer, company, "u1")
     row = scim.user("ann")
     scim.patch(user_path(row), {"op": "add", "path": "externalId", "value": "u1"})
-    assert User.objects.count() == 2
+    assert [user.username for user in User.objects.all()] == ["ann@acme"]
     scim.group("mcp-admins", row)
     assert sign_in(Client(), scim.issuer, company, "u1").status_code == 302
-    assert [user.username for user in User.objects.all()] == ["ann@acme"]
+    scim.patch(user_path(row), {"op": "replace", "path": "active", "value": False})
+    assert role_of("ann@acme") is None
+
+
+def test_a_changed_claim_of_the_external_id_leads_to_the_accounts_in_use(
+    scim: ScimClient, client: Client, company: Provider
+) -> None:
+    company.set("u1", preferred_username="ann", groups=["mcp-admins"], oid="o-1")
+    sign_in(client, scim.issuer, company, "u1")
+    scim.user("ann", externalId="o-1", active=False)
+    assert (User.objects.count(), role_of("ann@acme")) == (2, Role.ADMIN)
+    scim.issuer.directory_claim = "oid"
+    scim.issuer.save()
+    setup.saved(scim.issuer)
+    assert (User.objects.count(), role_of("ann@acme")) == (1, None)
+
+
+def test_an_account_whose_external_id_the_directory_gives_to_another_one_loses_access(
+    scim: ScimClient, ann: Any, company: Provider
+) -> None:
+    company.set("u2", preferred_username="ben", groups=["mcp-admins"])
+    sign_in(Client(), scim.issuer, company, "u2")
+    scim.patch(user_path(ann), {"op": "replace", "path": "externalId", "value": "u2"})
+    assert (role_of("ben@acme"), role_of("ann@acme")) == (None, Role.ADMIN)
+
+
+def test_a_recheck_finds_the_person_by_the_external_id(scim: ScimClient, client: Client, company: Provider) -> None:
+    company.set("u1", preferred_username="ann", groups=["mcp-admins"])
+    sign_in(client, scim.issuer, company, "u1")
+    row = scim.user("other", active=False)
+    DirectoryUser.objects.filter(pk=row["id"]).update(external_id="u1")
+    identity = Identity.objects.get(subject="u1")
+    with pytest.raises(rules.NoRuleFits, match="has deactivated"):
+        people.vouch(identity, {"sub": "u1", "groups": ["mcp-admins"]}, "", is_check=True)
+
+
+def test_a_group_that_is_renamed_to_the_id_of_another_one_does_not_pass_for_it(scim: ScimClient) -> None:
+    ann = scim.user("ann")
+    fake = scim.group("staff-7", ann)
+    assert role_of("ann@acme") == Role.AUDITOR
+    real = scim.group("Staff", externalId="staff-7")
+    assert role_of("ann@acme") is None
+    scim.patch(f"Groups/{real['id']}", {"op": "replace", "path": "externalId", "value": "staff-8"})
+    assert role_of("ann@acme") == Role.AUDITOR
+    scim.patch(f"Groups/{real['id']}", {"op": "replace", "path": "externalId", "value": "staff-7"})
+    scim.told("DELETE", f"Groups/{real['id']}", status=204)
+    assert (role_of("ann@acme"), fake["displayName"]) == (Role.AUDITOR, "staff-7")
+
+
+def test_any_number_of_people_with_names_in_other_scripts_get_accounts(scim: ScimClient) -> None:
+    for number in range(people.TRIES + 2):
+        scim.user("山" * (number + 1))
+    assert User.objects.filter(username__startswith="person-").count() == people.TRIES + 2 - people.NUMBERED
+    scim.user("川", emails=[{"value": "kawa@acme.example"}])
+    assert User.objects.filter(username="kawa@acme").exists()
+
+
+def test_a_group_with_many_members_is_changed_in_parts_of_which_each_is_whole(
+    scim: ScimClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provisioning, "PART", 2)
+    many = [scim.user(f"p{number}") for number in range(5)]
+    group = scim.group("mcp-admins", *many)
+    path = f"Groups/{group['id']}"
+    assert (len(group["members"]), Membership.objects.count()) == (5, 5)
+    assert len(scim.patch(path, {"op": "replace", "path": "displayName", "value": "x"})["members"]) == 5
+    assert Membership.objects.count() == 0
+    renamed = scim.told("PUT", path, {"schemas": group["schemas"], "displayName": "mcp-admins"})
+    assert (len(renamed["members"]), Membership.objects.count()) == (5, 5)
+    # Interrupted after the name was stored: the same request again finishes it.
+    Membership.objects.all().delete()
+    scim.told("PUT", path, {"schemas": group["schemas"], "displayName": "mcp-admins"})
+    assert Membership.objects.count() == 5
+    scim.told("DELETE", path, status=204)
+    assert (Membership.objects.count(), DirectoryUser.objects.count()) == (0, 5)
 
 
 def test_an_external_id_leads_to_the_account_of_one_subject_only(scim: ScimClient, ann: Any, company: Provider) -> None:
@@ -225,6 +307,10 @@ def test_an_account_that_nobody_used_is_deleted_with_its_user(scim: ScimClient) 
 def test_a_connected_directory_vouches_for_its_people_until_its_token_is_withdrawn(scim: ScimClient, ann: Any) -> None:
     identity = Identity.objects.get()
     later = timezone.now() + timedelta(hours=100)
+    assert not people.is_overdue(identity, later)
+    Directory.objects.update(last_used_at=later - timedelta(days=31))
+    assert people.is_overdue(identity, later)
+    assert scim.ask("GET", "Users").status_code == 200
     assert not people.is_overdue(identity, later)
     directory.withdraw(scim.issuer)
     assert people.is_overdue(identity, later)
@@ -322,8 +408,33 @@ def test_without_the_token_nothing_is_answered_and_guessing_is_slow(
     assert scim.ask("GET", "Users").status_code == 200
     Tenant.objects.update(is_active=False)
     assert scim.ask("GET", "Users").status_code == 401
-    monkeypatch.setattr(bounds, "MAX_FAILURES", 1)
+    monkeypatch.setattr(directory, "MAX_FAILURES", 1)
     assert ScimClient(scim.issuer, "x").ask("GET", "Users").status_code == 429
+    # Strangers are refused before their token is looked up, and hold up nobody whose token was accepted.
+    Tenant.objects.update(is_active=True)
+    monkeypatch.setattr(directory, "MAX_FAILURES", 1000)
+    assert scim.ask("GET", "Users").status_code == 200
+    monkeypatch.setattr(directory, "MAX_FAILURES", 1)
+    with CaptureQueriesContext(connection) as asked:
+        assert ScimClient(scim.issuer, directory.START + "x").ask("GET", "Users").status_code == 429
+    assert len(asked) == 0
+    assert scim.ask("GET", "Users").status_code == 200
+
+
+def test_a_directory_sends_one_change_at_a_time_and_so_many_requests_a_second(
+    scim: ScimClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = ConcurrencyLimit("directory", "changes", 1, f"scim:changes:{scim.issuer.pk}")
+    limits.hold_here([place], "other", 60)
+    refused = scim.ask("POST", "Users", {"schemas": [USER], "userName": "ann"})
+    assert (refused.status_code, refused["Retry-After"]) == (429, "1")
+    assert scim.ask("GET", "Users").status_code == 200
+    limits.release_of([place.key], "other")
+    scim.user("ann")
+    scim.user("ben")
+    monkeypatch.setattr(bounds, "MAX_REQUESTS", 1)
+    refused = scim.ask("GET", "Users")
+    assert (refused.status_code, refused["Retry-After"]) == (429, "1")
 
 
 # --- The protocol -----------------------------------------------------------------------------------------------------
@@ -345,6 +456,8 @@ def test_a_directory_finds_people_by_name_external_id_id_and_email_page_by_page(
         'emails[value eq "ann@acme.example"]': 2,
         'userName eq "ann@acme.example" and active eq true': 1,
         'userName eq "a\\u0000"': 0,
+        'userName eq "\\ud800"': 0,
+        'id eq "\\ud800"': 0,
         f'{USER}:userName eq "ben@acme.example"': 1,
     }
     assert {text: scim.told("GET", "Users", filter=text)["totalResults"] for text in cases} == cases
@@ -357,6 +470,31 @@ def test_a_directory_finds_people_by_name_external_id_id_and_email_page_by_page(
     assert "members" not in scim.told("GET", f"Groups/{group['id']}", excludedAttributes="members")
     for text in ('displayName eq "G"', f'members.value eq "{ann["id"]}"', f'members eq "{ann["id"]}"'):
         assert scim.told("GET", "Groups", filter=text)["totalResults"] == 1
+
+
+def test_a_page_of_groups_ends_before_it_has_too_many_members_and_asks_no_query_for_each(
+    scim: ScimClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, ben = scim.user("ann"), scim.user("ben")
+    for name in "abc":
+        scim.group(name, ann, ben)
+    both = " and ".join(f'members.value eq "{one["id"]}"' for one in (ann, ben))
+    assert scim.told("GET", "Groups", filter=both)["totalResults"] == 3
+    with CaptureQueriesContext(connection) as asked:
+        page = scim.told("GET", "Groups", count="1")
+    with CaptureQueriesContext(connection) as asked_more:
+        assert len(scim.told("GET", "Groups")["Resources"]) == 3
+    assert len(asked) == len(asked_more)
+    assert {one["value"] for one in page["Resources"][0]["members"]} == {ann["id"], ben["id"]}
+    monkeypatch.setattr(bounds, "MAX_PAGE_MEMBERS", 4)
+    page = scim.told("GET", "Groups")
+    assert (page["totalResults"], page["itemsPerPage"], len(page["Resources"])) == (3, 2, 2)
+    assert scim.told("GET", "Groups", startIndex="3")["Resources"][0]["displayName"] == "c"
+    assert scim.told("GET", "Groups", excludedAttributes="members")["itemsPerPage"] == 3
+    page = scim.told("GET", "Groups", attributes="members.value")
+    assert set(page["Resources"][0]["members"][0]) == {"value"}
+    page = scim.told("GET", "Groups", excludedAttributes="members.type")
+    assert set(page["Resources"][0]["members"][0]) == {"value", "$ref"}
 
 
 def test_what_entra_and_okta_send_is_understood(scim: ScimClient) -> None:
@@ -391,6 +529,10 @@ def test_what_entra_and_okta_send_is_understood(scim: ScimClient) -> None:
     assert "hush-hush" not in str(list(Change.objects.values())) + str(list(DirectoryUser.objects.values()))
 
 
+def mails(number: int, first: int = 0) -> list[dict[str, str]]:
+    return [{"value": f"{first}-{n}@acme.example"} for n in range(number)]
+
+
 def test_what_cannot_be_done_is_said_as_an_error_of_the_protocol(scim: ScimClient) -> None:
     ann = scim.user("ann", externalId="u1")
     group = scim.group("g", externalId="g1")
@@ -420,6 +562,26 @@ def test_what_cannot_be_done_is_said_as_an_error_of_the_protocol(scim: ScimClien
         ("PATCH", path, {"Operations": [{"op": "add", "path": "emails[", "value": 1}]}, 400, "invalidPath"),
         ("PATCH", path, {"Operations": [{"op": "add", "path": "x" * 301, "value": 1}]}, 400, "invalidPath"),
         ("PATCH", path, {"Operations": [{"op": "add", "value": {"x" * 301: 1}}]}, 400, "invalidPath"),
+        *(
+            (
+                "PATCH",
+                path,
+                {"Operations": [{"op": "add", "path": f'emails[type eq "{one}"].value', "value": "x"}]},
+                400,
+                "invalidPath",
+            )
+            for one in ("\\u0000", "\\ud800")
+        ),
+        ("PATCH", path, {"Operations": [{"op": "add", "path": "active", "value": True}] * 51}, 400, "invalidValue"),
+        ("PATCH", path, {"Operations": [{"op": "add", "path": "emails", "value": mails(11)}]}, 400, "invalidValue"),
+        ("PATCH", path, {"Operations": [{"op": "add", "value": {"x": [1] * 11}}]}, 400, "invalidValue"),
+        (
+            "PATCH",
+            path,
+            {"Operations": [{"op": "add", "path": "emails", "value": mails(n, n)} for n in (4, 7)]},
+            400,
+            "invalidValue",
+        ),
         ("PATCH", path, {"Operations": [{"op": "remove", "path": "userName"}]}, 400, "mutability"),
         ("PATCH", groups, {"Operations": [{**add, "value": [{"value": "x"}]}]}, 400, "invalidValue"),
         ("PATCH", groups, {"Operations": [{**add, "value": [{"value": str(uuid4())}]}]}, 400, "invalidValue"),
@@ -446,7 +608,15 @@ def test_what_cannot_be_done_is_said_as_an_error_of_the_protocol(scim: ScimClien
         assert (told["status"], told.get("scimType"), bool(told["detail"])) == (str(status), kind, True), (at, told)
     long = " and ".join(['userName eq "x"'] * 40)
     assert len(long) > bounds.MAX_FILTER
-    for text in ("x eq 1", 'userName co "x"', "userName", 'not (userName eq "x")', 'emails[type eq "x"]', long):
+    for text in (
+        'active eq "true"',
+        "x eq 1",
+        'userName co "x"',
+        "userName",
+        'not (userName eq "x")',
+        'emails[type eq "x"]',
+        long,
+    ):
         assert scim.told("GET", "Users", status=400, filter=text)["scimType"] == "invalidFilter"
     for name, value in (("count", "x"), ("startIndex", "9" * 10), ("attributes", "x" * 1001)):
         assert scim.told("GET", "Users", status=400, **{name: value})["scimType"] == "invalidValue"
@@ -510,3 +680,15 @@ def test_the_api_connects_a_directory_too(issuer: Issuer, acme: Tenant, client: 
     assert client.get(path).json()["directory"]["connected"] is False
     Issuer.objects.update(use="workloads")
     assert client.post(f"{path}directory/").status_code == 409
+
+
+def test_issuers_that_had_one_name_are_numbered_before_names_have_to_differ() -> None:
+    migration = import_module("tools_app.migrations.0019_directory")
+    names = ["A", "A", "A 2", "A", "x" * 100, "x" * 100]
+    rows = MagicMock()
+    rows.order_by.return_value = [SimpleNamespace(pk=n, tenant_id=1, name=name) for n, name in enumerate(names)]
+    rows.filter.side_effect = lambda pk: SimpleNamespace(update=lambda name: names.__setitem__(pk, name))
+    apps = MagicMock()
+    apps.get_model.return_value.objects.using.return_value = rows
+    migration.number_names(apps, MagicMock())
+    assert names == ["A", "A 3", "A 2", "A 4", "x" * 100, "x" * 98 + " 2"]

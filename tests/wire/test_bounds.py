@@ -1070,15 +1070,25 @@ def scim(ground: Ground) -> ScimClient:
     """The directory of an issuer."""
     row = issuer(ground)
     row.save()
+    ground.monkeypatch.setattr(scim_bounds, "MAX_REQUESTS", 10_000)
     return ScimClient(row)
+
+
+@probe("requests of a directory")
+def requests_of_a_directory(ground: Ground) -> Answers:
+    known = scim(ground)
+    ground.monkeypatch.setattr(scim_bounds, "MAX_REQUESTS", 1)
+    first, second = (known.ask("GET", "Users").status_code for _ in range(2))
+    return httpx.Response(first), httpx.Response(second)
 
 
 @probe("strangers' requests to `/scim/`, of an address")
 def strangers_of_a_directory(ground: Ground) -> Answers:
-    ground.monkeypatch.setattr(scim_bounds, "MAX_FAILURES", 1)
+    ground.monkeypatch.setattr(scim_directory, "MAX_FAILURES", 1)
     limits.forget_all()
     known, stranger = scim(ground), scim(ground)
     stranger.token = "x"
+    assert known.ask("GET", "Users").status_code == 200
     answers = [stranger.ask("GET", "Users").status_code for _ in range(2)]
     assert answers[0] == 401
     return httpx.Response(known.ask("GET", "Users").status_code), httpx.Response(answers[1])
@@ -1137,6 +1147,25 @@ def operations_of_a_directory(ground: Ground) -> Answers:
     one = {"op": "replace", "path": "displayName", "value": "x"}
     bodies = ({"schemas": [PATCH], "Operations": [one] * (scim_bounds.MAX_OPERATIONS + more)} for more in (0, 1))
     return asked(known, "PATCH", f"Groups/{known.group('g')['id']}", *bodies)
+
+
+@probe("operations of a directory's request on a user")
+def operations_on_a_user(ground: Ground) -> Answers:
+    known = scim(ground)
+    one = {"op": "replace", "path": "displayName", "value": "x"}
+    bodies = ({"schemas": [PATCH], "Operations": [one] * (scim_bounds.MAX_USER_OPERATIONS + more)} for more in (0, 1))
+    return asked(known, "PATCH", f"Users/{known.user('x')['id']}", *bodies)
+
+
+@probe("members in a directory's page")
+def members_of_a_page(ground: Ground) -> None:
+    known = scim(ground)
+    one, other = known.user("a"), known.user("b")
+    for name in "cd":
+        known.group(name, one, other)
+    for most, shown in ((4, 2), (3, 1)):
+        ground.monkeypatch.setattr(scim_bounds, "MAX_PAGE_MEMBERS", most)
+        assert known.told("GET", "Groups")["itemsPerPage"] == shown
 
 
 @probe("path of a directory's operation")

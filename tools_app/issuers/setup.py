@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from django.core.exceptions import ValidationError
 
-from tools_app.access.issuers import directory, people
+from tools_app.access.issuers import directory, people, provisioning
 from tools_app.access.issuers.rules import NoRuleFits, Rule
 from tools_app.access.oauth import workloads
 from tools_app.audit.changes.changes import change_log_transaction
@@ -46,6 +46,7 @@ def check(issuer: Issuer) -> None:
 
 def saved(issuer: Issuer) -> None:
     """Apply an issuer that was saved to the people and workloads that came from it. Call it in the same transaction."""
+    provisioning.link_all(issuer)
     people.apply_rules(issuer)
     workloads.end_tokens(issuer)
 

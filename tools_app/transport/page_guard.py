@@ -19,6 +19,7 @@ from django.http import HttpRequest
 
 from tools_app.access import tokens
 from tools_app.access.issuers import directory
+from tools_app.access.principal import client_ip
 from tools_app.core.config import config
 from tools_app.core.database import run_in_db_thread
 from tools_app.transport.request import (
@@ -50,7 +51,13 @@ async def serve_page(pages: Application, scope: Scope, receive: Receive, send: S
     if body.is_complete:
         await pages(scope, receive, send)
         return
-    bounded = _BoundedBody(scope["path"], headers, body, receive)
+    bounded = _BoundedBody(
+        scope["path"],
+        headers,
+        body,
+        receive,
+        client_ip((scope.get("client") or [""])[0], headers.get("x-forwarded-for", "")),
+    )
     try:
         await bounded.check_declared()
         await pages(scope, bounded.receive, send)
@@ -77,8 +84,11 @@ class _BoundedBody:
     disconnect, the only way to make it stop.
     """
 
-    def __init__(self, path: str, headers: Mapping[str, str], body: RequestBody, receive: Receive) -> None:
+    def __init__(
+        self, path: str, headers: Mapping[str, str], body: RequestBody, receive: Receive, address: str
+    ) -> None:
         self._path = path
+        self._address = address
         self._headers = headers
         self._body = body
         self._receive = receive
@@ -121,7 +131,7 @@ class _BoundedBody:
     async def _ask_for_more(self, size: int) -> None:
         """Raise the limit if the path accepts uploads and the sender is logged in. Raises BodyTooLarge."""
         most = upload_limit(self._path)
-        if size > most or self.limit == most or not await _is_known(self._path, self._headers):
+        if size > most or self.limit == most or not await _is_known(self._path, self._headers, self._address):
             raise BodyTooLarge(self.limit)
         self.limit = most
 
@@ -135,7 +145,7 @@ def upload_limit(path: str) -> int:
     return MAX_UPLOAD_BYTES if path.startswith(ADMIN) and path != LOGIN else MAX_FORM_BYTES
 
 
-async def _is_known(path: str, headers: Mapping[str, str]) -> bool:
+async def _is_known(path: str, headers: Mapping[str, str], address: str) -> bool:
     """Return whether a request has the session or token of an active user, or the token of the path's directory.
 
     False if the database is unavailable.
@@ -144,7 +154,7 @@ async def _is_known(path: str, headers: Mapping[str, str]) -> bool:
     cookie = _session_cookie(headers.get("cookie", ""))
     try:
         if path.startswith(DIRECTORY):
-            return scheme.lower() == "bearer" and await run_in_db_thread(_is_directory, path, token.strip())
+            return scheme.lower() == "bearer" and await run_in_db_thread(_is_directory, path, token.strip(), address)
         if scheme.lower() == "bearer":
             return await run_in_db_thread(tokens.find, token.strip()) is not None
         return bool(cookie) and await run_in_db_thread(_is_logged_in, cookie)
@@ -152,12 +162,12 @@ async def _is_known(path: str, headers: Mapping[str, str]) -> bool:
         return False
 
 
-def _is_directory(path: str, token: str) -> bool:
+def _is_directory(path: str, token: str, address: str) -> bool:
     try:
         issuer = UUID(path.removeprefix(DIRECTORY).partition("/")[0])
-    except ValueError:
+        return directory.admit(issuer, token, address) is not None
+    except (ValueError, directory.TooManyFailures):
         return False
-    return directory.find(issuer, token) is not None
 
 
 def _session_cookie(header: str) -> str:

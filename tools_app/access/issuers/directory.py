@@ -9,15 +9,21 @@ import hmac
 import secrets
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from threading import Lock
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Q
+from django.dispatch import Signal
 from django.utils import timezone
 
 from tools_app.access.keys import KEY_BYTES, digest_of
-from tools_app.models import Directory, DirectoryUser, Identity, Issuer, IssuerUse, Membership
+from tools_app.access.limits import limits
+from tools_app.access.limits.quotas import ConcurrencyLimit
+from tools_app.access.principal import rate_limit_key
+from tools_app.models import Directory, DirectoryGroup, DirectoryUser, Identity, Issuer, IssuerUse, Membership
+from tools_app.models.ids import new_id
 
 START: Final = "mcphub_scim_"
 PREFIX_LENGTH: Final = 17
@@ -25,11 +31,23 @@ MAX_TOKEN: Final = 200
 # Bytes of a request of a directory: a group with its members.
 MAX_REQUEST_BYTES: Final = 1024 * 1024
 USE_NOTED_EVERY: Final = timedelta(minutes=1)
+# A directory that is silent for longer no longer vouches for anybody.
+VOUCHES_FOR: Final = timedelta(days=30)
+# Requests of an address without a valid token, in FAILURE_SECONDS.
+MAX_FAILURES: Final = 60
+FAILURE_SECONDS: Final = 60.0
+MAX_ACCEPTED: Final = 1000
+# Sent in the transaction that gives an account to a person of the directory, before it locks a row.
+joining: Final = Signal()
 _NOBODYS: Final = digest_of("")
 
 
 class SomebodyElse(Exception):
     """The directory knows the external ID of a token as that of another person."""
+
+
+class TooManyFailures(Exception):
+    """An address has sent too many requests without a valid token."""
 
 
 # --- The token ------------------------------------------------------------------------------------------------
@@ -57,6 +75,39 @@ def find(issuer_id: UUID, token: str) -> Issuer | None:
         return None
     _note_use(row)
     return row.issuer
+
+
+def admit(issuer_id: UUID, token: str, address: str) -> Issuer | None:
+    """Return the issuer to whose directory a token belongs; None for other tokens, which are counted by address.
+
+    An address that has sent too many of those is refused before the token is looked up, unless this process has
+    accepted the token before: directories share addresses with strangers. Raises TooManyFailures.
+    """
+    place = ConcurrencyLimit("address", "directory", MAX_FAILURES, f"scim:{rate_limit_key(address)}")
+    has_form = token.startswith(START) and len(token) <= MAX_TOKEN and token.isascii()
+    accepted = (issuer_id, digest_of(token)) if has_form else None
+    if accepted is not None and accepted in _accepted:
+        found = find(issuer_id, token)
+        if found is not None:
+            return found
+        with _accepting:
+            _accepted.pop(accepted, None)
+    id = str(new_id())
+    if limits.hold_here([place], id, FAILURE_SECONDS) is not None:
+        raise TooManyFailures
+    found = find(issuer_id, token) if accepted is not None else None
+    if found is not None and accepted is not None:
+        limits.release_of([place.key], id)
+        with _accepting:
+            while len(_accepted) >= MAX_ACCEPTED:
+                del _accepted[next(iter(_accepted))]
+            _accepted[accepted] = None
+    return found
+
+
+# The digests of tokens that this process has accepted, the oldest first. Each is looked up again whenever it comes.
+_accepted: Final[dict[tuple[UUID, str], None]] = {}
+_accepting: Final = Lock()
 
 
 class State(NamedTuple):
@@ -93,8 +144,18 @@ def _note_use(row: Directory) -> None:
 # --- What it says of people -----------------------------------------------------------------------------------
 
 
-def claims_of(entry: DirectoryUser) -> dict[str, Any]:
-    """Return what the directory says of a person as claims. Groups have their names, then their external IDs."""
+def external_ids(issuer_id: UUID) -> dict[str, UUID]:
+    """Return the external IDs of an issuer's groups, with the groups' keys."""
+    rows = DirectoryGroup.objects.filter(issuer=issuer_id).exclude(external_id="")
+    return dict(rows.values_list("external_id", "pk"))
+
+
+def claims_of(entry: DirectoryUser, known_ids: Mapping[str, UUID] | None = None) -> dict[str, Any]:
+    """Return what the directory says of a person as claims. Groups have their names, then their external IDs.
+
+    A name that is the external ID of another group does not count: whoever may rename groups must not pass one off as
+    another. `known_ids`: see `external_ids`, which is asked if they are not given.
+    """
     name = entry.resource.get("name") or {}
     groups = list(entry.groups.all())
     said = {
@@ -103,7 +164,10 @@ def claims_of(entry: DirectoryUser) -> dict[str, Any]:
         "given_name": name.get("givenName"),
         "family_name": name.get("familyName"),
     }
-    known = [group.display_name for group in groups] + [group.external_id for group in groups if group.external_id]
+    if known_ids is None:
+        known_ids = external_ids(entry.issuer_id) if groups else {}
+    known = [group.display_name for group in groups if known_ids.get(group.display_name, group.pk) == group.pk]
+    known += [group.external_id for group in groups if group.external_id]
     return {**{claim: value for claim, value in said.items() if value}, "groups": known}
 
 
@@ -119,10 +183,13 @@ def entry_of(identity: Identity) -> DirectoryUser | None:
     return DirectoryUser.objects.filter(identity=identity).first()
 
 
-def vouches(identity: Identity) -> bool:
-    """Whether a connected directory says that a person is active: it says so, too, when they leave."""
-    known = DirectoryUser.objects.filter(identity=identity, active=True, issuer__directory__isnull=False)
-    return known.exists()
+def vouches(identity: Identity, now: datetime) -> bool:
+    """Whether a connected directory says that a person is active: it says so, too, when they leave.
+
+    One that has been silent for VOUCHES_FOR may have been taken out of service.
+    """
+    known = DirectoryUser.objects.filter(identity=identity, active=True)
+    return known.filter(issuer__directory__last_used_at__gte=now - VOUCHES_FOR).exists()
 
 
 def entry_for(issuer: Issuer, claims: Mapping[str, Any]) -> DirectoryUser | None:
@@ -144,22 +211,40 @@ def joined(
     entry = entry_for(issuer, claims)
     if entry is None:
         return identity, entry_of(identity) if identity is not None else None
+    if identity is not None and entry.identity.pk == identity.pk:
+        return identity, entry
+    with transaction.atomic():
+        # The directory may change at this moment: its changes wait for one another, and for this.
+        joining.send(DirectoryUser)
+        return _join(issuer, subject, claims)
+
+
+def _join(issuer: Issuer, subject: str, claims: Mapping[str, Any]) -> tuple[Identity | None, DirectoryUser | None]:
+    """Do what `joined` says, by rows that do not change meanwhile."""
+    identity = Identity.objects.filter(issuer=issuer, subject=subject).select_related("person", "issuer").first()
+    entry = entry_for(issuer, claims)
+    if entry is None:
+        return identity, entry_of(identity) if identity is not None else None
     known = entry.identity
     if identity is not None and known.pk == identity.pk:
         return identity, entry
     if known.subject or (identity is not None and entry_of(identity) is not None):
         raise SomebodyElse(f"The directory of {issuer.tenant.name} gives your external ID to another account.")
     if identity is not None:
-        with transaction.atomic():
-            entry.identity = identity
-            entry.save(update_fields=["identity"])
-            discard(known)
+        link(entry, identity)
         return identity, entry
-    with transaction.atomic():
-        if not Identity.objects.filter(pk=known.pk, subject="").update(subject=subject):
-            raise SomebodyElse("You signed in twice at the same moment. Try again.")
+    if not Identity.objects.filter(pk=known.pk, subject="").update(subject=subject):
+        raise SomebodyElse("You signed in twice at the same moment. Try again.")
     known.subject = subject
     return known, entry
+
+
+def link(entry: DirectoryUser, identity: Identity) -> None:
+    """Give a person of the directory the account that they use, in place of the one that was made for them."""
+    unused = entry.identity
+    entry.identity = identity
+    entry.save(update_fields=["identity"])
+    discard(unused)
 
 
 def discard(identity: Identity) -> None:

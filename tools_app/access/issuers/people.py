@@ -9,12 +9,14 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
+from uuid import UUID
 
 import orjson
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
+from django.utils.crypto import get_random_string
 
 from tools_app.access.issuers import directory, rules
 from tools_app.access.issuers.rules import Rule
@@ -30,6 +32,9 @@ MAX_CLAIM_BYTES: Final = 32 * 1024
 # Claims about the token, not the person.
 PASSING: Final = frozenset({"aud", "exp", "iat", "nbf", "nonce", "at_hash", "c_hash", "jti", "auth_time", "sid"})
 TRIES: Final = 20
+# After so many tries, a user name gets random characters in place of a number.
+NUMBERED: Final = 5
+RANDOM: Final = "abcdefghjkmnpqrstuvwxyz23456789"
 BATCH: Final = 500
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9.+_-]+")
 
@@ -78,10 +83,16 @@ def signed_in(issuer: Issuer, claims: Mapping[str, Any], refresh_token: str = ""
     return identity
 
 
-def rule_of(issuer: Issuer, entry: DirectoryUser | None, claims: Mapping[str, Any]) -> Rule:
+def rule_of(
+    issuer: Issuer,
+    entry: DirectoryUser | None,
+    claims: Mapping[str, Any],
+    known_ids: Mapping[str, UUID] | None = None,
+) -> Rule:
     """Return the rule that gives a person their role, by claims and by what the directory says of them.
 
-    Raises NoRuleFits, also for a person whom the directory does not know or has deactivated.
+    `known_ids`: see `directory.claims_of`. Raises NoRuleFits, also for a person whom the directory does not know or has
+    deactivated.
     """
     if entry is None:
         if issuer.directory_only:
@@ -89,7 +100,7 @@ def rule_of(issuer: Issuer, entry: DirectoryUser | None, claims: Mapping[str, An
         return rules.find(issuer, claims)
     if not entry.active:
         raise rules.NoRuleFits(f"The directory of {issuer.tenant.name} has deactivated this account.")
-    return rules.find(issuer, {**claims, **directory.claims_of(entry)})
+    return rules.find(issuer, {**claims, **directory.claims_of(entry, known_ids)})
 
 
 def belongs(identity: Identity) -> bool:
@@ -133,7 +144,7 @@ def is_overdue(identity: Identity, now: datetime) -> bool:
     allowed = timedelta(hours=identity.issuer.recheck_hours)
     if not identity.issuer.is_active:
         return True
-    return identity.verified_at < now - allowed and not directory.vouches(identity)
+    return identity.verified_at < now - allowed and not directory.vouches(identity, now)
 
 
 def refresh_token_of(identity: Identity) -> str:
@@ -176,7 +187,7 @@ def _store(identity: Identity, claims: Mapping[str, Any], *, is_check: bool) -> 
     if issuer is None or not issuer.is_active:
         raise rules.NoRuleFits("The issuer is turned off.")
     identity.issuer = issuer
-    role = rule_of(issuer, directory.entry_of(identity), claims).role
+    role = rule_of(issuer, _entry(identity, claims), claims).role
     with transaction.atomic():
         # Before the identity is written: a change of an issuer or its directory locks the change log first, too.
         _set_role(identity, role)
@@ -184,7 +195,7 @@ def _store(identity: Identity, claims: Mapping[str, Any], *, is_check: bool) -> 
         now = rows.values("rules", "directory_claim", "directory_only").first()
         is_unchanged = now is not None and all(getattr(issuer, name) == value for name, value in now.items())
         # A new role waited for the change log, and the directory may have changed the person meanwhile.
-        is_unchanged = is_unchanged and rule_of(issuer, directory.entry_of(identity), claims).role == role
+        is_unchanged = is_unchanged and rule_of(issuer, _entry(identity, claims), claims).role == role
         own = Identity.objects.select_for_update(of=("self",)).filter(pk=identity.pk, ended_at=None)
         has_ended = is_check and own.values_list("pk", flat=True).first() is None
         if has_ended or not is_unchanged:
@@ -192,6 +203,12 @@ def _store(identity: Identity, claims: Mapping[str, Any], *, is_check: bool) -> 
         else:
             identity.save(update_fields=["claims", "verified_at", "checked_at", "ended_at", "ciphertext"])
     return has_ended or is_unchanged
+
+
+def _entry(identity: Identity, claims: Mapping[str, Any]) -> DirectoryUser | None:
+    """Return what the directory says of a person: by the external ID, which may have come later than their account."""
+    found = directory.entry_for(identity.issuer, claims)
+    return directory.entry_of(identity) if found is None else found
 
 
 def apply_rules(issuer: Issuer, identities: Iterable[Any] | None = None) -> list[Identity]:
@@ -215,12 +232,13 @@ def _apply(issuer: Issuer, identities: list[Identity]) -> list[Identity]:
     held: dict[int, dict[Any, str]] = {}
     for person, tenant, role in members.values_list("user", "tenant", "role"):
         held.setdefault(person, {})[tenant] = role
+    known_ids = directory.external_ids(issuer.pk)
     ended = []
     for identity in identities:
         identity.issuer = issuer
         roles, entry = held.get(identity.person_id, {}), getattr(identity, "directory_user", None)
         has_access = issuer.tenant_id in roles
-        role = _role(issuer, entry, identity)
+        role = _role(issuer, entry, identity, known_ids)
         if entry is None and not has_access:
             role = ""  # an admin has removed the person
         if entry is not None and (not identity.person.is_active or identity.person.is_superuser):
@@ -239,12 +257,12 @@ def _apply(issuer: Issuer, identities: list[Identity]) -> list[Identity]:
     return ended
 
 
-def _role(issuer: Issuer, entry: DirectoryUser | None, identity: Identity) -> str:
+def _role(issuer: Issuer, entry: DirectoryUser | None, identity: Identity, known_ids: Mapping[str, UUID]) -> str:
     """Return the role of a person by their last claims, "" for none."""
     if not issuer.is_active:
         return ""
     try:
-        return rule_of(issuer, entry, identity.claims).role
+        return rule_of(issuer, entry, identity.claims, known_ids).role
     except rules.NoRuleFits:
         return ""
 
@@ -274,7 +292,8 @@ def create(issuer: Issuer, subject: str, claims: Mapping[str, Any]) -> Identity:
         raise NotAccepted(f"{issuer.name} has stated {MAX_PEOPLE} people. Ask an admin of the hub.")
     name = _name(claims)
     for number in range(TRIES):
-        username = f"{name}{number + 1 if number else ''}@{issuer.tenant.slug}"
+        suffix = f"-{get_random_string(8, RANDOM)}" if number >= NUMBERED else str(number + 1) if number else ""
+        username = f"{name}{suffix}@{issuer.tenant.slug}"
         try:
             with transaction.atomic():
                 person = User.objects.create_user(username, _text(claims, "email", MAX_EMAIL))
@@ -308,8 +327,8 @@ def _stored_claims(claims: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _name(claims: Mapping[str, Any]) -> str:
-    said = _text(claims, "preferred_username", MAX_EMAIL) or _text(claims, "email", MAX_EMAIL) or "person"
-    return _OTHERS.sub("-", said.partition("@")[0])[:MAX_NAME].strip("-") or "person"
+    said = (_text(claims, name, MAX_EMAIL).partition("@")[0] for name in ("preferred_username", "email"))
+    return next(filter(None, (_OTHERS.sub("-", text)[:MAX_NAME].strip("-") for text in said)), "person")
 
 
 def _text(claims: Mapping[str, Any], name: str, most: int) -> str:

@@ -89,6 +89,12 @@ def renew() -> None:
 # --- For threads that may block: slots of calls that other processes may release ---------------------------------
 
 
+def take_here(rates: Sequence[Rate]) -> OverLimit | None:
+    """Like `take`, for one hit."""
+    refused = _store().take_here(rates, 1)
+    return None if refused is None else OverLimit(rates[refused[0]], max(1, math.ceil(refused[1])))
+
+
 def hold_here(places: Sequence[ConcurrencyLimit], id: str, seconds: float) -> ConcurrencyLimit | None:
     """Like `hold`, for a fixed number of seconds: the slots need no renewal and no release."""
     full = _store().hold_here(places, id, seconds)

@@ -191,6 +191,15 @@ class RedisStore:
             return self._own.take_here(rates, count)
         return (answer[0] - 1, answer[1] / 1000) if answer else None
 
+    def take_here(self, rates: Sequence[Rate], count: int) -> tuple[int, float] | None:
+        """Like `take`, from a thread that may block."""
+        answer = self._ask_here(
+            ("take", count, [(self._named(rate.key), rate.most, rate.seconds * 1000) for rate in rates])
+        )
+        if answer is None:
+            return self._own.take_here(rates, count)
+        return (answer[0] - 1, answer[1] / 1000) if answer else None
+
     async def hold(self, places: Sequence[ConcurrencyLimit], id: str, seconds: float) -> int | None:
         """Like MemoryStore."""
         answer = await self._ask(self._hold_request(places, id, seconds))

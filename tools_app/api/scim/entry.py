@@ -17,14 +17,19 @@ from django.views.decorators.debug import sensitive_variables
 
 from tools_app.access.issuers import directory
 from tools_app.access.limits import limits
-from tools_app.access.limits.quotas import ConcurrencyLimit
-from tools_app.access.principal import address_of, rate_limit_key
+from tools_app.access.limits.quotas import SECOND, ConcurrencyLimit, Rate
+from tools_app.access.principal import address_of
 from tools_app.api.scim import bounds
 from tools_app.audit.changes.changes import Actor, recording_as
+from tools_app.core.sanitize import sanitized
 from tools_app.models import Issuer, Via
 from tools_app.models.ids import new_id
 
-SECONDS: Final = 60.0
+# So long does a change that was interrupted hold up the next one.
+CHANGE_SECONDS: Final = 60.0
+# Methods that change nothing, and the end of the path of a search.
+READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+SEARCH: Final = ".search"
 MEDIA_TYPE: Final = "application/scim+json"
 ERROR: Final = "urn:ietf:params:scim:api:messages:2.0:Error"
 Answer = Callable[[HttpRequest, Issuer, str], HttpResponse]
@@ -36,28 +41,46 @@ Answer = Callable[[HttpRequest, Issuer, str], HttpResponse]
 def scim(request: HttpRequest, issuer: UUID, path: str) -> HttpResponse:
     """Answer a request of a directory, which authenticates with its token."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    row = directory.find(issuer, token.strip()) if scheme.lower() == "bearer" else None
+    try:
+        row = directory.admit(issuer, token.strip() if scheme.lower() == "bearer" else "", address_of(request))
+    except directory.TooManyFailures:
+        return _later("Too many requests without a valid token. Wait a minute.", int(directory.FAILURE_SECONDS))
     if row is None:
-        return _refused(request)
+        refused = error(
+            401, "The token is missing, withdrawn, or of another directory. Create one on its issuer's page."
+        )
+        refused.headers["WWW-Authenticate"] = 'Bearer realm="SCIM"'
+        return refused
+    rate = Rate("directory", "requests", bounds.MAX_REQUESTS, SECOND, f"scim:requests:{row.pk}")
+    used_up = limits.take_here([rate])
+    if used_up is not None:
+        return _later(f"A directory sends at most {bounds.MAX_REQUESTS} requests a second.", used_up.retry_after)
+    if request.method in READS or path.rstrip("/").endswith(SEARCH):
+        return _answered(request, row, path)
+    place, id = ConcurrencyLimit("directory", "changes", 1, f"scim:changes:{row.pk}"), str(new_id())
+    if limits.hold_here([place], id, CHANGE_SECONDS) is not None:
+        return _later("The directory's previous change is in progress. Send one change at a time.", 1)
+    try:
+        return _answered(request, row, path)
+    finally:
+        limits.release_of([place.key], id)
+
+
+def _answered(request: HttpRequest, row: Issuer, path: str) -> HttpResponse:
     answer: Answer = import_string("tools_app.api.scim.service.answer")
     with recording_as(Actor(None, Via.DIRECTORY, address_of(request), row.name)):
         return answer(request, row, path)
 
 
-def _refused(request: HttpRequest) -> HttpResponse:
-    place = ConcurrencyLimit("address", "directory", bounds.MAX_FAILURES, f"scim:{rate_limit_key(address_of(request))}")
-    if limits.hold_here([place], str(new_id()), SECONDS) is not None:
-        answer = error(429, "Too many requests without a valid token. Wait a minute.")
-        answer.headers["Retry-After"] = str(int(SECONDS))
-        return answer
-    answer = error(401, "The token is missing, withdrawn, or of another directory. Create one on the issuer's page.")
-    answer.headers["WWW-Authenticate"] = 'Bearer realm="SCIM"'
+def _later(detail: str, seconds: int) -> HttpResponse:
+    answer = error(429, detail)
+    answer.headers["Retry-After"] = str(seconds)
     return answer
 
 
 def error(status: int, detail: str, scim_type: str = "") -> HttpResponse:
     """Return an error (RFC 7644, section 3.12)."""
-    said: dict[str, Any] = {"schemas": [ERROR], "status": str(status), "detail": detail}
+    said: dict[str, Any] = {"schemas": [ERROR], "status": str(status), "detail": sanitized(detail)}
     if scim_type:
         said["scimType"] = scim_type
     return HttpResponse(orjson.dumps(said), status=status, content_type=MEDIA_TYPE)

@@ -4,7 +4,10 @@ The library applies those of users. Those of groups are applied to the rows: a g
 whom an operation names a few.
 """
 
+import json
+import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID
 
@@ -13,12 +16,15 @@ from scim2_models.path import CompareOperator, Comparison
 
 from tools_app.access.issuers import provisioning
 from tools_app.access.issuers.provisioning import GroupValues
-from tools_app.api.scim.bounds import MAX_OPERATIONS, MAX_PATH
-from tools_app.api.scim.resources import Group, User, ids_of, text
+from tools_app.api.scim.bounds import MAX_OPERATIONS, MAX_PATH, MAX_USER_OPERATIONS
+from tools_app.api.scim.resources import Group, User, check_values, ids_of, text
+from tools_app.core.sanitize import is_storable
 from tools_app.models import DirectoryGroup
+from tools_app.models.directory import MAX_EMAILS
 
 # Okta repeats these in the value of an operation without a path; they cannot be changed.
 _REPEATED: Final = frozenset({"id", "schemas", "meta"})
+_TEXTS: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 _SCHEMA: Final = f"{Group.__schema__}:".lower()
 
 
@@ -28,6 +34,10 @@ def read(said: Mapping[str, Any], model: type[User | Group]) -> "PatchOp[Any]":
     sent = said.get(name)
     if not isinstance(sent, list) or not 0 < len(sent) <= MAX_OPERATIONS:
         raise InvalidValueException(detail=f"Operations is a list of 1 to {MAX_OPERATIONS} operations.")
+    if model is User and len(sent) > MAX_USER_OPERATIONS:
+        raise InvalidValueException(detail=f"A user is changed by at most {MAX_USER_OPERATIONS} operations at a time.")
+    for one in sent:
+        _check_lists(one, MAX_EMAILS if model is User else provisioning.MAX_MEMBERS)
     body = {**said, name: [_without_repeated(one) for one in sent]}
     found: PatchOp[Any] = PatchOp[model].model_validate(  # type: ignore[valid-type] # known at run time
         body, scim_ctx=Context.RESOURCE_PATCH_REQUEST
@@ -39,20 +49,45 @@ def _without_repeated(operation: Any) -> Any:
     if not isinstance(operation, dict):
         return operation
     path = operation.get("path")
-    if isinstance(path, str) and len(path) > MAX_PATH:
-        raise InvalidPathException(detail=f"A path has at most {MAX_PATH} characters.")
+    if isinstance(path, str):
+        _check_path(path)
     value = operation.get("value")
     if path or not isinstance(value, dict):
         return operation
-    if any(len(name) > MAX_PATH for name in value):
-        raise InvalidPathException(detail=f"A path has at most {MAX_PATH} characters.")
+    for name in value:
+        _check_path(name)
     return {**operation, "value": {name: one for name, one in value.items() if name not in _REPEATED}}
 
 
-def change_group(row: DirectoryGroup, said: "PatchOp[Any]") -> None:
-    """Apply operations to a group. Raises SCIMException and what provisioning raises."""
+def _check_path(path: str) -> None:
+    if len(path) > MAX_PATH:
+        raise InvalidPathException(detail=f"A path has at most {MAX_PATH} characters.")
+    # Texts in it are JSON, with escapes.
+    with suppress(ValueError):
+        if not all(is_storable(json.loads(said)) for said in _TEXTS.findall(path)):
+            raise InvalidPathException(detail="Texts in a path cannot contain U+0000 or halves of characters.")
+
+
+def _check_lists(value: Any, most: int) -> None:
+    """Refuse lists of more values than any attribute has. Raises InvalidValueException."""
+    if isinstance(value, list) and len(value) > most:
+        raise InvalidValueException(detail=f"A list of values has at most {most}.")
+    if isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            _check_lists(one, most)
+
+
+def change_user(resource: User, said: "PatchOp[Any]") -> None:
+    """Apply operations to a user, which is within its bounds after each of them. Raises SCIMException."""
+    for operation in said.operations or ():
+        said.model_copy(update={"operations": [operation]}).patch(resource)
+        check_values(resource)
+
+
+def group_values(row: DirectoryGroup, said: "PatchOp[Any]") -> GroupValues:
+    """Return what operations make of a group. Raises SCIMException and TooMany."""
     members = set(row.members.values_list("pk", flat=True))
-    names = {"displayname": row.display_name, "externalid": row.external_id}
+    names, is_named = {"displayname": row.display_name, "externalid": row.external_id}, False
     for operation in said.operations or ():
         path = str(operation.path or "").lower().removeprefix(_SCHEMA)
         if path:
@@ -63,13 +98,13 @@ def change_group(row: DirectoryGroup, said: "PatchOp[Any]") -> None:
             raise InvalidValueException(detail="An operation without a path has an object as its value.")
         for name, value in wanted.items():
             if name in names:
+                is_named = True
                 names[name] = _name(name, "" if operation.op == "remove" else value)
             elif name.startswith("members"):
                 members = _members(members, operation, name, value)
-    provisioning.save_group(
-        row,
-        GroupValues(display_name=names["displayname"], external_id=names["externalid"], members=members),
-    )
+                if len(members) > provisioning.MAX_MEMBERS:
+                    raise provisioning.TooMany(f"A group has at most {provisioning.MAX_MEMBERS} members.")
+    return GroupValues(names["displayname"], names["externalid"], members, names=is_named)
 
 
 def _members(now: set[UUID], operation: Any, name: str, value: Any) -> set[UUID]:

@@ -1,6 +1,6 @@
 """Filters and pages of lists (RFC 7644, section 3.4.2)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -19,7 +19,8 @@ from scim2_models.path import (
 
 from tools_app.access.issuers.provisioning import key_of
 from tools_app.api.scim.bounds import DEFAULT_PAGE, MAX_ATTRIBUTES, MAX_FILTER, MAX_PAGE
-from tools_app.api.scim.resources import Group, User
+from tools_app.api.scim.resources import MEMBER, Group, User
+from tools_app.core.sanitize import is_storable
 
 MAX_DIGITS: Final = 9
 SUPPORTED: Final = "A filter compares {} by eq. Several comparisons are joined by and."
@@ -73,32 +74,48 @@ def attributes_of(sent: Mapping[str, Any], model: type[User | Group]) -> Respons
     return found
 
 
-def condition(text: str, model: type[User | Group]) -> Q:
-    """Return a filter as a condition of rows; one without a filter fits all. Raises InvalidFilterException."""
+def members_of(asked: ResponseParameters[Any]) -> frozenset[str]:
+    """Return the attributes of members that are asked for, in lower case: Entra leaves them out, and they are many."""
+    start = f"{Group.__schema__}:".lower()
+    wanted = {str(path).lower().removeprefix(start) for path in asked.attributes or ()}
+    unwanted = {str(path).lower().removeprefix(start) for path in asked.excluded_attributes or ()}
+    if "members" in unwanted:
+        return frozenset()
+    named = {path.removeprefix("members.") for path in wanted if path.startswith("members.")}
+    found = MEMBER if not wanted or "members" in wanted else MEMBER & named
+    return found - {path.removeprefix("members.") for path in unwanted}
+
+
+def conditions(text: str, model: type[User | Group]) -> list[Q]:
+    """Return a filter as conditions, each for a `filter` of its own: one row of members fits one of them.
+
+    Raises InvalidFilterException.
+    """
     if not text:
-        return Q()
+        return []
     if len(text) > MAX_FILTER:
         raise InvalidFilterException(detail=f"A filter has at most {MAX_FILTER} characters.")
     columns = USER_COLUMNS if model is User else GROUP_COLUMNS
     found = ScimFilter[model](text)  # type: ignore[valid-type] # known at run time
-    return _condition(found.ast, columns, str(model.__schema__), SUPPORTED.format(NAMES[model]))
+    return list(_conditions(found.ast, columns, str(model.__schema__), SUPPORTED.format(NAMES[model])))
 
 
-def _condition(node: FilterNode, columns: Columns, schema: str, supported: str) -> Q:
+def _conditions(node: FilterNode, columns: Columns, schema: str, supported: str) -> Iterator[Q]:
     match node:
         case LogicalExpr(op=LogicalOperator.and_, terms=terms):
-            every = Q()
             for term in terms:
-                every &= _condition(term, columns, schema, supported)
-            return every
+                yield from _conditions(term, columns, schema, supported)
+            return
         case Comparison(attr_path=path, op=CompareOperator.eq, value=value):
             column = columns.get(_name(path, schema))
             if column is not None:
-                return _comparison(column, value)
+                yield _comparison(column, value)
+                return
         case ValuePath(attr_path=path, val_filter=inner) if _name(path, schema) == "emails" and "emails" in columns:
             said = _both(inner)
             if said is not None:
-                return _comparison("emails_key__contains", said)
+                yield _comparison("emails_key__contains", said)
+                return
     raise InvalidFilterException(detail=supported)
 
 
@@ -117,6 +134,8 @@ def _both(inner: FilterNode) -> str | None:
 
 def _comparison(column: str, value: Any) -> Q:
     if column == "active":
+        if not isinstance(value, bool):
+            raise InvalidFilterException(detail="active is compared to true or false, without quotation marks.")
         return Q(active=value)
     if column in _KEYS:
         try:
@@ -124,7 +143,7 @@ def _comparison(column: str, value: Any) -> Q:
         except ValueError:
             return Q(pk__in=())
     said = str(value)
-    if "\x00" in said or "\n" in said:
+    if not is_storable(said) or "\n" in said:
         return Q(pk__in=())
     if column == "emails_key__contains":
         return Q(emails_key__contains=f"\n{key_of(said)}\n")

@@ -41,6 +41,7 @@ from tools_app.models import DirectoryGroup, DirectoryUser
 from tools_app.models.directory import MAX_EMAILS, MAX_VALUE
 
 USERS, GROUPS = "Users", "Groups"
+MEMBER: Final = frozenset({"value", "$ref", "type"})
 # Entra sends attributes and filters that the strict reading refuses, and names members to remove in the value.
 POLICY: Final = ScimPolicy(
     unknown=ScimPolicy.Unknown.ignore,
@@ -114,11 +115,7 @@ def values_of_user(said: User, *, active: bool) -> UserValues:
 
     Raises InvalidValueException.
     """
-    emails = said.emails or []
-    if len(emails) > MAX_EMAILS:
-        raise InvalidValueException(detail=f"A user has at most {MAX_EMAILS} e-mails.")
-    for email in emails:
-        text(email.value, "emails.value", required=False)
+    check_values(said)
     everything = said.model_dump(scim_ctx=Context.DEFAULT)
     others = {name: value for name, value in everything.items() if name not in _APART}
     if len(orjson.dumps(others)) > MAX_RESOURCE_BYTES:
@@ -129,6 +126,19 @@ def values_of_user(said: User, *, active: bool) -> UserValues:
         active=active if said.active is None else said.active,
         others=others,
     )
+
+
+def check_values(said: User) -> None:
+    """Check the number of e-mails, and the texts that have no column of their own. Raises InvalidValueException."""
+    emails, name = said.emails or [], said.name or Name()
+    if len(emails) > MAX_EMAILS:
+        raise InvalidValueException(detail=f"A user has at most {MAX_EMAILS} e-mails.")
+    for email in emails:
+        text(email.value, "emails.value", required=False)
+        text(email.type, "emails.type", required=False)
+    for one in (said.display_name, name.formatted, name.given_name, name.family_name):
+        if one is not None and (len(one) > MAX_RESOURCE_BYTES or not is_storable(one)):
+            raise InvalidValueException(detail="A name is too long, or has U+0000 or half of a character.")
 
 
 def values_of_group(said: Group) -> GroupValues:
@@ -170,20 +180,18 @@ def user_of(row: DirectoryUser, base: str) -> User:
     return found
 
 
-def group_of(row: DirectoryGroup, base: str, *, members: bool) -> Group:
-    """Return a group as a resource, with or without its members."""
+def group_of(row: DirectoryGroup, base: str) -> Group:
+    """Return a group as a resource without its members."""
     found = Group(display_name=row.display_name)
     found.id, found.external_id = str(row.pk), row.external_id or None
     found.meta = _meta(row, "Group", f"{base}/{GROUPS}/{row.pk}")
-    if members:
-        found.members = [_member(str(key), base) for key in row.members.values_list("pk", flat=True)] or None
     return found
 
 
-def _member(key: str, base: str) -> Member:
-    # Not validated, since it is the hub's own, and there may be thousands.
-    said: dict[str, Any] = {"value": key, "ref": f"{base}/{USERS}/{key}", "type": "User"}
-    return Member.model_construct(**said)
+def members_of(keys: Iterable[UUID], base: str, wanted: frozenset[str]) -> list[dict[str, str]]:
+    """Return members as JSON, with these attributes: without the library, since there may be thousands."""
+    known = ({"value": str(key), "$ref": f"{base}/{USERS}/{key}", "type": "User"} for key in keys)
+    return [{name: value for name, value in said.items() if name.lower() in wanted} for said in known]
 
 
 def _meta(row: DirectoryUser | DirectoryGroup, kind: str, location: str) -> Meta:

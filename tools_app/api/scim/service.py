@@ -6,7 +6,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import orjson
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse, RawPostDataException
 from django.urls import reverse
 from pydantic import ValidationError
@@ -24,13 +24,12 @@ from scim2_models import (
 
 from tools_app.access.issuers import directory, provisioning
 from tools_app.api.scim import bounds, operations, queries, resources
-from tools_app.api.scim.entry import MEDIA_TYPE, error
+from tools_app.api.scim.entry import MEDIA_TYPE, SEARCH, error
 from tools_app.api.scim.resources import GROUPS, POLICY, USERS, Group, User
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.core.sanitize import is_storable
 from tools_app.models import DirectoryGroup, DirectoryUser, Issuer
 
-SEARCH: Final = ".search"
 CREATED, NO_CONTENT = 201, 204
 NOT_POSSIBLE: Final = (provisioning.TooMany, provisioning.UnknownMember)
 # Resources are answered with everything that may be shown (RFC 7644, section 3.9).
@@ -76,16 +75,14 @@ class DirectoryRequest:
 
     def users(self) -> HttpResponse:
         """GET /Users, and POST /Users/.search."""
-        rows = self._users().filter(queries.condition(self.asked.get("filter", ""), User))
-        return self._listed(rows, User, lambda row: resources.user_of(row, self.base))
+        return self._listed(self._users(), User, lambda row: resources.user_of(row, self.base))
 
     def create_user(self) -> HttpResponse:
         """POST /Users."""
         said = User.model_validate(self._body(), scim_ctx=Context.RESOURCE_CREATION_REQUEST)
         values = resources.values_of_user(said, active=True)
         with _changing():
-            row = provisioning.create_user(self.issuer, values)
-        return self._user(row, status=CREATED)
+            return self._user(provisioning.create_user(self.issuer, values), status=CREATED)
 
     def user(self, key: str) -> HttpResponse:
         """GET /Users/ID."""
@@ -97,18 +94,26 @@ class DirectoryRequest:
         with _changing():
             row = self._get_user(key)
             provisioning.save_user(row, resources.values_of_user(said, active=row.active))
-        return self._user(row)
+            return self._user(row)
 
     def change_user(self, key: str) -> HttpResponse:
         """PATCH /Users/ID."""
         said = operations.read(self._body(), User)
+        # Before others have to wait, unless the person changes meanwhile.
+        before = self._get_user(key)
+        values = self._changed_user(before, said)
         with _changing():
             row = self._get_user(key)
-            resource = resources.user_of(row, self.base)
-            said.patch(resource)
-            # Who is no longer said to be active is not.
-            provisioning.save_user(row, resources.values_of_user(resource, active=False))
-        return self._user(row)
+            if row.changed_at != before.changed_at:
+                values = self._changed_user(row, said)
+            provisioning.save_user(row, values)
+            return self._user(row)
+
+    def _changed_user(self, row: DirectoryUser, said: Any) -> provisioning.UserValues:
+        resource = resources.user_of(row, self.base)
+        operations.change_user(resource, said)
+        # Who is no longer said to be active is not.
+        return resources.values_of_user(resource, active=False)
 
     def delete_user(self, key: str) -> HttpResponse:
         """DELETE /Users/ID."""
@@ -133,16 +138,16 @@ class DirectoryRequest:
 
     def groups(self) -> HttpResponse:
         """GET /Groups, and POST /Groups/.search."""
-        rows = self._groups().filter(queries.condition(self.asked.get("filter", ""), Group))
-        members = self._wants_members()
-        return self._listed(rows, Group, lambda row: resources.group_of(row, self.base, members=members))
+        return self._listed(self._groups(), Group, lambda row: resources.group_of(row, self.base))
 
     def create_group(self) -> HttpResponse:
         """POST /Groups."""
         said = Group.model_validate(self._body(), scim_ctx=Context.RESOURCE_CREATION_REQUEST)
+        values = resources.values_of_group(said)
         with _changing():
-            row = provisioning.create_group(self.issuer, resources.values_of_group(said))
-        return self._group(row, status=CREATED)
+            row, parts = provisioning.create_group(self.issuer, values)
+            answered = self._group(row, status=CREATED)
+        return self._finished(row, parts, CREATED) or answered
 
     def group(self, key: str) -> HttpResponse:
         """GET /Groups/ID."""
@@ -151,48 +156,93 @@ class DirectoryRequest:
     def replace_group(self, key: str) -> HttpResponse:
         """PUT /Groups/ID. Without `members`, they stay: a directory that renames a group may leave them out."""
         said = Group.model_validate(self._body(), scim_ctx=Context.RESOURCE_REPLACEMENT_REQUEST)
+        values = resources.values_of_group(said)
         with _changing():
             row = _found(self._groups(), key)
-            provisioning.save_group(row, resources.values_of_group(said))
-        return self._group(row)
+            parts = provisioning.save_group(row, values)
+            answered = self._group(row)
+        return self._finished(row, parts) or answered
 
     def change_group(self, key: str) -> HttpResponse:
         """PATCH /Groups/ID."""
         said = operations.read(self._body(), Group)
         with _changing():
             row = _found(self._groups(), key)
-            operations.change_group(row, said)
-        return self._group(row)
+            parts = provisioning.save_group(row, operations.group_values(row, said))
+            answered = self._group(row)
+        return self._finished(row, parts) or answered
 
     def delete_group(self, key: str) -> HttpResponse:
         """DELETE /Groups/ID."""
         with _changing():
-            provisioning.delete_group(_found(self._groups(), key))
+            row = _found(self._groups(), key)
+            parts = provisioning.shrink_group(row)
+            is_deleted = not parts
+            left = provisioning.delete_group(row) if is_deleted else []
+        self._do(row, parts)
+        if not is_deleted:
+            with _changing():
+                left = provisioning.delete_group(_found(self._groups(), key))
+        self._do(row, left)
         return HttpResponse(status=NO_CONTENT)
+
+    def _do(self, row: DirectoryGroup, parts: list[provisioning.Part]) -> None:
+        """Do the parts of a change that are left, and let others change something in between."""
+        for part in parts:
+            with _changing():
+                provisioning.do_part(row, part)
+
+    def _finished(self, row: DirectoryGroup, parts: list[provisioning.Part], status: int = 200) -> HttpResponse | None:
+        """Do the parts that are left, and answer with the group; None if none is left."""
+        if not parts:
+            return None
+        self._do(row, parts[:-1])
+        with _changing():
+            provisioning.do_part(row, parts[-1])
+            return self._group(row, status)
 
     def _groups(self) -> QuerySet[DirectoryGroup]:
         return DirectoryGroup.objects.filter(issuer=self.issuer).select_related("issuer__tenant")
 
     def _group(self, row: DirectoryGroup, status: int = 200) -> HttpResponse:
-        found = resources.group_of(row, self.base, members=self._wants_members())
-        return _shown(found, queries.attributes_of(self.asked, Group), status)
+        found, asked = resources.group_of(row, self.base), queries.attributes_of(self.asked, Group)
+        said = found.model_dump(scim_ctx=SHOWN, response_parameters=asked)
+        self._add_members([said], [row.pk], queries.members_of(asked))
+        answered = HttpResponse(orjson.dumps(said), status=status, content_type=MEDIA_TYPE)
+        if status == CREATED and found.meta is not None:
+            answered.headers["Location"] = str(found.meta.location)
+        return answered
 
-    def _wants_members(self) -> bool:
-        """Whether the members are asked for: Entra leaves them out, and they are many."""
-        asked = queries.attributes_of(self.asked, Group)
-        wanted = {str(path).lower() for path in asked.attributes or ()}
-        unwanted = {str(path).lower() for path in asked.excluded_attributes or ()}
-        return "members" not in unwanted and (not wanted or any("members" in path for path in wanted))
+    def _add_members(self, said: list[dict[str, Any]], keys: list[UUID], wanted: frozenset[str]) -> None:
+        """Add the members to groups, in one query for all; `wanted`: the attributes of members that are asked for."""
+        if not wanted:
+            return
+        found: dict[UUID, list[UUID]] = {}
+        links = DirectoryGroup.members.through.objects.filter(directorygroup__in=keys).order_by("pk")
+        for group, member in links.values_list("directorygroup", "directoryuser"):
+            found.setdefault(group, []).append(member)
+        for one, key in zip(said, keys, strict=True):
+            if key in found:
+                one["members"] = resources.members_of(found[key], self.base, wanted)
 
     # --- What both share --------------------------------------------------------------------------------------
 
     def _listed(self, rows: QuerySet[Any], model: type[User | Group], shown: Callable[[Any], Any]) -> HttpResponse:
         asked, page = queries.attributes_of(self.asked, model), queries.page_of(self.asked)
-        found = [shown(row) for row in rows[page.start - 1 : page.start - 1 + page.count]]
+        for condition in queries.conditions(self.asked.get("filter", ""), model):
+            rows = rows.filter(condition)
+        wanted = queries.members_of(asked) if model is Group else resources.MEMBER
+        every = list(rows.values_list("pk", flat=True)[page.start - 1 : page.start - 1 + page.count])
+        keys = _shortened(every, model) if wanted else every
+        shown_rows = [shown(row) for row in rows.filter(pk__in=keys)]
         said = ListResponse[model](  # type: ignore[valid-type] # known at run time
-            total_results=rows.count(), start_index=page.start, items_per_page=len(found), resources=found
+            total_results=rows.count(), start_index=page.start, items_per_page=len(shown_rows), resources=shown_rows
         )
-        return _shown(said, asked)
+        if model is User:
+            return _shown(said, asked)
+        dumped = said.model_dump(scim_ctx=SHOWN, response_parameters=asked)
+        self._add_members(dumped.get("Resources") or [], [UUID(row.id) for row in shown_rows], wanted)
+        return HttpResponse(orjson.dumps(dumped), content_type=MEDIA_TYPE)
 
     def search(self) -> None:
         """Read what is asked from the body (RFC 7644, section 3.4.3)."""
@@ -280,6 +330,18 @@ def _found(rows: QuerySet[Any], key: str) -> Any:
     if row is None:
         raise NotFoundException(detail="The directory has no resource with this id.")
     return row
+
+
+def _shortened(keys: list[UUID], model: type[User | Group]) -> list[UUID]:
+    """Return the first rows of a page that have no more members, or groups, than an answer may have; at least one."""
+    links, name = DirectoryGroup.members.through.objects, "directoryuser" if model is User else "directorygroup"
+    counted = links.filter(**{f"{name}__in": keys}).order_by().values_list(name).annotate(number=Count("pk"))
+    numbers, total = dict(counted), 0
+    for position, key in enumerate(keys):
+        total += numbers.get(key, 0)
+        if total > bounds.MAX_PAGE_MEMBERS and position:
+            return keys[:position]
+    return keys
 
 
 def _check_json(value: Any, depth: int = 1) -> None:

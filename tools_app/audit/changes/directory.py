@@ -35,10 +35,15 @@ def withdraw_token(issuer: Issuer) -> bool:
 
 
 def connect() -> None:
-    """Record who is added to a group and removed from it."""
+    """Record who is added to a group and removed from it. A sign-in that gives an account waits for other changes."""
+    directory.joining.connect(_wait, dispatch_uid="people who join a directory")
     m2m_changed.connect(
         _members_changed, sender=DirectoryGroup.members.through, dispatch_uid="members of directory groups"
     )
+
+
+def _wait(**_options: Any) -> None:
+    changes.lock_change_log()
 
 
 def _members_changed(instance: Any, action: str, pk_set: set[UUID] | None, **_options: Any) -> None:
