@@ -6,14 +6,18 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.db import OperationalError
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
 from tests.admin.conftest import World
 from tools_app.access import keys
+from tools_app.admin.catalog import toolsets as toolset_admin
 from tools_app.audit.search import unanswered
+from tools_app.catalog import toolsets
 from tools_app.catalog.validation.reserved import reserved_names
+from tools_app.core import packing
 from tools_app.models import ApiKey, Call, CallPayload, Change, Tool, ToolKind, Toolset
 
 JSON: Any = {"content_type": "application/json"}
@@ -82,6 +86,39 @@ def test_a_toolset_that_is_used_is_not_deleted_and_says_by_whom(admin: Client, a
     assert Toolset.objects.filter(pk=toolset.pk).exists()
     ApiKey.objects.update(toolset=None)
     assert admin.delete(f"{API}{toolset.pk}/").status_code == 204
+
+
+def test_a_toolset_that_a_key_gets_while_it_is_deleted_stays(
+    admin: Client, acme: World, toolset: Toolset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ApiKey.objects.filter(pk=acme.apikey.pk).update(toolset=toolset)
+    monkeypatch.setattr("tools_app.catalog.toolsets.users_of", lambda _toolset: ([], 0))
+    monkeypatch.setattr("tools_app.admin.catalog.toolsets.users_of", lambda _toolset: ([], 0))
+    monkeypatch.setattr("django.contrib.admin.utils.NestedObjects.collect", lambda *_args, **_options: None)
+    answer = admin.delete(f"{API}{toolset.pk}/")
+    assert (answer.status_code, "meanwhile" in answer.content.decode()) == (409, True)
+    chosen = {"action": "delete_selected", "_selected_action": str(toolset.pk), "post": "yes"}
+    for url, said in (
+        (reverse("admin:tools_app_toolset_delete", args=[toolset.pk]), {"post": "yes"}),
+        (reverse("admin:tools_app_toolset_changelist"), chosen),
+    ):
+        assert "meanwhile" in admin.post(url, said, follow=True).content.decode()
+    assert Toolset.objects.filter(pk=toolset.pk).exists()
+
+
+def test_the_list_finds_the_tools_of_a_set_once_and_names_few_of_its_users(
+    admin: Client, acme: World, toolset: Toolset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(toolsets.MAX_NAMED + 2):
+        keys.issue(acme.tenant, f"k{number}", toolset=toolset)
+    users, count = toolsets.users_of(toolset)
+    assert (len(users), count) == (toolsets.MAX_NAMED, toolsets.MAX_NAMED + 2)
+    assert toolsets.listed_users(toolset).endswith("and 2 more")
+    asked: list[object] = []
+    monkeypatch.setattr(toolset_admin, "contents", lambda *said: asked.append(said))
+    admin.get(reverse("admin:tools_app_toolset_changelist"))
+    assert len(asked) == Toolset.objects.filter(tenant=acme.tenant).count()
+    assert admin.patch(f"{API}{toolset.pk}/", {"tools": ["a*b*c*d*e*"]}, **JSON).status_code == 400
 
 
 def test_a_tenant_is_deleted_with_its_toolsets_and_the_keys_that_use_them(acme: World, toolset: Toolset) -> None:
@@ -208,6 +245,16 @@ def test_names_of_the_search_tools_are_refused_once_tools_are_searched(admin: Cl
     assert admin.post("/api/v1/tools/", said, **JSON).status_code == 201
 
 
+def test_a_tool_that_has_a_reserved_name_is_changed_and_turned_off_but_no_other_gets_it(
+    admin: Client, acme: World
+) -> None:
+    Tool.objects.filter(pk=acme.tool.pk).update(name="find_tools")
+    ApiKey.objects.filter(pk=acme.apikey.pk).update(presentation="search")
+    url = f"/api/v1/tools/{acme.tool.pk}/"
+    assert admin.patch(url, {"enabled": False}, **JSON).json()["enabled"] is False
+    assert admin.patch(url, {"name": "call_tool"}, **JSON).status_code == 400
+
+
 # --- Searches without a call ------------------------------------------------------------------------------------------
 
 
@@ -243,5 +290,22 @@ def test_searches_that_led_to_no_call_are_reported_to_those_who_may_read_argumen
         assert hidden not in page
     assert as_("operator").get(reverse("admin:searches")).status_code == 403
     assert "their secret" in as_("superuser").get(reverse("admin:searches")).content.decode()
+    report = unanswered.unanswered_searches([acme.tenant.pk, globex.tenant.pk])
+    assert {one.query for one in report.searches} == {"Lost thing", unanswered.HIDDEN, "their secret"}
     monkeypatch.setattr(unanswered, "MAX_SEARCHES", 1)
-    assert "only the newest" in as_("admin").get(reverse("admin:searches")).content.decode()
+    assert "only the newest 200 were examined" in as_("admin").get(reverse("admin:searches")).content.decode()
+
+
+def test_the_report_says_so_if_the_database_takes_too_long(as_: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(_tenant_ids: object) -> None:
+        raise OperationalError("canceling statement due to statement timeout")
+
+    monkeypatch.setattr(unanswered, "_report", late)
+    assert "took too long" in as_("admin").get(reverse("admin:searches")).content.decode()
+
+
+def test_only_the_arguments_of_a_packed_record_are_read(acme: World) -> None:
+    row = call(acme, timedelta(hours=1), tool_name="find_tools")
+    packed = packing.pack('{"query":"packed words"}', "x" * 100_000)
+    CallPayload.objects.create(call=row, packed=packed)
+    assert [one.query for one in unanswered.unanswered_searches([acme.tenant.pk]).searches] == ["packed words"]

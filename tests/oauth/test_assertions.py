@@ -17,6 +17,7 @@ from tools_app.audit.changes import connections as connection_changes
 from tools_app.issuers import setup
 from tools_app.models import (
     AccessToken,
+    ApiKey,
     ClientDecision,
     ClientPolicy,
     Connection,
@@ -24,6 +25,7 @@ from tools_app.models import (
     SignInEvent,
     SignInStep,
     Tenant,
+    Toolset,
 )
 from tools_app.server.embedded import EmbeddedHub
 
@@ -144,6 +146,21 @@ def test_changed_rules_and_an_issuer_that_is_off_end_the_tokens_of_jobs(
     jobs.is_active = False
     jobs.save()
     assert "No tenant accepts" in told(sent(hub, job(hub, company)))
+
+
+def test_a_changed_rule_leaves_a_job_its_toolset(
+    hub: EmbeddedHub, company: Provider, jobs: Issuer, tenant: Tenant
+) -> None:
+    sent(hub, job(hub, company))
+    few = Toolset.objects.create(tenant=tenant, name="Few", tools=["count"])
+    ApiKey.objects.filter(pk=Connection.objects.get().key_id).update(toolset=few, presentation="search")
+    jobs.rules = [{"claims": {"repository": ["acme/*"]}, "names": []}]
+    jobs.save()
+    setup.saved(jobs)
+    sent(hub, job(hub, company))
+    row = Connection.objects.latest("created_at")
+    assert Connection.objects.count() == 2
+    assert (row.key.toolset, row.key.presentation, row.key.tool_patterns) == (few, "search", [])
 
 
 def test_a_token_that_was_decided_by_rules_that_changed_meanwhile_is_not_issued(

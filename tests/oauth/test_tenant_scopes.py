@@ -7,10 +7,11 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
+from tests.conftest import forget_everything
 from tests.oauth.person import Application, Person, form_of
-from tests.wire.client import ALL_VERSIONS, RawClient
+from tests.wire.client import ALL_VERSIONS, RawClient, error_of, message_of
 from tools_app.access.oauth import devices, service_clients
-from tools_app.models import Change, Connection, Membership, Role, Tenant, TenantScope
+from tools_app.models import Change, Connection, Membership, Role, Tenant, TenantScope, Tool
 from tools_app.server.embedded import EmbeddedHub
 
 
@@ -107,6 +108,26 @@ def test_several_scopes_permit_each_its_own_and_not_their_mixture(
         peer = client.handshake()
         assert "result" in call(peer, "echo").json()
         assert call(peer, "count").status_code == 403
+
+
+def test_a_search_and_a_tool_of_a_reserved_name_need_the_scope_that_permits_the_call(
+    hub: EmbeddedHub, ann: Person, application: Application, tenant: Tenant, reports: TenantScope
+) -> None:
+    Tool.objects.filter(tenant=tenant, name="count").update(name="find_tools")
+    TenantScope.objects.create(tenant=tenant, name="look", tool_patterns=["find_*"], methods=["tools/list"])
+    issued = application.connected(ann, scope="reports look")
+    key = Connection.objects.get().key
+    client = client_of(hub, issued["access_token"])
+    with client.http:
+        peer = client.handshake()
+        assert listed(client) == ["echo", "find_tools"]
+        assert error_of(call(peer, "find_tools"))["code"] == -32003
+        key.presentation = "search"
+        key.save()
+        forget_everything()
+        search = {"name": "find_tools", "arguments": {"query": "echo numbers find"}}
+        told = message_of(client.peer("2025-11-25").request("tools/call", search))["result"]
+        assert [one["name"] for one in told["structuredContent"]["tools"]] == ["echo"]
 
 
 @pytest.mark.parametrize("how", ["changed", "deleted"])

@@ -978,6 +978,24 @@ def toolsets_of_tenant(ground: Ground) -> None:
         toolsets.check_room(ground.tenant)
 
 
+@probe("`*` in a pattern of a toolset")
+def wildcards_of_toolset(_ground: Ground) -> None:
+    toolsets.check_tools(["a*" * toolsets.MAX_WILDCARDS])
+    with pytest.raises(ValidationError):
+        toolsets.check_tools(["a*" * (toolsets.MAX_WILDCARDS + 1)])
+
+
+@probe("words of a tool that a search finds it by")
+def searched_words(ground: Ground) -> None:
+    row = authoring.add_code_tools(ground.tenant, ["echo"])[0]
+    row.aliases = [f"w{n}x" for n in range(tool_search.MAX_TOOL_TERMS + 1)]
+    row.save()
+    ground.tenant.refresh_from_db()
+    found = compiled.of_tenant(ground.tenant)
+    index = tool_search.SearchIndex(found.version, {"echo": found.tools["echo"]})
+    assert index.postings == tool_search.MAX_TOOL_TERMS
+
+
 @probe("aliases of a tool")
 def aliases_of_tool(_ground: Ground) -> None:
     longest = "x" * validators.MAX_ALIAS_LENGTH

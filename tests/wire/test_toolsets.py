@@ -171,6 +171,13 @@ def test_only_permitted_tools_are_found_described_and_called(with_key: MakeKey, 
     assert not Call.objects.filter(outcome="ok", tool__isnull=False).exists()
 
 
+def test_a_key_that_may_not_list_tools_neither_searches_nor_describes_them_but_calls(with_key: MakeKey) -> None:
+    peer = with_key(presentation="search", methods=["tools/call"]).peer(MODERN)
+    for name, arguments in (("find_tools", {"query": "echo"}), ("describe_tool", {"name": "echo"})):
+        assert error_of(peer.call(name, arguments))["data"] == {"scope": "methods", "method": "tools/list"}
+    assert not by_call_tool(peer, "echo", message="x")["result"]["isError"]
+
+
 def test_the_score_of_a_tool_does_not_depend_on_tools_that_are_hidden(
     with_key: MakeKey, tenant: Tenant, offer: Callable[..., object]
 ) -> None:

@@ -5,14 +5,17 @@ from collections.abc import Sequence
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
     """Whether `name` matches one of `patterns`, in which `*` matches anything."""
-    return any(_fits(name, pattern) for pattern in patterns)
+    return any(fits(name, pattern.split("*")) for pattern in patterns)
 
 
-def _fits(name: str, pattern: str) -> bool:
-    """Match one pattern in linear time: not as a regular expression, because some patterns would run for hours."""
-    first, *inner = pattern.split("*")
+def fits(name: str, parts: Sequence[str]) -> bool:
+    """Match one pattern, given as the parts between its `*`, in linear time.
+
+    Not as a regular expression, because some patterns would run for hours.
+    """
+    first, *inner = parts
     if not inner:
-        return name == pattern
+        return name == first
     last = inner.pop()
     at, end = len(first), len(name) - len(last)
     if end < at or not name.startswith(first) or not name.endswith(last):

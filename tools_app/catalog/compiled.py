@@ -25,7 +25,7 @@ from tools_app.catalog.kinds.operation_config import parse_operation
 from tools_app.catalog.kinds.prompts import PromptDefinition, Render
 from tools_app.catalog.kinds.resources import Read, ResourceDefinition
 from tools_app.catalog.tokens import tokens_of
-from tools_app.catalog.toolsets import CompiledToolset, compile_toolset, toolset_list
+from tools_app.catalog.toolsets import CompiledToolset, Resolver, toolset_list
 from tools_app.core.bounded_cache import BoundedCache
 from tools_app.core.refresh_ahead_cache import RefreshAheadCache
 from tools_app.models import (
@@ -119,8 +119,9 @@ class Catalog:
     the callers with a toolset, and of those whose tools may be searched. `presentation` and `search_above_tokens` are
     the tenant's settings of how tools are listed.
 
-    `size` is its length as JSON in bytes. `version` is the tenant's whole row, which includes the version of its tools,
-    resources, prompts and secrets: a change of any field of these compiles the catalog again.
+    `size` is its length as JSON in bytes, and that of the names of its toolsets. `version` is the tenant's whole row,
+    which includes the version of its tools, resources, prompts and secrets: a change of any field of these compiles the
+    catalog again.
     """
 
     tenant_id: UUID
@@ -137,9 +138,12 @@ class Catalog:
     search_above_tokens: int = 0
 
     def in_toolset(self, toolset: UUID, name: str) -> bool:
-        """Whether a toolset has the tool of this name. One that the tenant does not have, has none."""
+        """Whether a toolset has the tool of this name. One that the tenant does not have, has none.
+
+        Of a name that no tool has now, its entries decide: tasks outlast their tools.
+        """
         found = self.toolsets.get(toolset)
-        return found is not None and found.covers(name)
+        return found is not None and (name in found.names or (name not in self.tools and found.covers(name)))
 
     def find_resource(self, uri: str) -> tuple[CompiledResource, dict[str, str]] | None:
         """Return the resource that `uri` names, and the values of its template's variables."""
@@ -205,7 +209,8 @@ def _compile(tenant: Tenant, version: bytes) -> Catalog:
     found = Resource.objects.filter(tenant=tenant, enabled=True).defer("text", "blob")
     readable = _by_name(_compile_resource(row, sources) for row in found)
     offered = _by_name(_compile_prompt(row, sources) for row in Prompt.objects.filter(tenant=tenant, enabled=True))
-    toolsets = {row.pk: compile_toolset(row.tools) for row in Toolset.objects.filter(tenant=tenant)}
+    resolver = Resolver(tools)
+    toolsets = {row.pk: resolver.resolve(row.tools) for row in Toolset.objects.filter(tenant=tenant)}
     stored = {
         "tools": _written(tools),
         "resources": _written(readable),
@@ -221,7 +226,7 @@ def _compile(tenant: Tenant, version: bytes) -> Catalog:
         templates={uri: one for uri, one in readable.items() if one.template.variables},
         prompts=offered,
         digests={name: hashlib.sha256(text).hexdigest() for name, text in stored.items()},
-        size=sum(map(len, stored.values())),
+        size=sum(map(len, stored.values())) + sum(one.size for one in toolsets.values()),
         toolsets=toolsets,
         presentation=tenant.presentation,
         search_above_tokens=tenant.search_above_tokens,

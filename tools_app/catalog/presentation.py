@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 
 from tools_app.access.principal import Principal
 from tools_app.catalog.compiled import PRESENTED, Catalog, CompiledTool
-from tools_app.catalog.toolsets import compile_toolset, toolset_list
+from tools_app.catalog.toolsets import Resolver, toolset_list
 from tools_app.core.bounded_cache import BoundedCache
-from tools_app.models import Presentation
+from tools_app.models import TOOLS_CALL, Presentation
 
 MAX_VIEWS: Final = 1024
 MAX_VIEW_BYTES: Final = 32 * 1024 * 1024
@@ -18,11 +18,13 @@ ENTRY_BYTES: Final = 200
 class View(NamedTuple):
     """The names of the tools that a caller may use, and about how many tokens a list of them costs.
 
-    It holds no tools: views of earlier versions must not keep these catalogs in memory.
+    A search finds only those that are `searchable`: the scopes of an access token may permit calls of fewer. It holds
+    no tools: views of earlier versions must not keep these catalogs in memory.
     """
 
     names: frozenset[str]
     tokens: int
+    searchable: frozenset[str]
 
 
 class Contents(NamedTuple):
@@ -43,19 +45,24 @@ def view_of(found: Catalog, principal: Principal) -> View:
     view = _views.get(key)
     if view is None:
         view = _view(found, principal)
-        _views.put(key, view, len(found.version) + ENTRY_BYTES * (1 + len(view.names)))
+        entries = len(view.names) + (len(view.searchable) if view.searchable is not view.names else 0)
+        _views.put(key, view, len(found.version) + ENTRY_BYTES * (1 + entries))
     return view
 
 
 def _view(found: Catalog, principal: Principal) -> View:
     tools = {name: tool for name, tool in found.tools.items() if may_call(found, principal, name)}
-    return View(frozenset(tools), sum(tool.tokens for tool in tools.values()))
+    names = frozenset(tools)
+    searchable = names
+    if principal.grants is not None:
+        searchable = frozenset(name for name in names if not principal.lacks_scope(TOOLS_CALL, name))
+    return View(names, sum(tool.tokens for tool in tools.values()), searchable)
 
 
 def contents_of(found: Catalog, entries: Iterable[str]) -> Contents:
     """Return the tools of a catalog that belong to a set of names and patterns."""
-    toolset = compile_toolset(entries)
-    tools = {name: tool for name, tool in found.tools.items() if toolset.covers(name)}
+    names = Resolver(found.tools).resolve(entries).names
+    tools = {name: tool for name, tool in found.tools.items() if name in names}
     return Contents(tools, sum(tool.tokens for tool in tools.values()))
 
 

@@ -8,19 +8,25 @@ import asyncio
 import math
 import re
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from threading import Lock
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from tools_app.catalog.compiled import Catalog, CompiledTool
 from tools_app.core.bounded_cache import BoundedCache
+from tools_app.core.runtime import Service
 
 MAX_QUERY_LENGTH: Final = 500
 MAX_RESULTS: Final = 20
 # Of a query; further ones are ignored, as are those of a tool beyond these characters and arguments.
 MAX_TERMS: Final = 16
+# Different words of a tool that are indexed: first those of its name, its title and its aliases.
+MAX_TOOL_TERMS: Final = 300
 MAX_INDEXED_CHARACTERS: Final = 4_000
 MAX_INDEXED_ARGUMENTS: Final = 200
 MAX_TERM_LENGTH: Final = 40
@@ -42,8 +48,14 @@ MAX_INDEXES: Final = 1_000
 MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
 POSTING_BYTES: Final = 8
 TERM_BYTES: Final = 400
-# From this number of tools on, a search runs in a thread.
-MANY_TOOLS: Final = 500
+TOOL_BYTES: Final = 200
+# Of an index, so that it always fits. The tools share the postings: with more tools, fewer words of each are indexed.
+MAX_POSTINGS: Final = 250_000
+MAX_VOCABULARY: Final = 25_000
+# From this number of postings on, a search runs in a thread.
+MANY_POSTINGS: Final = 5_000
+# The threads that build indexes and search large ones, for all tenants.
+THREADS: Final = 2
 
 _BETWEEN_WORDS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _WORD: Final = re.compile(r"[^\W_]+")
@@ -61,22 +73,33 @@ class SearchIndex:
 
     def __init__(self, version: bytes, tools: Mapping[str, CompiledTool]) -> None:
         self.version = version
-        self._names = list(tools)
+        self._names = list(islice(tools, MAX_POSTINGS))
         self._lengths = array("f")
         self._postings: dict[str, tuple[array[int], array[float]]] = {}
-        for position, tool in enumerate(tools.values()):
-            terms = _terms_of(tool)
+        self.postings = 0
+        most = min(MAX_TOOL_TERMS, MAX_POSTINGS // max(1, len(self._names)))
+        for position, name in enumerate(self._names):
+            terms = _terms_of(tools[name], most)
             self._lengths.append(sum(terms.values()))
             for term, weight in terms.items():
-                positions, weights = self._postings.setdefault(term, (array("H"), array("f")))
-                positions.append(position)
-                weights.append(weight)
+                self._add(term, position, weight)
+        self._vocabulary = sorted(self._postings)
+
+    def _add(self, term: str, position: int, weight: float) -> None:
+        if term not in self._postings:
+            if len(self._postings) >= MAX_VOCABULARY:
+                return
+            self._postings[term] = (array("I"), array("f"))
+        positions, weights = self._postings[term]
+        positions.append(position)
+        weights.append(weight)
+        self.postings += 1
 
     @property
     def size(self) -> int:
         """Its size in bytes, about."""
-        postings = sum(len(positions) for positions, _ in self._postings.values())
-        return POSTING_BYTES * postings + TERM_BYTES * len(self._postings) + len(self.version)
+        of_terms = POSTING_BYTES * self.postings + TERM_BYTES * len(self._postings)
+        return of_terms + TOOL_BYTES * len(self._names) + len(self.version)
 
     def search(self, query: str, visible: AbstractSet[str]) -> list[Hit]:
         """Return the `visible` tools that match any word of a query, the best first."""
@@ -86,30 +109,42 @@ class SearchIndex:
             return []
         average = sum(length for length, is_seen in zip(self._lengths, seen, strict=True) if is_seen) / count or 1.0
         scores: dict[int, float] = {}
+        # Terms of hidden tools only, each looked at once.
+        hidden: set[str] = set()
         for term in list(dict.fromkeys(_words(query[:MAX_QUERY_LENGTH])))[:MAX_TERMS]:
-            for position, score in self._scored(term, seen, count, average):
+            for position, score in self._scored(self._matches(term, seen, hidden), count, average):
                 scores[position] = scores.get(position, 0.0) + score
         ranked = sorted(scores.items(), key=lambda entry: (-entry[1], self._names[entry[0]]))
         return [Hit(self._names[position], score) for position, score in ranked]
 
-    def _scored(self, term: str, seen: bytearray, count: int, average: float) -> Iterator[tuple[int, float]]:
-        found = self._matches(term, seen)
+    def _scored(self, found: Mapping[int, float], count: int, average: float) -> Iterator[tuple[int, float]]:
         rarity = math.log(1 + (count - len(found) + 0.5) / (len(found) + 0.5))
         for position, weight in found.items():
             length = 1 - LENGTH_WEIGHT + LENGTH_WEIGHT * self._lengths[position] / average
             yield position, rarity * weight * (SATURATION + 1) / (weight + SATURATION * length)
 
-    def _matches(self, term: str, seen: bytearray) -> dict[int, float]:
+    def _matches(self, term: str, seen: bytearray, hidden: set[str]) -> dict[int, float]:
         """Return the weights of a term by tool; if no tool that is seen has it, those of the terms that it begins."""
         found = self._of_term(term, seen)
         if found or len(term) < MIN_COMPLETED:
             return found
-        completed = 0
-        for known in self._postings:
-            if completed < MAX_COMPLETIONS and known.startswith(term) and (more := self._of_term(known, seen)):
-                completed += 1
-                found |= {position: max(weight, found.get(position, 0.0)) for position, weight in more.items()}
+        completions = self._completions(term, seen, hidden)
+        for more in islice(completions, MAX_COMPLETIONS):
+            found |= {position: max(weight, found.get(position, 0.0)) for position, weight in more.items()}
         return found
+
+    def _completions(self, term: str, seen: bytearray, hidden: set[str]) -> Iterator[dict[int, float]]:
+        """Yield the weights of each term that begins with this one and that a tool has which is seen."""
+        for position in range(bisect_left(self._vocabulary, term), len(self._vocabulary)):
+            known = self._vocabulary[position]
+            if not known.startswith(term):
+                return
+            if known in hidden:
+                continue
+            if found := self._of_term(known, seen):
+                yield found
+            else:
+                hidden.add(known)
 
     def _of_term(self, term: str, seen: bytearray) -> dict[int, float]:
         if term not in self._postings:
@@ -117,8 +152,8 @@ class SearchIndex:
         return {position: weight for position, weight in zip(*self._postings[term], strict=True) if seen[position]}
 
 
-def _terms_of(tool: CompiledTool) -> dict[str, float]:
-    """Return how much each term counts for a tool."""
+def _terms_of(tool: CompiledTool, most: int) -> dict[str, float]:
+    """Return how much each term counts for a tool, of the first `most`."""
     definition = tool.definition
     terms: dict[str, float] = {}
     properties = (definition.input_schema or {}).get("properties")
@@ -131,7 +166,8 @@ def _terms_of(tool: CompiledTool) -> dict[str, float]:
         ("\n".join(map(str, arguments)), TEXT_WEIGHT),
     ):
         for word in _words(text[:MAX_INDEXED_CHARACTERS]):
-            terms[word] = terms.get(word, 0.0) + weight
+            if word in terms or len(terms) < most:
+                terms[word] = terms.get(word, 0.0) + weight
     return terms
 
 
@@ -147,24 +183,51 @@ def _singular(word: str) -> str:
     return f"{word[:-3]}y" if word.endswith("ies") else word.removesuffix("s")
 
 
-_indexes: BoundedCache[UUID, SearchIndex] = BoundedCache(MAX_INDEXES, MAX_INDEX_BYTES)
-_lock = Lock()
+class Indexes:
+    """The indexes of this process, and the threads that build and search them."""
+
+    def __init__(self) -> None:
+        self.threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="tool-search")
+        self._built: BoundedCache[UUID, SearchIndex] = BoundedCache(MAX_INDEXES, MAX_INDEX_BYTES)
+        # At most one for each tenant, so that none has both threads.
+        self._builds: dict[UUID, Future[SearchIndex]] = {}
+        # Held to look up and to store only.
+        self._lock = Lock()
+
+    async def index_of(self, found: Catalog) -> SearchIndex:
+        """Return the index of a catalog. Searches of the same version wait for one build."""
+        while True:
+            with self._lock:
+                known = self._built.get(found.tenant_id)
+                if known is not None and known.version == found.version:
+                    return known
+                build = self._builds.get(found.tenant_id)
+                if build is None:
+                    build = self._builds[found.tenant_id] = self.threads.submit(self._build, found)
+            # A search that is cancelled does not cancel the build of the others.
+            known = await asyncio.shield(asyncio.wrap_future(build))
+            if known.version == found.version:
+                return known
+
+    def _build(self, found: Catalog) -> SearchIndex:
+        made = None
+        try:
+            made = SearchIndex(found.version, found.tools)
+        finally:
+            with self._lock:
+                del self._builds[found.tenant_id]
+                if made is not None:
+                    self._built.put(found.tenant_id, made, made.size)
+        return made
+
+
+_indexes = Service(Indexes)
 
 
 async def search(found: Catalog, query: str, visible: AbstractSet[str]) -> list[Hit]:
-    """Search a catalog; its index is built by the first search. Large catalogs do not keep the event loop busy."""
-    known = _indexes.get(found.tenant_id)
-    if known is None or known.version != found.version:
-        known = await asyncio.to_thread(_built, found)
-    if len(found.tools) < MANY_TOOLS:
-        return known.search(query, visible)
-    return await asyncio.to_thread(known.search, query, visible)
-
-
-def _built(found: Catalog) -> SearchIndex:
-    with _lock:
-        known = _indexes.get(found.tenant_id)
-        if known is None or known.version != found.version:
-            known = SearchIndex(found.version, found.tools)
-            _indexes.put(found.tenant_id, known, known.size)
-        return known
+    """Search a catalog; its index is built by the first search. Large indexes do not keep the event loop busy."""
+    indexes = _indexes()
+    index = await indexes.index_of(found)
+    if index.postings < MANY_POSTINGS:
+        return index.search(query, visible)
+    return await asyncio.get_running_loop().run_in_executor(indexes.threads, index.search, query, visible)

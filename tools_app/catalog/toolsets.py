@@ -1,40 +1,78 @@
 """Toolsets as a catalog holds them: which tools belong to a set, and how many sets a tenant may have."""
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
 import orjson
 from django.core.exceptions import ValidationError
 
-from tools_app.access.patterns import matches
+from tools_app.access.patterns import fits
 from tools_app.models import MAX_TOOLSETS, ApiKey, Connection, Tenant, Toolset
 
 # Keys that are named where a toolset cannot be deleted.
 MAX_NAMED = 5
+STILL_USED = "A key got this toolset meanwhile. Give it another toolset or none first."
+# More are refused in the patterns of a toolset.
+MAX_WILDCARDS = 4
+# A name in a set.
+ENTRY_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledToolset:
-    """The tools of a toolset: exact names, and patterns with `*`."""
+    """The tools of a toolset: the names of the catalog that belong to it, and its entries for names that are gone.
+
+    `exact` are the entries without `*`, `patterns` the parts between the `*` of the others.
+    """
 
     names: frozenset[str]
-    patterns: tuple[str, ...]
+    exact: frozenset[str]
+    patterns: tuple[tuple[str, ...], ...]
 
     def covers(self, name: str) -> bool:
-        """Whether the tool of this name belongs to it."""
-        return name in self.names or matches(name, self.patterns)
+        """Whether a tool of this name would belong to it, though the catalog has none."""
+        return name in self.exact or any(fits(name, parts) for parts in self.patterns)
 
     def as_bytes(self) -> bytes:
         """Return a text that is equal for equal sets."""
-        return orjson.dumps([sorted(self.names), sorted(self.patterns)])
+        return orjson.dumps([sorted(self.exact), self.patterns])
+
+    @property
+    def size(self) -> int:
+        """The size of its names in bytes, about."""
+        return ENTRY_BYTES * len(self.names)
 
 
-def compile_toolset(entries: Iterable[str]) -> CompiledToolset:
-    """Return the toolset of these names and patterns."""
-    wanted = frozenset(entries)
-    patterns = tuple(sorted(entry for entry in wanted if "*" in entry))
-    return CompiledToolset(wanted.difference(patterns), patterns)
+class Resolver:
+    """Finds the tools of a catalog that belong to sets. Each pattern is compared once, however many sets have it."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = sorted(names)
+        self._known = frozenset(self._names)
+        self._by_pattern: dict[tuple[str, ...], frozenset[str]] = {}
+
+    def resolve(self, entries: Iterable[str]) -> CompiledToolset:
+        """Return the toolset of these names and patterns."""
+        wanted = frozenset(entries)
+        patterns = tuple(sorted(tuple(entry.split("*")) for entry in wanted if "*" in entry))
+        exact = frozenset(entry for entry in wanted if "*" not in entry)
+        names = (exact & self._known).union(*map(self._of_pattern, patterns))
+        return CompiledToolset(names, exact, patterns)
+
+    def _of_pattern(self, parts: tuple[str, ...]) -> frozenset[str]:
+        found = self._by_pattern.get(parts)
+        if found is None:
+            found = frozenset(name for name in self._beginning(parts[0]) if fits(name, parts))
+            self._by_pattern[parts] = found
+        return found
+
+    def _beginning(self, start: str) -> Iterator[str]:
+        for position in range(bisect_left(self._names, start), len(self._names)):
+            if not self._names[position].startswith(start):
+                return
+            yield self._names[position]
 
 
 def toolset_list(toolset: UUID) -> str:
@@ -52,13 +90,35 @@ def check_tools(entries: object) -> None:
     """Raise ValidationError for a toolset without tools: a key without a toolset has all."""
     if not entries:
         raise ValidationError("Enter at least one name or pattern.")
+    for entry in entries if isinstance(entries, list) else ():
+        check_wildcards(entry)
 
 
-def users_of(toolset: Toolset) -> list[str]:
-    """Return what uses a toolset, by name: valid, expired and revoked keys, connections and service clients."""
-    keys = ApiKey.objects.filter(toolset=toolset).order_by("name")
-    connections = {row.key_id: row for row in Connection.objects.filter(key__toolset=toolset).select_related("client")}
-    return [_user(key, connections.get(key.pk)) for key in keys]
+def check_wildcards(entry: object) -> None:
+    """Raise ValidationError for a pattern with more than MAX_WILDCARDS `*`."""
+    if isinstance(entry, str) and entry.count("*") > MAX_WILDCARDS:
+        raise ValidationError(f"{entry[:100]}: a pattern of a toolset has at most {MAX_WILDCARDS} *.")
+
+
+def users_of(toolset: Toolset) -> tuple[list[str], int]:
+    """Return what uses a toolset, by name, at most MAX_NAMED, and how many there are.
+
+    These are valid, expired and revoked keys, connections and service clients.
+    """
+    rows = ApiKey.objects.filter(toolset=toolset).order_by("name", "pk")
+    keys = list(rows[: MAX_NAMED + 1])
+    count = len(keys) if len(keys) <= MAX_NAMED else rows.count()
+    connections = {
+        row.key_id: row for row in Connection.objects.filter(key__in=keys[:MAX_NAMED]).select_related("client")
+    }
+    return [_user(key, connections.get(key.pk)) for key in keys[:MAX_NAMED]], count
+
+
+def listed_users(toolset: Toolset) -> str:
+    """Return what uses a toolset in words, as in "API key ci and 3 more"; "" if nothing does."""
+    users, count = users_of(toolset)
+    more = f" and {count - len(users)} more" if count > len(users) else ""
+    return f"{', '.join(users)}{more}"
 
 
 def _user(key: ApiKey, connection: Connection | None) -> str:
@@ -70,8 +130,5 @@ def _user(key: ApiKey, connection: Connection | None) -> str:
 
 def why_not_deleted(toolset: Toolset) -> str:
     """Return why a toolset cannot be deleted, with who uses it; "" if it can."""
-    users = users_of(toolset)
-    if not users:
-        return ""
-    more = f" and {len(users) - MAX_NAMED} more" if len(users) > MAX_NAMED else ""
-    return f"{toolset} is used by {', '.join(users[:MAX_NAMED])}{more}. Give them another toolset or none first."
+    users = listed_users(toolset)
+    return f"{toolset} is used by {users}. Give them another toolset or none first." if users else ""

@@ -37,6 +37,7 @@ from tools_app.catalog.openapi import arguments, operations, schemas
 from tools_app.catalog.openapi import reader as openapi_reader
 from tools_app.catalog.sources import documents
 from tools_app.catalog.sources import settings as source_settings
+from tools_app.catalog.toolsets import MAX_WILDCARDS
 from tools_app.catalog.validation import resources, sizes
 from tools_app.documentation import search
 from tools_app.issuers import direct, setup
@@ -347,6 +348,12 @@ def _sign_in() -> Sequence[Bound]:
         Bound("steps of sign-ins by strangers", f"{attempts.MAX_OF_STRANGERS} per minute", note="not recorded"),
         Bound("scopes that a tenant names", f"{tenant_scopes.MAX_SCOPES}", note="rejected on save"),
         Bound("toolsets of a tenant", f"{toolsets.MAX_TOOLSETS}", note="rejected on save"),
+        Bound("`*` in a pattern of a toolset", f"{MAX_WILDCARDS}", note="rejected on save"),
+        Bound(
+            "words of a tool that a search finds it by",
+            f"{tool_search.MAX_TOOL_TERMS}, and {tool_search.MAX_POSTINGS} of all tools of a tenant",
+            note="further ones are not searched",
+        ),
         Bound(
             "aliases of a tool",
             f"{validators.MAX_ALIASES}, each of {validators.MAX_ALIAS_LENGTH} characters",

@@ -73,8 +73,13 @@ _TOLD_BY_LISTENING: Final = {"listChanged", "subscribe"}
 
 def check(context: RequestContext) -> None:
     """Raise RpcError -32003, and record a denial, for a method that the caller's key does not permit."""
-    principal, method = context.principal, context.request.method
-    if principal.may_ask(method) and not principal.lacks_scope(method, _named(context)):
+    check_for(context, context.request.method, _named(context))
+
+
+def check_for(context: RequestContext, method: str, name: str) -> None:
+    """Raise RpcError -32003, and record a denial, if the caller's key does not permit a method for this name."""
+    principal = context.principal
+    if principal.may_ask(method) and not principal.lacks_scope(method, name):
         return
     refusal = RpcError(
         NOT_PERMITTED,
@@ -90,7 +95,7 @@ def check(context: RequestContext) -> None:
             key_id=principal.key_id,
             rpc_error=refusal.code,
             method=method,
-            tool_name=_named(context),
+            tool_name=name,
         )
     )
     raise refusal

@@ -17,13 +17,15 @@ from tools_app.catalog.compiled import Catalog, CompiledTool
 from tools_app.catalog.kinds.base import ToolDefinition
 from tools_app.catalog.search import MAX_QUERY_LENGTH, MAX_RESULTS
 from tools_app.catalog.validation.reserved import CALL, DESCRIBE, FIND
+from tools_app.methods import permissions
 from tools_app.methods.context import RequestContext
 from tools_app.methods.tool_definitions import described
-from tools_app.models import BY_CALL_TOOL, TaskSupport
+from tools_app.models import BY_CALL_TOOL, TOOLS_CALL, TaskSupport
 from tools_app.protocol.schema import CompiledSchema
 from tools_app.tool_api.context import ToolContext
 from tools_app.tool_api.results import ToolResult, failed, text
 
+TOOLS_LIST: Final = "tools/list"
 DEFAULT_RESULTS: Final = 10
 MAX_NAME_LENGTH: Final = 128
 MAX_SUMMARY_LENGTH: Final = 200
@@ -37,11 +39,16 @@ async def resolve(context: RequestContext, name: str) -> tuple[RequestContext, C
 
     A call by `call_tool` becomes the request of its target, which no tool of the hub answers; nor does one of a caller
     whose tools are not searched. An invalid call of `call_tool` stays as it is, to be refused like that of any tool.
+    Raises RpcError if the caller's key does not permit `tools/list`, which the tools that search stand for, or the
+    caller's scopes not the call of a tenant's own tool of this name.
     """
     principal = context.principal
     found = await compiled.cache.get(principal.tenant_id)
     if found is None or not presentation.is_searched(found, principal):
+        permissions.check_for(context, TOOLS_CALL, name)
         return context, None
+    if name in (FIND, DESCRIBE):
+        permissions.check_for(context, TOOLS_LIST, name="")
     tool, arguments = _TOOLS[name], context.params.get("arguments")
     if name == FIND:
         return context, replace(tool, run=lambda arguments, _context: _find(found, principal, arguments))
@@ -67,8 +74,7 @@ def listed(found: Catalog, principal: Principal) -> Mapping[str, CompiledTool]:
 
 
 async def _find(found: Catalog, principal: Principal, arguments: dict[str, Any]) -> ToolResult:
-    names = presentation.view_of(found, principal).names
-    hits = await search.search(found, arguments["query"], names)
+    hits = await search.search(found, arguments["query"], presentation.view_of(found, principal).searchable)
     shown = [_summary(found.tools[hit.name], hit.score) for hit in hits[: arguments.get("limit", DEFAULT_RESULTS)]]
     return _told({"tools": shown, "total": len(hits)})
 
@@ -84,7 +90,7 @@ def _summary(tool: CompiledTool, score: float) -> dict[str, Any]:
 
 async def _describe(found: Catalog, asked: RequestContext, arguments: dict[str, Any]) -> ToolResult:
     name = arguments["name"]
-    if name not in presentation.view_of(found, asked.principal).names:
+    if name not in presentation.view_of(found, asked.principal).searchable:
         return failed(f"There is no tool named '{name}'. Search with {FIND}.", "unknown tool")
     return _told(described(found.tools[name], asked.version))
 

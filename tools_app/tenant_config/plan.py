@@ -7,6 +7,7 @@ from typing import Final
 
 import orjson
 from django.contrib.auth.models import User
+from django.db.models import RestrictedError
 
 from tools_app.access import permissions
 from tools_app.catalog import authoring
@@ -145,7 +146,10 @@ def apply(plan: Plan, by: User | None = None) -> None:
             raise NotApplied("The tenant has changed since the preview. Preview the changes again, then apply them.")
         # Sources are written before their tools, and deleted after them.
         for step in sorted(plan.steps, key=lambda step: (step.row is None, _deletes_source(step))):
-            _take(step, tenant, by)
+            try:
+                _take(step, tenant, by)
+            except RestrictedError as problem:
+                raise NotApplied(f"{step.name} is used now. Preview the changes again.") from problem
 
 
 def _deletes_source(step: Step) -> bool:

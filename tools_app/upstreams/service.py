@@ -256,7 +256,7 @@ def _icon_problems(icons: Any) -> Iterator[str]:
 def _tool_problems(item: UpstreamItem, name: str, definition: dict[str, Any]) -> Iterator[str]:
     yield from _invalid(TOOL_NAME, name)
     yield from _taken(Tool.objects.filter(tenant=item.tenant_id, name=name), item.tool_id)
-    if fault := reserved_fault(item.tenant, name):
+    if fault := reserved_fault(item.tenant, name, item.tool_id):
         yield fault
     schema, output = definition.get("inputSchema"), definition.get("outputSchema")
     if not isinstance(schema, dict) or not isinstance(output, dict | None):

@@ -3,7 +3,8 @@
 Whether they exchange the token for one of the hub, or use it as it is, makes no difference here.
 
 There is one connection for each subject of an issuer and each rule on claims that it met, with the names and methods of
-that rule. A changed rule makes other connections, and the tokens of the earlier ones end.
+that rule. A changed rule makes other connections, and the tokens of the earlier ones end. The new connection of a
+subject keeps the toolset of its last one, and how its tools are listed.
 """
 
 from datetime import timedelta
@@ -12,6 +13,7 @@ from typing import Final
 
 import orjson
 from django.db import IntegrityError, transaction
+from django.db.models.functions import Length
 from django.utils import timezone
 
 from tools_app.access import keys
@@ -87,6 +89,7 @@ def _create(issuer: Issuer, client_id: str, subject: str, rule: Rule) -> Connect
     if live.count() >= MAX_WORKLOADS:
         raise TooManyWorkloads
     name = f"{issuer.name}: {subject}"[:MAX_NAME]
+    last = _last_key(issuer, client_id, subject)
     key, _ = keys.issue(
         issuer.tenant,
         name,
@@ -94,6 +97,8 @@ def _create(issuer: Issuer, client_id: str, subject: str, rule: Rule) -> Connect
         tool_patterns=rule.names,
         methods=rule.methods,
         prefix=keys.CONNECTION_PREFIX,
+        toolset=last.toolset if last else None,
+        presentation=last.presentation if last else "",
     )
     client = OAuthClient.objects.create(
         client_id=client_id, source=ClientSource.WORKLOAD, name=name, grant_types=[], auth_method="none"
@@ -101,6 +106,18 @@ def _create(issuer: Issuer, client_id: str, subject: str, rule: Rule) -> Connect
     return Connection.objects.create(
         tenant=issuer.tenant, person=None, client=client, key_id=key.pk, scope=" ".join(scopes.SCOPES), redirect_uri=""
     )
+
+
+def _last_key(issuer: Issuer, client_id: str, subject: str) -> ApiKey | None:
+    """Return the key of the last connection that a subject got by another rule."""
+    rows = Connection.objects.filter(
+        tenant=issuer.tenant_id,
+        client__client_id__startswith=_start(issuer),
+        client__client_id__endswith=f":{subject}",
+    ).annotate(length=Length("client__client_id"))
+    # Of the same length: the subject of another may end like this one.
+    row = rows.filter(length=len(client_id)).select_related("key__toolset").order_by("-created_at").first()
+    return row.key if row else None
 
 
 def _start(issuer: Issuer) -> str:

@@ -39,6 +39,7 @@ def _page(site: AdminSite) -> Callable[[HttpRequest], HttpResponse]:
             "title": "Searches without a call",
             "rows": rows,
             "is_partial": report.is_partial,
+            "is_late": report.is_late,
             "most": MAX_SEARCHES,
             "days": PERIOD.days,
             "shows_tenants": permitted.sees_several_tenants,

@@ -113,7 +113,7 @@ class WrittenToolForm(FoundForm, OfferForm):
         """Return the name. Raises ValidationError if another tool of the tenant has it, or the hub itself."""
         name = self.unique("name")
         tenant = self.cleaned_data.get("tenant") or (None if self.instance._state.adding else self.instance.tenant)
-        fault = reserved_fault(tenant, name) if tenant is not None else ""
+        fault = reserved_fault(tenant, name, self.instance.pk) if tenant is not None else ""
         if fault:
             raise ValidationError(fault)
         return name

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import Count, QuerySet
+from django.db import IntegrityError, transaction
+from django.db.models import Count, QuerySet, RestrictedError
 from django.forms.widgets import Script
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -23,7 +24,7 @@ from tools_app.admin.base.site import site
 from tools_app.admin.keys.forms import PreviewForm
 from tools_app.catalog import compiled, toolsets
 from tools_app.catalog.presentation import Contents, contents_of
-from tools_app.catalog.toolsets import users_of
+from tools_app.catalog.toolsets import check_wildcards, listed_users, users_of
 from tools_app.methods.permissions import check_pattern
 from tools_app.models import Tenant, Toolset
 
@@ -52,11 +53,17 @@ def described(tenant: Tenant, entries: Sequence[str]) -> str:
     return f"{len(names)} {word} ({', '.join(names[:MAX_NAMES])}{more}), about {view.tokens:,} tokens in a list."
 
 
+def check_entry(line: str) -> None:
+    """Raise ValidationError for an invalid name or pattern of a toolset."""
+    check_pattern(line)
+    check_wildcards(line)
+
+
 class ToolsetForm(forms.ModelForm):  # type: ignore[type-arg]
     """A name, and the tools that belong to the set."""
 
     tools = LinesField(
-        check=check_pattern,
+        check=check_entry,
         placeholder="search_*",
         help_text="Names of tools, one per line. * matches anything, also tools that are added later: report_*.",
     )
@@ -130,8 +137,35 @@ class ToolsetAdmin(ScopedAdmin):
         """Refuse to delete toolsets that are used, and say by whom."""
         deleted, counts, _, _ = super().get_deleted_objects(objs, request)
         # Nothing is deleted with a toolset: permissions for keys do not matter.
-        users = [user for row in objs for user in users_of(row)]
+        users = [user for row in objs for user in users_of(row)[0]]
         return deleted, counts, set(), users[:MAX_NAMES]
+
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Delete a toolset. One that a key got meanwhile stays, and the page says so."""
+        try:
+            page: HttpResponse = super().delete_view(request, object_id, extra_context)
+        except (RestrictedError, IntegrityError):
+            return self._still_used(request)
+        return page
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Show the list, or delete what is selected in it."""
+        try:
+            page: HttpResponse = super().changelist_view(request, extra_context)
+        except (RestrictedError, IntegrityError):
+            return self._still_used(request)
+        return page
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Toolset]) -> None:
+        """Delete all of them or none."""
+        with transaction.atomic():
+            super().delete_queryset(request, queryset)
+
+    def _still_used(self, request: HttpRequest) -> HttpResponse:
+        self.message_user(request, toolsets.STILL_USED, messages.ERROR)
+        return HttpResponseRedirect(reverse("admin:tools_app_toolset_changelist"))
 
     @column("has now")
     def gets(self, row: Toolset) -> SafeString:
@@ -152,20 +186,25 @@ class ToolsetAdmin(ScopedAdmin):
     @column("used by")
     def used_by(self, row: Toolset) -> str:
         """Keys, connections and service clients with this set."""
-        users = [] if row._state.adding else users_of(row)
-        more = f" and {len(users) - MAX_NAMES} more" if len(users) > MAX_NAMES else ""
-        return f"{', '.join(users[:MAX_NAMES])}{more}" if users else "Not used"
+        return ("" if row._state.adding else listed_users(row)) or "Not used"
 
     @column("tools")
     def number_of_tools(self, row: Toolset) -> str:
-        view = contents(row.tenant, row.tools)
+        view = self._contents(row)
         return "?" if view is None else str(len(view.tools))
 
     @column("tokens")
     def tokens(self, row: Toolset) -> str:
         """About what a list of its tools costs."""
-        view = contents(row.tenant, row.tools)
+        view = self._contents(row)
         return "?" if view is None else f"{view.tokens:,}"
+
+    def _contents(self, row: Any) -> Contents | None:
+        """Return the tools of a row of the list, found once for all of its columns."""
+        if "contents" not in row.__dict__:
+            row.contents = contents(row.tenant, row.tools)
+        found: Contents | None = row.contents
+        return found
 
     @column("used by")
     def number_of_users(self, row: Any) -> str:

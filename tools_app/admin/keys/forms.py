@@ -13,7 +13,7 @@ from unfold.widgets import UnfoldAdminRadioSelectWidget
 from tools_app.access.keys import LIMITS, LISTING, SCOPES, check_editor, check_toolset
 from tools_app.access.patterns import matches
 from tools_app.admin.base.fields import LinesField
-from tools_app.catalog.toolsets import compile_toolset
+from tools_app.catalog.toolsets import Resolver
 from tools_app.methods.permissions import check_method, check_network, check_pattern
 from tools_app.models import ApiKey, Prompt, Resource, Tool, Toolset
 
@@ -58,8 +58,8 @@ def _of_kind(tenant_id: UUID, patterns: Sequence[str], toolset_id: UUID | None, 
     found = [name for name in names if not patterns or matches(name, patterns)]
     if model is Tool and toolset_id is not None:
         row = Toolset.objects.filter(tenant=tenant_id, pk=toolset_id).first()
-        toolset = compile_toolset(row.tools if row else ())
-        found = [name for name in found if toolset.covers(name)]
+        belonging = Resolver(found).resolve(row.tools if row else ()).names
+        found = [name for name in found if name in belonging]
     return Offered(word, found, len(names))
 
 

@@ -3,9 +3,12 @@
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.db.models import QuerySet
+from django.db import IntegrityError
+from django.db.models import QuerySet, RestrictedError
 from drf_spectacular.utils import OpenApiExample, extend_schema_serializer
 from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
 
 from tools_app.api.v1.base.fields import Text, Texts
 from tools_app.api.v1.base.problems import Conflict
@@ -76,6 +79,13 @@ class Toolsets(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
     serializer_class = ToolsetRow
     query_class = ToolsetsQuery
     plural, singular = "toolsets", "toolset"
+
+    def destroy(self, request: Request, *args: Any, **options: Any) -> Response:
+        """Delete a toolset. Raises Conflict if a key uses it, also one that got it meanwhile."""
+        try:
+            return super().destroy(request, *args, **options)
+        except (RestrictedError, IntegrityError):
+            raise Conflict(toolsets.STILL_USED) from None
 
     def remove(self, row: Toolset) -> None:
         """Delete a toolset. Raises Conflict if a key uses it."""

@@ -1,22 +1,32 @@
 """Searches for tools that led to no call: what clients looked for and did not find, or did not use."""
 
-from collections.abc import Collection
+import logging
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 from uuid import UUID
 
 import orjson
-from django.db.models import DateTimeField, Exists, ExpressionWrapper, OuterRef, Q
+from django.db import OperationalError, connection
+from django.db.models import BinaryField, DateTimeField, Exists, ExpressionWrapper, OuterRef, Q
+from django.db.models.functions import Left, Substr
 from django.utils import timezone
 
-from tools_app.core.packing import NotPacked
+from tools_app.audit.search.scan import guarded
+from tools_app.core import packing
 from tools_app.models import Call, CallPayload, Outcome
+
+log = logging.getLogger(__name__)
 
 # A call of a tool by the same caller within this time counts as the use of what the search found.
 USED_WITHIN: Final = timedelta(minutes=10)
 PERIOD: Final = timedelta(days=7)
 # The newest searches of the period that are examined, in all tenants together.
 MAX_SEARCHES: Final = 200
+# Enforced by the database, for each statement.
+STATEMENT_SECONDS: Final = 2.0
+# Far more than the arguments of a search take: a query has at most 500 characters.
+MAX_ARGUMENTS: Final = 8_000
 HIDDEN: Final = "(hidden)"
 TOOL: Final = "find_tools"
 
@@ -32,10 +42,14 @@ class UnansweredSearch(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The queries, the latest first. `is_partial`: there were more searches than are examined."""
+    """The queries, the latest first. `is_partial`: there were more searches than are examined.
+
+    `is_late`: the database took too long, so there are none.
+    """
 
     searches: list[UnansweredSearch]
     is_partial: bool
+    is_late: bool = False
 
 
 def unanswered_searches(tenant_ids: Collection[UUID]) -> Report:
@@ -43,22 +57,22 @@ def unanswered_searches(tenant_ids: Collection[UUID]) -> Report:
 
     Queries are those of the audit log: redacted like the arguments of any call.
     """
-    now = timezone.now()
-    searched = Call.objects.filter(
-        tenant__in=tenant_ids,
-        tool_name=TOOL,
-        tool__isnull=True,
-        method="tools/call",
-        outcome=Outcome.OK,
-        started_at__gte=now - PERIOD,
-        started_at__lte=now,
-    )
-    rows = list(searched.filter(~_was_used()).order_by("-started_at")[: MAX_SEARCHES + 1])
-    shown = rows[:MAX_SEARCHES]
-    payloads = CallPayload.objects.in_bulk([row.pk for row in shown])
+    try:
+        with guarded(STATEMENT_SECONDS):
+            return _report(tenant_ids)
+    except OperationalError as problem:
+        log.warning("The report of searches without a call was broken off: %s", problem)
+        return Report([], is_partial=False, is_late=True)
+
+
+def _report(tenant_ids: Collection[UUID]) -> Report:
+    newest = _newest(tenant_ids)
+    examined = Call.objects.filter(pk__in=newest[:MAX_SEARCHES])
+    rows = list(examined.filter(~_was_used()).order_by("-started_at").only("started_at", "tenant"))
+    queries = _queries(row.pk for row in rows)
     found: dict[tuple[UUID, str], UnansweredSearch] = {}
-    for row in shown:
-        query, tenant_id = _query_of(payloads.get(row.pk)), row.tenant_id
+    for row in rows:
+        query, tenant_id = queries.get(row.pk, HIDDEN), row.tenant_id
         if tenant_id is None:
             continue
         key = (tenant_id, query.casefold())
@@ -68,7 +82,26 @@ def unanswered_searches(tenant_ids: Collection[UUID]) -> Report:
             if known is None
             else known._replace(times=known.times + 1)
         )
-    return Report(list(found.values()), len(rows) > MAX_SEARCHES)
+    return Report(list(found.values()), len(newest) > MAX_SEARCHES)
+
+
+def _newest(tenant_ids: Collection[UUID]) -> list[UUID]:
+    """Return the newest searches by the hub's own tool, one more than are examined. Its calls have no tool."""
+    now = timezone.now()
+    searched = Call.objects.filter(
+        tool_name=TOOL,
+        tool__isnull=True,
+        method="tools/call",
+        outcome=Outcome.OK,
+        started_at__gte=now - PERIOD,
+        started_at__lte=now,
+    )
+    ordered, most = searched.order_by("-started_at").values_list("pk", "started_at"), MAX_SEARCHES + 1
+    if len(tenant_ids) <= 1 or not connection.features.supports_slicing_ordering_in_compound:
+        return [id for id, _ in ordered.filter(tenant__in=tenant_ids)[:most]]
+    # Along the index of each tenant: together, the database would sort all searches of the period.
+    first, *others = [ordered.filter(tenant=tenant_id)[:most] for tenant_id in tenant_ids]
+    return [id for id, _ in first.union(*others, all=True).order_by("-started_at")[:most]]
 
 
 def _was_used() -> Exists:
@@ -79,11 +112,20 @@ def _was_used() -> Exists:
     return Exists(calls.filter(started_at__gte=started, started_at__lte=until))
 
 
-def _query_of(payload: CallPayload | None) -> str:
-    """Return the recorded query; HIDDEN if the record has none that can be read."""
+def _queries(ids: Iterable[UUID]) -> dict[UUID, str]:
+    """Return the recorded queries of these calls; HIDDEN where a record has none that can be read."""
+    packed = Substr("packed", 1, MAX_ARGUMENTS, output_field=BinaryField())
+    rows = CallPayload.objects.filter(pk__in=list(ids)).values_list("pk", Left("arguments", MAX_ARGUMENTS), packed)
+    return {
+        id: _query_of(arguments if head is None else packing.beginnings(bytes(head), MAX_ARGUMENTS)[0])
+        for id, arguments, head in rows
+    }
+
+
+def _query_of(arguments: str) -> str:
     try:
-        said = orjson.loads(payload.texts().arguments) if payload is not None else {}
-    except (NotPacked, ValueError):
+        said = orjson.loads(arguments)
+    except ValueError:
         return HIDDEN
     query = said.get("query") if isinstance(said, dict) else None
     return query if isinstance(query, str) else HIDDEN

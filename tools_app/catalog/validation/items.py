@@ -27,7 +27,7 @@ Found = Iterator[tuple[str, str]]
 
 def tool_faults(tool: Tool) -> Faults:
     """Return the errors of a tool. That of an upstream was checked when it was accepted."""
-    if fault := reserved_fault(tool.tenant, tool.name):
+    if fault := reserved_fault(tool.tenant, tool.name, tool.pk):
         return {"name": [fault]}
     match tool.kind:
         case ToolKind.UPSTREAM:

@@ -2,8 +2,9 @@
 
 from collections.abc import Collection
 from typing import Final
+from uuid import UUID
 
-from tools_app.models import ApiKey, Presentation, Tenant
+from tools_app.models import ApiKey, Presentation, Tenant, Tool
 
 FIND: Final = "find_tools"
 DESCRIBE: Final = "describe_tool"
@@ -11,13 +12,15 @@ CALL: Final = "call_tool"
 RESERVED: Final = frozenset({FIND, DESCRIBE, CALL})
 
 
-def reserved_fault(tenant: Tenant, name: str) -> str:
-    """Return why a tool of the tenant cannot have this name; "" if it can.
+def reserved_fault(tenant: Tenant, name: str, tool_id: UUID | None = None) -> str:
+    """Return why a tool of the tenant cannot have this name; "" if it can, or if the tool `tool_id` has it already.
 
     A tenant that lists its tools in full to every key may use the names. Once its tools may be searched, a tool of such
     a name is hidden behind that of the hub, and reachable by `call_tool` only.
     """
     if name not in RESERVED or name not in reserved_names(tenant):
+        return ""
+    if tool_id is not None and Tool.objects.filter(pk=tool_id, tenant=tenant, name=name).exists():
         return ""
     return f"{name} is the name of a tool of the hub itself, because tools of this tenant may be searched."
 
