@@ -192,9 +192,7 @@ def _verify(sent: _Sent) -> None:
 
 def _store(issuer: Issuer, token: str, claims: Mapping[str, Any], address: str, place: str = "") -> None:
     """Store the digest of a verified token with the connection of its subject. Raises NotAccepted."""
-    subject, ends = claims.get("sub"), datetime.fromtimestamp(claims["exp"], UTC)
-    if not isinstance(subject, str) or not 0 < len(subject) <= workloads.MAX_SUBJECT or not subject.isprintable():
-        raise NotAccepted("The token has no subject (sub).")
+    subject, ends = _subject(claims), datetime.fromtimestamp(claims["exp"], UTC)
     if ends.timestamp() <= time.time():
         raise NotAccepted("The token has expired.")
     # All scopes of the hub for a token without scopes: the rules say what it may use.
@@ -223,6 +221,13 @@ def _store(issuer: Issuer, token: str, claims: Mapping[str, Any], address: str, 
     except IntegrityError:
         # Another process was first.
         return
+
+
+def _subject(claims: Mapping[str, Any]) -> str:
+    subject = claims.get("sub")
+    if not isinstance(subject, str) or not 0 < len(subject) <= workloads.MAX_SUBJECT or not subject.isprintable():
+        raise NotAccepted("The token has no subject (sub).")
+    return subject
 
 
 def _note_refusal(issuer: Issuer, reason: str, address: str) -> None:
