@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -12,18 +13,21 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from tests.sign_in.provider import LOOPBACK, Provider, issuer_of, new_key, running
 from tests.wire.client import RawClient, message_of
 from tools_app.access import keys
 from tools_app.access.issuers.rules import Rule
+from tools_app.access.oauth import pruning, workloads
 from tools_app.access.oauth import tokens as oauth_tokens
-from tools_app.access.oauth import workloads
+from tools_app.api.v1.base.viewsets import etag_of
 from tools_app.audit.changes import connections as connection_changes
-from tools_app.issuers import direct, setup
+from tools_app.issuers import configuration, direct, setup
 from tools_app.issuers import tokens as issued
 from tools_app.models import (
     AccessToken,
+    ApiKey,
     Call,
     Change,
     Connection,
@@ -139,6 +143,10 @@ def test_a_token_is_verified_once_and_no_query_belongs_to_its_calls(
         return checked(*arguments, **more)
 
     monkeypatch.setattr(issued, "verified", counted)
+    # With it, the keys are read.
+    assert tools_of(asked(hub, token_of(hub, company, jti="first"))) == ["echo"]
+    verified.clear()
+    AccessToken.objects.all().delete()
     token = token_of(hub, company)
     for _ in range(5):
         assert tools_of(asked(hub, token)) == ["echo"]
@@ -172,10 +180,12 @@ def test_another_key_or_issuer_or_place_or_algorithm_gets_nothing(
     for forged in (f"{head}.{body}.{signature[:-4]}AAAA", f"eyJhbGciOiJub25lIn0.{body}.", f"{head}.{body}."):
         assert refusal_of(asked(hub, forged))
     company.published, company.key = [company.key], new_key()
-    assert "signature" in refusal_of(asked(hub, token_of(hub, company)))
+    # Nobody is told more before the signature is verified, not even that the tenant has such an issuer.
+    assert refusal_of(asked(hub, token_of(hub, company))) == "A valid API key is needed."
+    assert "signature" in SignInEvent.objects.filter(step=SignInStep.REJECTED).latest("at").reason
     company.key, company.lies = company.published[0], {"iss": "https://evil.example"}
     assert refusal_of(asked(hub, token_of(hub, company))) == "A valid API key is needed."
-    assert "not a signed JWT" in refusal_of(asked(hub, "eyJ" + "x" * 100))
+    assert refusal_of(asked(hub, "eyJ" + "x" * 100)) == "A valid API key is needed."
     company.lies = {"aud": [f"{hub.url}/t/acme/mcp", f"{hub.url}/t/rival/mcp"]}
     assert asked(hub, token_of(hub, company), "/mcp").status_code == 401
     assert not Connection.objects.exists()
@@ -249,6 +259,136 @@ def test_changed_rules_count_for_a_token_that_is_in_use(hub: EmbeddedHub, compan
     until(listed, ["count"])
 
 
+CLAIMED: dict[str, Any] = {"sub": "ann", "exp": time.time() + 3600, "groups": ["sre"]}
+
+
+def stored(issuer: Issuer, token: str = "eyJx.e30.s", place: str = "acme", **claims: Any) -> None:
+    direct._store(issuer, token, CLAIMED | claims, "127.0.0.1", place)
+
+
+@pytest.mark.parametrize(
+    ("claims", "scope"),
+    [
+        ({}, "mcp:read mcp:call"),
+        ({"scope": "openid mcp:read"}, "mcp:read"),
+        ({"scp": ["mcp:read", 1, None]}, "mcp:read"),
+        ({"scope": "openid", "scp": "mcp:call"}, "mcp:call"),
+    ],
+)
+def test_a_token_permits_the_scopes_that_it_states(issuer: Issuer, claims: dict[str, Any], scope: str) -> None:
+    stored(issuer, **claims)
+    assert AccessToken.objects.get().scope == scope
+
+
+@pytest.mark.parametrize("claims", [{"scope": "openid"}, {"scope": ""}, {"scp": []}, {"scp": None}, {"scp": ["x"]}])
+def test_a_token_whose_scopes_nobody_knows_permits_nothing(issuer: Issuer, claims: dict[str, Any]) -> None:
+    with pytest.raises(direct.NotAccepted, match="none of its scopes"):
+        stored(issuer, **claims)
+
+
+def test_a_token_does_not_move_the_end_that_an_admin_set(issuer: Issuer) -> None:
+    stored(issuer)
+    row = Connection.objects.get()
+    tag = etag_of(row)
+    stored(issuer, "eyJx.e31.s")
+    assert etag_of(Connection.objects.get()) == tag
+    ends = timezone.now() + timedelta(hours=1)
+    connection_changes.change_access(row, {"expires_at": ends})
+    stored(issuer, "eyJx.e32.s")
+    assert Connection.objects.get().key.expires_at == ends
+    ApiKey.objects.update(expires_at=timezone.now())
+    with pytest.raises(direct.NotAccepted, match="An admin ended"):
+        stored(issuer, "eyJx.e33.s")
+    assert not oauth_tokens.valid_access_tokens().exists()
+
+
+def test_two_tenants_accept_a_token_for_the_same_audience(
+    hub: EmbeddedHub, company: Provider, issuer: Issuer, other_tenant: Tenant
+) -> None:
+    Issuer.objects.update(audience="api://hub")
+    issuer_of(other_tenant, company.url, name="Theirs", use="direct", rules=RULES, audience="api://hub")
+    token = token_of(hub, company, aud="api://hub")
+    for _ in range(2):
+        assert tools_of(asked(hub, token)) == ["echo"]
+        assert tools_of(asked(hub, token, "/t/rival/mcp")) == []
+    assert {row.tenant.slug for row in Connection.objects.all()} == {"acme", "rival"}
+
+
+def test_the_valid_tokens_of_a_subject_are_bounded_and_none_of_them_ends_for_another(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oauth_tokens, "MAX_SIGNED", 2)
+    for token in ("eyJx.e31.s", "eyJx.e32.s"):
+        stored(issuer, token)
+    with pytest.raises(direct.NotAccepted, match="Its subject has 2 valid tokens"):
+        stored(issuer, "eyJx.e33.s")
+    # Another spelling of a signature is the same token.
+    stored(issuer, "eyJx.e32.t")
+    assert AccessToken.objects.count() == 2
+
+
+def test_steps_of_a_connection_are_recorded_in_a_bounded_number(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct.attempts, "MAX_OF_CONNECTION", 1)
+    for number in range(3):
+        stored(issuer, f"eyJx.e{number}.s")
+    assert SignInEvent.objects.filter(step=SignInStep.ISSUED).count() == 1
+
+
+def test_strangers_at_one_tenant_leave_the_others_their_record(
+    issuer: Issuer, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    are_too_many = direct.attempts.are_too_many_of_strangers
+    monkeypatch.setattr(direct.attempts, "MAX_OF_STRANGERS", 2)
+    monkeypatch.setattr(direct.attempts, "MAX_OF_ADDRESS", 1)
+    sent = [are_too_many(issuer.tenant_id, f"192.0.2.{number}") for number in (1, 1, 2, 3)]
+    assert sent == [False, True, False, True]
+    assert not are_too_many(other_tenant.pk, "192.0.2.1")
+
+
+def test_connections_without_tokens_are_deleted_unless_an_admin_ended_or_changed_them(issuer: Issuer) -> None:
+    for subject in ("unused", "used", "ended", "changed"):
+        stored(issuer, f"eyJx.{subject}.s", sub=subject)
+    of = {row.client.name.rpartition(" ")[2]: row for row in Connection.objects.select_related("client", "key")}
+    connection_changes.revoke(of["ended"])
+    connection_changes.change_access(of["changed"], {"methods": ["tools/list"]})
+    Connection.objects.exclude(pk=of["used"].pk).update(consented_at=timezone.now() - timedelta(days=8))
+    pruning.prune()
+    left = {row.client.name.rpartition(" ")[2] for row in Connection.objects.select_related("client")}
+    assert left == {"used", "ended", "changed"}
+    assert not ApiKey.objects.filter(pk=of["unused"].key_id).exists()
+
+
+def test_keys_that_cannot_be_read_are_not_asked_for_again_at_once(
+    hub: EmbeddedHub, company: Provider, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_for: list[str] = []
+    fetch = configuration.documents.fetch
+
+    def counted(url: str, *arguments: Any, **more: Any) -> Any:
+        asked_for.append(url)
+        return fetch(url, *arguments, **more)
+
+    monkeypatch.setattr(configuration.documents, "fetch", counted)
+    company.fails = 500
+    first = asked(hub, token_of(hub, company))
+    assert refusal_of(first) == "A valid API key is needed."
+    assert asked(hub, token_of(hub, company, jti="2")).status_code == 503
+    assert len(asked_for) == 1
+    company.fails = 0
+    monkeypatch.setattr(configuration, "FAILED_SECONDS", 0.0)
+    configuration.cache()._failures.clear()
+    good = token_of(hub, company, jti="3")
+    assert tools_of(asked(hub, good)) == ["echo"]
+    # An unknown key is looked for once a minute, and holds up nobody.
+    asked_for.clear()
+    company.published, company.key = [company.key], new_key()
+    for number in range(3):
+        assert refusal_of(asked(hub, token_of(hub, company, jti=f"junk-{number}")))
+    assert not asked_for
+
+
 def test_a_token_to_read_is_told_what_it_lacks_to_call(hub: EmbeddedHub, company: Provider, issuer: Issuer) -> None:
     token = token_of(hub, company, scope="openid mcp:read")
     assert tools_of(asked(hub, token)) == ["echo"]
@@ -312,7 +452,7 @@ def test_the_subjects_of_an_issuer_are_bounded(
 def test_refusals_of_strangers_are_recorded_in_a_bounded_number(
     issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(direct.attempts, "are_too_many_of_strangers", lambda: True)
+    monkeypatch.setattr(direct.attempts, "are_too_many_of_strangers", lambda *_: True)
     direct._note_refusal(issuer, "why", "127.0.0.1")
     assert not SignInEvent.objects.exists()
 

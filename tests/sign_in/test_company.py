@@ -520,6 +520,32 @@ def test_userinfo_is_not_asked_for_what_the_token_states(client: Client, issuer:
     assert "Bearer x" not in company.seen
 
 
+def test_userinfo_is_asked_again_when_a_renewal_has_no_token_of_the_person(
+    client: Client, issuer: Issuer, company: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    company.set("u1", preferred_username="ann", groups=[])
+    company.user_info = {"sub": "u1", "groups": ["mcp-admins"], "department": "x" * 5000, "iss": "evil"}
+    assert sign_in(client, issuer, company, "u1").status_code == 302
+    claims = Identity.objects.get().claims
+    assert claims["groups"] == ["mcp-admins"]
+    assert claims["iss"] == company.url
+    assert "department" not in claims
+    exchanged = company.exchanged
+
+    def without_id_token(form: dict[str, str]) -> dict[str, Any] | None:
+        answer = exchanged(form)
+        return {name: value for name, value in answer.items() if name != "id_token"} if answer else None
+
+    monkeypatch.setattr(company, "exchanged", without_id_token)
+    company.user_info = {"sub": "u1", "groups": ["staff-it"]}
+    checked()
+    assert role_of("ann@acme") == Role.AUDITOR
+    # About somebody else: what was known holds.
+    company.user_info = {"sub": "u2", "groups": ["mcp-admins"]}
+    checked()
+    assert role_of("ann@acme") == Role.AUDITOR
+
+
 @pytest.mark.parametrize(
     ("told", "why"),
     [

@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -20,6 +21,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 from joserfc.jwk import ECKey
 
 from tests.sign_in.scim import GROUP, PATCH, USER, ScimClient
@@ -958,6 +960,17 @@ def steps_of_strangers(ground: Ground) -> None:
     assert SignInEvent.objects.count() == 2
 
 
+@probe("valid tokens of one subject of an issuer, used as they are")
+def tokens_of_a_subject(ground: Ground) -> None:
+    ground.monkeypatch.setattr(oauth_tokens, "MAX_SIGNED", 1)
+    row = issuer(ground, use="workloads")
+    row.save()
+    connection, ends = workloads.connect(row, "a", Rule(1, "", [], [])), timezone.now() + timedelta(hours=1)
+    oauth_tokens.store_signed(connection, "eyJ.a.s", "", "mcp:read", ends)
+    with pytest.raises(oauth_tokens.TooManyTokens):
+        oauth_tokens.store_signed(connection, "eyJ.b.s", "", "mcp:read", ends)
+
+
 @probe("scopes that a tenant names")
 def scopes_of_tenant(ground: Ground) -> None:
     rows = [TenantScope(tenant=ground.tenant, name=f"s{n}") for n in range(tenant_scopes.MAX_SCOPES - 1)]
@@ -1055,7 +1068,9 @@ def token_of_an_issuer(_ground: Ground) -> None:
 def token_used_as_it_is(_ground: Ground) -> None:
     for length, told in ((direct.MAX_TOKEN, "This is not a signed JWT."), (direct.MAX_TOKEN + 1, "too long")):
         token = "eyJ" + "x" * (length - 3)
-        with pytest.raises(direct.NotAccepted, match=told):
+        with pytest.raises(issued.InvalidToken, match=told):
+            issued.unverified(token, direct.MAX_TOKEN)
+        with pytest.raises(direct.NotAccepted):
             asyncio.run(direct.accept(token, origin="https://hub.example", slug=None, address=""))
 
 

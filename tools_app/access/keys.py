@@ -69,6 +69,14 @@ def access_digest(token: str) -> str:
     return ACCESS_DIGEST + digest_of(token)
 
 
+def signed_digest(token: str, place: str) -> str:
+    """Return the stored form of a token that an issuer signed.
+
+    Two tenants may accept it, so the tenant's slug in the endpoint's path belongs to it (`place`; "" for `/mcp`).
+    """
+    return access_digest(f"{place} {token}")
+
+
 def new_key() -> str:
     """Return a new key of 256 random bits."""
     return KEY_START + secrets.token_urlsafe(KEY_BYTES)

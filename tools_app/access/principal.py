@@ -19,7 +19,15 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from tools_app.access import impersonation, last_used
-from tools_app.access.keys import ACCESS_DIGEST, ACCESS_START, MIN_KEY, SIGNED_START, access_digest, digest_of
+from tools_app.access.keys import (
+    ACCESS_DIGEST,
+    ACCESS_START,
+    MIN_KEY,
+    SIGNED_START,
+    access_digest,
+    digest_of,
+    signed_digest,
+)
 from tools_app.access.limits import quotas
 from tools_app.access.limits.quotas import UNLIMITED, Allowance
 from tools_app.access.oauth import tenant_scopes
@@ -143,18 +151,21 @@ class Credential:
     """A request's credential: the key or token, whether it was in the URL, and whether it is an impersonation token or
     an OAuth access token, which may be a JWT that an issuer signed.
 
-    `digest` is its stored form.
+    `digest` is its stored form, and `place` the tenant's slug in the path that it was sent to, "" without one.
     """
 
     __slots__ = ("digest", "from_query", "is_access_token", "is_impersonation", "is_signed", "key")
 
-    def __init__(self, key: str, *, from_query: bool = False) -> None:
+    def __init__(self, key: str, *, from_query: bool = False, place: str = "") -> None:
         self.key = key
         self.from_query = from_query
         self.is_impersonation = key.startswith(impersonation.START)
         self.is_signed = key.startswith(SIGNED_START)
         self.is_access_token = self.is_signed or key.startswith(ACCESS_START)
-        self.digest = access_digest(key) if self.is_access_token else digest_of(key)
+        if self.is_signed:
+            self.digest = signed_digest(key, place)
+        else:
+            self.digest = access_digest(key) if self.is_access_token else digest_of(key)
 
 
 class _KnownKey(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 import orjson
@@ -24,7 +24,7 @@ from tools_app.audit.changes.changes import Actor, change_log_transaction, recor
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.refresh_ahead_cache import RefreshAheadCache
 from tools_app.core.runtime import Service
-from tools_app.issuers import tokens
+from tools_app.issuers import configuration, tokens
 from tools_app.models import Connection, Issuer, IssuerUse, SignInEvent, SignInStep, Via
 from tools_app.models.issuers import MAX_URL
 
@@ -35,27 +35,30 @@ TYPES: Final = frozenset({"", "jwt", "at+jwt", "application/at+jwt"})
 MAX_TOKEN: Final = 16 * 1024
 MAX_AUDIENCES: Final = 20
 MAX_REASON: Final = 300
-# A tenant's issuer that does not answer holds up one thread, and no other tenant's tokens.
+# Tokens are verified with keys in memory, and keys are read elsewhere: an issuer that does not answer holds up one of
+# the threads that read, for the requests of its tenant that wait, and no token that keys in memory verify.
 THREADS: Final = 4
+READING_THREADS: Final = 32
 MAX_SECONDS: Final = 6.0
-MAX_WAITING: Final = 48
-MAX_WAITING_OF_TENANT: Final = 32
+# Of all tenants, a tenant being one of very many.
+MAX_WAITING: Final = 128
+MAX_WAITING_OF_TENANT: Final = 8
 Key = tuple[str, str]
 
 
 class NotAccepted(Exception):
-    """A token gives no access; the message says why, and is "" if no issuer of the tenant is known by its name."""
+    """A token gives no access; the message says why, and is "" until its signature is verified."""
 
 
 class TooManyTokens(Exception):
-    """Too many tokens are being verified at this moment."""
+    """Too many tokens are being verified at this moment, or the keys of the issuer cannot be read."""
 
 
 class Verifications:
-    """The verifications in progress: one at a time for each tenant, in threads, because keys may have to be read."""
+    """The verifications in progress, or readings of keys: one at a time for each tenant, in threads."""
 
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="direct-tokens")
+    def __init__(self, threads: int = THREADS) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="direct-tokens")
         self._waiting: Counter[UUID] = Counter()
         self._turns: dict[UUID, asyncio.Lock] = {}
 
@@ -83,6 +86,17 @@ class Verifications:
 
 
 verifications = Service(Verifications)
+readings = Service(lambda: Verifications(READING_THREADS))
+
+
+class _Sent(NamedTuple):
+    """A token that a client at `address` sent to an endpoint (`place`: the slug in its path, "" without one)."""
+
+    issuer: Issuer
+    token: str
+    place: str
+    audiences: Sequence[str]
+    address: str
 
 
 async def accept(token: str, *, origin: str, slug: str | None, address: str) -> None:
@@ -92,9 +106,9 @@ async def accept(token: str, *, origin: str, slug: str | None, address: str) -> 
     `address` the client's. Raises NotAccepted, TooManyTokens and the database's error.
     """
     try:
-        header, claims = tokens.unverified(token, MAX_TOKEN)
-    except tokens.InvalidToken as problem:
-        raise NotAccepted(str(problem)) from None
+        _, claims = tokens.unverified(token, MAX_TOKEN)
+    except tokens.InvalidToken:
+        raise NotAccepted("") from None
     named = _named(claims.get("aud"), origin)
     slugs = {slug} if slug else set(named.values())
     stated = claims.get("iss")
@@ -105,13 +119,30 @@ async def accept(token: str, *, origin: str, slug: str | None, address: str) -> 
     if issuer is None:
         raise NotAccepted("")
     audiences = [issuer.audience] if issuer.audience else [one for one, its in named.items() if its == tenant_slug]
+    sent = _Sent(issuer, token, slug or "", audiences, address)
     try:
-        check_kind(header, claims)
-        await verifications().run(issuer.tenant_id, lambda: _verify(issuer, token, audiences, address))
+        await _verify_with_keys(sent)
     except (tokens.InvalidToken, NotAccepted) as problem:
         reason = str(problem)[:MAX_REASON]
         await run_in_db_thread(_note_refusal, issuer, reason, address)
-        raise NotAccepted(reason) from None
+        raise NotAccepted("" if isinstance(problem, tokens.UnverifiedToken) else reason) from None
+
+
+async def _verify_with_keys(sent: _Sent) -> None:
+    """Verify and store a token, if need be with keys that are read now. Raises what `accept` handles."""
+    issuer = sent.issuer
+    networks = issuer.tenant.allowed_networks
+    try:
+        await verifications().run(issuer.tenant_id, lambda: _verify(sent))
+        return
+    except tokens.UnknownKey:
+        if configuration.known_keys(issuer.issuer, networks) is not None:
+            if not configuration.may_look_again(issuer.issuer, networks):
+                raise
+        elif configuration.reason_not_to_read(issuer.issuer, networks):
+            raise TooManyTokens from None
+    await readings().run(issuer.tenant_id, lambda: tokens.read_keys(issuer))
+    await verifications().run(issuer.tenant_id, lambda: _verify(sent))
 
 
 def forget_all() -> None:
@@ -146,26 +177,28 @@ def check_kind(header: Mapping[str, Any], claims: Mapping[str, Any]) -> None:
         raise NotAccepted("The token is bound to a key of its client (cnf), which this hub cannot check.")
 
 
-def _verify(issuer: Issuer, token: str, audiences: Sequence[str], address: str) -> None:
-    """Verify and store a token. Raises InvalidToken and NotAccepted.
+def _verify(sent: _Sent) -> None:
+    """Verify a token with keys in memory, and store it. Raises InvalidToken and NotAccepted.
 
-    Not in the threads for queries: all of them could wait for keys, or for the change log.
+    Not in the threads for queries: all of them could wait for the change log.
     """
+    claims = tokens.verified(sent.issuer, sent.token, sent.audiences, may_read=False)
+    check_kind(tokens.unverified(sent.token)[0], claims)
     try:
-        _store(issuer, token, tokens.verified(issuer, token, audiences), address)
+        _store(sent.issuer, sent.token, claims, sent.address, sent.place)
     finally:
         connection.close()
 
 
-def _store(issuer: Issuer, token: str, claims: Mapping[str, Any], address: str) -> None:
+def _store(issuer: Issuer, token: str, claims: Mapping[str, Any], address: str, place: str = "") -> None:
     """Store the digest of a verified token with the connection of its subject. Raises NotAccepted."""
-    subject, stated, ends = claims.get("sub"), claims.get("scope"), datetime.fromtimestamp(claims["exp"], UTC)
-    if not isinstance(subject, str) or not 0 < len(subject) <= workloads.MAX_SUBJECT or not subject.isprintable():
-        raise NotAccepted("The token has no subject (sub).")
+    subject, ends = _subject(claims), datetime.fromtimestamp(claims["exp"], UTC)
     if ends.timestamp() <= time.time():
         raise NotAccepted("The token has expired.")
-    # All scopes of the hub, if it states none that the tenant knows: the rules say what it may use.
-    scope = tenant_scopes.granted(issuer.tenant, stated if isinstance(stated, str) else None)
+    # All scopes of the hub for a token without scopes: the rules say what it may use.
+    scope = tenant_scopes.stated(issuer.tenant, claims)
+    if not scope:
+        raise NotAccepted("The hub and the tenant know none of its scopes (scope, scp).")
     try:
         rule = rules.find(issuer, claims)
         with recording_as(Actor(None, Via.SIGN_IN, address, issuer.name)), change_log_transaction():
@@ -173,12 +206,16 @@ def _store(issuer: Issuer, token: str, claims: Mapping[str, Any], address: str) 
             row = workloads.connect(issuer, subject, rule)
             if not oauth_tokens.is_valid(row):
                 raise NotAccepted("An admin ended the access of its subject.")
-            oauth_tokens.store_access(row, token, scope, ends)
-            _note(SignInStep.ISSUED, issuer, address, of_subject=row)
+            oauth_tokens.store_signed(row, token, place, scope, ends)
+            if not attempts.are_too_many_of_connection(row.pk):
+                _note(SignInStep.ISSUED, issuer, address, of_subject=row)
     except rules.NoRuleFits as problem:
         raise NotAccepted(str(problem).replace("your ", "its ")) from None
     except workloads.TooManyWorkloads:
         raise NotAccepted(f"The issuer has stated {workloads.MAX_WORKLOADS} subjects.") from None
+    except oauth_tokens.TooManyTokens:
+        message = f"Its subject has {oauth_tokens.MAX_SIGNED} valid tokens. Use one of them until it ends."
+        raise NotAccepted(message) from None
     except workloads.IssuerChanged:
         raise NotAccepted("The issuer has just been changed. Try again.") from None
     except IntegrityError:
@@ -186,8 +223,15 @@ def _store(issuer: Issuer, token: str, claims: Mapping[str, Any], address: str) 
         return
 
 
+def _subject(claims: Mapping[str, Any]) -> str:
+    subject = claims.get("sub")
+    if not isinstance(subject, str) or not 0 < len(subject) <= workloads.MAX_SUBJECT or not subject.isprintable():
+        raise NotAccepted("The token has no subject (sub).")
+    return subject
+
+
 def _note_refusal(issuer: Issuer, reason: str, address: str) -> None:
-    if not attempts.are_too_many_of_strangers():
+    if not attempts.are_too_many_of_strangers(issuer.tenant_id, address):
         _note(SignInStep.REJECTED, issuer, address, f"{issuer.name}: {reason}")
 
 

@@ -104,7 +104,7 @@ def _reason_to_end(identity: Identity, *, may_ask: bool) -> str:
     if not token:
         return ""
     try:
-        found = provider.renew(identity.issuer, token)
+        found = provider.renew(identity.issuer, token, {**identity.claims, "sub": identity.subject})
         people.vouch(identity, found.claims, found.refresh_token, is_check=True)
     except (provider.Withdrawn, rules.NoRuleFits) as problem:
         return str(problem)

@@ -23,6 +23,11 @@ SCOPE: Final = "openid profile email offline_access"
 MAX_ANSWER_BYTES: Final = 256 * 1024
 BAD_REQUEST: Final = 400
 UNAUTHORIZED: Final = 401
+# Among the claims of a person: which of them only UserInfo stated. No issuer can state it.
+FROM_USER_INFO: Final = "mcphub_from_user_info"
+# What accounts are named by, beside what the rules look at.
+PROFILE: Final = ("preferred_username", "email", "given_name", "family_name")
+MAX_PROFILE: Final = 300
 
 
 class SignInFailed(Exception):
@@ -83,13 +88,23 @@ def finish(issuer: Issuer, code: str, nonce: str, verifier: str, redirect_uri: s
     return Vouched(claims, _refresh_token(answer))
 
 
-def renew(issuer: Issuer, refresh_token: str) -> Vouched:
-    """Ask the provider whether it still vouches for a person. Raises Withdrawn, else SignInFailed.
+def renew(issuer: Issuer, refresh_token: str, known: Mapping[str, Any]) -> Vouched:
+    """Ask the provider whether it still vouches for a person with these claims. Raises Withdrawn, else SignInFailed.
 
-    It need not send a new ID token (section 12.2): then the claims are None, and what was known holds.
+    It need not send a new ID token (section 12.2): then what was known holds, and the claims are None, unless some of
+    them were those of UserInfo, which is asked again.
     """
     answer = _answer(issuer, {"grant_type": "refresh_token", "refresh_token": refresh_token})
-    claims = _with_user_info(issuer, answer, _claims(issuer, answer)) if "id_token" in answer else None
+    claims: Mapping[str, Any] | None = None
+    if "id_token" in answer:
+        claims = _claims(issuer, answer)
+        if known.get("sub") not in (None, claims.get("sub")):
+            raise SignInFailed(f"The answer of {issuer.name} is about somebody else.")
+        claims = _with_user_info(issuer, answer, claims)
+    elif known.get(FROM_USER_INFO):
+        told = set(known[FROM_USER_INFO])
+        signed = {name: value for name, value in known.items() if name not in told and name != FROM_USER_INFO}
+        claims = _with_user_info(issuer, answer, signed)
     return Vouched(claims, _refresh_token(answer) or refresh_token)
 
 
@@ -161,6 +176,7 @@ def _with_user_info(issuer: Issuer, answer: Mapping[str, Any], claims: Mapping[s
     See OpenID Connect Core 1.0, section 5.3. Raises SignInFailed.
     """
     endpoint, token = _configuration(issuer).userinfo_endpoint, answer.get("access_token")
+    claims = {name: value for name, value in claims.items() if name != FROM_USER_INFO}
     lacking = [name for name in rules.names(issuer) if not rules.values(claims, name)]
     if not lacking or not endpoint or not isinstance(token, str) or not token.isascii() or not token.isprintable():
         return claims
@@ -174,7 +190,13 @@ def _with_user_info(issuer: Issuer, answer: Mapping[str, Any], claims: Mapping[s
         raise SignInFailed(f"What {issuer.name} knows of you (UserInfo) could not be read: {problem}") from problem
     if told.get("sub") != claims.get("sub") or not tokens.is_storable(reply.body):
         raise SignInFailed(f"What {issuer.name} knows of you (UserInfo) is not about you.")
-    return {**told, **claims}
+    # By their whole names, which `rules.values` looks for first, and as many as it looks at.
+    added: dict[str, Any] = {name: rules.values(told, name) for name in lacking if rules.values(told, name)}
+    for name in (*PROFILE, issuer.directory_claim):
+        value = told.get(name)
+        if not claims.get(name) and name not in added and isinstance(value, str) and len(value) <= MAX_PROFILE:
+            added[name] = value
+    return {**claims, **added, FROM_USER_INFO: sorted(added)}
 
 
 def _refresh_token(answer: Mapping[str, Any]) -> str:

@@ -14,7 +14,9 @@ from tools_app.issuers import configuration
 from tools_app.models import Issuer
 
 # Pinned: no algorithm with a shared secret, and none without a signature.
-ALGORITHMS: Final = ("RS256", "PS256", "ES256", "EdDSA")
+# Ed25519 is the name of EdDSA with that curve since RFC 9864.
+ALGORITHMS: Final = ("RS256", "PS256", "ES256", "EdDSA", "Ed25519")
+UNVERIFIED: Final = "The signature of the token cannot be verified with the keys of its issuer."
 MAX_TOKEN: Final = 32 * 1024
 MAX_LIFETIME_SECONDS: Final = 24 * 3600
 LEEWAY_SECONDS: Final = 60
@@ -25,17 +27,25 @@ class InvalidToken(Exception):
     """A token is not valid; the message says why, without repeating it."""
 
 
+class UnverifiedToken(InvalidToken):
+    """The signature of a token is not verified. The message is for the tenant: strangers are told UNVERIFIED."""
+
+
+class UnknownKey(UnverifiedToken):
+    """None of the keys in memory signed a token."""
+
+
 def unverified(token: str, max_length: int = MAX_TOKEN) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the header and the claims of a token, neither of which is verified. Raises InvalidToken."""
     if len(token) > max_length:
-        raise InvalidToken("The token is too long.")
+        raise UnverifiedToken("The token is too long.")
     try:
         parts = jws.extract_compact(token.strip().encode())
         header, claims = dict(parts.headers()), documents.parsed_object(parts.payload)
     except (JoseError, ValueError, Unreadable):
-        raise InvalidToken("This is not a signed JWT.") from None
+        raise UnverifiedToken("This is not a signed JWT.") from None
     if not is_storable(parts.payload):
-        raise InvalidToken("The token contains a character that cannot be stored.")
+        raise UnverifiedToken("The token contains a character that cannot be stored.")
     return header, claims
 
 
@@ -44,15 +54,21 @@ def is_storable(json: bytes) -> bool:
     return NUL not in json.replace(b"\\\\", b"")
 
 
-def verified(issuer: Issuer, token: str, audiences: Collection[str], *, kind: str = "") -> Mapping[str, Any]:
+def verified(
+    issuer: Issuer, token: str, audiences: Collection[str], *, kind: str = "", may_read: bool = True
+) -> Mapping[str, Any]:
     """Return the claims of a token of this issuer, for one of these audiences, valid now.
 
-    `kind`: the type that its header must have (RFC 8725, section 3.11). Raises InvalidToken.
+    `kind`: the type that its header must have (RFC 8725, section 3.11). Raises InvalidToken; UnverifiedToken before its
+    signature is verified; and UnknownKey if keys would have to be read and `may_read` is off.
     """
     header, claims = unverified(token)
     if kind and str(header.get("typ", "")).lower() != kind:
-        raise InvalidToken(f"The type of the token is not {kind}.")
-    _check_signature(issuer, token.strip())
+        raise UnverifiedToken(f"The type of the token is not {kind}.")
+    if may_read:
+        _check_signature(issuer, token.strip())
+    elif not _is_signed(token.strip(), configuration.known_keys(issuer.issuer, issuer.tenant.allowed_networks)):
+        raise UnknownKey(UNVERIFIED)
     if claims.get("iss") != issuer.issuer:
         raise InvalidToken("The token is of another issuer.")
     audience = claims.get("aud")
@@ -71,16 +87,34 @@ def verified(issuer: Issuer, token: str, audiences: Collection[str], *, kind: st
 def _check_signature(issuer: Issuer, token: str) -> None:
     """Raise InvalidToken unless a published key of the issuer signed a token. A new key is looked for once."""
     allowed = issuer.tenant.allowed_networks
+    if not _is_signed(token, configuration.known_keys(issuer.issuer, allowed)):
+        read_keys(issuer)
+        if not _is_signed(token, configuration.known_keys(issuer.issuer, allowed)):
+            raise UnverifiedToken(UNVERIFIED)
+
+
+def read_keys(issuer: Issuer) -> None:
+    """Read the keys of an issuer for a token that none of those in memory signed, if it is time to. Blocks.
+
+    Raises UnverifiedToken if they cannot be read, or could not a moment ago.
+    """
+    allowed = issuer.tenant.allowed_networks
+    is_known = configuration.known_keys(issuer.issuer, allowed) is not None
+    if is_known and not configuration.may_look_again(issuer.issuer, allowed):
+        return
+    reason = configuration.reason_not_to_read(issuer.issuer, allowed)
     try:
-        for again in (False, True):
-            if _is_signed(token, configuration.keys(issuer.issuer, allowed, again=again)):
-                return
+        if not reason:
+            configuration.keys(issuer.issuer, allowed, again=is_known)
     except Unreadable as problem:
-        raise InvalidToken(f"The keys of {issuer.issuer} could not be read: {problem}") from problem
-    raise InvalidToken("The signature of the token cannot be verified with the keys of its issuer.")
+        reason = str(problem)
+    if reason:
+        raise UnverifiedToken(f"The keys of {issuer.issuer} could not be read: {reason}")
 
 
 def _is_signed(token: str, keys: Any) -> bool:
+    if keys is None:
+        return False
     try:
         jws.deserialize_compact(token, KeySet.import_key_set(keys), algorithms=list(ALGORITHMS))
     except (JoseError, ValueError, KeyError, TypeError, AttributeError):

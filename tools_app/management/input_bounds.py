@@ -382,6 +382,7 @@ def _sign_in() -> Sequence[Bound]:
         Bound("members of a directory's group", f"{provisioning.MAX_MEMBERS}", 400),
         Bound("workloads of an issuer", f"{workloads.MAX_WORKLOADS}", note="refused"),
         Bound("token of an issuer that is used as it is", f"{direct.MAX_TOKEN} characters", note="refused"),
+        Bound("valid tokens of one subject of an issuer, used as they are", f"{tokens.MAX_SIGNED}", note="refused"),
         Bound("such tokens of a tenant that are verified at a time", f"{direct.MAX_WAITING_OF_TENANT}", note="503"),
     )
 

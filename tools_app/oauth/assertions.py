@@ -153,6 +153,9 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
         audiences = {issuer.audience} if issuer.audience and not kind else {ours, f"{ours}/"}
         try:
             return issued.verified(issuer, assertion, audiences, kind=kind)
+        except issued.UnverifiedToken as problem:
+            self._refused(issuer, str(problem))
+            raise InvalidGrantError(issued.UNVERIFIED) from None
         except issued.InvalidToken as problem:
             raise self._refused(issuer, str(problem)) from None
 

@@ -29,8 +29,10 @@ def note(
     What a connection knows is taken from it. Of strangers, who may send any number of requests, so many a minute are
     recorded as `attempts.MAX_OF_STRANGERS` says.
     """
-    if connection is None and not request.user.is_authenticated and attempts.are_too_many_of_strangers():
-        return
+    if connection is None and not request.user.is_authenticated:
+        tenant_id = tenant.pk if tenant is not None else None
+        if attempts.are_too_many_of_strangers(tenant_id, address_of(request)):
+            return
     if connection is not None:
         client, tenant = connection.client, connection.tenant
     by = connection.person if connection is not None else request.user

@@ -253,9 +253,9 @@ class AsgiRequest:
         """The request's key: a bearer token, X-API-Key, or `?api_key=`, in this order."""
         scheme, _, token = self.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and token.strip():
-            return Credential(token.strip())
+            return Credential(token.strip(), place=self.tenant_slug or "")
         if key := self.headers.get("x-api-key", "").strip():
-            return Credential(key)
+            return Credential(key, place=self.tenant_slug or "")
         key = self.parameter("api_key")
         return Credential(key, from_query=True) if key else None
 

@@ -12,13 +12,20 @@ from django.utils import timezone
 
 from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import ConcurrencyLimit
+from tools_app.access.principal import rate_limit_key
 from tools_app.models import SignInEvent, SignInStep
 from tools_app.models.ids import new_id
 
 WITHIN: Final = timedelta(minutes=10)
 MAX_STEPS: Final = 200
+# Of strangers: to a tenant, to a tenant from one address, and in total, in a minute.
 MAX_OF_STRANGERS: Final = 100
+MAX_OF_ADDRESS: Final = 50
+MAX_OF_ALL_STRANGERS: Final = 1000
 MINUTE: Final = 60.0
+# Of a connection whose tokens an issuer signs, in an hour.
+MAX_OF_CONNECTION: Final = 10
+HOUR: Final = 3600.0
 # Attempts of their own.
 SINGLE: Final = frozenset({SignInStep.CLIENT_SEEN, SignInStep.REFRESHED, SignInStep.REVOKED, SignInStep.REPLAYED})
 # A new attempt, if the one before has come so far.
@@ -42,10 +49,24 @@ def attempt_of(event: SignInEvent) -> UUID:
     return new_id()
 
 
-def are_too_many_of_strangers() -> bool:
-    """Whether MAX_OF_STRANGERS steps of strangers were recorded within a minute; if not, one more is counted."""
-    place = ConcurrencyLimit("strangers", "steps", MAX_OF_STRANGERS, "oauth:steps")
-    return limits.hold_here([place], str(new_id()), MINUTE) is not None
+def are_too_many_of_strangers(tenant_id: UUID | None = None, address: str = "") -> bool:
+    """Whether so many steps of strangers were recorded within a minute; if not, one more is counted.
+
+    A tenant, and an address at it, has a number of its own, so that nobody uses up that of others.
+    """
+    tenant = f"oauth:steps:{tenant_id}"
+    places = [
+        ConcurrencyLimit("address", "steps", MAX_OF_ADDRESS, f"{tenant}:{rate_limit_key(address)}"),
+        ConcurrencyLimit("tenant", "steps", MAX_OF_STRANGERS, tenant),
+        ConcurrencyLimit("strangers", "steps", MAX_OF_ALL_STRANGERS, "oauth:steps"),
+    ]
+    return limits.hold_here(places, str(new_id()), MINUTE) is not None
+
+
+def are_too_many_of_connection(connection_id: UUID) -> bool:
+    """Whether MAX_OF_CONNECTION steps of a connection were recorded within an hour; if not, one more is counted."""
+    place = ConcurrencyLimit("connection", "steps", MAX_OF_CONNECTION, f"oauth:steps:connection:{connection_id}")
+    return limits.hold_here([place], str(new_id()), HOUR) is not None
 
 
 def _differ(one: SignInEvent, other: SignInEvent) -> bool:

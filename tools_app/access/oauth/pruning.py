@@ -5,7 +5,7 @@ from typing import Final
 
 from django.utils import timezone
 
-from tools_app.access.oauth import clients, tokens
+from tools_app.access.oauth import clients, tokens, workloads
 from tools_app.models import SignInEvent
 
 EVERY_SECONDS: Final = 600.0
@@ -18,5 +18,6 @@ def prune() -> None:
     """Delete what sign-in no longer needs."""
     now = timezone.now()
     tokens.prune(now - KEEP_EXPIRED)
+    workloads.prune(now)
     clients.prune()
     SignInEvent.objects.filter(at__lt=now - KEEP_EVENTS).delete()

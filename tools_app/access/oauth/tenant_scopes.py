@@ -5,7 +5,7 @@ What permits calling, getting or reading also permits listing the same names.
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -66,6 +66,20 @@ def granted(tenant: Tenant, requested: str | None) -> str:
     """Return the scopes of a request to a tenant that the hub or the tenant knows; see `scopes.granted`."""
     named = TenantScope.objects.filter(tenant=tenant).order_by("name").values_list("name", flat=True)
     return scopes.granted(requested, named)
+
+
+def stated(tenant: Tenant, claims: Mapping[str, Any]) -> str:
+    """Return the scopes that a token states (`scope` or `scp`, a text or a list) and the hub or the tenant knows.
+
+    Those of the hub if it has neither claim; "" if it has one and nothing in it is known.
+    """
+    found = [claims[name] for name in ("scope", "scp") if name in claims]
+    if not found:
+        return granted(tenant, None)
+    texts = [text for value in found for text in (value if isinstance(value, list) else [value])]
+    named = TenantScope.objects.filter(tenant=tenant).order_by("name").values_list("name", flat=True)
+    known = " ".join((*scopes.SCOPES, *named))
+    return scopes.narrowed(known, " ".join(text for text in texts if isinstance(text, str)))
 
 
 def meanings(tenant: Tenant, scope: str) -> list[str]:

@@ -6,6 +6,7 @@ twice, ends the family: somebody else has it (RFC 9700, section 4.14.2).
 
 import secrets
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
-from tools_app.access.keys import ACCESS_START, KEY_BYTES, access_digest, digest_of
+from tools_app.access.keys import ACCESS_START, KEY_BYTES, access_digest, digest_of, signed_digest
 from tools_app.models import AccessToken, AuthorizationCode, Connection, DeviceCode, Membership, RefreshToken
 from tools_app.models.ids import new_id
 
@@ -25,8 +26,9 @@ REFRESH_LIFETIME: Final = timedelta(days=30)
 # Sessions of one client that run in parallel refresh with the same token.
 GRACE: Final = timedelta(minutes=5)
 MAX_PAIRS_OF_FAMILY: Final = 50
-# Access tokens of a service client, or of a workload, at a time.
+# Access tokens of a service client, or of a workload, at a time; and those that an issuer signed for one subject.
 MAX_LIVE: Final = 100
+MAX_SIGNED: Final = 1000
 
 
 class Replayed(Exception):
@@ -35,6 +37,10 @@ class Replayed(Exception):
     def __init__(self, connection: Connection) -> None:
         super().__init__()
         self.connection = connection
+
+
+class TooManyTokens(Exception):
+    """A subject has MAX_SIGNED tokens that are valid now."""
 
 
 class Pair(NamedTuple):
@@ -90,21 +96,28 @@ def exchange_device_code(row: DeviceCode) -> Pair:
 def issue_access(connection: Connection, scope: str) -> Pair:
     """Return an access token for a client that can ask for another at any time. The oldest beyond MAX_LIVE end."""
     access = ACCESS_START + secrets.token_urlsafe(KEY_BYTES)
-    store_access(connection, access, scope, timezone.now() + ACCESS_LIFETIME)
+    live = AccessToken.objects.filter(connection=connection).order_by("-created_at", "-id")
+    AccessToken.objects.filter(pk__in=list(live.values_list("pk", flat=True)[MAX_LIVE - 1 :])).delete()
+    row, ends = new_id(), timezone.now() + ACCESS_LIFETIME
+    AccessToken.objects.create(
+        id=row, digest=access_digest(access), connection=connection, family=row, scope=scope, expires_at=ends
+    )
     return Pair(access, "", scope, int(ACCESS_LIFETIME.total_seconds()))
 
 
-def store_access(connection: Connection, token: str, scope: str, expires_at: datetime) -> None:
-    """Accept an access token of a connection from now on. The oldest beyond MAX_LIVE end.
+def store_signed(connection: Connection, token: str, place: str, scope: str, expires_at: datetime) -> None:
+    """Accept a token that an issuer signed from now on, at one endpoint (`place`; see `keys.signed_digest`).
 
-    Raises IntegrityError for one that is accepted already.
+    Raises TooManyTokens, and IntegrityError for a token that is accepted already.
     """
-    live = AccessToken.objects.filter(connection=connection).order_by("-created_at", "-id")
-    AccessToken.objects.filter(pk__in=list(live.values_list("pk", flat=True)[MAX_LIVE - 1 :])).delete()
-    row = new_id()
-    AccessToken.objects.create(
-        id=row, digest=access_digest(token), connection=connection, family=row, scope=scope, expires_at=expires_at
-    )
+    # One row for what was signed: its holder can write an ES256 signature, and base64, in more than one way.
+    statement = signed_digest(token.rpartition(".")[0], place)
+    family = UUID(bytes=sha256(statement.encode()).digest()[:16])
+    digest, rows = signed_digest(token, place), AccessToken.objects.filter(connection=connection)
+    rows.filter(family=family).exclude(digest=digest).delete()
+    if rows.filter(expires_at__gt=timezone.now()).count() >= MAX_SIGNED:
+        raise TooManyTokens
+    AccessToken.objects.create(digest=digest, connection=connection, family=family, scope=scope, expires_at=expires_at)
 
 
 def find_refresh_token(token: str, client_id: UUID) -> RefreshToken | None:

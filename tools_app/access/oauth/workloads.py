@@ -7,12 +7,13 @@ that rule. A changed rule makes other connections, and the tokens of the earlier
 subject keeps the toolset of its last one, and how its tools are listed.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final
 
 import orjson
 from django.db import IntegrityError, transaction
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Length
 from django.utils import timezone
 
@@ -21,11 +22,16 @@ from tools_app.access.issuers.rules import Rule
 from tools_app.access.oauth import scopes, tokens
 from tools_app.models import AccessToken, ApiKey, ClientSource, Connection, Issuer, OAuthClient
 
+# With a token within LIFETIME, and ever (until they are pruned).
 MAX_WORKLOADS: Final = 1000
+MAX_KNOWN: Final = 10_000
 MAX_SUBJECT: Final = 500
 MAX_NAME: Final = 100
-# The key of a connection outlives its access tokens by little: each assertion renews it.
+# No access token is valid for longer. A connection without a token gives nothing, so its key has no end but that which
+# an admin sets, and no token changes that one.
 LIFETIME: Final = timedelta(days=1)
+KEEP_UNUSED: Final = timedelta(days=7)
+MAX_PRUNED: Final = 500
 
 
 class TooManyWorkloads(Exception):
@@ -37,12 +43,11 @@ class IssuerChanged(Exception):
 
 
 def connect(issuer: Issuer, subject: str, rule: Rule) -> Connection:
-    """Return the connection of a workload, valid from now on for LIFETIME. Raises TooManyWorkloads.
+    """Return the connection of a workload. Raises TooManyWorkloads.
 
-    One that an admin ended stays ended.
+    One that an admin ended stays ended, and an end that an admin set stays as it is.
     """
-    terms = sha256(orjson.dumps([rule.names, rule.methods])).hexdigest()[:12]
-    client_id = f"{_start(issuer)}{terms}:{subject}"
+    client_id = f"{_start(issuer)}{_terms(rule.names, rule.methods)}:{subject}"
     rows = Connection.objects.filter(client__client_id=client_id).select_related("client", "key", "tenant")
     row = rows.first()
     if row is None:
@@ -53,7 +58,7 @@ def connect(issuer: Issuer, subject: str, rule: Rule) -> Connection:
             # A job of the same subject was first.
             row = rows.get()
     # Not a change by anybody, so it is not recorded as one.
-    ApiKey.objects.filter(pk=row.key_id).update(expires_at=timezone.now() + LIFETIME)
+    Connection.objects.filter(pk=row.pk).update(consented_at=timezone.now())
     return row
 
 
@@ -82,18 +87,49 @@ def end_all(issuer: Issuer) -> None:
         keys.revoke(row.key)
 
 
-def _create(issuer: Issuer, client_id: str, subject: str, rule: Rule) -> Connection:
-    live = Connection.objects.filter(
-        client__client_id__startswith=_start(issuer), key__expires_at__gt=timezone.now(), key__revoked_at=None
+def prune(now: datetime) -> None:
+    """Delete connections without a token for KEEP_UNUSED, but for those that an admin ended or changed."""
+    unused = Connection.objects.filter(
+        client__source=ClientSource.WORKLOAD,
+        client__blocked_at=None,
+        consented_at__lt=now - KEEP_UNUSED,
+        key__revoked_at=None,
+        key__expires_at=None,
+        key__toolset=None,
+        key__presentation="",
+        **{f"key__{name}": None for name in keys.LIMITS},
     )
-    if live.count() >= MAX_WORKLOADS:
+    rows = unused.order_by("consented_at").select_related("client", "key").iterator(chunk_size=MAX_PRUNED)
+    found = [row for row in rows if _is_as_made(row)][:MAX_PRUNED]
+    with transaction.atomic():
+        # Read again: a token may have come meanwhile.
+        still = unused.filter(pk__in=[row.pk for row in found]).select_for_update(of=("self",))
+        ended = list(still.values_list("key_id", "client_id"))
+        ApiKey.objects.filter(pk__in=[key for key, _ in ended]).delete()
+        OAuthClient.objects.filter(pk__in=[client for _, client in ended], connections=None).delete()
+
+
+def _is_as_made(row: Connection) -> bool:
+    terms = row.client.client_id.split(":")[2]
+    return terms == _terms(row.key.tool_patterns, row.key.methods) and not row.key.networks
+
+
+def _terms(names: list[str], methods: list[str]) -> str:
+    return sha256(orjson.dumps([names, methods])).hexdigest()[:12]
+
+
+def _create(issuer: Issuer, client_id: str, subject: str, rule: Rule) -> Connection:
+    now = timezone.now()
+    known: QuerySet[Connection] = Connection.objects.filter(client__client_id__startswith=_start(issuer))
+    unexpired = Q(key__expires_at=None) | Q(key__expires_at__gt=now)
+    live = known.filter(unexpired, key__revoked_at=None, consented_at__gt=now - LIFETIME)
+    if live.count() >= MAX_WORKLOADS or known.count() >= MAX_KNOWN:
         raise TooManyWorkloads
     name = f"{issuer.name}: {subject}"[:MAX_NAME]
     last = _last_key(issuer, client_id, subject)
     key, _ = keys.issue(
         issuer.tenant,
         name,
-        expires_at=timezone.now() + LIFETIME,
         tool_patterns=rule.names,
         methods=rule.methods,
         prefix=keys.CONNECTION_PREFIX,
