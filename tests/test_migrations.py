@@ -26,6 +26,12 @@ LANDED = {
     "0016_api_sources.py": "63e7d59032f689f14722b329e92cf31054ce7d78e3a7f5bb16747bb3a92edeb9",
     "0017_upstreams.py": "1bc7d3c1e3abf084add37cc06ca4d6ef3c665a2f46b921001484767b73cc964e",
     "0018_workloads.py": "b25801e45b9e82c818ee85e6aa3c0cb1d2ca5f3e6cfb1249e8ef9512971f9332",
+    "0019_directory.py": "0776cbadedf51f44c48fa85dd827248679f580eab350be19c558015b69319729",
+    "0020_model_names.py": "43fed33e1c52879068abe990068314e87f5ba5b1f6276f6dc592b988cf6d9293",
+    "0021_upstream_questions.py": "0a842a70a56cba83f72afb4a2e7c1ba6232bab92841421a383db95be6e557f02",
+    "0022_toolsets.py": "2a4f8efcbf8e510f22ced4f7d47c3742dd9a2af3b223d2fe258e9ec10edabdb4",
+    "0023_django_tools.py": "69069011d795db021ac632b8cf2621383b5f43ca17a6734f795c55c71046eeec",
+    "0024_direct_tokens.py": "212b048dd4ff2036cd110efd5dc95097fa4e5b155e1da229d9dfa4131c8cdfd3",
 }
 MIGRATIONS = Path(settings.BASE_DIR) / "tools_app" / "migrations"
 

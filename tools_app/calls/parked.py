@@ -1,8 +1,8 @@
-"""Parked calls of upstreams: what nobody else records is recorded, and rows are deleted once their end is recorded.
+"""Parked calls of upstreams: ends that no call records are recorded, and then their rows are deleted.
 
 Every process sweeps. A row names the record of its outcome (`attender`): the call that its client answered with, which
 records its own end, or a record under the row's id, which the process `owner` writes. The latter holds for calls that
-nobody attends any more: their client does not answer or fetch the outcome, or their holder or attender is gone.
+no call attends any more: their client does not answer or fetch the outcome, or their holder or attender is gone.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Parked calls whose end belongs to another record: that of the call that asked, if it did not end by asking.
 
-The rule is one record for one end. A task that waits for input is one call from its beginning to its end, whatever ends
-it: its parked call has no record of its own, and ends with it.
+The rule is one record for one end. A task that waits for input is one call from its beginning to its end: its parked
+call has no record of its own, and ends with it.
 """
 
 from collections.abc import Iterable

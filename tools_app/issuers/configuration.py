@@ -153,7 +153,7 @@ def keys(issuer: str, allowed: Sequence[str], *, again: bool = False) -> dict[st
 
 
 def known_keys(issuer: str, allowed: Sequence[str]) -> dict[str, Any] | None:
-    """Return the key set of an issuer as far as it is in memory and fresh. Asks nobody."""
+    """Return the key set of an issuer as far as it is in memory and fresh. Sends no request."""
     url = _keys_url(issuer, allowed)
     return cache().known(url, tuple(allowed)) if url else None
 
@@ -166,7 +166,7 @@ def reason_not_to_read(issuer: str, allowed: Sequence[str]) -> str:
 
 
 def may_look_again(issuer: str, allowed: Sequence[str]) -> bool:
-    """Whether the keys of an issuer may be read for an unknown key: nobody tried within KEYS_FRESH_SECONDS."""
+    """Whether the keys of an issuer may be read for an unknown key: it was not tried within KEYS_FRESH_SECONDS."""
     url, networks = _keys_url(issuer, allowed), tuple(allowed)
     if not url:
         return True

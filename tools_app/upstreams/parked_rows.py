@@ -134,8 +134,8 @@ def write(ticket: Ticket, status: str, number: int, fields: Mapping[str, Any]) -
     return rows.filter(writes=number).exists()
 
 
-def let_go(id: UUID) -> None:
-    """End a call that this process holds no longer: whoever attends it records that, or else a sweep."""
+def release(id: UUID) -> None:
+    """End a call that this process holds no longer: the call that attends it records that, or else a sweep."""
     output = sealed_output(id, {"events": [], "outcome": lost(HOLDER_GONE)})
     rows = ParkedCall.objects.filter(pk=id, owner=process_id()).exclude(status=ParkedStatus.ENDED)
     rows.update(status=ParkedStatus.ENDED, attender=Coalesce("attender", "id"), output=output)

@@ -173,10 +173,10 @@ class Parking:
 
     def _look_on(self) -> None:
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.get_running_loop().create_task(self._look())
+            self._looking = asyncio.get_running_loop().create_task(self._read_states())
 
-    async def _look(self) -> None:
-        """Wake whoever waits for a row that has changed, as long as there is any: notifications may be lost."""
+    async def _read_states(self) -> None:
+        """Wake the calls that wait for a row that has changed, as long as there is any: notifications may be lost."""
         while self._held or self._attended:
             await asyncio.sleep(POLL_SECONDS)
             ids = {*self._held, *self._attended}
@@ -242,11 +242,11 @@ class Parking:
             return
         except Exception:
             log.exception("A parked call failed")
-            await _patiently(parked_rows.let_go, held.ticket.id)
+            await _patiently(parked_rows.release, held.ticket.id)
         except asyncio.CancelledError:
             run.cancel()
             with suppress(DatabaseError):  # then a sweep ends it
-                await run_in_db_thread(parked_rows.let_go, held.ticket.id)
+                await run_in_db_thread(parked_rows.release, held.ticket.id)
             raise
         finally:
             run.cancel()
@@ -321,7 +321,7 @@ class _Held:
         self.ticket = Ticket(self.ticket.id, number)
 
     async def end(self, outcome: dict[str, Any], **fields: Any) -> bool:
-        """Store the outcome of a call that nobody attends. False if it was answered just now, or is gone."""
+        """Store the outcome of a call that no other attends. False if it was answered just now, or is gone."""
         if _size(outcome) > MAX_KEPT_BYTES:
             outcome = _problem(f"The call ended without its answer, with a result of more than {MAX_KEPT_BYTES} bytes.")
         try:

@@ -170,6 +170,6 @@ class Sessions:
 
 
 async def closed(client: Client) -> None:
-    """Close a client, whatever it raises, in CLOSE_SECONDS."""
+    """Close a client, and ignore what it raises, in CLOSE_SECONDS."""
     with suppress(Exception):
         await asyncio.wait_for(client.close(), CLOSE_SECONDS)

@@ -4,7 +4,7 @@ Every function is called in a transaction of the change log (`audit.changes`), a
 who is deactivated, deleted or in no group that a rule names loses access within a second in all processes. Nothing here
 reaches an account that is not this issuer's.
 
-A change of a group with many members is made in parts, each in a transaction of its own: nobody else can change
+A change of a group with many members is made in parts, each in a transaction of its own: no other process can change
 anything meanwhile. Each part is whole. A directory that sends the request again finishes what was interrupted.
 """
 

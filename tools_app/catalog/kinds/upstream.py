@@ -92,7 +92,7 @@ def register(forwarder: Forwarder) -> None:
 
 
 def digest_of(definition: Mapping[str, Any]) -> str:
-    """Return the digest of a whole definition, whatever the order of its fields."""
+    """Return the digest of a whole definition, which does not depend on the order of its fields."""
     return hashlib.sha256(orjson.dumps(definition, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
