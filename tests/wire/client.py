@@ -70,9 +70,10 @@ class RawClient:
     http: httpx.Client = field(init=False)
 
     def __post_init__(self) -> None:
-        self.http = httpx.Client(base_url=self.url, timeout=WAIT_SECONDS, trust_env=False, verify=NO_TLS)
-        # An open socket that is dropped is a warning, and a failure of whichever test runs then.
-        weakref.finalize(self, self.http.close)
+        transport = httpx.HTTPTransport(verify=NO_TLS, trust_env=False)
+        self.http = httpx.Client(base_url=self.url, timeout=WAIT_SECONDS, trust_env=False, transport=transport)
+        # An open socket that is dropped is a warning, and a failure of the test that runs then.
+        weakref.finalize(self.http, transport.close)
 
     def headers(self, more: Headers | None = None) -> dict[str, str]:
         bearer = f"Bearer {self.key}" if self.key else None

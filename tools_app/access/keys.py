@@ -74,7 +74,7 @@ def signed_digest(token: str, place: str) -> str:
 
     Two tenants may accept it, so the tenant's slug in the endpoint's path belongs to it (`place`; "" for `/mcp`).
     """
-    return access_digest(f"{place} {token}")
+    return ACCESS_DIGEST + digest_of(f"{place} {token}")
 
 
 def new_key() -> str:
