@@ -18,6 +18,9 @@ import tools_app
 from tools_app.admin.base.response_headers import INERT, response_headers
 from tools_app.models import Resource, ResourceKind
 
+# It asks for every page.
+pytestmark = pytest.mark.slow
+
 SAMPLES = {"int": "1", "uuid": str(uuid4()), "path": "x", "slug": "x", "str": "x"}
 POLICY = "Content-Security-Policy"
 EVERYWHERE = {"frame-ancestors 'none'", "base-uri 'none'"}

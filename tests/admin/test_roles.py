@@ -135,6 +135,7 @@ def test_every_page_has_its_line_in_the_table() -> None:
     assert set(PAGES) == set(ADDRESSES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ROLES)
 def test_every_page_answers_each_role_as_the_table_says(as_: Any, world: Any, role: str) -> None:
     client = as_(role)
@@ -166,6 +167,7 @@ def test_a_row_outlives_every_deletion_that_is_refused(as_: Any, page: Any, acme
             assert type(row).objects.filter(pk=row.pk).exists(), model
 
 
+@pytest.mark.slow
 def test_every_page_links_to_its_documentation(as_: Any, world: Any) -> None:
     clients = {role: as_(role) for role in ("superuser", "admin")}
     shown, lacking = 0, []

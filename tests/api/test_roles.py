@@ -301,6 +301,7 @@ def cases() -> dict[str, list[tuple[str, str, Expected]]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregate", cases())
 def test_each_role_is_answered_as_it_should_be(
     people: dict[str, User], rows: dict[str, Any], as_: Any, undone: Any, aggregate: str

@@ -17,6 +17,9 @@ from tools_app.calls.parked import ParkedSweeper
 from tools_app.models import Call, Outcome, ParkedCall, ParkedStatus
 from tools_app.upstreams import connections, parked_rows, parking
 
+# It waits for what ends by itself.
+pytestmark = pytest.mark.slow
+
 WAIT_SECONDS = 30.0
 
 

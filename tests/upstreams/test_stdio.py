@@ -19,6 +19,9 @@ from tools_app.upstreams import commands, connections, launcher, service, stdio
 from tools_app.upstreams.drafts import upstream_faults
 from tools_app.upstreams.errors import UpstreamFailed
 
+# It starts processes.
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).with_name("program.py")
 COMMAND = [sys.executable, str(PROGRAM)]
 

@@ -99,6 +99,9 @@ from tools_app.toolkit import tool
 from tools_app.transport import legacy_sse, page_guard, request, sse_mailbox
 from tools_app.upstreams import drafts as upstream_drafts
 
+# It tries every bound.
+pytestmark = pytest.mark.slow
+
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
 FORM = "application/x-www-form-urlencoded"
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}

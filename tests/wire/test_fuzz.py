@@ -41,6 +41,9 @@ from tools_app.toolkit import (
 )
 from tools_app.transport import delivery
 
+# It tries many inputs.
+pytestmark = pytest.mark.slow
+
 SECONDS = float(os.environ.get("MCPHUB_FUZZ_SECONDS", "8"))
 SEED = int(os.environ.get("MCPHUB_FUZZ_SEED", "1"))
 MAX_SECONDS = 30.0

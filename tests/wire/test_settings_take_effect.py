@@ -19,6 +19,9 @@ from tools_app.models.versioned import Versioned
 from tools_app.server.embedded import EmbeddedHub
 from tools_app.toolkit import prompt
 
+# It changes every field of everything that people set up.
+pytestmark = pytest.mark.slow
+
 FIELDS = [
     pytest.param(model, name, id=f"{model.__name__}.{name}")
     for model, fields in EFFECTS.items()
