@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 from uuid import uuid4
 
 import httpx
@@ -87,8 +87,8 @@ def _started(running: Hub, issuer: str, command: list[str], port: int) -> Iterat
     company = Company(f"http://localhost:{port}", issuer, running)
     try:
         eventually(lambda: _answers(company.url, process))
-        login = {"id": issuer, "name": "Acme Login", "client_id": "hub", "rules": PEOPLE, "accepts_assertions": True}
-        direct = {"name": "Acme Tokens", "use": "direct", "rules": ROBOTS}
+        login = {"id": issuer, "name": f"Login {port}", "client_id": "hub", "rules": PEOPLE, "accepts_assertions": True}
+        direct = {"name": f"Acme Tokens {port}", "use": "direct", "rules": ROBOTS}
         running.stack.shell(ISSUER.format([{"issuer": company.url, **fields} for fields in (login, direct)]))
         yield company
     finally:
@@ -236,4 +236,4 @@ def test_a_program_connects_with_a_token_of_the_company_as_it_is(npm: Company) -
 
     assert asyncio.run(seen()) == (["echo"], "hello world")
     query = "SELECT DISTINCT k.name FROM tools_app_call c JOIN tools_app_apikey k ON k.id = c.api_key_id"
-    eventually(lambda: ("Acme Tokens: robot",) in npm.hub.stack.rows(query))
+    eventually(lambda: (f"Acme Tokens {urlsplit(npm.url).port}: robot",) in npm.hub.stack.rows(query))
