@@ -17,7 +17,7 @@ from tests.admin.matrix import PAGES, UNASKED
 from tests.admin.test_roles import address
 
 # They try every field of every form.
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.postgresql]
 world = test_roles.world
 
 NUL = "a\0b"

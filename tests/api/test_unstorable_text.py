@@ -20,7 +20,7 @@ from tools_app.api.v1.base.paging import Query
 from tools_app.api.v1.urls import urlpatterns
 
 # They try every field of every endpoint.
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.postgresql]
 
 # As a text, as names and values in JSON, and as bytes that are no JSON text.
 TEXTS = ("a\0b", "a\ud800b")

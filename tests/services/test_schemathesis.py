@@ -10,11 +10,12 @@ from tests.services.stack import Stack
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 # It takes a minute or two on a machine of its own.
-LIMIT_SECONDS = 900.0
-# A person of each role, by the words that make it.
+LIMIT_SECONDS = 1500.0
+# A person of each role, by the words that make it, with the phases that are run: who may change nothing is refused
+# before a body is read, so the cases of the coverage phase would all be answered alike.
 PEOPLE = {
-    "superuser": "is_superuser=True",
-    "operator": "is_superuser=False",
+    "superuser": ("is_superuser=True", "examples,coverage,fuzzing,stateful"),
+    "operator": ("is_superuser=False", "examples,fuzzing,stateful"),
 }
 CALL = """
 from datetime import datetime, UTC
@@ -40,11 +41,12 @@ print(tokens.issue(person, "schemathesis")[1])
 @pytest.mark.timeout(LIMIT_SECONDS + 60)
 @pytest.mark.parametrize("name", PEOPLE)
 def test_schemathesis_finds_nothing(stack: Stack, name: str) -> None:
+    words, phases = PEOPLE[name]
     stack.environment["MCPHUB_API_REQUESTS_PER_MINUTE"] = "0"
     web = stack.web("uvicorn")
     stack.shell(CALL)
-    token = stack.shell(TOKEN.format(name=name, words=PEOPLE[name]))
-    command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIG), "run"]
+    token = stack.shell(TOKEN.format(name=name, words=words))
+    command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIG), "run", f"--phases={phases}"]
     done = subprocess.run(
         [*command, f"{web.url}/api/v1/schema/", "--header", f"Authorization: Bearer {token}", "--no-color"],
         cwd=stack.logs,
