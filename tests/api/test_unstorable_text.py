@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.postgresql]
 # As a text, as names and values in JSON, and as bytes that are no JSON text.
 TEXTS = ("a\0b", "a\ud800b")
 # They take no body, and read none.
-BODILESS = {"check", "renew", "revoke", "cancel", "end", "test", "block", "unblock"}
+BODILESS = {"check", "directory", "renew", "revoke", "cancel", "end", "test", "block", "unblock"}
 ROTATED_WITHOUT_BODY = {"api-alert-destinations-rotate", "api-service-clients-rotate"}
 rows = test_roles.rows
 PATTERNS: dict[str, URLPattern] = {str(pattern.name): pattern for pattern in urlpatterns}
