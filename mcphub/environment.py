@@ -176,6 +176,14 @@ def origins(name: str) -> list[str]:
     return entries
 
 
+def origin(name: str) -> str:
+    """Return one web origin, without a slash at its end; "" if unset."""
+    entries = origins(name)
+    if len(entries) > 1:
+        raise ImproperlyConfigured(f"{name}: write one origin, such as https://hub.example.")
+    return entries[0] if entries else ""
+
+
 def apps(name: str) -> list[str]:
     """Return a comma-separated list of importable Django apps."""
     entries = items(name)

@@ -131,7 +131,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
-            "libraries": {"times": "tools_app.admin.base.times"},
+            "libraries": {name: f"tools_app.admin.base.{name}" for name in ("tables", "times")},
         },
     },
 ]
@@ -232,6 +232,7 @@ CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 # --- The hub --------------------------------------------------------------------------------------------------
 
 MCPHUB_ALLOWED_ORIGINS = env.origins("MCPHUB_ALLOWED_ORIGINS")
+MCPHUB_PUBLIC_URL = env.origin("MCPHUB_PUBLIC_URL")
 # The number of trusted proxies in front of the hub (X-Forwarded-For).
 MCPHUB_TRUSTED_PROXIES = env.whole("MCPHUB_TRUSTED_PROXIES", 0, least=0, most=100)
 MCPHUB_MAX_BODY_BYTES = env.whole("MCPHUB_MAX_BODY_BYTES", 4 * 1024 * 1024)
@@ -369,12 +370,12 @@ SPECTACULAR_SETTINGS = {
         "InvitationStatusEnum": "tools_app.api.v1.invitations.STATES",
         "ExportStateEnum": "tools_app.models.ExportState",
         "ApiSourceStateEnum": "tools_app.models.RevisionState",
+        "UpstreamCredentialKindEnum": "tools_app.models.CredentialKind",
     },
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "SERVE_INCLUDE_SCHEMA": False,
     "COMPONENT_SPLIT_REQUEST": True,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
-    # Served from this host: browsers need no other.
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "none", "filter": True, "validatorUrl": None},
     "PREPROCESSING_HOOKS": ["tools_app.api.v1.base.openapi.ours"],
@@ -435,7 +436,6 @@ LOGGING = {
         "django.request": {"level": "ERROR" if LOG_LEVEL == "WARNING" else LOG_LEVEL},
         "django.security": {"filters": ["without_traceback"]},
         "django.security.DisallowedHost": {"filters": ["without_traceback"]},
-        # These loggers write headers and whole messages at DEBUG level.
         **{name: {"level": "INFO"} for name in ("httpcore", "websockets")},
     },
 }

@@ -32,6 +32,10 @@ LANDED = {
     "0022_toolsets.py": "2a4f8efcbf8e510f22ced4f7d47c3742dd9a2af3b223d2fe258e9ec10edabdb4",
     "0023_django_tools.py": "69069011d795db021ac632b8cf2621383b5f43ca17a6734f795c55c71046eeec",
     "0024_direct_tokens.py": "212b048dd4ff2036cd110efd5dc95097fa4e5b155e1da229d9dfa4131c8cdfd3",
+    "0025_saml.py": "fe4cd84a2f801d03f888a87679c45ce4a2ac5ea0a6f4336e147f1222803390ce",
+    "0026_asserted_connections.py": "5f69cc1cc3522fba0cd3be939e0e792793930413f72e57bfe47b5d43fa4b1fa7",
+    "0027_upstream_credentials.py": "d8f2ac22b85e4e8fa76ba6c3b5ec9adb486789310218e9fd9f93996e42253f7e",
+    "0028_shaping_and_person.py": "a519abdd765275cbaf705c77683dea5bbed2a1203b358db990369baf5c3b102e",
 }
 MIGRATIONS = Path(settings.BASE_DIR) / "tools_app" / "migrations"
 

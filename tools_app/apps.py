@@ -21,6 +21,7 @@ class ToolsAppConfig(AppConfig):
         from tools_app.models import versioned  # noqa: PLC0415
         from tools_app.sign_in import accounts  # noqa: PLC0415
         from tools_app.upstreams import forwarding  # noqa: PLC0415
+        from tools_app.upstreams.credentials import owners  # noqa: PLC0415
 
         signals.connect()
         directory.connect()
@@ -28,5 +29,6 @@ class ToolsAppConfig(AppConfig):
         notifications.connect()
         accounts.connect()
         forwarding.connect()
+        owners.connect()
         request_finished.connect(database.close_request_connections, dispatch_uid="connections of a request")
         autodiscover_modules("mcp_tools")

@@ -177,3 +177,10 @@ def test_a_place_for_a_while_needs_nobody_to_renew_it_or_to_let_it_go(store: Mem
     assert limits.hold_here([ONE], "b", 300.0) is None
     limits.release_of([ONE.key], "b")
     assert is_free(store)
+
+
+def test_a_thread_that_may_block_is_told_the_same(store: MemoryStore, clock: Clock) -> None:
+    wide, narrow = rate("wide", 9, 60), rate("narrow", 1, 60)
+    assert limits.take_here([wide, narrow]) is None
+    clock.now += 0.5
+    assert limits.take_here([wide, narrow]) == (narrow, 60)

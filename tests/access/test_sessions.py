@@ -1,6 +1,7 @@
 """Sessions: whose they are, how many there may be, when they are over, and what they remember for their client."""
 
 import asyncio
+import dataclasses
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -251,3 +252,13 @@ def test_one_stream_of_a_session_tells_of_changes(loop: asyncio.Runner, caller: 
     loop.run(sessions.stop_listening(session, second))
     assert who_tells() == [True, False]
     assert Session.objects.get(pk=other.id).listener is None
+
+
+def test_what_a_client_says_of_itself_and_what_it_subscribes_to_weigh_in_memory() -> None:
+    light = SessionFacts(uuid4(), "", None, uuid4(), "2025-11-25", "", "", {}, "", frozenset(), timezone.now())
+    bare = sessions._size_of(light)
+    told = sessions._size_of(dataclasses.replace(light, capabilities={"a": "x" * 1000}))
+    heard = sessions._size_of(dataclasses.replace(light, subscriptions=frozenset({"x" * 1000, "y" * 500})))
+    assert bare < 100
+    assert 4000 < told - bare < 4100
+    assert 1500 < heard - bare < 2000

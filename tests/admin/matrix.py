@@ -244,6 +244,9 @@ PAGES: Final[dict[str, Page]] = {
     **model("tools_app_upstream"),
     "tools_app_upstream_sample": Page(None, row(RUN, sent=of_tenant)),
     "tools_app_upstream_review": Page(row(READ), row(RUN), "upstream"),
+    "tools_app_upstream_show_health": Page(
+        site(ANYWHERE), row(RUN, sent=lambda world: {"check": str(world.upstream.pk)})
+    ),
     **model("tools_app_secret"),
     **model("tools_app_apisource"),
     "tools_app_apisource_sample": Page(None, row(RUN, sent=of_tenant)),

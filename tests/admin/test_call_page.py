@@ -44,6 +44,21 @@ def test_what_was_sent_said_and_answered_is_for_admins_and_auditors(as_: Any, pa
     assert ("As an operator" in text) == (role == "operator")
 
 
+def test_a_call_shows_for_whom_it_was_and_what_its_client_received(
+    as_: Any, page: Any, acme: Any, people: dict[str, User]
+) -> None:
+    assert "Acted for" not in shown(as_("auditor"), page, acme.call)
+    for model, row in ((Call, acme.call), (RunningCall, acme.runningcall)):
+        model.objects.filter(pk=row.pk).update(person=people["operator"])
+        text = shown(as_("auditor"), page, row)
+        assert "Acted for" in text
+        assert "operator" in text
+    Call.objects.filter(pk=acme.call.pk).update(person=4711, shaped_size=12)
+    text = shown(as_("auditor"), page, acme.call)
+    assert "account 4711 (deleted)" in text
+    assert "The client received 12 bytes" in text
+
+
 @pytest.mark.parametrize(
     ("role", "status"),
     [("superuser", 200), ("admin", 200), ("auditor", 200), ("operator", 403), ("stranger", 404), ("outsider", 302)],

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
@@ -52,11 +53,13 @@ def rows_in(file: bytes) -> list[dict[str, str]]:
 def test_an_export_has_the_facts_of_all_calls_that_the_search_finds(as_: Any, acme: World) -> None:
     other = record(acme.tenant, tool_name="other", rpc_error=-32602)
     client = as_("auditor")
+    Call.objects.filter(pk=acme.call.pk).update(person=User.objects.get(username="operator"), shaped_size=12)
     export = started(client, query="tool=acme_find")
     assert export.expected == 1
     (told,) = objects_of(client, export)
     assert set(told) == set(FACTS)
     assert (told["id"], told["tenant"], told["api_key"]) == (str(acme.call.pk), "acme", "acme laptop")
+    assert (told["person"], told["shaped_size"]) == ("operator", 12)
     assert datetime.fromisoformat(told["started_at"]) == acme.call.started_at
     (row,) = rows_in(file_of(client, started(client, query="tool=other", format="csv")))
     assert (row["id"], row["rpc_error"], row["is_error"]) == (str(other.pk), "-32602", "")

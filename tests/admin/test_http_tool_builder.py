@@ -115,6 +115,22 @@ def test_a_trial_shows_request_and_response_without_secrets_and_is_recorded_twic
     assert not Tool.objects.filter(name="find_user").exists()
 
 
+def test_a_trial_shows_what_a_client_would_receive_and_both_sizes(
+    as_: Any, open_tenant: Any, serve: Serve, http: Http
+) -> None:
+    rows = [{"id": number, "note": "x" * 20} for number in range(9)]
+    service = serve(http(200, json.dumps({"rows": rows}).encode(), "application/json"))
+    form = trial_of(open_tenant, service.url, result_mask="rows[*].id", result_items="2")
+    shaped = tried(as_("admin"), form)["shaped"]
+    assert json.loads(json.loads(shaped["result"])["content"][0]["text"]) == [0, 1]
+    assert 0 < 4 * shaped["bytes"] < shaped["whole_bytes"]
+    assert 0 < 4 * shaped["tokens"] < shaped["whole_tokens"] + 4
+    unfit = tried(as_("admin"), form | {"result_mask": "sort(rows)"})["shaped"]
+    assert "does not fit" in unfit["problem"]
+    assert "result_mask" in tried(as_("admin"), form | {"result_mask": "a["})["errors"]
+    assert tried(as_("admin"), trial_of(open_tenant, service.url))["shaped"] is None
+
+
 def test_the_trial_of_a_request_that_cannot_be_sent_says_why(as_: Any, acme: Any, open_tenant: Any) -> None:
     client = as_("admin")
     private = tried(client, trial_of(open_tenant, "http://10.0.0.1"))

@@ -193,3 +193,15 @@ def test_whoever_deletes_a_tool_is_told_what_stays(as_: Any, tool: Tool, acme: A
     browser.post("/admin/tools_app/tool/", {**chosen, "post": "yes"})
     assert not Tool.objects.filter(tenant=acme.tenant).exists()
     assert Change.objects.filter(action="deleted", kind="tool").count() == 2
+
+
+def test_the_shaping_of_a_tool_of_code_is_restored(as_: Any, acme: Any) -> None:
+    (made,) = authoring.add_code_tools(acme.tenant, ["echo"])
+    assert "result_items" not in made.revisions.get().definition
+    made.result_mask, made.result_items = "a", 5
+    authoring.save_tool(made)
+    for number, expected in (("1", ("", None)), ("2", ("a", 5))):
+        as_("admin").post(revisions_of(made), {"restore": number})
+        made.refresh_from_db()
+        assert (made.result_mask, made.result_items) == expected
+    assert made.revision == 4

@@ -31,7 +31,7 @@ from tools_app.access import invitations, keys, tokens
 from tools_app.admin.base.site import site
 from tools_app.audit.changes import changes
 from tools_app.audit.changes.changes import Actor
-from tools_app.catalog.revisions import definition_of
+from tools_app.catalog.authoring import definition_of
 from tools_app.models import (
     Action,
     Export,

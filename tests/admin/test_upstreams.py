@@ -5,13 +5,15 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.urls import reverse
 
 from tests.admin.conftest import World
 from tests.upstreams import scripted
 from tests.upstreams.scripted import LOOK
 from tests.web_services import Service, serve
-from tools_app.models import Change, ItemState, Tool, Upstream, UpstreamItem
+from tools_app.models import Change, ItemState, Tool, Upstream, UpstreamCredential, UpstreamItem
 from tools_app.upstreams import connections
+from tools_app.upstreams.credentials import store
 from tools_app.upstreams.drafts import is_own_endpoint
 
 __all__ = ["serve"]
@@ -25,6 +27,9 @@ FORM = {
     "command": "[]",
     "era": "auto",
     "headers": "{}",
+    "credential": "",
+    "credential_owner": "tenant",
+    "credential_header": "Authorization",
     "environment": "{}",
     "enabled": "on",
     "timeout_seconds": "60",
@@ -80,7 +85,8 @@ def test_adding_leads_to_the_review_and_offers_nothing(admin: Client, page: Any,
     assert "has not connected to this upstream yet" in answer.content.decode()
     assert not Tool.objects.filter(kind="upstream").exists()
     assert Change.objects.get(kind="upstream").after == (
-        '{"name":"books","prefix":"b","transport":"http","era":"auto","enabled":true,"timeout_seconds":60.0}'
+        '{"name":"books","prefix":"b","transport":"http","era":"auto","credential_owner":"tenant",'
+        '"credential_header":"Authorization","enabled":true,"timeout_seconds":60.0}'
     )
 
 
@@ -161,6 +167,36 @@ def test_a_server_that_is_away_is_told(admin: Client, page: Any, acme: World) ->
     shown = review(page, admin, acme.upstream, check="1")
     assert "its address is private or reserved" in shown
     assert "failing" in admin.get(page("upstream", "changelist")).content.decode()
+
+
+def test_the_health_page_shows_what_is_wrong_and_checks_now(
+    admin: Client, page: Any, upstream: Upstream, acme: World
+) -> None:
+    address = reverse("admin:tools_app_upstream_show_health")
+    assert address in admin.get(page("upstream", "changelist")).content.decode()
+    assert "not connected yet" in admin.get(address).content.decode()
+    shown = admin.post(address, {"check": str(upstream.pk)}, follow=True).content.decode()
+    assert f"Connected to {upstream}. It offers 2." in shown
+    assert "2 to review" in shown
+    assert "revision 2026-07-28 (modern)" in shown
+    Upstream.objects.filter(pk=upstream.pk).update(credential="header", credential_owner="tenant")
+    upstream.refresh_from_db()
+    assert "The tenant has no credential yet" in admin.get(address).content.decode()
+    row = store.save_value(upstream, store.TENANT, "hush-hush")
+    assert "Of the tenant" not in admin.get(address).content.decode()
+    UpstreamCredential.objects.filter(pk=row.pk).update(problem="The upstream refused it (HTTP 401).")
+    assert "Of the tenant: The upstream refused it (HTTP 401)." in admin.get(address).content.decode()
+    Upstream.objects.filter(pk=upstream.pk).update(url="http://127.0.0.1:9/mcp", credential="")
+    shown = admin.post(address, {"check": str(upstream.pk)}, follow=True).content.decode()
+    assert f"Cannot connect to {upstream}" in shown
+    assert "failing" in shown
+    # Failures in a row open the circuit, which every process shows; a check is tried all the same.
+    for _ in range(2):
+        admin.post(address, {"check": str(upstream.pk)})
+    shown = admin.get(address).content.decode()
+    assert "paused after failures" in shown
+    assert "Calls are refused until" in shown
+    assert "is not available. The next attempt" not in shown
 
 
 def test_an_auditor_sees_and_accepts_nothing(as_: Any, page: Any, admin: Client, upstream: Upstream) -> None:

@@ -19,7 +19,12 @@ def test_answers_are_as_the_document_says(as_: Any, acme: World, document: Any, 
     api = as_(role)
     as_("superuser").patch(f"tools/{acme.tool.pk}/", {"title": "Find"})
     paths = ["me/", "figures/", f"calls/{acme.call.pk}/events/", f"tools/{acme.tool.pk}/revisions/"]
-    own = {"exports": {"format": "csv"}, "tokens": {"name": "new"}}
+    type(acme.upstream).objects.update(credential="header", credential_owner="person")
+    own = {
+        "exports": {"format": "csv"},
+        "tokens": {"name": "new"},
+        "upstream-credentials": {"upstream": str(acme.upstream.pk), "value": "hush"},
+    }
     for name in AGGREGATES:
         if name in own:
             api.post(f"{name}/", own[name])

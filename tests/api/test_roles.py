@@ -18,12 +18,25 @@ from tools_app.access import tokens
 from tools_app.api.v1.urls import urlpatterns
 from tools_app.catalog.kinds.upstream import digest_of
 from tools_app.catalog.sources import documents
-from tools_app.models import Action, ApiSource, Change, Export, Invitation, Membership, Role, ToolRevision
+from tools_app.models import (
+    Action,
+    ApiSource,
+    Change,
+    Export,
+    Invitation,
+    Membership,
+    Role,
+    ToolRevision,
+    Upstream,
+    UpstreamCredential,
+)
+from tools_app.upstreams.credentials import store
 
 ROLES = ("superuser", "admin", "auditor", "operator", "stranger", "outsider", "anonymous")
 METHODS = {"get", "post", "put", "patch", "delete"}
 OK, MADE, TAKEN, GONE = 200, 201, 202, 204
 NOBODY, FORBIDDEN, MISSING = 401, 403, 404
+UPSTREAM = "01890000-0000-7000-8000-000000000001"
 
 
 class Expected(NamedTuple):
@@ -85,6 +98,12 @@ ENDPOINTS: dict[str, dict[str, Expected]] = {
     "api-upstream-items-list": {"get": LIST},
     "api-upstream-items-detail": {"get": reads()},
     "api-upstream-items-accept": {"post": writes()},
+    "api-upstream-credentials-list": {"get": LIST, "post": everybody(MADE)._replace(stranger=400)},
+    # Who does not run the tenant sees only their own.
+    "api-upstream-credentials-detail": {
+        "get": Expected(OK, OK, MISSING, MISSING, MISSING),
+        "delete": Expected(GONE, GONE, MISSING, MISSING, MISSING),
+    },
     "api-tools-revisions": {"get": reads()},
     "api-tools-restore": {"post": writes()},
     "api-keys-detail": {"get": reads(), "put": writes(), "patch": writes()},
@@ -168,6 +187,19 @@ def source_of(world: World) -> ApiSource:
     return world.apisource
 
 
+def credential_of(world: World) -> UpstreamCredential:
+    """The tenant's own, for an upstream whose calls use those of persons."""
+    upstream = Upstream.objects.create(
+        pk=UPSTREAM,
+        tenant=world.tenant,
+        name="own",
+        url="https://books.example.com/mcp",
+        credential="header",
+        credential_owner="person",
+    )
+    return store.save_value(upstream, store.TENANT, "hush")
+
+
 @pytest.fixture
 def rows(acme: World, people: dict[str, User]) -> dict[str, Any]:
     """A row of each kind: of acme, and where they belong to a person, of its admin."""
@@ -187,6 +219,7 @@ def rows(acme: World, people: dict[str, User]) -> dict[str, Any]:
         "api-sources": source_of(acme),
         "upstreams": acme.upstream,
         "upstream-items": acme.upstreamitem,
+        "upstream-credentials": credential_of(acme),
         "keys": acme.apikey,
         "members": Membership.objects.get(user=people["auditor"]),
         "sessions": acme.session,
@@ -248,6 +281,7 @@ NEW: dict[str, dict[str, Any]] = {
     "secrets": {"tenant": "acme", "name": "new", "value": "hush"},
     "api-sources": {"tenant": "acme", "name": "new", "url": "https://api.example.com/openapi.json"},
     "upstreams": {"tenant": "acme", "name": "new", "url": "https://books.example.com/mcp"},
+    "upstream-credentials": {"upstream": UPSTREAM, "value": "hush"},
     "keys": {"tenant": "acme", "name": "new"},
     "members": {"tenant": "acme", "person": "outsider", "role": "auditor"},
     "invitations": {"tenant": "acme", "email": "other@example.com", "role": "operator"},

@@ -27,11 +27,15 @@ def admin(as_: Any) -> Any:
 def test_a_tool_is_made_changed_restored_and_deleted(admin: Any) -> None:
     made = admin.post("tools/", TOOL)
     path = f"tools/{made['id']}/"
-    changed = admin.patch(path, {"description": "Finds more."})
+    changed = admin.patch(path, {"description": "Finds more.", "result_mask": "rows[*].id", "result_items": 3})
     assert (made["revision"], changed["revision"]) == (1, 2)
     assert [row["number"] for row in admin.get(f"{path}revisions/")] == [2, 1]
     restored = admin.post(f"{path}restore/", {"revision": 1}, status=200)
     assert (restored["revision"], restored["description"]) == (3, "Finds things.")
+    assert (changed["result_mask"], restored["result_mask"], restored["result_items"]) == ("rows[*].id", "", None)
+    again = admin.post(f"{path}restore/", {"revision": 2}, status=200)
+    assert (again["result_mask"], again["result_items"]) == ("rows[*].id", 3)
+    assert "result_mask" in admin.patch(path, {"result_mask": "join(a)"}, status=400)["errors"]
     assert admin.ask("DELETE", path).status_code == 204
     assert admin.ask("GET", path).status_code == 404
 
@@ -371,3 +375,16 @@ def test_a_list_asks_the_database_a_few_times_whatever_it_holds(
     for name in ("tools", "keys", "members", "sessions", "calls", "changes", "invitations", "running-calls"):
         with django_assert_max_num_queries(12):
             admin.get(f"{name}/")
+
+
+def test_a_call_names_the_person_for_whom_it_was(admin: Any, acme: World, people: dict[str, User]) -> None:
+    for path, row in (
+        (f"calls/{acme.call.pk}/", acme.call),
+        (f"running-calls/{acme.runningcall.pk}/", acme.runningcall),
+    ):
+        assert admin.get(path)["person"] is None
+        type(row).objects.filter(pk=row.pk).update(person=people["operator"])
+        assert admin.get(path)["person"] == "operator"
+    Call.objects.update(person=4711, shaped_size=12)
+    (told,) = admin.get("calls/")["results"]
+    assert (told["person"], told["shaped_size"]) == ("account 4711 (deleted)", 12)

@@ -40,10 +40,12 @@ def test_a_call_of_which_an_event_is_missing_is_not_known(hashes: EventHashes) -
     assert hashes.take({call: 3}) == {}
 
 
-def test_a_call_that_counts_other_events_is_not_known(hashes: EventHashes) -> None:
+@pytest.mark.parametrize("counted", [2, 4])
+def test_a_call_that_counts_other_events_is_not_known(hashes: EventHashes, counted: int) -> None:
     call = new_id()
     hashes.note(events_of(call, 3))
-    assert hashes.take({call: 2}) == {}
+    assert (hashes.has(call, 3), hashes.has(call, counted), hashes.has(new_id(), 0)) == (True, False, True)
+    assert hashes.take({call: counted}) == {}
 
 
 def test_a_call_that_another_process_began_is_not_known(hashes: EventHashes) -> None:

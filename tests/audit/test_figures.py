@@ -35,6 +35,7 @@ def ending(
 ) -> CallFinished:
     at = more.get("started_at", timezone.now())
     known = dict.fromkeys(Facts._fields, "") | {
+        "person_id": None,
         "id": id_of(at),
         "tenant_id": TENANT,
         "api_key_id": KEY,

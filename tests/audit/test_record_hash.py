@@ -164,8 +164,13 @@ def hashes(version: int | None, **more: Any) -> list[str]:
             ],
         ),
         (2, MEASURED, ["d726502c7559ffbf7ffa88220bf379b0966c4972a32fd9303e96f3982bb943d9"]),
+        (
+            3,
+            {**MEASURED, "person_id": 7, "shaped_size": 9},
+            ["406d2e5481833a55a6f5fe3230c3a8e700a3a10d5647102dbec3d49d8aa9f29d"],
+        ),
     ],
-    ids=["with waited_us", "before waited_us", "2"],
+    ids=["with waited_us", "before waited_us", "2", "3"],
 )
 def test_what_a_version_covers_is_never_changed(version: int | None, more: dict[str, Any], expected: list[str]) -> None:
     assert hashes(version, **more) == expected, WHY
@@ -250,3 +255,8 @@ def test_the_column_is_added_without_writing_a_row_anew() -> None:
     (statement,) = editor.collected_sql
     assert statement.startswith("ALTER TABLE")
     assert "DEFAULT" not in statement
+
+
+@pytest.mark.parametrize("version", [None, 2])
+def test_a_column_of_a_later_version_cannot_be_filled_in(version: int | None) -> None:
+    assert not set(hashes(version, person_id=7, waited_us=1)) & set(hashes(version, waited_us=1))

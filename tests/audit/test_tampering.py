@@ -69,7 +69,7 @@ def test_no_column_can_be_changed_unseen(calls: list[UUID], column: str) -> None
         str: "x",
         int: 77,
         bool: before is False,
-        type(None): uuid4() if column.endswith("_id") else 5,
+        type(None): uuid4() if column.endswith("_id") and column != "person_id" else 5,
     }
     others = {"started_at": timezone.now(), "finished_at": timezone.now(), "rpc_error": -32000}
     change(calls[2], **{column: others.get(column, after.get(type(before)))})

@@ -62,7 +62,7 @@ def test_a_list_is_cards_on_a_phone(phone: Page) -> None:
     phone.goto(LIST)
     cell = phone.locator("#result_list .field-updated_at").first
     expect(cell).to_be_visible()
-    assert phone.evaluate("cell => getComputedStyle(cell, '::before').content", cell.element_handle()) == '"updated"'
+    assert phone.evaluate("cell => getComputedStyle(cell, '::before').content", cell.element_handle()) == '"Updated"'
     left, right = (
         phone.locator(f"#result_list .field-{name}").first.bounding_box() for name in ("title", "updated_at")
     )

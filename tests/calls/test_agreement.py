@@ -16,10 +16,11 @@ from tools_app.audit.recorder.recorder import Recorder, RecorderUnavailable
 from tools_app.audit.verification.verify import Scope, verify
 from tools_app.calls import dispatch, inputs, run, sweeper, uncertain
 from tools_app.calls import events as store
-from tools_app.calls.background import delivery, queue, worker
+from tools_app.calls.background import claims, delivery, queue, worker
 from tools_app.calls.background.broker import BrokerUnavailable
+from tools_app.calls.background.payload import CallPayload
 from tools_app.calls.dispatch import InlineCall
-from tools_app.calls.invocation import End
+from tools_app.calls.invocation import End, Round
 from tools_app.calls.run import UNRECORDED, CallOutcome
 from tools_app.calls.sweeper import Sweeper
 from tools_app.models import Call, CallEvent, CallStatus, Outcome, RunningCall, Tenant
@@ -141,15 +142,15 @@ def test_a_call_of_a_process_that_died_is_lost_only_if_it_had_started(
 def test_a_worker_that_loses_the_database_while_it_takes_a_call_does_not_start_it(
     tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row, claim = queued(tenant), worker._claim
+    row, claim = queued(tenant), claims.claim_all
 
-    def torn(call_id: Any) -> None:
-        claim(call_id)
+    def torn(call_ids: Any) -> None:
+        claim(call_ids)
         raise OperationalError("server closed the connection")
 
-    monkeypatch.setattr(worker, "_claim", torn)
-    monkeypatch.setattr(worker, "_tool_of", lambda _row: None)
-    monkeypatch.setattr(worker, "payload_of_row", lambda _row: worker.CallPayload({}, {}, None, worker.Round()))
+    monkeypatch.setattr(claims, "claim_all", torn)
+    monkeypatch.setattr(claims, "_tool_of", lambda _row, _tenant: None)
+    monkeypatch.setattr(claims, "payload_of_row", lambda _row: CallPayload({}, {}, None, Round()))
     with pytest.raises(OperationalError):
         worker.run_claimed(row.pk)
     Sweeper().sweep()
@@ -159,10 +160,10 @@ def test_a_worker_that_loses_the_database_while_it_takes_a_call_does_not_start_i
 def test_a_call_that_is_not_taken_goes_on_waiting_though_a_worker_lost_the_database(
     tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away(_call_id: Any) -> None:
+    def away(_call_ids: Any) -> None:
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr(worker, "_claim", away)
+    monkeypatch.setattr(claims, "claim_all", away)
     row = queued(tenant)
     with pytest.raises(OperationalError):
         worker.run_claimed(row.pk)

@@ -14,7 +14,8 @@ from tools_app.access import keys
 from tools_app.access.principal import Principal
 from tools_app.audit.recorder import recorder
 from tools_app.calls import sweeper
-from tools_app.calls.background import start_task, task_state, worker
+from tools_app.calls.background import claims, start_task, task_state, worker
+from tools_app.calls.background.payload import payload_of_invocation
 from tools_app.calls.background.start_task import TaskRequest, may_be_task, refusal_of
 from tools_app.calls.background.task_state import CANCELLED, COMPLETED, FAILED, INPUT_REQUIRED, WORKING, TaskState
 from tools_app.calls.conversation import unused_name
@@ -72,7 +73,7 @@ def queued(registries: None, offer: Callable[..., object], ran: list[str], princ
             capabilities={"elicitation": {}},
         )
         ledger = new_record_builder(invocation, background=background, task_seconds=seconds)
-        sealed = worker.payload_of_invocation(invocation).sealed(invocation.call_id)
+        sealed = payload_of_invocation(invocation).sealed(invocation.call_id)
         recorder.current().record(ledger.started(CallStatus.QUEUED, 10.0, sealed))
         asyncio.run(start_task._become_task(invocation.call_id))
         return invocation.call_id
@@ -169,8 +170,8 @@ def test_the_end_of_a_run_that_was_settled_meanwhile_changes_nothing(
     queued: Callable[..., UUID], look: Callable[[UUID], TaskState]
 ) -> None:
     task = queued("asks")
-    claim = worker._claim(task)
-    assert claim is not None
+    claim = claims.claim(task)
+    assert isinstance(claim, claims.Claim)
     assert sweeper.settle(claim.row, sweeper.End(Outcome.CANCELLED, is_error=True))
     worker._settle(claim, asyncio.run(worker._run(claim)))
     assert look(task).status == CANCELLED

@@ -80,7 +80,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
 async def following(
     listener: TopicListener, *followers: Follower, tenant_id: UUID = OWN
 ) -> AsyncIterator[CatalogWatch]:
-    watch = CatalogWatch()
+    watch = CatalogWatch(listener)
     for follower in followers:
         await watch.follow(tenant_id, follower.tell, listener)
     yield watch
@@ -142,7 +142,8 @@ def test_all_tenants_are_read_in_one_query(store: Store, monkeypatch: pytest.Mon
         return load(keys)
 
     async def scenario() -> None:
-        watch, listener, tenants = CatalogWatch(), Listener(), [uuid4() for _ in range(20)]
+        listener, tenants = Listener(), [uuid4() for _ in range(20)]
+        watch = CatalogWatch(listener)
         followers = [Follower() for _ in tenants]
         for tenant_id, follower in zip(tenants, followers, strict=True):
             await watch.follow(tenant_id, follower.tell, listener)

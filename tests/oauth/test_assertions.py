@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from tests.oauth.person import Application
 from tests.sign_in.provider import Provider, issuer_of, new_key, running
@@ -271,6 +273,27 @@ def test_the_tenants_policy_counts_for_managed_applications(
     ClientPolicy.objects.create(tenant=tenant, host="*", decision=decision)
     answer = sent(hub, identity(hub, company, assistant), client_id=assistant.client_id)
     assert "Acme does not allow this client." in told(answer)
+
+
+def test_assertions_extend_the_end_that_they_set_and_none_that_an_admin_set(
+    hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
+) -> None:
+    def asserted() -> httpx.Response:
+        return sent(hub, identity(hub, company, assistant), client_id=assistant.client_id)
+
+    assert asserted().status_code == 200
+    first = ApiKey.objects.get(connection__person__username="ann@acme").expires_at
+    assert asserted().status_code == 200
+    row = ApiKey.objects.get(connection__person__username="ann@acme")
+    assert first is not None
+    assert row.expires_at is not None
+    assert row.expires_at > first
+    row.expires_at = timezone.now() + timedelta(hours=1)
+    row.save(update_fields=["expires_at"])
+    assert asserted().status_code == 200
+    assert ApiKey.objects.get(pk=row.pk).expires_at == row.expires_at
+    ApiKey.objects.filter(pk=row.pk).update(expires_at=timezone.now() - timedelta(hours=1))
+    assert "The connection has ended" in told(asserted())
 
 
 def test_an_assertion_that_says_less_of_a_person_takes_nothing_away(

@@ -7,10 +7,11 @@ from uuid import uuid4
 
 import pytest
 from joserfc import jwt
-from joserfc.jwk import ECKey, OctKey, RSAKey
+from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
 from tests.oauth.person import Application, Person
 from tools_app.access.oauth import clients
+from tools_app.issuers.signatures import REGISTRY
 from tools_app.models import OAuthClient
 from tools_app.oauth import client_assertions, client_documents
 from tools_app.oauth.client_assertions import TYPE
@@ -20,6 +21,7 @@ REDIRECT = "https://chatgpt.example/connector/oauth/callback"
 RSA = RSAKey.generate_key(2048, {"kid": "one"})
 OTHER = RSAKey.generate_key(2048, {"kid": "two"})
 EC = ECKey.generate_key("P-256", {"kid": "three"})
+ED = OKPKey.generate_key("Ed25519", {"kid": "four"})
 
 
 def public(*keys: Any) -> dict[str, Any]:
@@ -34,7 +36,7 @@ def signing(application: Application) -> Application:
         "client_name": "ChatGPT",
         "redirect_uris": [REDIRECT],
         "token_endpoint_auth_method": "private_key_jwt",
-        "jwks": public(RSA, EC),
+        "jwks": public(RSA, EC, ED),
     }
     clients.from_document(CLIENT_ID, document)
     application.client_id, application.redirect_uri = CLIENT_ID, REDIRECT
@@ -52,11 +54,14 @@ def assertion(application: Application, key: Any = RSA, algorithm: str = "RS256"
     }
     said = {name: value for name, value in claims.items() if value is not None}
     header = {"alg": algorithm, "kid": key.kid} if key.kid else {"alg": algorithm}
-    text = jwt.encode(header, said, key, algorithms=[algorithm])
+    registry = REGISTRY if algorithm == "EdDSA" else None
+    text = jwt.encode(header, said, key, algorithms=None if registry else [algorithm], registry=registry)
     return {"client_assertion_type": TYPE, "client_assertion": text}
 
 
-@pytest.mark.parametrize(("key", "algorithm"), [(RSA, "RS256"), (RSA, "PS256"), (EC, "ES256")])
+@pytest.mark.parametrize(
+    ("key", "algorithm"), [(RSA, "RS256"), (RSA, "PS256"), (EC, "ES256"), (ED, "EdDSA"), (ED, "Ed25519")]
+)
 @pytest.mark.parametrize("path", ["", "/oauth/token"])
 def test_a_client_that_signs_gets_and_renews_its_tokens(
     ann: Person, signing: Application, key: Any, algorithm: str, path: str

@@ -16,9 +16,10 @@ from uuid import uuid4
 from django.test import Client
 from django.urls import reverse
 from joserfc import jwt
-from joserfc.jwk import ECKey
+from joserfc.jwk import ECKey, OKPKey
 
 from tools_app.issuers import provider
+from tools_app.issuers.signatures import REGISTRY
 from tools_app.models import Issuer, Tenant
 
 LOOPBACK = ["127.0.0.0/8", "::1/128"]
@@ -41,7 +42,8 @@ class Provider:
     codes: dict[str, dict[str, Any]] = field(default_factory=dict)
     refreshable: dict[str, str] = field(default_factory=dict)
     lies: dict[str, Any] = field(default_factory=dict)
-    key: ECKey = field(default_factory=new_key)
+    key: ECKey | OKPKey = field(default_factory=new_key)
+    algorithm: str = "ES256"
     published: list[ECKey] = field(default_factory=list)
     fails: int = 0
     # What UserInfo says of everybody, and how; None: the provider has none.
@@ -69,8 +71,8 @@ class Provider:
         now = int(time.time())
         claims = {"iss": self.url, "aud": "hub", "sub": subject, "iat": now, "exp": now + 300}
         claims |= self.people.get(subject, {}) | more | self.lies
-        header = {"alg": "ES256", "kid": self.key.kid, "typ": claims.pop("typ", "JWT")}
-        return jwt.encode(header, claims, self.key)
+        header = {"alg": self.algorithm, "kid": self.key.kid, "typ": claims.pop("typ", "JWT")}
+        return jwt.encode(header, claims, self.key, registry=REGISTRY)
 
     def configuration(self) -> dict[str, Any]:
         found = {

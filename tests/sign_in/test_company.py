@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
+from joserfc.jwk import OKPKey
 
 from tests.sign_in.provider import LOOPBACK, RULES, Provider, issuer_of, new_key, running, sign_in
 from tools_app.access import invitations
@@ -261,6 +262,15 @@ def test_a_token_that_another_key_signed_lets_nobody_in(client: Client, issuer: 
     assert "The signature of the token cannot be verified" in answer.content.decode()
 
 
+@pytest.mark.parametrize("name", ["EdDSA", "Ed25519"])
+def test_a_provider_may_sign_with_ed25519_by_both_of_its_names(
+    client: Client, issuer: Issuer, company: Provider, name: str
+) -> None:
+    company.set("u1", groups=["mcp-admins"])
+    company.key, company.algorithm = OKPKey.generate_key("Ed25519", {"kid": "ed", "alg": name}), name
+    assert sign_in(client, issuer, company, "u1").status_code == 302
+
+
 def test_a_new_key_of_the_provider_is_read(
     client: Client, issuer: Issuer, company: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -437,6 +447,7 @@ def said(company: Provider, acme: Tenant, **more: Any) -> dict[str, Any]:
         "tenant": acme.pk,
         "name": "Acme Login",
         "use": "people",
+        "protocol": "oidc",
         "issuer": company.url,
         "client_id": "hub",
         "secret": "hush-hush",

@@ -34,6 +34,19 @@ def test_a_file_sets_toolsets_aliases_and_how_tools_are_listed(applied: Any, pla
     assert described(tenant)["toolsets"] == {"Reading": {"description": "Look up", "tools": ["echo", "search_*"]}}
 
 
+def test_a_file_shapes_results(applied: Any, planned: Any, tenant: Tenant) -> None:
+    text = "mcphub: 1\ntools: {echo: {function: echo, result_mask: 'a.b', result_items: 3, result_bytes: 500}}\n"
+    assert applied(text).problems == []
+    echo = Tool.objects.get()
+    assert (echo.result_mask, echo.result_items, echo.result_bytes) == ("a.b", 3, 500)
+    assert planned(text).is_empty
+    told = described(tenant)["tools"]["echo"]
+    assert (told["result_mask"], told["result_items"], told["result_bytes"]) == ("a.b", 3, 500)
+    applied("mcphub: 1\ntools: {echo: {function: echo, result_bytes: null}}\n")
+    echo.refresh_from_db()
+    assert (echo.result_bytes, echo.revision) == (None, 2)
+
+
 def test_a_toolset_is_pruned_unless_a_key_uses_it(applied: Any, planned: Any, tenant: Tenant) -> None:
     applied(FILE)
     key, _ = keys.issue(tenant, "small", toolset=Toolset.objects.get())
@@ -56,6 +69,8 @@ def test_a_toolset_is_pruned_unless_a_key_uses_it(applied: Any, planned: Any, te
         ("tenant: {presentation: never}", "not a valid choice"),
         ("tools: {find_tools: {request: {method: GET, base_url: 'https://a.example', path: x}}}", "tool of the hub"),
         ("tools: {echo: {function: echo, aliases: ['']}}", "enter one line"),
+        ("tools: {echo: {function: echo, result_mask: 'a['}}", "no JMESPath expression"),
+        ("tools: {echo: {function: echo, result_bytes: 99}}", "greater than or equal to 100"),
     ],
 )
 def test_what_is_invalid_is_refused_with_its_place(planned: Any, tenant: Tenant, text: str, told: str) -> None:

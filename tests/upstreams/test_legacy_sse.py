@@ -80,7 +80,7 @@ def test_a_stream_that_ends_fails_what_waits_for_it(
             said.put(None)
         elif "id" in message:
             said.put(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": found}).encode())
-        return answered(202)
+        return answered(202, Connection="close")
 
     add(f"{serve(answer).url}/sse", transport="sse", prefix="")
     result = client.peer("2026-07-28").result("end")

@@ -1,158 +1,194 @@
 """Connections to an upstream: kept, taken again, bounded and closed."""
 
 import asyncio
-import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
-import httpcore
 import pytest
 
+from tools_app.catalog.http.addresses import CheckedDialer, parse_networks
+from tools_app.catalog.http.client import trusted_certificates
+from tools_app.catalog.http.connection import HttpConnection, request_head
+from tools_app.catalog.http.errors import ConnectError, PoolTimeout
+from tools_app.catalog.http.urls import Url
 from tools_app.upstreams.pool import ConnectionPool
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-URL = httpcore.URL("http://127.0.0.1:8000/mcp")
-OTHER = httpcore.URL("http://127.0.0.1:8001/mcp")
-TIMEOUTS = {"connect": 1.0, "read": 1.0, "write": 1.0, "pool": 0.01}
+SECONDS = 5.0
 
 
-class Stream(httpcore.AsyncMockStream):
-    """Answers each request with OK, and can be closed by the other side."""
+class Server:
+    """Answers each request with OK. `opened` has the writer of each connection, `ended` is released at each end."""
 
     def __init__(self) -> None:
-        super().__init__([])
-        self.is_gone = self.was_closed = False
+        self.opened: list[asyncio.StreamWriter] = []
+        self.ended = asyncio.Semaphore(0)
+        self.port = 0
 
-    async def read(self, *_arguments: Any, **_options: Any) -> bytes:
-        return OK
+    @property
+    def url(self) -> Url:
+        return Url("http", "127.0.0.1", self.port)
 
-    async def aclose(self) -> None:
-        self.was_closed = True
-
-    def get_extra_info(self, info: str) -> Any:
-        return self.is_gone if info == "is_readable" else None
-
-    async def start_tls(self, *_arguments: Any, **_options: Any) -> Any:
-        raise httpcore.ConnectError("no TLS here")
-
-
-class Dialer(httpcore.AsyncNetworkBackend):
-    def __init__(self) -> None:
-        self.opened: list[Stream] = []
-
-    async def connect_tcp(self, *_arguments: Any, **_options: Any) -> Stream:
-        self.opened.append(Stream())
-        return self.opened[-1]
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.opened.append(writer)
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(OK)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self.ended.release()
+        finally:
+            writer.close()
 
 
-@pytest.fixture
-def dialer() -> Dialer:
-    return Dialer()
+def pool_of(size: int = 2, idle: int = 2, seconds: float = 60.0) -> ConnectionPool:
+    dialer = CheckedDialer(parse_networks(["127.0.0.0/8"]))
+    bounds: dict[str, Any] = {"connect_seconds": SECONDS, "idle_seconds": SECONDS, "wait_seconds": 0.01}
+    return ConnectionPool(dialer, trusted_certificates(), size=size, idle=idle, seconds=seconds, **bounds)
 
 
-Make = Callable[..., ConnectionPool]
+async def sent(connection: HttpConnection, url: Url) -> bytes:
+    response = await connection.send(request_head("GET", url, (), None), None)
+    return b"".join([chunk async for chunk in response.chunks()])
 
 
-@pytest.fixture
-def make(dialer: Dialer) -> Make:
-    def pool(size: int = 2, idle: int = 2, seconds: float = 60.0) -> ConnectionPool:
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        return ConnectionPool(dialer, tls, size=size, idle=idle, seconds=seconds)
-
-    return pool
-
-
-async def ask(pool: ConnectionPool, url: httpcore.URL = URL) -> bytes:
-    async with pool.stream("POST", url, [(b"Host", b"x"), (b"Content-Length", b"2")], b"hi", TIMEOUTS) as response:
-        return await response.aread()
+async def ask(pool: ConnectionPool, url: Url) -> bytes:
+    connection = await pool.acquire(url)
+    try:
+        return await sent(connection, url)
+    finally:
+        pool.release(url, connection)
 
 
-def test_one_request_after_another_takes_the_same_connection(make: Make, dialer: Dialer) -> None:
-    async def work() -> None:
-        pool = make()
-        assert [await ask(pool), await ask(pool)] == [b"ok", b"ok"]
-        assert len(dialer.opened) == 1
+@asynccontextmanager
+async def serving() -> AsyncIterator[Server]:
+    server = Server()
+    listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    server.port = listener.sockets[0].getsockname()[1]
+    async with listener:
+        yield server
+        for writer in server.opened:
+            writer.close()
+
+
+def run(work: Callable[[Server], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(4 * SECONDS), serving() as server:
+            await work(server)
+
+    asyncio.run(bounded())
+
+
+def test_a_connection_that_may_be_closed_right_after_its_first_answer_is_not_taken_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tools_app.upstreams.pool.FIRST_REST_SECONDS", 60.0)
+
+    async def work(server: Server) -> None:
+        pool = pool_of()
+        assert [await ask(pool, server.url), await ask(pool, server.url)] == [b"ok", b"ok"]
+        assert len(server.opened) == 2
         await pool.aclose()
 
-    asyncio.run(work())
-    assert dialer.opened[0].was_closed
+    run(work)
 
 
-@pytest.mark.parametrize("end", ["gone", "expired", "elsewhere", "none is kept"])
-def test_a_connection_that_cannot_be_used_again_is_closed(make: Make, dialer: Dialer, end: str) -> None:
-    async def work() -> None:
-        pool = make(seconds=0.0 if end == "expired" else 60.0, idle=0 if end == "none is kept" else 2)
-        await ask(pool)
-        dialer.opened[0].is_gone = end == "gone"
-        await ask(pool, OTHER if end == "elsewhere" else URL)
+def test_one_request_after_another_takes_the_same_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools_app.upstreams.pool.FIRST_REST_SECONDS", 0.0)
 
-    asyncio.run(work())
-    assert len(dialer.opened) == 2
-    assert dialer.opened[0].was_closed
+    async def work(server: Server) -> None:
+        pool = pool_of()
+        assert [await ask(pool, server.url), await ask(pool, server.url)] == [b"ok", b"ok"]
+        assert len(server.opened) == 1
+        await pool.aclose()
+        await server.ended.acquire()
 
-
-def test_connections_that_were_not_used_for_long_are_closed_by_the_next_request(make: Make, dialer: Dialer) -> None:
-    async def work() -> None:
-        pool = make()
-        await asyncio.gather(ask(pool), ask(pool))
-        pool._seconds = 0.0
-        await ask(pool)
-
-    asyncio.run(work())
-    assert all(stream.was_closed for stream in dialer.opened[:1])
+    run(work)
 
 
-def test_a_request_that_finds_no_place_in_time_is_told_so(make: Make, dialer: Dialer) -> None:
-    async def work() -> None:
-        pool = make(size=1)
-        async with pool.stream("GET", URL, [(b"Host", b"x")], None, TIMEOUTS):
-            with pytest.raises(httpcore.PoolTimeout):
-                await ask(pool)
-            # Its response was not read, so the connection cannot be used again; closing ends it.
-            await pool.aclose()
-        with pytest.raises(httpcore.ConnectError):
-            await ask(pool)
+@pytest.mark.parametrize("end", ["gone", "expired", "elsewhere", "none is kept", "said too much"])
+def test_a_connection_that_cannot_be_used_again_is_closed(end: str) -> None:
+    async def work(server: Server) -> None:
+        pool = pool_of(seconds=-1.0 if end == "expired" else 60.0, idle=0 if end == "none is kept" else 2)
+        await ask(pool, server.url)
+        first = server.opened[0]
+        if end == "gone":
+            first.transport.abort()
+            await server.ended.acquire()
+            server.ended.release()
+        elif end == "said too much":
+            first.write(OK)
+        if end == "elsewhere":
+            with pytest.raises(ConnectError):
+                await ask(pool, Url("http", "127.0.0.1", 1))
+        else:
+            assert await ask(pool, server.url) == b"ok"
+            assert len(server.opened) == 2
+        await pool.aclose()
+        await server.ended.acquire()
 
-    asyncio.run(work())
-    assert [stream.was_closed for stream in dialer.opened] == [True]
-
-
-def test_a_closed_pool_keeps_no_connection_that_was_being_opened(make: Make, dialer: Dialer) -> None:
-    async def work() -> None:
-        pool = make()
-        opening = dialer.connect_tcp
-
-        async def late(*arguments: Any, **options: Any) -> Stream:
-            await pool.aclose()
-            return await opening(*arguments, **options)
-
-        dialer.connect_tcp = late  # type: ignore[method-assign]
-        with pytest.raises(httpcore.ConnectError):
-            await ask(pool)
-
-    asyncio.run(work())
-    assert dialer.opened[0].was_closed
+    run(work)
 
 
-def test_a_retired_pool_closes_what_is_unused_at_once_and_the_rest_after_use(make: Make, dialer: Dialer) -> None:
-    async def work() -> None:
-        pool = make()
-        await asyncio.gather(ask(pool), ask(pool))
-        async with pool.stream("POST", URL, [(b"Host", b"x"), (b"Content-Length", b"0")], None, TIMEOUTS) as response:
-            await pool.retire()
-            assert sorted(stream.was_closed for stream in dialer.opened) == [False, True]
-            assert await response.aread() == b"ok"
+def test_a_request_that_finds_no_place_in_time_is_told_so() -> None:
+    async def work(server: Server) -> None:
+        pool = pool_of(size=1)
+        connection = await pool.acquire(server.url)
+        with pytest.raises(PoolTimeout):
+            await ask(pool, server.url)
+        # Its request was not sent; closing ends it.
+        await pool.aclose()
+        pool.release(server.url, connection)
+        await server.ended.acquire()
+        with pytest.raises(ConnectError, match="were closed"):
+            await ask(pool, server.url)
 
-    asyncio.run(work())
-    assert [stream.was_closed for stream in dialer.opened] == [True, True]
+    run(work)
 
 
-def test_a_connection_without_the_tls_that_was_asked_for_is_closed(make: Make, dialer: Dialer) -> None:
-    async def work() -> None:
-        pool = make(size=1)
+def test_a_closed_pool_keeps_no_connection_that_was_being_opened() -> None:
+    async def work(server: Server) -> None:
+        pool = pool_of()
+        opening = asyncio.create_task(pool.acquire(server.url))
+        await asyncio.sleep(0)
+        await pool.aclose()
+        with pytest.raises(ConnectError, match="were closed"):
+            await opening
+
+    run(work)
+
+
+def test_a_retired_pool_closes_what_is_unused_at_once_and_the_rest_after_use() -> None:
+    async def work(server: Server) -> None:
+        pool = pool_of()
+        await asyncio.gather(ask(pool, server.url), ask(pool, server.url))
+        connection = await pool.acquire(server.url)
+        await pool.retire()
+        await server.ended.acquire()
+        assert await sent(connection, server.url) == b"ok"
+        assert connection.is_reusable
+        pool.release(server.url, connection)
+        await server.ended.acquire()
+
+    run(work)
+
+
+def test_a_connection_without_the_tls_that_was_asked_for_is_closed() -> None:
+    async def work(server: Server) -> None:
+        pool = pool_of(size=1)
         for _ in range(2):
-            with pytest.raises(httpcore.ConnectError):
-                await ask(pool, httpcore.URL("https://127.0.0.1:8000/mcp"))
+            with pytest.raises(ConnectError):
+                await pool.acquire(Url("https", "127.0.0.1", server.port))
 
-    asyncio.run(work())
-    assert [stream.was_closed for stream in dialer.opened] == [True, True]
+    async def refusing(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"no TLS here\r\n")
+        writer.close()
+
+    async def bounded() -> None:
+        async with asyncio.timeout(4 * SECONDS):
+            server = Server()
+            async with await asyncio.start_server(refusing, "127.0.0.1", 0) as listener:
+                server.port = listener.sockets[0].getsockname()[1]
+                await work(server)
+
+    asyncio.run(bounded())

@@ -25,6 +25,7 @@ from django.utils import timezone
 from joserfc.jwk import ECKey
 
 from tests.sign_in.scim import GROUP, PATCH, USER, ScimClient
+from tests.sign_in.test_saml import pair
 from tests.wire.channels import sse
 from tests.wire.client import MODERN, Peer, RawClient, answered, connected, head_of
 from tools_app.access import keys, sessions, tokens
@@ -46,8 +47,9 @@ from tools_app.access.oauth import (
 from tools_app.access.oauth import tokens as oauth_tokens
 from tools_app.api.scim import bounds as scim_bounds
 from tools_app.api.scim import queries
-from tools_app.catalog import authoring, compiled, skills, toolsets, uri_templates
+from tools_app.catalog import authoring, compiled, shaping, skills, toolsets, uri_templates
 from tools_app.catalog import search as tool_search
+from tools_app.catalog.http.documents import Unreadable
 from tools_app.catalog.kinds import curl, http_request, operation_styles, stored
 from tools_app.catalog.kinds.http_config import HttpConfig
 from tools_app.catalog.kinds.http_draft import draft_of
@@ -59,8 +61,9 @@ from tools_app.catalog.sources import settings as source_settings
 from tools_app.catalog.validation import sizes
 from tools_app.catalog.validation.items import prompt_faults, resource_faults, tool_faults
 from tools_app.catalog.validation.resources import MAX_BYTES, MAX_CHARACTERS, file_fault, text_fault, uri_fault
+from tools_app.core import field_mask
 from tools_app.documentation import search
-from tools_app.issuers import direct, setup
+from tools_app.issuers import configuration, direct, provider, saml, saml_metadata, setup
 from tools_app.issuers import tokens as issued
 from tools_app.management.commands.input_bounds import BEGIN, END
 from tools_app.management.input_bounds import Bound, markdown, table
@@ -98,6 +101,7 @@ from tools_app.tool_api.results import ToolError
 from tools_app.toolkit import tool
 from tools_app.transport import legacy_sse, page_guard, request, sse_mailbox
 from tools_app.upstreams import drafts as upstream_drafts
+from tools_app.upstreams.credentials import store as upstream_store
 
 # It tries every bound.
 pytestmark = pytest.mark.slow
@@ -581,6 +585,16 @@ def upstreams_of_a_tenant(ground: Ground) -> None:
     assert "at most 1 upstreams" in upstream_drafts.upstream_faults(other)["name"][0]
 
 
+@probe("credential for an upstream")
+def credential_for_an_upstream(ground: Ground) -> None:
+    ground.monkeypatch.setattr(upstream_store, "MAX_VALUE_LENGTH", 3)
+    url = "https://books.example.com/mcp"
+    row = Upstream.objects.create(tenant=ground.tenant, name="books", url=url, credential="header")
+    upstream_store.save_value(row, upstream_store.TENANT, "abc")
+    with pytest.raises(upstream_store.InvalidCredential, match="at most 3"):
+        upstream_store.save_value(row, upstream_store.TENANT, "abcd")
+
+
 @probe("fields of a form in the admin")
 def fields_of_a_form(ground: Ground) -> Answers:
     browser = Client()
@@ -1029,6 +1043,23 @@ def aliases_of_tool(_ground: Ground) -> None:
             validators.validate_aliases(bad)
 
 
+@probe("field mask of a tool")
+def mask_of_tool(_ground: Ground) -> None:
+    longest = "a" * field_mask.MAX_MASK_LENGTH
+    field_mask.FieldMask(longest)
+    with pytest.raises(field_mask.MaskError):
+        field_mask.FieldMask(longest + "a")
+    with pytest.raises(field_mask.MaskError, match="steps"):
+        field_mask.FieldMask("|".join(["[@,@]"] * 40)).apply({})
+
+
+@probe("part of a whole result")
+def part_of_result(_ground: Ground) -> None:
+    uri, most = "result://00000000-0000-0000-0000-000000000000", shaping.MAX_PART_BYTES
+    lengths = [shaping.part_of(f"{uri}?length={length}") for length in (most, most + 1)]
+    assert [part and part.length for part in lengths] == [most, most]
+
+
 @probe("query of a search for tools")
 def query_of_tools(ground: Ground) -> None:
     key = keys.issue(ground.tenant, "searching", presentation="search")[1]
@@ -1065,6 +1096,37 @@ def token_of_an_issuer(_ground: Ground) -> None:
     for length, told in ((issued.MAX_TOKEN, "This is not a signed JWT."), (issued.MAX_TOKEN + 1, "too long")):
         with pytest.raises(issued.InvalidToken, match=told):
             issued.unverified("x" * length)
+
+
+@probe("SAML response")
+def saml_response(_ground: Ground) -> None:
+    for length, told in ((saml.MAX_RESPONSE, "It is not XML."), (saml.MAX_RESPONSE + 4, "has more than")):
+        with pytest.raises(provider.SignInFailed, match=told):
+            saml.parsed("eHh4" * (length // 4))
+
+
+@probe("SAML metadata that is read")
+def saml_metadata_that_is_read(_ground: Ground) -> None:
+    for length, told in ((configuration.MAX_BYTES, "It is not XML."), (configuration.MAX_BYTES + 1, "has more than")):
+        with pytest.raises(Unreadable, match=told):
+            saml_metadata.parse(b"x" * length)
+
+
+@probe("SAML metadata that is pasted")
+def saml_metadata_that_is_pasted(ground: Ground) -> None:
+    row = issuer(ground, protocol="saml", metadata="x" * issuers.MAX_METADATA)
+    setup.check(row)
+    row.metadata += "x"
+    with pytest.raises(ValidationError):
+        setup.check(row)
+
+
+@probe("certificates of a SAML issuer")
+def certificates_of_a_saml_issuer(_ground: Ground) -> None:
+    pem = pair("idp")[1]
+    assert len(saml_metadata.pem_certificates(pem * saml_metadata.MAX_CERTIFICATES)) == saml_metadata.MAX_CERTIFICATES
+    with pytest.raises(Unreadable):
+        saml_metadata.pem_certificates(pem * (saml_metadata.MAX_CERTIFICATES + 1))
 
 
 @probe("token of an issuer that is used as it is")

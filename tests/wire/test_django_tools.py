@@ -83,6 +83,18 @@ def tools_of(peer: Peer) -> dict[str, Any]:
     return {tool["name"]: tool for tool in message_of(peer.request("tools/list"))["result"]["tools"]}
 
 
+def test_the_record_of_a_call_names_the_person(
+    make_client: MakeClient, hers: Peer, row: tuple[ApiKey, str], tenant: Tenant, ann: User
+) -> None:
+    ben = User.objects.create_user("ben")
+    Membership.objects.create(user=ben, tenant=tenant, role=Role.ADMIN)
+    nobody = make_client(keys.issue(tenant, "service", created_by=ann)[1]).peer(MODERN)
+    for peer in (hers, make_client(impersonation.issue(row[0], ben)).peer(MODERN), nobody):
+        peer.result("echo", {"message": "x"})
+    calls = Call.objects.select_related("person").order_by("started_at")
+    assert [call.person_name for call in calls] == ["ann", "ben", None]
+
+
 # --- Who calls --------------------------------------------------------------------------------------------------------
 
 

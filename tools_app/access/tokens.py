@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 from django.utils import timezone
 
+from tools_app.access.issuers import validity
 from tools_app.access.keys import KEY_BYTES, KEY_START, digest_of
 from tools_app.models import PersonalToken
 
@@ -57,9 +58,11 @@ def find(token: str) -> PersonalToken | None:
 
 
 def is_valid(row: PersonalToken) -> bool:
-    """Whether a token is valid now."""
-    expired = row.expires_at is not None and row.expires_at <= timezone.now()
-    return row.revoked_at is None and not expired and row.person.is_active
+    """Whether a token is valid now, also by the last sign-in of its person."""
+    if row.revoked_at is not None or not row.person.is_active:
+        return False
+    ends = (row.expires_at, validity.access_end(row.person_id))
+    return all(end is None or end > timezone.now() for end in ends)
 
 
 def _note_use(row: PersonalToken) -> None:

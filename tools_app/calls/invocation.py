@@ -167,7 +167,7 @@ class CallRecordBuilder:
 
         With `only_queued`, it applies only while no process has started the call.
         """
-        result, size = redacted_json(end.wire, self.more_keys) if end.wire else ("", 0)
+        result, size = redacted_json(end.whole or end.wire, self.more_keys) if end.wire else ("", 0)
         now = datetime.now(UTC)
         if self.background:
             duration_us = microseconds(now - self.facts.started_at)
@@ -188,6 +188,7 @@ class CallRecordBuilder:
             event_count=self.event_count,
             repeated=1,
             writer=process_id(),
+            shaped_size=len(end.wire) if end.whole else None,
         )
         payload = Payload(self.facts.id, self.arguments, result)
         notice = b""
@@ -215,7 +216,7 @@ class CallRecordBuilder:
 
 
 class End(msgspec.Struct, frozen=True):
-    """The recorded end of a call. `wire` is its result as JSON."""
+    """The recorded end of a call. `wire` is its result as JSON, and `whole` what is recorded where that was shaped."""
 
     outcome: Outcome
     http_status: int | None = 200
@@ -223,6 +224,7 @@ class End(msgspec.Struct, frozen=True):
     is_error: bool | None = None
     cause: str = ""
     wire: bytes = b""
+    whole: bytes = b""
 
 
 def new_record_builder(
@@ -253,6 +255,7 @@ def new_record_builder(
         remote_address=client.remote_address,
         trace_id=invocation.trace_id,
         started_at=datetime.now(UTC),
+        person_id=principal.person_id,
     )
     return CallRecordBuilder(
         facts=facts,

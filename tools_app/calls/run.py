@@ -21,6 +21,7 @@ from tools_app.calls.deadline import Deadline, DeadlineExceeded
 from tools_app.calls.invocation import End
 from tools_app.calls.stop_reasons import SHUTDOWN, UNKNOWN, StopReason
 from tools_app.catalog.kinds.base import Runner
+from tools_app.catalog.shaping import Shaping, shaped
 from tools_app.core.config import config
 from tools_app.core.sanitize import sanitized
 from tools_app.core.tracebacks import clear_traceback
@@ -79,6 +80,10 @@ class Runnable(Protocol):
     @property
     def timeout_seconds(self) -> float:
         """The timeout."""
+
+    @property
+    def shaping(self) -> Shaping | None:
+        """How its results are shaped for clients."""
 
 
 class CallOutcome(End, frozen=True, kw_only=True):
@@ -231,7 +236,7 @@ async def run_tool(
 ) -> CallOutcome:
     """Run `tool` to completion. Raises only CancelledError, and only if the call was not stopped explicitly.
 
-    `on_suspend` is called once, if the tool suspends before it returns.
+    `on_suspend` is called once, if the tool or the shaping of its result suspends.
     """
     try:
         running = tool.run(arguments, context)
@@ -240,10 +245,14 @@ async def run_tool(
             waits_for = running.send(None)
         except StopIteration as end:
             result: Result = end.value
+            before_shaping = on_suspend
         else:
             on_suspend()
+            before_shaping = _nothing
             result = await call.deadline.keep(resumed(running, waits_for))
-        return _checked(tool, result)
+        finished = _checked(tool, result)
+        shaping = None if tool.shaping is None else _shaped(tool.shaping, finished, context, before_shaping)
+        return finished if shaping is None else await call.deadline.keep(shaping)
     except (asyncio.CancelledError, CallCancelled) as problem:
         task = asyncio.current_task()
         if isinstance(problem, asyncio.CancelledError) and task is not None:
@@ -265,6 +274,10 @@ async def run_tool(
         return outcome
     finally:
         context.close()
+
+
+def _nothing() -> None:
+    """Do nothing: what a tool calls when it suspends was called."""
 
 
 @types.coroutine
@@ -295,6 +308,18 @@ def _checked(tool: Runnable, result: Result) -> CallOutcome:
         return finished
     problems = _output_problems(tool.output, result)
     return _invalid_result(tool, problems) if problems else finished
+
+
+async def _shaped(
+    shaping: Shaping, finished: CallOutcome, context: ToolContext, on_suspend: Callable[[], object]
+) -> CallOutcome:
+    """Return what the client receives of a successful result. The record keeps the whole."""
+    on_suspend()
+    if not isinstance(finished.result, ToolResult) or finished.outcome is not Outcome.OK:
+        return finished
+    # An anonymous caller cannot be recognized when it asks for the whole.
+    result = await shaped(shaping, finished.wire, context.call_id if context.caller.key_id else None)
+    return finished if result is None else msgspec.structs.replace(outcome_of(Outcome.OK, result), whole=finished.wire)
 
 
 def _input_required(tool: Runnable, unfinished: InputRequired) -> CallOutcome:

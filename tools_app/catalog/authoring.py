@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from tools_app.audit.changes import changes, signals
 from tools_app.catalog.kinds import prompts, python, resources
+from tools_app.catalog.shaping import SHAPING_FIELDS
 from tools_app.catalog.validation.mime_types import mime_type_of
 from tools_app.core import encryption
 from tools_app.core.notifications import publish
@@ -54,7 +55,14 @@ DEFINITION_FIELDS = (
     "background",
     "task",
     "timeout_seconds",
+    *SHAPING_FIELDS,
 )
+
+
+def definition_of(tool: Tool) -> dict[str, Any]:
+    """Return the current definition of a tool in the form of a revision, which has no empty fields of shaping."""
+    values = {name: getattr(tool, name) for name in DEFINITION_FIELDS}
+    return {name: value for name, value in values.items() if value or name not in SHAPING_FIELDS}
 
 
 def save_tool(tool: Tool, by: User | None = None) -> Tool:
@@ -62,7 +70,7 @@ def save_tool(tool: Tool, by: User | None = None) -> Tool:
     with changes.change_log_transaction():
         adopt_code(tool)
         tool.updated_at = timezone.now()
-        definition = {name: getattr(tool, name) for name in DEFINITION_FIELDS}
+        definition = definition_of(tool)
         digest = _digest(definition)
         changed = tool.revision == 0
         if not changed:
@@ -87,7 +95,7 @@ def add_tools(tools: list[Tool], by: User | None = None) -> list[Tool]:
         Tool.objects.bulk_create(tools, batch_size=changes.BATCH)
         revisions = []
         for tool in tools:
-            definition = {name: getattr(tool, name) for name in DEFINITION_FIELDS}
+            definition = definition_of(tool)
             made = ToolRevision(tool=tool, number=1, definition=definition, digest=_digest(definition), created_by=by)
             revisions.append(made)
         ToolRevision.objects.bulk_create(revisions, batch_size=changes.BATCH)
@@ -265,7 +273,7 @@ def sync_code_tools() -> list[Tool]:
             adopt_code(tool)
         except python.UnknownFunction:
             continue
-        digest = _digest({name: getattr(tool, name) for name in DEFINITION_FIELDS})
+        digest = _digest(definition_of(tool))
         if not tool.revisions.filter(number=before, digest=digest).exists():
             changed.append(save_tool(tool))
     return changed

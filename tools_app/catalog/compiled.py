@@ -7,7 +7,7 @@ immediately. Celery workers compare versions before each call.
 import hashlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from threading import Lock
 from typing import Any
@@ -24,6 +24,7 @@ from tools_app.catalog.kinds.completion import Completer
 from tools_app.catalog.kinds.operation_config import parse_operation
 from tools_app.catalog.kinds.prompts import PromptDefinition, Render
 from tools_app.catalog.kinds.resources import Read, ResourceDefinition
+from tools_app.catalog.shaping import Shaping, shaping_of
 from tools_app.catalog.tokens import tokens_of
 from tools_app.catalog.toolsets import CompiledToolset, Resolver, toolset_list
 from tools_app.core.bounded_cache import BoundedCache
@@ -78,6 +79,7 @@ class CompiledTool:
     aliases: tuple[str, ...] = ()
     pinned: bool = False
     tokens: int = 0
+    shaping: Shaping | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,14 +331,8 @@ def _written_tool(row: Tool, run: Runner) -> CompiledTool:
     definition = ToolDefinition(
         row.name, row.title, row.description, row.input_schema, row.output_schema, row.annotations, row.icons
     )
-    return _compiled_tool(
-        row,
-        definition,
-        run,
-        background=row.background,
-        task=TaskSupport(row.task),
-        timeout_seconds=row.timeout_seconds,
-    )
+    task, timeout = TaskSupport(row.task), row.timeout_seconds
+    return _compiled_tool(row, definition, run, background=row.background, task=task, timeout_seconds=timeout)
 
 
 def _upstream_tool(row: Tool, sources: Sources) -> CompiledTool:
@@ -362,13 +358,14 @@ def _compiled_tool(
     timeout_seconds: float,
     needs_person: bool = False,
 ) -> CompiledTool:
-    schema = definition.input_schema or OPEN_OBJECT
+    schema, shaping = definition.input_schema or OPEN_OBJECT, shaping_of(row)
     return CompiledTool(
         id=row.pk,
         name=definition.name,
         revision=row.revision,
         read_only=definition.annotations.get("readOnlyHint") is True,
-        definition=definition,
+        # A shaped result need not match the schema of the whole.
+        definition=replace(definition, output_schema=None) if shaping else definition,
         arguments=CompiledSchema(schema),
         output=CompiledSchema(definition.output_schema) if definition.output_schema else None,
         run=run,
@@ -380,6 +377,7 @@ def _compiled_tool(
         needs_person=needs_person,
         aliases=tuple(row.aliases),
         pinned=row.pinned,
+        shaping=shaping,
         tokens=tokens_of({"name": row.name, "description": definition.description, "input_schema": schema}),
     )
 

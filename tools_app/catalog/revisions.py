@@ -7,6 +7,7 @@ from django.core.exceptions import ValidationError
 
 from tools_app.audit.changes import changes
 from tools_app.catalog import authoring
+from tools_app.catalog.shaping import SHAPING_FIELDS
 from tools_app.catalog.validation.items import tool_faults
 from tools_app.models import Action, Tenant, Tool, ToolKind, ToolRevision
 
@@ -25,15 +26,14 @@ class NotPossible(ValueError):
     """The operation is not possible; the message says why, and what to do instead."""
 
 
-def definition_of(tool: Tool) -> dict[str, Any]:
-    """Return the current definition of a tool in the form of a revision."""
-    return {name: getattr(tool, name) for name in authoring.DEFINITION_FIELDS}
-
-
 def why_not(tool: Tool, definition: dict[str, Any]) -> str:
     """Return why a definition cannot be restored; "" if it can, as far as is known without trying."""
-    if all(definition.get(name) == getattr(tool, name) for name in RESTORED):
+    now = authoring.definition_of(tool)
+    changed = [name for name in RESTORED if definition.get(name) != now.get(name)]
+    if not changed:
         return AS_NOW
+    if set(changed) <= set(SHAPING_FIELDS):
+        return ""  # an admin's own settings, whatever defines the tool
     if ToolKind.UPSTREAM in {tool.kind, definition.get("kind")}:
         return FROM_UPSTREAM
     is_same_code = tool.kind == definition.get("kind") == ToolKind.PYTHON and tool.config == definition.get("config")
@@ -49,6 +49,8 @@ def restore(tool: Tool, revision: ToolRevision, by: User | None) -> Tool:
         for name in RESTORED:
             if name in revision.definition:
                 setattr(tool, name, revision.definition[name])
+            elif name in SHAPING_FIELDS:
+                setattr(tool, name, getattr(Tool(), name))
         _check(tool)
         authoring.save_tool(tool, by)
         changes.record(Action.RESTORED, tool, after={"restored_revision": revision.number, "revision": tool.revision})

@@ -12,6 +12,7 @@ from secrets import token_hex
 from time import perf_counter
 from typing import Any, Final
 
+import orjson
 from asgiref.sync import async_to_sync
 
 from tools_app.access.limits import limits, quotas
@@ -25,8 +26,9 @@ from tools_app.catalog.http.errors import RequestFailed
 from tools_app.catalog.kinds.http import HttpSender, secret_names
 from tools_app.catalog.kinds.http_config import HttpConfig
 from tools_app.catalog.kinds.http_request import build_request
-from tools_app.catalog.kinds.http_response import SUCCESSES, readable_body
+from tools_app.catalog.kinds.http_response import SUCCESSES, readable_body, to_result
 from tools_app.catalog.kinds.templates import Values
+from tools_app.catalog.shaping import Shaping, shape_in_thread, tokens_of_bytes
 from tools_app.core.encryption import DecryptionError
 from tools_app.models import Action, Tenant, Tool
 from tools_app.telemetry.secret_names import Scrubber
@@ -70,6 +72,26 @@ class ShownReply:
 
 
 @dataclass(frozen=True)
+class ShownShaping:
+    """What a client would receive of the result, and the sizes of both in bytes and about in tokens."""
+
+    whole_bytes: int
+    whole_tokens: int
+    bytes: int
+    tokens: int
+    result: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class Preview:
+    """How the result of a trial is shaped. `output_schema` decides whether it has structured content."""
+
+    shaping: Shaping
+    output_schema: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
 class Trial:
     """How a trial ended: with a response, or with a problem."""
 
@@ -77,6 +99,7 @@ class Trial:
     seconds: float
     reply: ShownReply | None = None
     problem: str = ""
+    shaped: ShownShaping | None = None
 
 
 @dataclass
@@ -117,9 +140,17 @@ def _facts(reply: ShownReply) -> dict[str, int]:
 
 
 def try_request(
-    tenant: Tenant, name: str, config: HttpConfig, arguments: dict[str, Any], timeout_seconds: float
+    tenant: Tenant,
+    name: str,
+    config: HttpConfig,
+    arguments: dict[str, Any],
+    timeout_seconds: float,
+    *,
+    preview: Preview | None = None,
 ) -> Trial:
-    """Send the request of `config` once, and record it. Raises ToolError for arguments that do not fit the request.
+    """Send the request of `config` once, and record it; with `preview`, shape its result.
+
+    Raises ToolError for arguments that do not fit the request.
 
     Raises TrialRefused for a secret that is not set, a disabled tenant, and an exceeded limit.
     """
@@ -140,7 +171,7 @@ def try_request(
     try:
         _count(tenant)
         record.begin(config, arguments)
-        trial = async_to_sync(_sent)(sender, request, arguments, seconds)
+        trial = async_to_sync(_sent)(sender, request, arguments, seconds, preview)
         record.end(trial)
     finally:
         limits.release_of([place.key for place in places], id)
@@ -189,7 +220,9 @@ def _count(tenant: Tenant) -> None:
         )
 
 
-async def _sent(sender: HttpSender, request: ShownRequest, arguments: dict[str, Any], seconds: float) -> Trial:
+async def _sent(
+    sender: HttpSender, request: ShownRequest, arguments: dict[str, Any], seconds: float, preview: Preview | None
+) -> Trial:
     """Send the request within `seconds`."""
     began = perf_counter()
     try:
@@ -202,7 +235,27 @@ async def _sent(sender: HttpSender, request: ShownRequest, arguments: dict[str, 
     except TimeoutError:
         problem = f"No complete response within {seconds:g} s. Check the URL, or raise the timeout."
         return Trial(request, perf_counter() - began, problem=problem)
-    return Trial(request, perf_counter() - began, _shown(reply, sender.scrubber))
+    took = perf_counter() - began
+    made = None if preview is None else await _previewed(preview, reply, sender.scrubber)
+    return Trial(request, took, _shown(reply, sender.scrubber), shaped=made)
+
+
+async def _previewed(preview: Preview, reply: Reply, scrubber: Scrubber) -> ShownShaping | None:
+    """Return what a client would receive of a response, without the link to the whole; None of an error."""
+    result = to_result(reply, preview.output_schema, scrubber)
+    if result.is_error:
+        return None
+    wire = orjson.dumps(result.as_json())
+    made = await shape_in_thread(preview.shaping, wire)
+    shown = wire if made is None else orjson.dumps(made.result.as_json())
+    return ShownShaping(
+        whole_bytes=len(wire),
+        whole_tokens=tokens_of_bytes(len(wire)),
+        bytes=len(shown),
+        tokens=tokens_of_bytes(len(shown)),
+        result=orjson.dumps(orjson.loads(shown), option=orjson.OPT_INDENT_2).decode()[:MAX_SHOWN_CHARACTERS],
+        problem="" if made is None else made.problem,
+    )
 
 
 def _shown(reply: Reply, scrubber: Scrubber) -> ShownReply:

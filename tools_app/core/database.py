@@ -39,17 +39,16 @@ async def run_in_db_thread(query: Callable[P, T], *args: P.args, **kwargs: P.kwa
         raise
 
 
-def call_in_db_thread(query: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run `query` in the pool from a thread that must not keep a connection, and wait for it without a timeout."""
-    context = contextvars.copy_context()
-    return _threads().submit(context.run, _guarded, lambda: query(*args, **kwargs)).result()
+def submit_to_db_thread(work: Callable[[], object]) -> None:
+    """Run `work` in the pool. It uses connections within `guarded`. Raises RuntimeError if the process ends."""
+    _threads().submit(work)
 
 
 async def run_in_db_thread_unbounded(query: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run `query` without the timeout, for callers that set their own."""
     context = contextvars.copy_context()
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_threads(), lambda: context.run(_guarded, lambda: query(*args, **kwargs)))
+    return await loop.run_in_executor(_threads(), lambda: context.run(guarded, lambda: query(*args, **kwargs)))
 
 
 def close_request_connections(**_signal: Any) -> None:
@@ -63,7 +62,8 @@ def close_request_connections(**_signal: Any) -> None:
             connection.close()
 
 
-def _guarded(query: Callable[[], T]) -> T:
+def guarded(query: Callable[[], T]) -> T:
+    """Run `query` without a stale connection, and keep no connection that it broke."""
     close_old_connections()
     try:
         return query()

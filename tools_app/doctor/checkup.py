@@ -45,6 +45,7 @@ TABLES: Final[tuple[tuple[str, Check], ...]] = (
     ("writes", database.write_latency),
     ("queued calls", messaging.waiting_calls),
     ("tools", contents.tools),
+    ("saml", contents.saml),
     ("throttles", contents.throttles),
     ("tool schemas", contents.tool_schemas),
     ("secrets", contents.secrets),

@@ -20,7 +20,8 @@ from tools_app.catalog.kinds import python
 from tools_app.core import encryption
 from tools_app.doctor import configuration
 from tools_app.doctor.findings import Finding, graded, ok, problem
-from tools_app.models import ApiKey, Call, Checkpoint, Secret, Tenant, Tool, ToolKind
+from tools_app.issuers import saml_metadata
+from tools_app.models import ApiKey, Call, Checkpoint, Issuer, IssuerProtocol, Secret, Tenant, Tool, ToolKind
 from tools_app.protocol.schema import BadSchema, CompiledSchema
 
 MAX_NAMED = 5
@@ -38,6 +39,14 @@ def tools() -> Iterator[Finding]:
         "Install the app and add it to MCPHUB_APPS, or disable these tools in the admin.",
         is_problem=bool(lost),
     )
+
+
+def saml() -> Iterator[Finding]:
+    """Check that the extra for SAML is installed, if an issuer needs it."""
+    if Issuer.objects.filter(protocol=IssuerProtocol.SAML, is_active=True).exists():
+        missing = saml_metadata.missing_extra()
+        said = missing or "the extra for SAML is installed"
+        yield graded("saml", said, saml_metadata.INSTALL, is_problem=bool(missing))
 
 
 def throttles() -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tools_app.access.oauth import redirects
 from tools_app.catalog.http import documents
+from tools_app.catalog.http.client import Reply
 from tools_app.catalog.http.documents import Unreadable
 from tools_app.core.bounded_cache import BoundedCache
 from tools_app.core.runtime import Service
@@ -93,11 +94,15 @@ class DocumentCache:
         reading.set_result(document)
         return document
 
+    def parsed(self, reply: Reply) -> dict[str, Any]:
+        """Return the document of a reply. Raises Unreadable."""
+        return documents.parsed(reply)
+
     def _fetched(self, place: Place) -> dict[str, Any]:
         url, allowed = place
         try:
             reply = run(documents.fetch(url, MAX_BYTES, allowed=allowed))
-            document = documents.parsed(reply)
+            document = self.parsed(reply)
         except Unreadable as problem:
             with self._lock:
                 self._failures.put(place, _Failure(time.monotonic(), str(problem)), len(url))

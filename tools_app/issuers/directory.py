@@ -17,10 +17,10 @@ from uuid import UUID
 from django.db import connection
 from django.utils import timezone
 
-from tools_app.access.issuers import people, rules
+from tools_app.access.issuers import people, rules, validity
 from tools_app.audit.changes.changes import Actor, recording_as
 from tools_app.issuers import provider
-from tools_app.models import Identity, SignInEvent, SignInStep, Via
+from tools_app.models import Identity, IssuerProtocol, SignInEvent, SignInStep, Via
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def check(is_running: Callable[[], bool]) -> None:
     """Check the people whose turn it is, until there are none or `is_running` says to stop."""
     spent: Counter[UUID] = Counter()
     while is_running():
-        due = list(people.check_due(timezone.now() - EVERY)[:BATCH])
+        due = list(validity.check_due(timezone.now() - EVERY)[:BATCH])
         for identity in due:
             if is_running() and people.claim_check(identity, timezone.now()):
                 began = monotonic()
@@ -97,6 +97,8 @@ def _check(identity: Identity, *, may_ask: bool) -> None:
 def _reason_to_end(identity: Identity, *, may_ask: bool) -> str:
     """Ask the issuer about a person, if there is time for it. Return why their access ends, or ""."""
     if people.is_overdue(identity, timezone.now()):
+        if identity.issuer.protocol == IssuerProtocol.SAML:
+            return "A sign-in with SAML is valid for an hour: sign in again."
         return f"{identity.issuer.name} has not vouched for the person for {identity.issuer.recheck_hours} hours."
     if not people.has_role(identity):
         return "An admin removed the person from the tenant."

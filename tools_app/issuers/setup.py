@@ -10,8 +10,8 @@ from tools_app.access.issuers.rules import NoRuleFits, Rule
 from tools_app.access.oauth import workloads
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.catalog.http.documents import Unreadable
-from tools_app.issuers import configuration, direct, tokens
-from tools_app.models import Issuer, IssuerUse
+from tools_app.issuers import configuration, direct, saml_metadata, tokens
+from tools_app.models import Issuer, IssuerProtocol, IssuerUse
 
 MAX_ISSUERS: Final = 20
 
@@ -27,8 +27,10 @@ class Trial(NamedTuple):
 def check(issuer: Issuer) -> None:
     """Check an issuer that is saved next, and that its keys can be read. Raises ValidationError."""
     issuer.full_clean(validate_unique=False, validate_constraints=False)
-    if wrong := configuration.problem_of(issuer.issuer):
-        raise ValidationError({"issuer": wrong})
+    for name, wrong in problems_of_urls(issuer).items():
+        raise ValidationError({name: wrong})
+    if issuer.protocol == IssuerProtocol.SAML and (missing := saml_metadata.missing_extra()):
+        raise ValidationError({"protocol": missing})
     others = Issuer.objects.filter(tenant=issuer.tenant_id).exclude(pk=issuer.pk)
     if others.filter(issuer=issuer.issuer, use=issuer.use).exists():
         raise ValidationError({"issuer": "This issuer is set up already. Change it instead."})
@@ -38,10 +40,36 @@ def check(issuer: Issuer) -> None:
         raise ValidationError(f"A tenant has at most {MAX_ISSUERS} issuers.")
     if not issuer.is_active:
         return
+    if issuer.protocol == IssuerProtocol.SAML:
+        _check_metadata(issuer)
+        return
     try:
         configuration.keys(issuer.issuer, issuer.tenant.allowed_networks)
     except Unreadable as problem:
         raise ValidationError({"issuer": f"Its configuration could not be read: {problem}"}) from problem
+
+
+def problems_of_urls(issuer: Issuer) -> dict[str, str]:
+    """Return what is wrong with the URLs and certificates of an issuer, by the name of the field."""
+    found = {}
+    if issuer.protocol == IssuerProtocol.SAML:
+        if issuer.metadata_url:
+            found["metadata_url"] = configuration.problem_of(issuer.metadata_url.partition("?")[0])
+        try:
+            saml_metadata.pem_certificates(issuer.certificates)
+        except Unreadable as problem:
+            found["certificates"] = str(problem)
+    else:
+        found["issuer"] = configuration.problem_of(issuer.issuer)
+    return {name: problem for name, problem in found.items() if problem}
+
+
+def _check_metadata(issuer: Issuer) -> None:
+    try:
+        saml_metadata.read(issuer)
+    except Unreadable as problem:
+        field = "metadata_url" if issuer.metadata_url else "metadata"
+        raise ValidationError({field: f"The metadata could not be used: {problem}"}) from problem
 
 
 def saved(issuer: Issuer) -> None:
@@ -66,6 +94,8 @@ def try_out(issuer: Issuer, token: str, ours: str) -> Trial:
 
     `ours` is the hub's own address.
     """
+    if issuer.protocol == IssuerProtocol.SAML:
+        raise tokens.InvalidToken("Answers of SAML cannot be tried: sign in, and see Sign-ins.")
     header, claims = tokens.unverified(token)
     problem = ""
     try:

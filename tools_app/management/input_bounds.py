@@ -30,7 +30,7 @@ from tools_app.alerts import delivery, destinations, evaluation
 from tools_app.api.scim import bounds as scim_bounds
 from tools_app.api.v1.base import paging
 from tools_app.catalog import search as tool_search
-from tools_app.catalog import skills, trials, uri_templates
+from tools_app.catalog import shaping, skills, trials, uri_templates
 from tools_app.catalog.http import documents as http_documents
 from tools_app.catalog.kinds import curl, http_request, operation_styles
 from tools_app.catalog.openapi import arguments, operations, schemas
@@ -39,8 +39,10 @@ from tools_app.catalog.sources import documents
 from tools_app.catalog.sources import settings as source_settings
 from tools_app.catalog.toolsets import MAX_WILDCARDS
 from tools_app.catalog.validation import resources, sizes
+from tools_app.core import field_mask
 from tools_app.documentation import search
-from tools_app.issuers import direct, setup
+from tools_app.issuers import configuration as issued_configuration
+from tools_app.issuers import direct, saml, saml_metadata, setup
 from tools_app.issuers import tokens as issued
 from tools_app.models import directory, issuers, toolsets, validators, versioned
 from tools_app.oauth import authorize, client_documents, device_page, endpoints, server
@@ -52,6 +54,7 @@ from tools_app.tenant_config import reader
 from tools_app.transport import legacy_sse, page_guard, request, sse_mailbox, state
 from tools_app.transport.stranger_queue import PAGES, STRANGERS
 from tools_app.upstreams import drafts as upstream_drafts
+from tools_app.upstreams.credentials import store as upstream_store
 
 WAITING: Final = f"429, `{OVER_LIMIT}`, `Retry-After`"
 HEADER: Final = ("Input", "Bound", "Beyond it")
@@ -217,6 +220,7 @@ def _catalog() -> Sequence[Bound]:
             note="rejected, as is a file with more",
         ),
         Bound("upstreams of a tenant", str(upstream_drafts.MAX_UPSTREAMS), note="rejected"),
+        Bound("credential for an upstream", f"{upstream_store.MAX_VALUE_LENGTH} characters", note="rejected"),
         Bound(
             "fields of a form in the admin",
             f"{settings.DATA_UPLOAD_MAX_NUMBER_FIELDS}, {settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes without files",
@@ -359,11 +363,21 @@ def _sign_in() -> Sequence[Bound]:
             f"{validators.MAX_ALIASES}, each of {validators.MAX_ALIAS_LENGTH} characters",
             note="rejected on save",
         ),
+        Bound(
+            "field mask of a tool",
+            f"{field_mask.MAX_MASK_LENGTH} characters",
+            note=f"rejected on save; one of more than {field_mask.MAX_STEPS} steps is not applied",
+        ),
+        Bound("part of a whole result", f"{shaping.MAX_PART_BYTES} bytes", note="a shorter part is sent"),
         Bound("query of a search for tools", f"{tool_search.MAX_QUERY_LENGTH} characters", note="a tool error"),
         Bound("client policies of a tenant", f"{hosts.MAX_POLICIES}", note="rejected on save"),
         Bound("issuers of a tenant", f"{setup.MAX_ISSUERS}", note="rejected on save"),
         Bound("rules of an issuer", f"{issuers.MAX_RULES}", note="rejected on save"),
         Bound("token of an issuer", f"{issued.MAX_TOKEN} characters", note="refused"),
+        Bound("SAML response", f"{saml.MAX_RESPONSE} characters", note="a page that says so"),
+        Bound("SAML metadata that is read", f"{issued_configuration.MAX_BYTES} bytes", note="rejected on save"),
+        Bound("SAML metadata that is pasted", f"{issuers.MAX_METADATA} characters", note="rejected on save"),
+        Bound("certificates of a SAML issuer", f"{saml_metadata.MAX_CERTIFICATES}", note="rejected on save"),
         Bound("strangers' requests to `/scim/`, of an address", f"{scim_directory.MAX_FAILURES} per minute", 429),
         Bound("requests of a directory", f"{scim_bounds.MAX_REQUESTS} per second, one change at a time", 429),
         Bound("body of a directory's request to `/scim/`", f"{scim_directory.MAX_REQUEST_BYTES} bytes", 413),

@@ -1,12 +1,15 @@
 """The changes of tenants' catalogs, found once for all streams of an event loop.
 
 A notification is handled at once. In case it was lost, one query compares all watched catalogs every POLL_SECONDS. A
-stream that waits for changes costs nothing until there is one.
+stream that waits for changes costs nothing until there is one. Resources of upstreams are subscribed to there, while
+any stream wants to hear of them.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Final
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -17,12 +20,21 @@ from django.db import Error
 from tools_app.catalog import compiled
 from tools_app.catalog.authoring import resource_topic
 from tools_app.catalog.compiled import Catalog
+from tools_app.catalog.kinds.upstream import Endpoint, UpstreamReader
+from tools_app.core.notifications import publish
 from tools_app.core.notifications.listener import POLL_SECONDS, TopicListener
+from tools_app.upstreams import connections
+from tools_app.upstreams.credentials import resolve
 
 log = logging.getLogger(__name__)
 
 # How long to wait for a notification: the poll is elsewhere.
 NOTIFIED_SECONDS: Final = 3600.0
+# How long a new subscription waits for the upstreams that it concerns.
+UPSTREAM_SECONDS: Final = 2.0
+# The subscriptions of all sessions are read again after so many polls: a notification may have been lost.
+POLLS_TO_READ: Final = 20
+SUBSCRIBED: Final = "subscribed"
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -38,13 +50,17 @@ class Change(msgspec.Struct, frozen=True):
 
 
 Tell = Callable[[Change], None]
+Reread = Callable[[], Awaitable[None]]
 
 
 class CatalogWatch:
-    """The watched catalogs of one event loop."""
+    """The watched catalogs of one event loop, and the streams of sessions, whose subscriptions may change."""
 
-    def __init__(self) -> None:
+    def __init__(self, listener: TopicListener) -> None:
         self._tenants: dict[UUID, _TenantWatch] = {}
+        self._sessions: defaultdict[str, set[Reread]] = defaultdict(set)
+        self._rereading: set[asyncio.Task[None]] = set()
+        listener.handle(SUBSCRIBED, self._reread_later)
         self._polling: asyncio.Task[None] | None = None
 
     async def follow(self, tenant_id: UUID, tell: Tell, listener: TopicListener) -> None:
@@ -52,7 +68,7 @@ class CatalogWatch:
         tenant = self._tenants.get(tenant_id)
         if tenant is None:
             tenant = self._tenants[tenant_id] = _TenantWatch(tenant_id, listener)
-        tenant.followers.add(tell)
+        tenant.followers.setdefault(tell, frozenset())
         if self._polling is None or self._polling.done():
             self._polling = asyncio.create_task(self._poll())
         try:
@@ -66,7 +82,8 @@ class CatalogWatch:
         tenant = self._tenants.get(tenant_id)
         if tenant is None:
             return
-        tenant.followers.discard(tell)
+        tenant.followers.pop(tell, None)
+        tenant.follow_later()
         if not tenant.followers:
             del self._tenants[tenant_id]
             tenant.stop()
@@ -74,9 +91,51 @@ class CatalogWatch:
             self._polling.cancel()
             self._polling = None
 
+    async def want(self, tenant_id: UUID, tell: Tell, uris: frozenset[str]) -> None:
+        """Let a follower hear of these resources, also if an upstream tells of their updates.
+
+        Waits a little until the upstreams are asked for them.
+        """
+        tenant = self._tenants.get(tenant_id)
+        if tenant is None or tell not in tenant.followers:
+            return
+        tenant.followers[tell] = uris
+        with suppress(TimeoutError):
+            async with asyncio.timeout(UPSTREAM_SECONDS):
+                await asyncio.shield(tenant.follow_later())
+
+    def add_session(self, session_id: UUID, reread: Reread) -> None:
+        """Call `reread` when the subscriptions of a session may have changed, until `remove_session`."""
+        self._sessions[str(session_id)].add(reread)
+
+    def remove_session(self, session_id: UUID, reread: Reread) -> None:
+        """Undo `add_session`."""
+        self._sessions[str(session_id)].discard(reread)
+        if not self._sessions[str(session_id)]:
+            del self._sessions[str(session_id)]
+
+    async def subscribed(self, session_id: UUID) -> None:
+        """Let the streams of a session, in all processes, follow its subscriptions; waits for those of this loop."""
+        publish.notify(f"{SUBSCRIBED}:{session_id}")
+        for reread in list(self._sessions.get(str(session_id), ())):
+            await reread()
+
+    def _reread_later(self, session_id: str) -> None:
+        for reread in list(self._sessions.get(session_id, ())):
+            task = asyncio.ensure_future(reread())
+            self._rereading.add(task)
+            task.add_done_callback(self._rereading.discard)
+
     async def _poll(self) -> None:
+        polls = 0
         while True:
             await asyncio.sleep(POLL_SECONDS)
+            polls += 1
+            if polls % POLLS_TO_READ == 0:
+                for session_id in list(self._sessions):
+                    self._reread_later(session_id)
+                for tenant in list(self._tenants.values()):
+                    tenant.follow_credentials()
             try:
                 await compiled.cache.renew(list(self._tenants))
                 for tenant in list(self._tenants.values()):
@@ -92,16 +151,52 @@ class _TenantWatch:
     """One tenant's catalog as its `followers` know it."""
 
     def __init__(self, tenant_id: UUID, listener: TopicListener) -> None:
-        self.followers: set[Tell] = set()
+        self.followers: dict[Tell, frozenset[str]] = {}
         self.started = asyncio.Event()
         self._tenant_id = tenant_id
         self._known: Catalog | None = None
         self._comparing = asyncio.Lock()
+        self._wanted: dict[Endpoint, frozenset[str]] = {}
+        self._following: asyncio.Future[None] | None = None
+        self._is_stale = False
+        self._needs_credentials = False
+        self._loop = asyncio.get_running_loop()
         self._task = asyncio.create_task(self._hear(listener))
 
     def stop(self) -> None:
         """Stop listening for notifications."""
         self._task.cancel()
+
+    def follow_later(self) -> "asyncio.Future[None]":
+        """Ask the upstreams for the resources that are wanted now; the result is there when they were asked."""
+        self._is_stale = True
+        if self._following is None or self._following.done():
+            self._following = asyncio.ensure_future(self._follow_upstreams())
+        return self._following
+
+    def follow_credentials(self) -> None:
+        """Ask upstreams with another credential, if theirs has changed: a token is replaced before it expires."""
+        if self._needs_credentials:
+            self.follow_later()
+
+    async def _follow_upstreams(self) -> None:
+        while self._is_stale:
+            self._is_stale = False
+            named = _of_upstreams(self._known, frozenset().union(*self.followers.values()))
+            self._needs_credentials = any(endpoint.sign_in is not None for endpoint in named)
+            wanted = await _with_credentials(named)
+            if wanted == self._wanted:
+                continue
+            self._wanted = wanted
+            running = connections.current() if wanted else connections.current.running()
+            if running is not None:
+                with suppress(RuntimeError):  # the connections are closed: the hub stops
+                    await asyncio.wrap_future(running.submit(running.watch(self, wanted, self._updated)))
+
+    def _updated(self, uris: frozenset[str]) -> None:
+        """Take updated resources; called on the loop of the connections."""
+        with suppress(RuntimeError):  # this loop has ended
+            self._loop.call_soon_threadsafe(lambda: self._tell(self._known, uris))
 
     async def compare(self) -> None:
         """Tell the followers what changed since the last time. Raises the database's error."""
@@ -129,6 +224,8 @@ class _TenantWatch:
     def _tell(self, now: Catalog | None, uris: frozenset[str]) -> None:
         before, self._known = self._known, now
         change = Change(_changed_lists(before, now), uris | _changed_uris(before, now), now)
+        if now is not before and any(self.followers.values()):
+            self.follow_later()
         if change.lists or change.uris:
             for tell in list(self.followers):
                 tell(change)
@@ -152,6 +249,32 @@ def _changed_uris(before: Catalog | None, now: Catalog | None) -> frozenset[str]
     return frozenset(uri for uri, resource in now.resources.items() if old.get(uri) != resource.changed_at)
 
 
+def _of_upstreams(catalog: Catalog | None, uris: frozenset[str]) -> dict[Endpoint, frozenset[str]]:
+    """Return those of the URIs that can be read at an upstream, by its endpoint."""
+    found: defaultdict[Endpoint, set[str]] = defaultdict(set)
+    if catalog is None:
+        return {}
+    for uri in uris:
+        named = catalog.find_resource(uri)
+        if named is not None and isinstance(named[0].read, UpstreamReader) and named[0].read.source.endpoint:
+            found[named[0].read.source.endpoint].add(uri)
+    return {endpoint: frozenset(some) for endpoint, some in found.items()}
+
+
+async def _with_credentials(wanted: Mapping[Endpoint, frozenset[str]]) -> dict[Endpoint, frozenset[str]]:
+    """Return the endpoints with the tenant's credential. Those whose calls use others are not followed."""
+    found: dict[Endpoint, frozenset[str]] = {}
+    for endpoint, uris in wanted.items():
+        try:
+            usable = await resolve.shared(endpoint)
+        except Error as problem:
+            log.warning("The credential of an upstream could not be read: %r", problem)
+            continue
+        if usable is not None:
+            found[usable] = uris
+    return found
+
+
 _watches: WeakKeyDictionary[TopicListener, CatalogWatch] = WeakKeyDictionary()
 
 
@@ -159,5 +282,5 @@ def watch_of(listener: TopicListener) -> CatalogWatch:
     """Return the watch of the listener's event loop."""
     watch = _watches.get(listener)
     if watch is None:
-        watch = _watches[listener] = CatalogWatch()
+        watch = _watches[listener] = CatalogWatch(listener)
     return watch

@@ -165,6 +165,7 @@ class Reading:
     timeout_seconds: float
     output: CompiledSchema | None = None
     read_only: bool = True
+    shaping: None = None
 
 
 async def answered_reading(context: RequestContext, reading: Reading, arguments: dict[str, str]) -> bytes:

@@ -14,6 +14,7 @@ from tools_app.access.patterns import matches
 from tools_app.access.principal import Principal
 from tools_app.audit.recorder import denials
 from tools_app.audit.recorder.denials import Denial
+from tools_app.catalog.shaping import part_of
 from tools_app.catalog.validation.reserved import CALL, RESERVED
 from tools_app.methods.context import RequestContext
 from tools_app.models import TOOLS_CALL
@@ -139,6 +140,8 @@ def named_in(method: str, params: Mapping[str, Any]) -> str:
     What a tenant's own tool of such a name may be called by is checked again when it is called.
     """
     named = params.get("name", params.get("uri", ""))
+    if method == "resources/read" and isinstance(named, str) and part_of(named) is not None:
+        return ""  # who may read it depends on the call
     if method == TOOLS_CALL and isinstance(named, str) and named in RESERVED:
         arguments = params.get("arguments")
         named = arguments.get("name") if named == CALL and isinstance(arguments, dict) else ""

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from tools_app.catalog import compiled, skills
 from tools_app.catalog.compiled import Catalog, CompiledResource
+from tools_app.catalog.shaping import part_of
 from tools_app.catalog.skills import DYNAMIC, Skill
 from tools_app.core.database import run_in_db_thread
-from tools_app.methods import paging
+from tools_app.methods import paging, whole_results
 from tools_app.methods.context import BOTH_ERAS, RequestContext, cacheable, method
 from tools_app.methods.invocation import Reading, answered_reading, refused_reading, text_in
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError, resource_not_found
@@ -36,6 +37,8 @@ async def read(context: RequestContext) -> bytes:
     """Return the contents of a resource (resources, §Reading Resources). Raises RpcError."""
     uri = text_in(context.params, "uri")
     found = await compiled.cache.get(context.principal.tenant_id)
+    if (part := part_of(uri)) is not None:
+        return await whole_results.read(context, found, uri, part)
     named = found.find_resource(uri) if found else None
     if named is None or not context.principal.may_use(named[0].name):
         missing = resource_not_found(uri, modern=context.era is Era.MODERN)

@@ -67,6 +67,13 @@ class ChangeStream:
         """Stop following."""
         watch_of(self._listener).leave(self._principal.tenant_id, self._tell)
 
+    async def _want(self, uris: Collection[str]) -> None:
+        """Hear of these resources, as far as the caller may read them, also if an upstream tells of their updates."""
+        tenant_id = self._principal.tenant_id
+        now = await compiled.cache.get(tenant_id) if uris else None
+        heard = frozenset(uri for uri in uris if _may_hear(uri, now, self._principal))
+        await watch_of(self._listener).want(tenant_id, self._tell, heard)
+
     def _tell(self, change: Change) -> None:
         self._change = self._change.followed_by(change) if self._change is not None else change
         self._wake()
@@ -127,12 +134,15 @@ class SessionStream(ChangeStream):
     async def open(self, wake: Callable[[], None]) -> list[Frame]:
         """Start to follow the changes. Raises the database's error."""
         first = await super().open(wake)
+        watch_of(self._listener).add_session(self._session.id, self._follow_resources)
         # Changes from here on are sent on this stream, so none is lost between the previous stream and this one.
         await sessions.listen_by(self._session, self._id)
+        await self._follow_resources()
         return first
 
     async def close(self) -> None:
         """Stop following, and let another stream of the session send its changes."""
+        watch_of(self._listener).remove_session(self._session.id, self._follow_resources)
         await super().close()
         await sessions.stop_listening(self._session, self._id)
 
@@ -142,6 +152,10 @@ class SessionStream(ChangeStream):
             return []
         told = [Frame(notification_message(LISTS[name][1])) for name in lists]
         return told + [Frame(notification_message(UPDATED, {"uri": uri})) for uri in uris]
+
+    async def _follow_resources(self) -> None:
+        """Follow the resources that the session has subscribed to by now."""
+        await self._want(await self._subscribed())
 
     async def _subscribed(self) -> frozenset[str]:
         try:
@@ -180,6 +194,7 @@ class ListenStream(ChangeStream):
         assert context is not None, "opened once"
         self._agreed = await self._agree(context)
         await super().open(wake)
+        await self._want(self._agreed.get(RESOURCES, ()))
         if self._tasks:
             self._watching = asyncio.create_task(self._watch_tasks())
         told = {"_meta": self._meta, "notifications": self._agreed}
@@ -282,6 +297,7 @@ async def subscribe(context: RequestContext) -> bytes:
     if not await sessions.subscribe(context.session, uri):
         bounds = f"{sessions.MAX_SUBSCRIPTIONS} subscriptions, of {sessions.MAX_SUBSCRIBED_LENGTH} characters together"
         raise RpcError(OVER_LIMIT, f"A session has at most {bounds}.", status=200)
+    await watch_of(context.listener).subscribed(context.session.id)
     return EMPTY
 
 
@@ -290,6 +306,7 @@ async def unsubscribe(context: RequestContext) -> bytes:
     """Undo `resources/subscribe`; a URI without a subscription is ignored."""
     assert context.session is not None
     await sessions.unsubscribe(context.session, _uri(context.params))
+    await watch_of(context.listener).subscribed(context.session.id)
     return EMPTY
 
 

@@ -38,7 +38,7 @@ from tools_app.models.catalog import (
     ToolRevision,
 )
 from tools_app.models.directory import Directory, DirectoryGroup, DirectoryUser
-from tools_app.models.issuers import Identity, Issuer, IssuerUse
+from tools_app.models.issuers import Identity, Issuer, IssuerProtocol, IssuerUse
 from tools_app.models.oauth import (
     AccessToken,
     AuthorizationCode,
@@ -59,7 +59,10 @@ from tools_app.models.sessions import Session, SessionMessage
 from tools_app.models.sources import ApiSource, ApiSourceRevision, RevisionState
 from tools_app.models.tenants import ApiKey, Membership, Presentation, Role, Tenant
 from tools_app.models.toolsets import MAX_TOOLSETS, Toolset
+from tools_app.models.upstream_credentials import UpstreamCredential, UpstreamRegistration
 from tools_app.models.upstreams import (
+    CredentialKind,
+    CredentialOwner,
     ItemKind,
     ItemState,
     ParkedCall,
@@ -102,6 +105,8 @@ __all__ = [
     "ClientPolicy",
     "ClientSource",
     "Connection",
+    "CredentialKind",
+    "CredentialOwner",
     "DeliveryStatus",
     "DestinationKind",
     "DeviceCode",
@@ -114,6 +119,7 @@ __all__ = [
     "Identity",
     "Invitation",
     "Issuer",
+    "IssuerProtocol",
     "IssuerUse",
     "ItemKind",
     "ItemState",
@@ -149,8 +155,10 @@ __all__ = [
     "ToolRevision",
     "Toolset",
     "Upstream",
+    "UpstreamCredential",
     "UpstreamEra",
     "UpstreamItem",
+    "UpstreamRegistration",
     "UpstreamStatus",
     "UpstreamTransport",
     "Via",

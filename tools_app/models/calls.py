@@ -7,10 +7,12 @@ how the call ended.
 
 from typing import Final, NamedTuple
 
+from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
 from tools_app.core.packing import texts
+from tools_app.core.relations import related
 from tools_app.models.catalog import Tool
 from tools_app.models.ids import new_id
 from tools_app.models.sessions import Session
@@ -75,9 +77,26 @@ class CallFacts(models.Model):
     remote_address = models.CharField(max_length=45, blank=True)
     trace_id = models.CharField(max_length=32, blank=True, help_text="The trace that its client began, in hex.")
     started_at = models.DateTimeField(default=timezone.now)
+    person = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        related_name="+",
+        help_text="For whom the caller acted; empty where a key acted for itself.",
+    )
 
     class Meta:
         abstract = True
+
+    @property
+    def person_name(self) -> str | None:
+        """The username of the person for whom the caller acted, or the number of an account that was deleted."""
+        if self.person_id is None:
+            return None
+        person = related(self, "person")
+        return f"account {self.person_id} (deleted)" if person is None else person.get_username()
 
 
 class RunningCall(CallFacts):
@@ -136,6 +155,9 @@ class Call(CallFacts):
     event_count = models.PositiveIntegerField(default=0)
     repeated = models.PositiveIntegerField(default=1, help_text="Denials of one kind that this row stands for.")
     writer = models.UUIDField(help_text="The process that recorded it.")
+    shaped_size = models.PositiveIntegerField(
+        null=True, help_text="Bytes of the answer, where the client received less than the recorded result."
+    )
     chain_position = models.PositiveBigIntegerField(
         null=True, help_text="Its place among the records of its writer and tenant, from 1 on."
     )

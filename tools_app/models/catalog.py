@@ -5,9 +5,10 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import models
 from django.utils import timezone
 
+from tools_app.core.field_mask import MAX_MASK_LENGTH
 from tools_app.models.ids import new_id
 from tools_app.models.tenants import RateLimited, Tenant
-from tools_app.models.validators import validate_aliases
+from tools_app.models.validators import validate_aliases, validate_mask
 from tools_app.models.versioned import Versioned
 
 TOOL_NAME = RegexValidator(
@@ -20,6 +21,11 @@ RESOURCE_URI = RegexValidator(
     r"^[A-Za-z][A-Za-z0-9+.-]*:[^\s<>\"\\^`]+\Z", "Write a URI, as in docs://guide, or a template, as in docs://{page}."
 )
 SECRET_NAME = RegexValidator(r"^[A-Za-z0-9_-]{1,64}\Z", "Use letters, digits, underscore and hyphen.")
+
+
+# A shorter bound would leave nothing of a result but the sentence that it was cut.
+MIN_RESULT_BYTES = 100
+MAX_SHAPING = 2**31 - 1
 
 
 class ToolKind(models.TextChoices):
@@ -89,6 +95,27 @@ class Tool(Versioned, RateLimited):
     )
     pinned = models.BooleanField(
         "always listed", default=False, help_text="Listed beside the search tools where tools are searched."
+    )
+    result_mask = models.CharField(
+        "field mask",
+        max_length=MAX_MASK_LENGTH,
+        blank=True,
+        validators=[validate_mask],
+        help_text="A JMESPath expression that selects what clients receive of a JSON result, e.g. items[*].{id: id}.",
+    )
+    result_items = models.PositiveIntegerField(
+        "items of an array",
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_SHAPING)],
+        help_text="At most so many items of each array of a JSON result. Empty: all.",
+    )
+    result_bytes = models.PositiveIntegerField(
+        "bytes of a result",
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(MIN_RESULT_BYTES), MaxValueValidator(MAX_SHAPING)],
+        help_text="At most so many bytes of the content. A longer text is cut. Empty: no limit.",
     )
     revision = models.PositiveIntegerField(default=0, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)

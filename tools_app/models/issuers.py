@@ -6,7 +6,7 @@ to somebody who already has an account.
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.core.validators import MaxValueValidator, MinValueValidator
+from django.core.validators import MaxLengthValidator, MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
 
@@ -19,6 +19,9 @@ MAX_URL = 500
 MAX_SUBJECT = 255
 MAX_RECHECK_HOURS = 24 * 30
 MAX_CLIENT_SECRET = 1000
+# Characters of SAML metadata that is pasted, and of the certificates beside it.
+MAX_METADATA = 128 * 1024
+MAX_CERTIFICATES = 32 * 1024
 MAX_RULES = 50
 MAX_CLAIMS = 20
 MAX_CLAIM_NAME = 200
@@ -57,6 +60,7 @@ WRITTEN_FIELDS = (
     "tenant",
     "name",
     "use",
+    "protocol",
     "issuer",
     "client_id",
     "secret",
@@ -66,6 +70,13 @@ WRITTEN_FIELDS = (
     "recheck_hours",
     "directory_claim",
     "directory_only",
+    "metadata_url",
+    "metadata",
+    "certificates",
+    "subject_attribute",
+    "email_attribute",
+    "groups_attribute",
+    "allows_unasked",
     "is_active",
 )
 
@@ -78,6 +89,13 @@ class IssuerUse(models.TextChoices):
     DIRECT = "direct", "Its tokens are used as they are, without an exchange"
 
 
+class IssuerProtocol(models.TextChoices):
+    """How an issuer states identities."""
+
+    OIDC = "oidc", "OpenID Connect"
+    SAML = "saml", "SAML 2.0"
+
+
 class Issuer(Recorded):
     """An OpenID Connect provider or another issuer of signed tokens, with its place in one tenant."""
 
@@ -85,11 +103,14 @@ class Issuer(Recorded):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="issuers")
     name = models.CharField(max_length=100, validators=[ONE_LINE], help_text="Shown on the sign-in page.")
     use = models.CharField(max_length=10, choices=IssuerUse, default=IssuerUse.PEOPLE)
+    protocol = models.CharField(
+        max_length=10, choices=IssuerProtocol, default=IssuerProtocol.OIDC, help_text="SAML 2.0 is for people only."
+    )
     issuer = models.CharField(
         "issuer URL",
         max_length=MAX_URL,
         help_text="As in its tokens, such as https://login.microsoftonline.com/TENANT/v2.0. Its configuration is read "
-        "from /.well-known/openid-configuration below it.",
+        "from /.well-known/openid-configuration below it. SAML: the entity ID of the identity provider.",
     )
     client_id = models.CharField(
         "client ID", max_length=200, blank=True, help_text="Of the application that is registered for this hub."
@@ -135,6 +156,41 @@ class Issuer(Recorded):
         default=False,
         help_text="On: only those sign in whom the directory (SCIM) has provisioned.",
     )
+    metadata_url = models.CharField(
+        "metadata URL", max_length=MAX_URL, blank=True, help_text="Where the identity provider publishes its metadata."
+    )
+    metadata = models.TextField(
+        "metadata (XML)",
+        blank=True,
+        max_length=MAX_METADATA,
+        validators=[MaxLengthValidator(MAX_METADATA)],
+        help_text="For an identity provider without a metadata URL: the XML that it shows or lets you download.",
+    )
+    certificates = models.TextField(
+        "more certificates",
+        blank=True,
+        max_length=MAX_CERTIFICATES,
+        validators=[MaxLengthValidator(MAX_CERTIFICATES)],
+        help_text="In PEM, one after the other: those that sign beside the ones in the metadata, such as the next one.",
+    )
+    subject_attribute = models.CharField(
+        max_length=MAX_CLAIM_NAME,
+        blank=True,
+        help_text="The attribute that never changes for a person. Empty: the NameID, which must not be transient.",
+    )
+    email_attribute = models.CharField(max_length=MAX_CLAIM_NAME, default="email", blank=True)
+    groups_attribute = models.CharField(
+        max_length=MAX_CLAIM_NAME,
+        default="groups",
+        blank=True,
+        help_text="Rules see its values as the claim groups, and every attribute by its own name.",
+    )
+    allows_unasked = models.BooleanField(
+        "sign-in may begin at the identity provider",
+        default=False,
+        help_text="Off: only answers to a request of this hub count, in the browser that made it. On: somebody can be "
+        "signed in with an account of another person by a page that they open.",
+    )
     is_active = models.BooleanField(
         "active", default=True, help_text="Off: nobody signs in, and everybody who did loses access."
     )
@@ -162,7 +218,9 @@ class Issuer(Recorded):
     def clean(self) -> None:
         """Check what belongs together. Raises ValidationError."""
         rules = [rule for rule in self.rules if isinstance(rule, dict)] if isinstance(self.rules, list) else []
-        if self.use == IssuerUse.PEOPLE and self.is_active and not self.client_id:
+        if self.protocol == IssuerProtocol.SAML:
+            self._check_saml()
+        elif self.use == IssuerUse.PEOPLE and self.is_active and not self.client_id:
             raise ValidationError({"client_id": "Enter the client ID that the provider gave for this hub."})
         if self.use == IssuerUse.PEOPLE and any("role" not in rule for rule in rules):
             raise ValidationError({"rules": "Each rule for people needs a role."})
@@ -174,6 +232,16 @@ class Issuer(Recorded):
             raise ValidationError(
                 {"rules": "Each rule for tokens needs claims, and names or methods in place of a role: people sign in."}
             )
+
+    def _check_saml(self) -> None:
+        if self.use != IssuerUse.PEOPLE:
+            raise ValidationError({"protocol": "SAML is for people. Programs use tokens: choose OpenID Connect."})
+        if self.accepts_assertions:
+            raise ValidationError({"accepts_assertions": "Identity assertions are of OpenID Connect. Turn it off."})
+        if self.metadata_url and self.metadata:
+            raise ValidationError({"metadata": "Enter the metadata URL or the XML, not both."})
+        if self.is_active and not (self.metadata_url or self.metadata):
+            raise ValidationError({"metadata_url": "Enter the metadata URL of the provider, or paste its XML."})
 
 
 class Identity(models.Model):

@@ -78,6 +78,11 @@ class Connection(Recorded):
     redirect_uri = models.CharField("redirect URI", max_length=MAX_URI, help_text="Where the last code was sent.")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     consented_at = models.DateTimeField(default=timezone.now)
+    asserted_until = models.DateTimeField(
+        null=True,
+        editable=False,
+        help_text="The end of the key that the last assertion of the company set. Another end is a choice of somebody.",
+    )
 
     class Meta:
         ordering = ["-consented_at"]

@@ -12,6 +12,7 @@ from tools_app.models.tenants import Tenant
 from tools_app.models.versioned import Versioned
 
 UPSTREAM_NAME = RegexValidator(r"^[A-Za-z0-9_.-]{1,64}\Z", "Use letters, digits, underscore, hyphen and dot.")
+SECRET_REFERENCE = RegexValidator(r"^[A-Za-z0-9_-]{1,64}\Z", "Enter the name of a secret.")
 PREFIX = RegexValidator(r"^[A-Za-z0-9_.-]{1,32}\Z", "Use letters, digits, underscore, hyphen and dot.")
 
 
@@ -29,6 +30,21 @@ class UpstreamEra(models.TextChoices):
     AUTO = "auto", "Detect"
     MODERN = "modern", "From 2026-07-28"
     HANDSHAKE = "handshake", "Up to 2025-11-25"
+
+
+class CredentialKind(models.TextChoices):
+    """What a credential of an upstream is."""
+
+    HEADER = "header", "Value of a header"
+    OAUTH = "oauth", "Sign-in (OAuth)"
+
+
+class CredentialOwner(models.TextChoices):
+    """Whose credential the calls of an upstream use."""
+
+    TENANT = "tenant", "The tenant's"
+    KEY = "key", "That of the API key"
+    PERSON = "person", "That of the person"
 
 
 class Upstream(Versioned):
@@ -62,6 +78,41 @@ class Upstream(Versioned):
         default=dict,
         blank=True,
         help_text='Sent with each request, as JSON, e.g. {"Authorization": "Bearer {secret:NAME}"}.',
+    )
+    credential = models.CharField(
+        max_length=10,
+        choices=CredentialKind,
+        blank=True,
+        default="",
+        help_text="What calls need besides the headers above. It is entered under Connections, and kept encrypted.",
+    )
+    credential_owner = models.CharField(
+        "whose credential",
+        max_length=10,
+        choices=CredentialOwner,
+        default=CredentialOwner.TENANT,
+        help_text="Whose credential a call uses. The tenant's is also used to list what the upstream offers.",
+    )
+    credential_header = models.CharField(
+        max_length=100, default="Authorization", help_text="For the value of a header: the name of the header."
+    )
+    oauth_client_id = models.CharField(
+        "OAuth client ID",
+        max_length=2000,
+        blank=True,
+        default="",
+        help_text="For a sign-in at a server with which the hub cannot register itself.",
+    )
+    oauth_client_secret = models.CharField(
+        "OAuth client secret",
+        max_length=64,
+        blank=True,
+        default="",
+        validators=[SECRET_REFERENCE],
+        help_text="The name of the secret of this tenant that contains it. Empty: a client without a secret.",
+    )
+    oauth_scopes = models.CharField(
+        "OAuth scopes", max_length=1000, blank=True, default="", help_text="Empty: those that the upstream asks for."
     )
     environment = models.JSONField(
         default=dict,
@@ -106,6 +157,7 @@ class UpstreamStatus(models.Model):
     upstream = models.OneToOneField(Upstream, on_delete=models.CASCADE, primary_key=True, related_name="status")
     checked_at = models.DateTimeField(default=timezone.now)
     reached_at = models.DateTimeField(null=True)
+    refused_until = models.DateTimeField(null=True, help_text="Until when calls are refused after failures.")
     problem = models.TextField(blank=True)
     era = models.CharField(max_length=10, blank=True)
     version = models.CharField(max_length=20, blank=True)

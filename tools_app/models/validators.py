@@ -8,6 +8,7 @@ from typing import Final
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 
+from tools_app.core.field_mask import FieldMask, MaskError
 from tools_app.core.sanitize import is_storable
 
 MAX_ENTRIES = 200
@@ -49,6 +50,14 @@ def validate_aliases(value: object) -> None:
     for position, entry in enumerate(entries):
         if not entry.strip() or len(entry) > MAX_ALIAS_LENGTH or not entry.isprintable():
             raise ValidationError(f"Entry {position + 1}: enter one line of 1 to {MAX_ALIAS_LENGTH} characters.")
+
+
+def validate_mask(value: str) -> None:
+    """Raise ValidationError unless `value` is a field mask."""
+    try:
+        FieldMask(value)
+    except MaskError as problem:
+        raise ValidationError(str(problem)) from problem
 
 
 def _strings(value: object) -> Sequence[str]:

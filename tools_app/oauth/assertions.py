@@ -96,7 +96,7 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
             raise self._refused(issuer, str(problem), client) from None
         if isinstance(verified.get("scope"), str):
             self._limits.append(verified["scope"])
-        if row.redirect_uri:
+        if row.redirect_uri or row.asserted_until is None:
             # The person was asked: what they allowed is the most.
             self._limits.append(row.scope)
         return row

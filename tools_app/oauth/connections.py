@@ -20,7 +20,7 @@ from tools_app.access.snippets import clients as clients_snippets
 from tools_app.admin.base.site import site
 from tools_app.audit.changes import connections as connection_changes
 from tools_app.models import Connection, SignInStep
-from tools_app.oauth import events
+from tools_app.oauth import events, upstream_credentials
 
 MAX_SHOWN: Final = 200
 MAX_TENANTS: Final = 20
@@ -40,6 +40,7 @@ def page(request: HttpRequest) -> HttpResponse:
     context = {
         "title": "Connections",
         "rows": [(row, clients.host_of(row.client)) for row in rows],
+        "has_upstreams": upstream_credentials.has_any(request.user),
         "addresses": _addresses(request, request.user),
     }
     return TemplateResponse(request, "oauth/connections.html", {**site.each_context(request), **context})

@@ -8,7 +8,7 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 
 from tools_app.access.oauth import resources, scopes, tenant_scopes
-from tools_app.oauth.client_assertions import ALGORITHMS
+from tools_app.issuers.signatures import ALGORITHMS
 from tools_app.oauth.server import AUTH_METHODS, GRANT_TYPES, issuer_of
 
 MAX_AGE: Final = 3600

@@ -267,7 +267,7 @@ def check_connection(request: PageRequest, connection: Connection) -> None:
     """Raise InvalidGrantError if the connection has ended, its person left the tenant, or that refuses the client."""
     decision = policy.decision_on(connection.tenant, connection.client, connection.redirect_uri)
     if not tokens.is_valid(connection):
-        reason = "The connection has ended, or its person is no longer a member of the tenant."
+        reason = "The connection has ended, or its person is no longer a member of the tenant, or has to sign in again."
         if connection.person_id is None:
             reason = "The service client was revoked or has expired, or its tenant is disabled."
     elif decision is not ClientDecision.ALLOW:

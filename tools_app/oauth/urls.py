@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from tools_app.oauth import authorize, connections, device_page, endpoints, metadata
+from tools_app.oauth import authorize, connections, device_page, endpoints, metadata, upstream_credentials
 
 urlpatterns = [
     path(".well-known/oauth-protected-resource", metadata.protected_resource),
@@ -17,5 +17,9 @@ urlpatterns = [
     path("oauth/device_authorization", endpoints.device_authorization, name="oauth-device-authorization"),
     path("device", device_page.page, name="oauth-device"),
     path("oauth/keys", metadata.key_set, name="oauth-keys"),
+    path("oauth/upstream-client", upstream_credentials.client_document, name="oauth-upstream-client"),
     path("connections", connections.page, name="connections"),
+    path("connections/upstreams", upstream_credentials.page, name="upstream-credentials"),
+    path("connections/upstreams/callback", upstream_credentials.callback, name="upstream-callback"),
+    path("connections/upstreams/<uuid:upstream_id>", upstream_credentials.page, name="upstream-credential"),
 ]

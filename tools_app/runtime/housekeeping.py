@@ -27,6 +27,7 @@ from tools_app.issuers import directory
 from tools_app.models import CallAnswer, CallInput, SessionMessage
 from tools_app.runtime import metrics_publisher
 from tools_app.telemetry import snapshots
+from tools_app.upstreams.credentials import owners, refresh
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ def chores() -> list[Chore]:
         (signer.EVERY_SECONDS, signer.sign),
         (30.0, sessions.end_idle),
         (60.0, drop_old_answers),
+        (owners.EVERY_SECONDS, owners.delete_unusable),
         (pruning.EVERY_SECONDS, pruning.prune),
         (storage.MERGE_SECONDS, storage.merge),
     ]
@@ -78,12 +80,14 @@ class Housekeeper:
         self._pruning = Daily()
         self._alerts = runner.AlertRunner()
         self._directory = directory.DirectoryChecks()
+        self._refresher = refresh.Refresher()
         self._stopping = threading.Event()
         self._heart = self._thread("heart", heartbeat(kind), lambda: None)
         own = [
             (60.0, self._pruning.prune_if_due),
             (runner.TICK_SECONDS, self._alerts.run_if_chosen),
             (directory.TICK_SECONDS, self._directory.run),
+            (refresh.TICK_SECONDS, self._refresher.run),
         ]
         self._house = self._thread("housekeeping", [*chores(), *own], self._farewell)
 
@@ -107,6 +111,7 @@ class Housekeeper:
     def _farewell(self) -> None:
         self._alerts.stop()
         self._directory.stop()
+        self._refresher.stop()
         with suppress(Exception):
             last_used.write()
             denials.flush(at_once=True)

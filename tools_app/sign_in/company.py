@@ -1,10 +1,11 @@
-"""Sign-in with a company's account: the pages that lead to its issuer and back (OpenID Connect Core 1.0, section 3.1).
+"""Sign-in with a company's account: the pages that lead to its issuer and back, by OpenID Connect or SAML 2.0.
 
 The state of a sign-in is kept in the browser's session, so an answer counts only in the browser that asked for it. Each
 issuer has a redirect URI of its own, so that one which sends people on to another gets nothing (RFC 9700, section 4.4).
 """
 
 import time
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
@@ -12,15 +13,17 @@ from uuid import UUID
 from csp.decorators import csp_update
 from django.contrib.auth import login
 from django.contrib.auth.models import User
+from django.core import signing
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_GET, require_POST
 
-from tools_app.access.issuers import people
+from tools_app.access.issuers import people, validity
 from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import ConcurrencyLimit
 from tools_app.access.oauth import redirects
@@ -29,8 +32,8 @@ from tools_app.admin.base.response_headers import ORIGIN_ONLY
 from tools_app.admin.base.site import site
 from tools_app.audit.changes.changes import Actor, recording_as
 from tools_app.core.sanitize import is_storable
-from tools_app.issuers import provider
-from tools_app.models import Issuer, IssuerUse, SignInEvent, SignInStep, Via
+from tools_app.issuers import provider, saml
+from tools_app.models import Issuer, IssuerProtocol, IssuerUse, SignInEvent, SignInStep, Via
 from tools_app.models.ids import new_id
 from tools_app.sign_in.required_factor import VOUCHED_BY
 
@@ -38,6 +41,9 @@ BACKEND: Final = "django.contrib.auth.backends.ModelBackend"
 PENDING: Final = "company_sign_ins"
 MAX_PENDING: Final = 5
 LIFETIME_SECONDS: Final = 600.0
+SAML_COOKIE: Final = "mcphub_saml"
+SAML_PATH: Final = "/sign-in/"
+MAX_NEXT: Final = 400
 MAX_SLUG: Final = 63
 MAX_CODE: Final = 4000
 MAX_REQUESTS: Final = 60
@@ -65,7 +71,8 @@ def offer(request: HttpRequest, slug: str) -> HttpResponse:
         return HttpResponseRedirect(f"{reverse('sign-in')}?{urlencode({'tenant': slug, 'next': _next(request)})}")
     page = _page(request, "sign_in/offer.html", title=found[0].tenant.name, issuers=found, slug=slug)
     # Browsers apply the policy to the redirects that answer the form: to the provider, and from there on.
-    here = [redirects.source_of(one.issuer) for one in found if redirects.is_loopback(one.issuer)]
+    urls = [one.metadata_url if one.protocol == IssuerProtocol.SAML else one.issuer for one in found]
+    here = [redirects.source_of(url) for url in urls if redirects.is_loopback(url)]
     csp_update({"form-action": ["https:", *here]})(lambda _request: page)(request)
     return page
 
@@ -79,6 +86,8 @@ def begin(request: HttpRequest, slug: str, issuer: Any) -> HttpResponse:
     row = next((one for one in _issuers(slug) if one.pk == issuer), None)
     if row is None:
         return _failed(request, "This sign-in no longer exists. Ask an admin of your company.", status=404)
+    if row.protocol == IssuerProtocol.SAML:
+        return _begin_saml(request, row)
     try:
         pending = provider.begin(row, _callback(request, row))
     except provider.SignInFailed as problem:
@@ -128,6 +137,99 @@ def _come_back(request: HttpRequest, issuer: UUID) -> HttpResponse:
     except (provider.SignInFailed, people.NotAccepted) as problem:
         return _failed(request, str(problem), issuer=row)
     return _enter(request, row, identity.person, pending["next"])
+
+
+def _begin_saml(request: HttpRequest, issuer: Issuer) -> HttpResponse:
+    """Send the person to a SAML identity provider. A cookie that comes back with its answer keeps the request."""
+    try:
+        asked = saml.begin(issuer, _saml_place(request, issuer))
+    except provider.SignInFailed as problem:
+        return _failed(request, str(problem), issuer=issuer)
+    kept = [*_saml_requests(request), [asked.request_id, str(issuer.pk), _next(request)[:MAX_NEXT]]]
+    answer = HttpResponseRedirect(asked.url)
+    # The answer is a form of another site, with which browsers send no other cookies. Those need HTTPS.
+    answer.set_cookie(
+        SAML_COOKIE,
+        signing.dumps(kept[-MAX_PENDING:], salt=SAML_COOKIE),
+        max_age=int(LIFETIME_SECONDS),
+        path=SAML_PATH,
+        secure=request.is_secure(),
+        httponly=True,
+        samesite="None" if request.is_secure() else "Lax",
+    )
+    answer.headers["Referrer-Policy"] = ORIGIN_ONLY
+    return answer
+
+
+@never_cache
+@require_GET
+def saml_metadata(request: HttpRequest, issuer: UUID) -> HttpResponse:
+    """Return the hub's own SAML metadata for an issuer."""
+    row = Issuer.objects.filter(pk=issuer, protocol=IssuerProtocol.SAML).first()
+    if row is None:
+        return _failed(request, "This sign-in does not exist.", status=404)
+    return HttpResponse(saml.our_metadata(_saml_place(request, row)), content_type="application/samlmetadata+xml")
+
+
+# The signature of the answer, and the request that it names, take the place of a token against forged forms.
+@csrf_exempt
+@never_cache
+@require_POST
+@sensitive_variables()
+def saml_answer(request: HttpRequest, issuer: UUID) -> HttpResponse:
+    """Log the person in about whom a SAML identity provider sent an answer."""
+    answer = _take_saml(request, issuer)
+    answer.headers["Referrer-Policy"] = ORIGIN_ONLY
+    return answer
+
+
+def _take_saml(request: HttpRequest, issuer: UUID) -> HttpResponse:
+    if _is_too_often(request):
+        return _failed(request, "Too many attempts. Wait a minute, then try again.", status=429)
+    rows = Issuer.objects.select_related("tenant").filter(pk=issuer, protocol=IssuerProtocol.SAML, **_usable())
+    row = rows.first()
+    if row is None:
+        return _failed(request, "This sign-in no longer exists. Ask an admin of your company.", status=404)
+    known = {id: to for id, where, to in _saml_requests(request) if where == str(row.pk)}
+    try:
+        sent = saml.parsed(request.POST.get("SAMLResponse", ""))
+        _check_asked(row, sent.request_id, known)
+        claims = saml.finish(row, sent, _saml_place(request, row))
+        with recording_as(Actor(None, Via.SIGN_IN, address_of(request), row.name)):
+            identity = people.signed_in(row, claims)
+    except (provider.SignInFailed, people.NotAccepted) as problem:
+        return _failed(request, str(problem), issuer=row)
+    entered = _enter(request, row, identity.person, known.get(sent.request_id, reverse("admin:index")))
+    if end := validity.access_end(identity.person_id):
+        request.session.set_expiry(end)
+    return entered
+
+
+def _check_asked(issuer: Issuer, request_id: str, known: Mapping[str, str]) -> None:
+    """Raise SignInFailed unless this browser made the request, or an answer without one is allowed."""
+    if request_id and request_id not in known:
+        raise provider.SignInFailed("This sign-in has expired, or began in another browser. Try again.")
+    if not request_id and not issuer.allows_unasked:
+        raise provider.SignInFailed(
+            f"Sign-in does not begin at {issuer.name}. Choose it on the sign-in page of {issuer.tenant.name} here."
+        )
+
+
+def _saml_requests(request: HttpRequest) -> list[list[str]]:
+    """Return the requests of this browser: the ID of each, its issuer and where it leads."""
+    try:
+        found: list[list[str]] = signing.loads(
+            request.COOKIES.get(SAML_COOKIE, ""), salt=SAML_COOKIE, max_age=int(LIFETIME_SECONDS)
+        )
+    except signing.BadSignature:
+        return []
+    return found
+
+
+def _saml_place(request: HttpRequest, issuer: Issuer) -> saml.Place:
+    names = ("sign-in-saml", "sign-in-saml-metadata")
+    answer, entity = (request.build_absolute_uri(reverse(name, args=[issuer.pk])) for name in names)
+    return saml.Place(answer, entity)
 
 
 def _enter(request: HttpRequest, issuer: Issuer, person: User, to: str) -> HttpResponse:

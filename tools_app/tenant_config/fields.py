@@ -12,6 +12,7 @@ from django.db import models
 
 from tools_app.access.oauth import hosts, tenant_scopes
 from tools_app.alerts.destinations import MAX_DESTINATIONS, MAX_RULES
+from tools_app.catalog.shaping import SHAPING_FIELDS
 from tools_app.issuers.setup import MAX_ISSUERS
 from tools_app.models import (
     MAX_TOOLSETS,
@@ -91,6 +92,7 @@ WRITTEN_TOOL: Final = (
     "timeout_seconds",
     *LIMITS,
     *FOUND,
+    *SHAPING_FIELDS,
 )
 FUNCTION: Final = "must be the name of a registered function."
 REQUEST: Final = "must be an object with method, base_url, path and the other fields of the request."
@@ -119,7 +121,7 @@ TOOLS: Final = Section(
     "name",
     "tool",
     (
-        Source("function", "python", "config", str, FUNCTION, ("enabled", *LIMITS, *FOUND)),
+        Source("function", "python", "config", str, FUNCTION, ("enabled", *LIMITS, *FOUND, *SHAPING_FIELDS)),
         Source("request", "http", "config", dict, REQUEST, WRITTEN_TOOL),
         Source("operation", "operation", "config", dict, OPERATION, WRITTEN_TOOL),
     ),
@@ -175,6 +177,7 @@ ISSUERS: Final = Section(
     (),
     (
         "use",
+        "protocol",
         "issuer",
         "client_id",
         "rules",
@@ -183,18 +186,41 @@ ISSUERS: Final = Section(
         "recheck_hours",
         "directory_claim",
         "directory_only",
+        "metadata_url",
+        "metadata",
+        "certificates",
+        "subject_attribute",
+        "email_attribute",
+        "groups_attribute",
+        "allows_unasked",
         "is_active",
     ),
     MAX_ISSUERS,
 )
-# Without what the operator approved, and without what it offers and what was accepted of that.
+# Without what the operator approved, without credentials, and without what it offers and what was accepted of that.
 UPSTREAMS: Final = Section(
     "upstreams",
     Upstream,
     "name",
     "upstream",
     (),
-    ("prefix", "transport", "url", "command", "era", "headers", "environment", "enabled", "timeout_seconds"),
+    (
+        "prefix",
+        "transport",
+        "url",
+        "command",
+        "era",
+        "headers",
+        "credential",
+        "credential_owner",
+        "credential_header",
+        "oauth_client_id",
+        "oauth_client_secret",
+        "oauth_scopes",
+        "environment",
+        "enabled",
+        "timeout_seconds",
+    ),
     MAX_UPSTREAMS,
 )
 # Sources first: tools refer to them.

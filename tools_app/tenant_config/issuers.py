@@ -9,8 +9,8 @@ from typing import Final
 
 from django.core.exceptions import ValidationError
 
-from tools_app.issuers import configuration, setup
-from tools_app.models import Issuer, IssuerUse
+from tools_app.issuers import saml_metadata, setup
+from tools_app.models import Issuer, IssuerProtocol, IssuerUse
 from tools_app.tenant_config.document import Problem
 from tools_app.tenant_config.fields import ISSUERS
 from tools_app.tenant_config.reader import Path
@@ -27,8 +27,10 @@ def faults_of(row: Issuer, path: Path) -> Iterator[Problem]:
     for name, value in (stored or {}).items():
         if value != getattr(row, name):
             yield Problem((*path, name), FIXED)
-    if row.issuer and (wrong := configuration.problem_of(row.issuer)):
-        yield Problem((*path, "issuer"), wrong)
+    for name, wrong in setup.problems_of_urls(row).items() if row.issuer else ():
+        yield Problem((*path, name), wrong)
+    if row.protocol == IssuerProtocol.SAML and (missing := saml_metadata.missing_extra()):
+        yield Problem((*path, "protocol"), missing)
     same = Issuer.objects.filter(tenant=row.tenant_id, issuer=row.issuer, use=row.use).exclude(pk=row.pk).first()
     if same is not None:
         yield Problem((*path, "issuer"), f"This issuer is set up already, as {same.name}.")
@@ -49,7 +51,7 @@ def note_secrets(made: Plan) -> None:
         if (row.issuer, row.use) in seen:
             made.problems.append(Problem((ISSUERS.name, step.name, "issuer"), "Another row has this issuer and use."))
         seen.add((row.issuer, row.use))
-        if row.use == IssuerUse.PEOPLE and not row.ciphertext:
+        if row.use == IssuerUse.PEOPLE and row.protocol == IssuerProtocol.OIDC and not row.ciphertext:
             made.missing_client_secrets.append(step.name)
 
 

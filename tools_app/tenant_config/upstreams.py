@@ -33,7 +33,7 @@ def faults_of(row: Upstream, path: Path) -> Iterator[Problem]:
 
 def secrets_named_by(row: Upstream) -> set[str]:
     """Return the names of the secrets in its headers and variables. Invalid ones name none."""
-    found: set[str] = set()
+    found: set[str] = {row.oauth_client_secret} - {""}
     for texts in (row.headers, row.environment):
         for text in texts.values() if isinstance(texts, dict) else ():
             try:

@@ -30,7 +30,7 @@ from tools_app.audit.recorder import denials
 from tools_app.audit.recorder.denials import Denial
 from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls import limits
-from tools_app.core import fair_scheduler, hub_path
+from tools_app.core import fair_scheduler, hub_path, request_origin
 from tools_app.core.config import config
 from tools_app.issuers import direct
 from tools_app.methods.permissions import named_in
@@ -52,10 +52,10 @@ def check_host_and_origin(http_request: AsgiRequest) -> None:
     if not _is_allowed_host(host, tuple(config.ALLOWED_HOSTS)):
         raise RpcError(INVALID_REQUEST, "This hub does not answer for that host.", status=421)
     origin = http_request.headers.get("origin")
-    if origin is None:
-        return
-    if not _is_allowed_origin(origin, http_request.scheme, host, tuple(config.MCPHUB_ALLOWED_ORIGINS)):
+    allowed = tuple(config.MCPHUB_ALLOWED_ORIGINS)
+    if origin is not None and not _is_allowed_origin(origin, http_request.scheme, host, allowed):
         raise RpcError(INVALID_REQUEST, "Origin not allowed.", status=403)
+    request_origin.received.set((http_request.scheme, host))
 
 
 @lru_cache(maxsize=256)

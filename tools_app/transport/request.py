@@ -24,6 +24,7 @@ Application = Callable[[Any, Receive, Send], Coroutine[Any, Any, None]]
 Headers = Iterable[tuple[bytes, bytes]]
 Scope = MutableMapping[str, Any]
 
+SCHEMES: Final = {"ws": "http", "wss": "https"}
 MAX_HEADERS: Final = 100
 MAX_HEADER_BYTES: Final = 32 * 1024
 MAX_PATH_BYTES: Final = 4096
@@ -220,6 +221,9 @@ class AsgiRequest:
         # The slug in the path, if it names a tenant.
         self.tenant_slug: str | None = scope.get("url_route", {}).get("slug")
         self.remote_address = remote_address(scope, self.headers)
+        scheme = str(scope.get("scheme", "http"))
+        # The scheme that the server received, http or https, with `ws` and `wss` mapped to them.
+        self.scheme = SCHEMES.get(scheme, scheme)
         # The media types that the client accepts.
         self.accepted = accepted(self.headers.get(ACCEPT))
         self.unread = RequestBody(self.headers, receive)
@@ -234,12 +238,6 @@ class AsgiRequest:
         """The origin under which the client reached the hub, by its Host, which must have been checked."""
         scheme = "https" if config.SECURE_SSL_REDIRECT else self.scheme
         return f"{scheme}://{self.headers.get('host', '')}"
-
-    @property
-    def scheme(self) -> str:
-        """The scheme that the server received, http or https, with `ws` and `wss` mapped to them."""
-        scheme = str(self._scope.get("scheme", "http"))
-        return {"ws": "http", "wss": "https"}.get(scheme, scheme)
 
     def check_routing_headers(self) -> None:
         """Raise RpcError for a repeated routing header: parsers that use the first or the last value disagree."""

@@ -43,20 +43,10 @@ MAX_LIST_BYTES: Final = 16 * 1024 * 1024
 MAX_ANSWERING: Final = 64
 MAX_ERROR_LENGTH: Final = 2000
 
-# Requests that change nothing: they are repeated if a connection broke before the answer.
-READING: Final = frozenset(
-    {
-        "completion/complete",
-        "initialize",
-        "server/discover",
-        "tools/list",
-        "prompts/list",
-        "prompts/get",
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-        "tasks/result",
-    }
+# Requests that may be sent twice: they are repeated if a connection broke before the answer.
+REPEATABLE: Final = frozenset({"tools/list", "prompts/list", "resources/list", "resources/templates/list"}).union(
+    ("completion/complete", "ping", "prompts/get", "resources/read", "tasks/result"),
+    ("initialize", "resources/subscribe", "resources/unsubscribe", "server/discover"),
 )
 
 Message = dict[str, Any]
@@ -96,6 +86,13 @@ class Transport(Protocol):
 
     async def follow(self, headers: Mapping[str, str], listen: Listen) -> None:
         """Receive what belongs to no request, if that needs a stream of its own (from 2025-03-26)."""
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether what belongs to no request is received."""
+
+    # How often the stream of what belongs to no request was opened.
+    openings: int
 
 
 @dataclass
@@ -171,6 +168,29 @@ class Client:
     def is_duplex(self) -> bool:
         """Whether all requests share one stream, so that a question names no request that it belongs to."""
         return self._transport.is_duplex
+
+    @property
+    def session_number(self) -> int:
+        """The number of the session: what was subscribed to in an earlier one is forgotten."""
+        return self._sessions
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether the upstream's stream of what belongs to no request is open."""
+        return self._transport.is_followed
+
+    @property
+    def openings(self) -> int:
+        """How often that stream was opened: what was sent between two openings is lost."""
+        return self._transport.openings
+
+    async def hear_again(self) -> None:
+        """Open that stream again, in a new session if need be. Raises UpstreamFailed without one, and ErrorResponse."""
+        await self.request("ping", {})
+        if not self.is_heard:
+            await self._transport.follow(self._headers("ping", {}), self._on_change)
+        if not self.is_heard:
+            raise UpstreamFailed("The upstream opens no stream for notifications.")
 
     def refuse_unrelated(self) -> None:
         """Refuse questions that do not name the request that they belong to, from now on."""
@@ -257,7 +277,7 @@ class Client:
             try:
                 response = await send()
             except UpstreamFailed as problem:
-                if method not in READING or not problem.broken:
+                if method not in REPEATABLE or not problem.broken:
                     raise
                 response = await send()
         except asyncio.CancelledError:
@@ -268,10 +288,8 @@ class Client:
     def _heard(self, message: Message, id: int, listen: Listen) -> None:
         """Hand a notification to its request: progress with its token, and log messages."""
         method, params = message.get("method"), message.get("params")
-        if not isinstance(params, dict):
-            params = {}
         if method == "notifications/progress":
-            if params.get("progressToken") == id:
+            if isinstance(params, dict) and params.get("progressToken") == id:
                 listen(message)
         elif method == "notifications/message":
             listen(message)

@@ -10,7 +10,7 @@ accepted ones before calls.
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,12 +23,15 @@ from tools_app.core.runtime import Service
 from tools_app.models import ItemKind
 from tools_app.tool_api.results import ToolError
 from tools_app.upstreams.client import Client, Message
-from tools_app.upstreams.errors import ErrorResponse, TooLarge, UpstreamFailed
-from tools_app.upstreams.observation import MAX_NAME_LENGTH, Definitions, observe
+from tools_app.upstreams.errors import ErrorResponse, Refused, TooLarge, UpstreamFailed
+from tools_app.upstreams.http import UNAUTHORIZED
+from tools_app.upstreams.observation import MAX_NAME_LENGTH, Definitions, observe, observe_circuit
 from tools_app.upstreams.opening import open_client
 from tools_app.upstreams.parking import Parking
 from tools_app.upstreams.questions import EVERYTHING, Profile
 from tools_app.upstreams.sessions import CLOSE_SECONDS, IDLE_SECONDS, Lease, Sessions, closed
+from tools_app.upstreams.updates.connection_updates import ACKNOWLEDGED, UPDATED, ConnectionUpdates
+from tools_app.upstreams.updates.watchers import Tell, Wanted, Watchers
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -44,6 +47,8 @@ FAILURES_TO_OPEN: Final = 3
 FIRST_DELAY, MAX_DELAY = 1.0, 60.0
 # Upstreams of one tenant that run as processes, in one process of the hub.
 MAX_PROCESSES: Final = 16
+# Upstreams of one tenant with the credentials that are in use, in one process of the hub.
+MAX_CONNECTIONS: Final = 1000
 
 LISTS: Final = {
     ItemKind.TOOL: ("tools", "tools/list", "tools", "name"),
@@ -76,13 +81,20 @@ class Breaker:
             message = f"The upstream '{name}' is not available. The next attempt is in {max(1, round(left))} s."
             raise UpstreamFailed(message, self.problem, sent=False)
 
-    def failed(self, problem: Exception) -> None:
-        """Note a failure."""
+    def failed(self, problem: Exception) -> float:
+        """Note a failure. Returns for how many seconds calls are refused now."""
         self.failures += 1
         self.problem = str(problem)
-        if self.failures >= FAILURES_TO_OPEN:
-            delay = min(MAX_DELAY, FIRST_DELAY * 2 ** min(self.failures - FAILURES_TO_OPEN, 10))
-            self.open_until = monotonic() + delay
+        if self.failures < FAILURES_TO_OPEN:
+            return 0.0
+        delay: float = min(MAX_DELAY, FIRST_DELAY * 2 ** min(self.failures - FAILURES_TO_OPEN, 10))
+        self.open_until = monotonic() + delay
+        return delay
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the last calls failed, so that calls were refused for a while."""
+        return self.failures >= FAILURES_TO_OPEN
 
     def succeeded(self) -> None:
         """Close the circuit."""
@@ -99,6 +111,7 @@ class Connection:
     endpoint: Endpoint
     open_client: OpenClient
     observe: Observe
+    tell_updated: Callable[[Endpoint, frozenset[str]], None]
     users: int = 0
     used_at: float = field(default_factory=monotonic)
     breaker: Breaker = field(default_factory=Breaker)
@@ -111,6 +124,7 @@ class Connection:
 
     def __post_init__(self) -> None:
         self._sessions = Sessions(self.endpoint.name, self._connected)
+        self.updates = ConnectionUpdates(self.client, lambda uris: self.tell_updated(self.endpoint, uris))
 
     async def client(self) -> Client:
         """Return the connected client that lists. Raises UpstreamFailed and ErrorResponse."""
@@ -120,6 +134,7 @@ class Connection:
             await self._close_client()
             self._digests.clear()
             self._client = await self._connected(EVERYTHING)
+            self.updates.connected(self._client)
             return self._client
 
     @asynccontextmanager
@@ -172,6 +187,8 @@ class Connection:
     async def listed(self, kind: str) -> Definitions:
         """List the definitions of one kind, and report them. Raises UpstreamFailed and ErrorResponse."""
         _, found = await self._list(kind)
+        if self.endpoint.owner:
+            await self.observe(self.endpoint.id, kind, found)
         return found
 
     async def _list(self, kind: str) -> tuple[dict[str, str], Definitions]:
@@ -185,13 +202,16 @@ class Connection:
             raise UpstreamFailed(f"The upstream did not list its {kind}s in {LIST_SECONDS:g} seconds.") from problem
         digests = {name: digest_of(definition) for name, definition in found.items()}
         self._digests[kind] = (began, digests)
-        await self.observe(self.endpoint.id, kind, found)
+        # What one key or person is shown does not say what the upstream offers to others.
+        if not self.endpoint.owner:
+            await self.observe(self.endpoint.id, kind, found)
         return digests, found
 
     async def close(self) -> None:
         """Close the connection."""
         if self._checking is not None:
             self._checking.cancel()
+        await self.updates.close()
         async with self._connecting:
             await self._close_client()
         await self._sessions.close()
@@ -203,6 +223,9 @@ class Connection:
 
     def _note_change(self, message: Message) -> None:
         """Forget lists that the upstream says have changed, and list them again soon, so that admins see it."""
+        if message.get("method") in {UPDATED, ACKNOWLEDGED}:
+            self.updates.heard(message)
+            return
         kinds = CHANGED.get(str(message.get("method")), ())
         for kind in kinds:
             self._digests.pop(kind, None)
@@ -247,6 +270,7 @@ class Connections:
         self._open_client = open_client
         self._observe = observe
         self._by_endpoint: dict[Endpoint, Connection] = {}
+        self._watchers = Watchers()
         self.parking = Parking()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="upstreams", daemon=True)
@@ -256,28 +280,69 @@ class Connections:
         """Run a coroutine on the loop of the connections. Cancelling the future cancels it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    async def use(self, endpoint: Endpoint, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Return what `work` returns for the connection to `endpoint`. Runs on the loop of the connections."""
-        connection = self._by_endpoint.get(endpoint)
-        if connection is None:
-            self._check_room(endpoint)
-            connection = self._by_endpoint[endpoint] = Connection(endpoint, self._open_client, self._observe)
-        connection.breaker.check(endpoint.name)
+    async def use(self, endpoint: Endpoint, work: Callable[[Connection], Awaitable[T]], *, is_check: bool = False) -> T:
+        """Return what `work` returns for the connection to `endpoint`. Runs on the loop of the connections.
+
+        With `is_check`, it is tried even if calls are refused after failures.
+        """
+        connection = self._connection(endpoint)
+        if not is_check:
+            connection.breaker.check(endpoint.name)
         connection.users += 1
         try:
             result = await work(connection)
         except (ErrorResponse, TooLarge):
-            connection.breaker.succeeded()  # it answered
+            await self._answered(connection)
             raise
         except UpstreamFailed as problem:
-            connection.breaker.failed(problem)
+            if endpoint.sign_in is not None and isinstance(problem, Refused) and problem.status in UNAUTHORIZED:
+                # The credential is at fault, and not the upstream.
+                await self._answered(connection)
+            elif seconds := connection.breaker.failed(problem):
+                await observe_circuit(endpoint, seconds, problem.message)
             raise
         else:
-            connection.breaker.succeeded()
+            await self._answered(connection)
             return result
         finally:
             connection.users -= 1
             connection.used_at = monotonic()
+
+    @staticmethod
+    async def _answered(connection: Connection) -> None:
+        was_open = connection.breaker.is_open
+        connection.breaker.succeeded()
+        if was_open:
+            await observe_circuit(connection.endpoint, 0.0, "")
+
+    async def watch(self, owner: Hashable, wanted: Wanted, tell: Tell) -> None:
+        """Call `tell` with updated resources among those that `owner` wants from now on; nothing, to stop.
+
+        Returns when the upstreams were asked for them, or cannot be. Runs on the loop of the connections.
+        """
+        waiting = []
+        for endpoint in self._watchers.replace(owner, wanted, tell):
+            uris = self._watchers.uris(endpoint)
+            if not uris and endpoint not in self._by_endpoint:
+                continue
+            try:
+                connection = self._connection(endpoint)
+            except ToolError as problem:
+                log.info("The resources of an upstream cannot be followed: %s", problem)
+                continue
+            connection.updates.want(uris)
+            connection.used_at = monotonic()
+            waiting.append(connection.updates.settle())
+        await asyncio.gather(*waiting)
+
+    def _connection(self, endpoint: Endpoint) -> Connection:
+        """Return the connection to an endpoint. Raises ToolError if there is no room for another one."""
+        connection = self._by_endpoint.get(endpoint)
+        if connection is None:
+            self._check_room(endpoint)
+            connection = Connection(endpoint, self._open_client, self._observe, self._watchers.tell)
+            self._by_endpoint[endpoint] = connection
+        return connection
 
     def close(self) -> None:
         """Close all connections and end the thread; called from another one."""
@@ -288,6 +353,8 @@ class Connections:
         self._thread.join(CLOSE_SECONDS)
 
     def _check_room(self, endpoint: Endpoint) -> None:
+        if sum(one.tenant_id == endpoint.tenant_id for one in self._by_endpoint) >= MAX_CONNECTIONS:
+            raise ToolError("Too many credentials of this tenant's upstreams are in use. Try again later.")
         if endpoint.command:
             of_tenant = [one for one in self._by_endpoint if one.command and one.tenant_id == endpoint.tenant_id]
             if len(of_tenant) >= MAX_PROCESSES:
@@ -319,12 +386,14 @@ class Connections:
 
     def _idle(self) -> list[Endpoint]:
         """Return the endpoints of connections that are not in use: for a while, or since a newer one replaced them."""
-        newest: dict[UUID, Endpoint] = {endpoint.id: endpoint for endpoint in self._by_endpoint}
+        newest = {(endpoint.id, endpoint.owner): endpoint for endpoint in self._by_endpoint}
         now = monotonic()
         return [
             endpoint
             for endpoint, connection in self._by_endpoint.items()
-            if not connection.users and (newest[endpoint.id] is not endpoint or now - connection.used_at > IDLE_SECONDS)
+            if not connection.users
+            and not connection.updates.is_wanted
+            and (newest[endpoint.id, endpoint.owner] is not endpoint or now - connection.used_at > IDLE_SECONDS)
         ]
 
     async def _close_all(self) -> None:

@@ -10,6 +10,8 @@ from tools_app.catalog.kinds.http_config import RESERVED_HEADERS
 from tools_app.catalog.kinds.templates import BadTemplate
 from tools_app.models import Upstream, UpstreamTransport
 from tools_app.upstreams import commands
+from tools_app.upstreams.credentials.discovery import valid_scopes
+from tools_app.upstreams.credentials.tokens import MAX_CLIENT_ID
 
 MAX_UPSTREAMS: Final = 100
 MAX_ENTRIES: Final = 20
@@ -75,6 +77,7 @@ def _faults(upstream: Upstream) -> Found:
         yield from _command_faults(upstream)
     else:
         yield from _url_faults(upstream)
+    yield from _credential_faults(upstream)
     yield from _texts("headers", upstream.headers, _header_fault)
     yield from _texts("environment", upstream.environment, variable_fault)
 
@@ -86,6 +89,19 @@ def _url_faults(upstream: Upstream) -> Found:
         parse_url(upstream.url)
     except BadUrl as problem:
         yield "url", f"Invalid URL: {problem}."
+
+
+def _credential_faults(upstream: Upstream) -> Found:
+    if upstream.credential and upstream.transport == UpstreamTransport.STDIO:
+        yield "credential", "A program gets its credentials as environment variables."
+    if fault := _header_fault(upstream.credential_header):
+        yield "credential_header", fault.capitalize()
+    if len(upstream.oauth_client_id) > MAX_CLIENT_ID or not _HEADER_TEXT.fullmatch(upstream.oauth_client_id):
+        yield "oauth_client_id", f"Enter ASCII characters, at most {MAX_CLIENT_ID}."
+    if upstream.oauth_client_secret and not upstream.oauth_client_id:
+        yield "oauth_client_secret", "A secret belongs to an OAuth client ID. Enter that too."
+    if upstream.oauth_scopes and not valid_scopes(upstream.oauth_scopes):
+        yield "oauth_scopes", "Enter scopes with spaces between them."
 
 
 def _command_faults(upstream: Upstream) -> Found:

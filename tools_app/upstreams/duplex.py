@@ -22,6 +22,7 @@ class DuplexTransport:
     """The base of such transports. Subclasses open the stream, write to it, and pass on what they read."""
 
     is_duplex = True
+    openings = 1
 
     def __init__(self) -> None:
         self._pending: dict[int, Pending] = {}
@@ -50,6 +51,11 @@ class DuplexTransport:
 
     async def follow(self, headers: Mapping[str, str], listen: Listen) -> None:
         """Do nothing: the stream has everything."""
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether the stream has not ended."""
+        return not self._ended
 
     async def roundtrip(self, message: Message, headers: Mapping[str, str], listen: Listen, answer: Answer) -> Message:
         """Send a request and return its response. Raises UpstreamFailed."""

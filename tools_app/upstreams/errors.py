@@ -30,11 +30,15 @@ class SessionExpired(UpstreamFailed):
 
 
 class Refused(UpstreamFailed):
-    """The upstream refused a request with an HTTP status and without a JSON-RPC error."""
+    """The upstream refused a request with an HTTP status and without a JSON-RPC error.
 
-    def __init__(self, message: str, status: int) -> None:
+    `challenge` is the start of its WWW-Authenticate header.
+    """
+
+    def __init__(self, message: str, status: int, challenge: str = "") -> None:
         super().__init__(message, f"HTTP {status}")
         self.status = status
+        self.challenge = challenge
 
 
 class ErrorResponse(Exception):

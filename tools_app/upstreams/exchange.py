@@ -306,7 +306,17 @@ async def _cancelled(run: Run) -> None:
 
 def _source(endpoint: Endpoint, pin: Pin) -> str:
     """Return a digest of what asks: answers and states of one upstream go to no other."""
-    at = [str(endpoint.id), endpoint.transport, endpoint.url, endpoint.command, pin.kind, pin.name, pin.digest]
+    at: list[object] = [
+        str(endpoint.id),
+        endpoint.transport,
+        endpoint.url,
+        endpoint.command,
+        pin.kind,
+        pin.name,
+        pin.digest,
+    ]
+    if endpoint.owner:
+        at.append(endpoint.owner)
     return hashlib.sha256(orjson.dumps(at)).hexdigest()
 
 

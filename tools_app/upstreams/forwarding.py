@@ -35,7 +35,8 @@ from tools_app.tool_api.results import (
 from tools_app.upstreams import connections
 from tools_app.upstreams.client import Message, header_value
 from tools_app.upstreams.connections import Connection
-from tools_app.upstreams.errors import ErrorResponse, UpstreamFailed
+from tools_app.upstreams.credentials import resolve
+from tools_app.upstreams.errors import ErrorResponse, Refused, UpstreamFailed
 from tools_app.upstreams.exchange import Exchange, Forwarded
 from tools_app.upstreams.questions import PATHS
 
@@ -142,9 +143,13 @@ class ConnectionForwarder:
             await connection.check(pin)
             return await client.request("completion/complete", params)
 
-        holder, scrubber = connections.current(), Scrubber(endpoint.secrets)
+        # The caller is not known here, so that only the tenant's credential can be used.
+        found = await resolve.shared(endpoint)
+        if found is None:
+            return []
+        holder, scrubber = connections.current(), Scrubber(found.secrets)
         try:
-            result = await asyncio.wrap_future(holder.submit(holder.use(endpoint, work)))
+            result = await asyncio.wrap_future(holder.submit(holder.use(found, work)))
         except (ErrorResponse, UpstreamFailed) as problem:
             message = scrubber.text(sanitized(problem.message))
             # Without the problem itself, whose texts are the upstream's.
@@ -155,6 +160,25 @@ class ConnectionForwarder:
         return [scrubber.text(text[:MAX_COMPLETED_LENGTH]) for text in texts[:MAX_VALUES]]
 
     async def _forward(self, endpoint: Endpoint, pin: Pin, request: Forwarded, context: ToolContext) -> dict[str, Any]:
+        """Send a request with the credential of its call. One that the upstream refused is sent with a new token."""
+        endpoint = await resolve.resolved(endpoint, context)
+        try:
+            return await self._sent(endpoint, pin, request, context)
+        except Refused as problem:
+            if endpoint.sign_in is None:
+                raise _failed(endpoint, problem) from problem
+            owner = resolve.owner_of(endpoint.sign_in, context.caller)
+            again = await resolve.refreshed(endpoint, owner, problem)
+            if again is None:
+                told = await resolve.explained(endpoint, owner, problem)
+                raise (ToolError(told) if told else _failed(endpoint, problem)) from problem
+        try:
+            return await self._sent(again, pin, request, context)
+        except Refused as problem:
+            told = await resolve.explained(again, owner, problem)
+            raise (ToolError(told) if told else _failed(again, problem)) from problem
+
+    async def _sent(self, endpoint: Endpoint, pin: Pin, request: Forwarded, context: ToolContext) -> dict[str, Any]:
         scrubber = Scrubber(endpoint.secrets)
         relay = Relay(context, scrubber)
         try:
@@ -166,11 +190,18 @@ class ConnectionForwarder:
                 raise CapabilityMissing(path) from problem
             text = scrubber.text(sanitized(problem.message))
             raise ToolError(f"The upstream '{endpoint.name}' returned error {problem.code}: {text}") from problem
+        except Refused:
+            raise
         except UpstreamFailed as problem:
-            message = f"Upstream '{endpoint.name}': {scrubber.text(problem.message)}"
-            raise RequestFailed(message, scrubber.text(problem.cause)) from problem
+            raise _failed(endpoint, problem) from problem
         cleaned: dict[str, Any] = scrubber.value(result) if endpoint.secrets else result
         return cleaned
+
+
+def _failed(endpoint: Endpoint, problem: UpstreamFailed) -> RequestFailed:
+    scrubber = Scrubber(endpoint.secrets)
+    message = f"Upstream '{endpoint.name}': {scrubber.text(problem.message)}"
+    return RequestFailed(message, scrubber.text(problem.cause))
 
 
 def connect() -> None:

@@ -12,12 +12,23 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 
-import httpcore
 import orjson
 
 from tools_app.catalog.http.addresses import CheckedDialer, Network
 from tools_app.catalog.http.client import trusted_certificates
-from tools_app.catalog.http.errors import TRANSPORT_ERRORS, AddressRefused, RequestFailed, Unresolved, explained
+from tools_app.catalog.http.connection import Response, request_head
+from tools_app.catalog.http.errors import (
+    TRANSPORT_ERRORS,
+    AddressRefused,
+    ConnectError,
+    LocalProtocolError,
+    PoolTimeout,
+    ReadError,
+    RemoteProtocolError,
+    RequestFailed,
+    Unresolved,
+    explained,
+)
 from tools_app.catalog.http.urls import Url
 from tools_app.core import hub_path
 from tools_app.protocol.errors import RpcError
@@ -37,6 +48,7 @@ CONNECT_SECONDS: Final = 10.0
 # A stream of a call: its result, and everything that is said before it.
 MAX_STREAM_BYTES: Final = 64 * 1024 * 1024
 MAX_ERROR_BYTES: Final = 64 * 1024
+MAX_CHALLENGE_LENGTH: Final = 4096
 MAX_RECONNECTIONS: Final = 5
 FOLLOW_SECONDS: Final = 1.0
 # A stream that lasted this long did not fail at once.
@@ -46,6 +58,12 @@ OK, ACCEPTED, NOT_FOUND = 200, 202, 404
 UNAUTHORIZED = frozenset({401, 403})
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 LOOP_DETECTED = 508
+COMMON: Final = {"Accept-Encoding": "identity"}
+POSTING: Final = {"Accept": f"{JSON}, {STREAM}", **COMMON, "Content-Type": JSON}
+GETTING: Final = {"Accept": STREAM, **COMMON}
+# Errors before which nothing was sent, and those of a connection that broke before the response.
+NEVER_SENT: Final = (AddressRefused, Unresolved, ConnectError, PoolTimeout, LocalProtocolError)
+BROKEN: Final = (RemoteProtocolError, ReadError)
 
 Message = dict[str, Any]
 Headers = Mapping[str, str]
@@ -71,12 +89,12 @@ class HttpTransport:
         self._allowed = allowed
         self._pool = self._new_pool()
         self._former: list[ConnectionPool] = []
-        idle = bounds.idle_seconds
-        self._timeouts = {"connect": min(idle, CONNECT_SECONDS), "read": idle, "write": idle, "pool": CONNECT_SECONDS}
         self._answering: set[asyncio.Task[None]] = set()
         # The requests that are running, by their ids, with what answers the questions of each.
         self._running: dict[int, Answer] = {}
         self._following: asyncio.Task[None] | None = None
+        self._is_followed = False
+        self.openings = 0
         self._refuses = False
         self.session_id = ""
 
@@ -103,10 +121,18 @@ class HttpTransport:
         Waits a little for it: what an upstream has to say before it is open may be lost.
         """
         is_open = asyncio.Event()
+        if self._following is not None:
+            self._following.cancel()
+        self._is_followed = False
         self._following = asyncio.get_running_loop().create_task(self._follow(headers, listen, is_open))
         with suppress(TimeoutError):
             async with asyncio.timeout(FOLLOW_SECONDS):
                 await is_open.wait()
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether the session's own stream is open."""
+        return self._is_followed
 
     async def close(self) -> None:
         """Close all connections."""
@@ -136,7 +162,18 @@ class HttpTransport:
             del self._running[message["id"]]
 
     async def post(self, message: Message, headers: Headers, url: Url | None = None) -> None:
-        """Send a message whose response, if any, comes on another stream. Raises UpstreamFailed."""
+        """Send a message whose response, if any, comes on another stream. Raises UpstreamFailed.
+
+        All but requests are repeated if the connection broke before the upstream answered.
+        """
+        try:
+            await self._post(message, headers, url)
+        except UpstreamFailed as problem:
+            if not problem.broken or ("method" in message and "id" in message):
+                raise
+            await self._post(message, headers, url)
+
+    async def _post(self, message: Message, headers: Headers, url: Url | None) -> None:
         async with self._sent("POST", headers, orjson.dumps(message), url) as response:
             if response.status not in {OK, ACCEPTED, 204}:
                 await self._unsuccessful(message, response)
@@ -166,15 +203,17 @@ class HttpTransport:
         failures, last_id = 0, ""
         while failures < MAX_RECONNECTIONS:
             began = monotonic()
-            with suppress(UpstreamFailed, httpcore.RemoteProtocolError, httpcore.ReadError, OSError):
+            with suppress(UpstreamFailed, RemoteProtocolError, ReadError, OSError):
                 try:
                     more = {"Last-Event-ID": last_id} if last_id else {}
                     async with self._sent("GET", {**headers, **more}, None) as response:
-                        is_open.set()
                         if response.status != OK or _media_type(response) != STREAM:
                             return
+                        self._is_followed = True
+                        self.openings += 1
+                        is_open.set()
                         parser = self.new_parser()
-                        async for chunk in response.aiter_stream():
+                        async for chunk in response.chunks():
                             for event in parser.feed(chunk):
                                 last_id = event.id or last_id
                                 if event.data and event.kind == "message":
@@ -182,6 +221,9 @@ class HttpTransport:
                 except (TooLarge, SessionExpired, Refused):
                     return
                 finally:
+                    # Another stream may have replaced this one meanwhile.
+                    if asyncio.current_task() is self._following:
+                        self._is_followed = False
                     is_open.set()
             failures = 0 if monotonic() - began > STEADY_SECONDS else failures + 1
             await asyncio.sleep(min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * 2**failures))
@@ -199,46 +241,33 @@ class HttpTransport:
     @asynccontextmanager
     async def _sent(
         self, method: str, headers: Headers, content: bytes | None, url: Url | None = None
-    ) -> AsyncIterator[httpcore.Response]:
+    ) -> AsyncIterator[Response]:
         """Send a request; the errors of its exchange become UpstreamFailed."""
-        url, sent = url or self._url, False
-        fields = {
-            "Accept": f"{JSON}, {STREAM}" if method == "POST" else STREAM,
-            "Accept-Encoding": "identity",
-            **({"Content-Type": JSON} if content is not None else {}),
-            **self._headers,
-            **headers,
-        }
+        url = url or self._url
+        fields = {**(POSTING if method == "POST" else GETTING), **self._headers, **headers}
         if self.session_id:
             fields[SESSION_HEADER] = self.session_id
+        pool, connection, response = self._pool, None, None
         try:
-            async with self._pool.stream(
-                method,
-                httpcore.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target),
-                [(b"Host", url.authority.encode()), *_encoded(fields)],
-                content,
-                self._timeouts,
-            ) as response:
-                sent = True
-                if response_encoding(response) not in {"", "identity"}:
-                    raise UpstreamFailed("The upstream sent a compressed response, which was not requested.")
-                yield response
-        except UpstreamFailed:
-            raise
-        except (AddressRefused, Unresolved, httpcore.PoolTimeout, *TRANSPORT_ERRORS) as error:
+            head = request_head(method, url, fields.items(), content)
+            connection = await pool.acquire(url)
+            response = await connection.send(head, content, most=self._bounds.max_bytes)
+            if response_encoding(response) not in {"", "identity"}:
+                raise UpstreamFailed("The upstream sent a compressed response, which was not requested.")
+            yield response
+        except (AddressRefused, Unresolved, *TRANSPORT_ERRORS) as error:
             failure = explained(error, url.host)
-            never = not sent and isinstance(
-                error, AddressRefused | Unresolved | httpcore.ConnectError | httpcore.ConnectTimeout
-            )
-            broken = not sent and isinstance(
-                error, httpcore.RemoteProtocolError | httpcore.ReadError | httpcore.WriteError
-            )
+            never = response is None and isinstance(error, NEVER_SENT)
+            broken = response is None and isinstance(error, BROKEN)
             if broken and not self._former:
                 # It closes connections without saying so: from now on, each request opens its own.
                 former, self._pool = self._pool, self._new_pool(0)
                 self._former.append(former)
                 await former.retire()
             raise UpstreamFailed(failure.message, failure.cause, sent=not never, broken=broken) from error
+        finally:
+            if connection is not None:
+                pool.release(url, connection)
 
     def _new_pool(self, idle: int = MAX_CONNECTIONS) -> ConnectionPool:
         """Return a pool that keeps at most `idle` connections for further requests."""
@@ -248,20 +277,23 @@ class HttpTransport:
             size=MAX_CONNECTIONS,
             idle=idle,
             seconds=KEEPALIVE_SECONDS,
+            connect_seconds=min(self._bounds.idle_seconds, CONNECT_SECONDS),
+            idle_seconds=self._bounds.idle_seconds,
         )
 
-    def _note_session(self, message: Message, response: httpcore.Response) -> None:
+    def _note_session(self, message: Message, response: Response) -> None:
         if message.get("method") == "initialize" and response.status == OK:
-            given = _header(response, SESSION_HEADER)
+            given = response.headers.get(SESSION_HEADER.lower(), "")
             self.session_id = given if SESSION_ID.fullmatch(given) else ""
 
-    async def _unsuccessful(self, message: Message, response: httpcore.Response) -> Message:
+    async def _unsuccessful(self, message: Message, response: Response) -> Message:
         """Return the JSON-RPC error of an unsuccessful status. Raises UpstreamFailed without one."""
         status = response.status
         if status == NOT_FOUND and self.session_id:
             raise SessionExpired
         if status in UNAUTHORIZED:
-            raise Refused(f"The upstream refused the credential (HTTP {status}). An admin can set another one.", status)
+            told = f"The upstream refused the credential (HTTP {status}). An admin can set another one."
+            raise Refused(told, status, response.headers.get("www-authenticate", "")[:MAX_CHALLENGE_LENGTH])
         if status in REDIRECTS:
             raise Refused("The upstream redirects. An admin should enter the URL that it redirects to.", status)
         if _media_type(response) == JSON and "id" in message:
@@ -278,9 +310,9 @@ class HttpTransport:
             raise Refused("The upstream accepted the request, and gives no answer to it.", status)
         raise Refused(f"HTTP {status} from the upstream.", status)
 
-    async def _body(self, response: httpcore.Response, most: int) -> bytes:
+    async def _body(self, response: Response, most: int) -> bytes:
         body = bytearray()
-        async for chunk in response.aiter_stream():
+        async for chunk in response.chunks():
             body += chunk
             if len(body) > most:
                 raise TooLarge(f"The upstream sent a message of more than {most} bytes.")
@@ -291,7 +323,7 @@ class HttpTransport:
         return EventParser(self._bounds.max_bytes)
 
     @asynccontextmanager
-    async def listening(self) -> AsyncIterator[httpcore.Response]:
+    async def listening(self) -> AsyncIterator[Response]:
         """Open the stream of a server of revision 2024-11-05."""
         async with self._sent("GET", {hub_path.HEADER: hub_path.outgoing()}, None) as response:
             if response.status != OK or _media_type(response) != STREAM:
@@ -300,7 +332,7 @@ class HttpTransport:
             yield response
 
     @asynccontextmanager
-    async def resumed(self, headers: Headers, last_id: str) -> AsyncIterator[httpcore.Response]:
+    async def resumed(self, headers: Headers, last_id: str) -> AsyncIterator[Response]:
         """Reconnect to a stream after its event `last_id` (2025-11-25, Streamable HTTP, §Resumability)."""
         async with self._sent("GET", {**headers, "Last-Event-ID": last_id}, None) as response:
             if response.status != OK or _media_type(response) != STREAM:
@@ -324,11 +356,11 @@ class _Reading:
         self._retry = MIN_RETRY_SECONDS
         self.response: Message = {}
 
-    async def read(self, response: httpcore.Response) -> bool:
+    async def read(self, response: Response) -> bool:
         """Read one stream. Returns whether it had the response."""
         parser = self._transport.new_parser()
         try:
-            async for chunk in response.aiter_stream():
+            async for chunk in response.chunks():
                 self._bytes += len(chunk)
                 if self._bytes > MAX_STREAM_BYTES:
                     raise TooLarge(f"The upstream sent more than {MAX_STREAM_BYTES} bytes for one request.")
@@ -338,7 +370,7 @@ class _Reading:
                         self._retry = min(max(event.retry_ms / 1000, MIN_RETRY_SECONDS), MAX_RETRY_SECONDS)
                     if event.data and event.kind == "message" and self._handle(parsed(event.data)):
                         return True
-        except (httpcore.RemoteProtocolError, httpcore.ReadError, OSError):
+        except (RemoteProtocolError, ReadError, OSError):
             if not self._last_id:
                 raise
         return False
@@ -381,9 +413,9 @@ def parsed(data: bytes) -> Message:
     return value
 
 
-def response_encoding(response: httpcore.Response) -> str:
+def response_encoding(response: Response) -> str:
     """Return the content encoding of a response."""
-    return _header(response, "content-encoding").strip().lower()
+    return response.headers.get("content-encoding", "").strip().lower()
 
 
 def _response(body: bytes, request: Message) -> Message:
@@ -393,14 +425,5 @@ def _response(body: bytes, request: Message) -> Message:
     return message
 
 
-def _header(response: httpcore.Response, name: str) -> str:
-    wanted = name.lower().encode()
-    return next((value.decode("latin-1") for found, value in response.headers if found.lower() == wanted), "")
-
-
-def _media_type(response: httpcore.Response) -> str:
-    return _header(response, "content-type").partition(";")[0].strip().lower()
-
-
-def _encoded(headers: Headers) -> list[tuple[bytes, bytes]]:
-    return [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers.items()]
+def _media_type(response: Response) -> str:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -52,7 +52,7 @@ class LegacySseTransport(DuplexTransport):
         try:
             async with self._http.listening() as response:
                 parser = self._http.new_parser()
-                async for chunk in response.aiter_stream():
+                async for chunk in response.chunks():
                     for event in parser.feed(chunk):
                         self._take(event)
         except UpstreamFailed as failure:

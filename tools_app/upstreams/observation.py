@@ -5,6 +5,7 @@ A changed definition is only proposed. Its calls are refused, in every process, 
 
 import logging
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -12,10 +13,12 @@ import orjson
 from django.db import DatabaseError, transaction
 from django.utils import timezone
 
-from tools_app.catalog.kinds.upstream import digest_of
+from tools_app.catalog.kinds.upstream import Endpoint, digest_of
 from tools_app.catalog.validation.sizes import MAX_JSON_BYTES, json_size_fault
 from tools_app.core.database import run_in_db_thread
+from tools_app.core.sanitize import sanitized
 from tools_app.models import ItemState, Upstream, UpstreamItem, UpstreamStatus, versioned
+from tools_app.telemetry.secret_names import Scrubber
 from tools_app.upstreams.client import Server
 from tools_app.upstreams.warnings import warnings_of
 
@@ -33,6 +36,26 @@ async def observe(upstream_id: UUID, kind: str, found: Definitions) -> None:
         await run_in_db_thread(note_listing, upstream_id, kind, found)
     except DatabaseError as problem:
         log.warning("What an upstream lists could not be stored: %s", problem)
+
+
+async def observe_circuit(endpoint: Endpoint, seconds: float, problem: str) -> None:
+    """Note for how long calls of an upstream are refused after failures, or, with 0, that it answers again."""
+    told = Scrubber(endpoint.secrets).text(sanitized(problem))
+    try:
+        await run_in_db_thread(note_circuit, endpoint.id, seconds, told)
+    except DatabaseError as failure:
+        log.warning("The state of an upstream could not be stored: %s", failure)
+
+
+def note_circuit(upstream_id: UUID, seconds: float, problem: str) -> None:
+    """Store for how long this process refuses calls of an upstream, and why; with 0, that it answers again."""
+    now = timezone.now()
+    values: dict[str, Any] = {"checked_at": now, "problem": problem[:MAX_PROBLEM_LENGTH]}
+    values |= {"refused_until": now + timedelta(seconds=seconds)} if seconds else {"refused_until": None}
+    if not seconds:
+        values["reached_at"] = now
+    if Upstream.objects.filter(pk=upstream_id).exists():
+        UpstreamStatus.objects.update_or_create(upstream_id=upstream_id, defaults=values)
 
 
 def note_listing(upstream_id: UUID, kind: str, found: Definitions) -> list[UpstreamItem]:
@@ -63,6 +86,7 @@ def note_status(upstream_id: UUID, server: Server | None, problem: str = "") -> 
     values: dict[str, Any] = {"checked_at": now, "problem": problem[:MAX_PROBLEM_LENGTH]}
     if server is not None:
         values |= {
+            "refused_until": None,
             "reached_at": now,
             "era": server.era,
             "version": server.version,

@@ -1,131 +1,129 @@
-"""Persistent HTTP/1.1 connections to one upstream.
-
-httpcore's own pool looks at every connection whenever a request begins and ends, which took most of the time of a call.
-This one takes the connection that was used last, and looks at nothing else.
-"""
+"""Persistent HTTP/1.1 connections to one upstream: the one that was used last is used next."""
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
 from time import monotonic
 from typing import Final
 
-import httpcore
+from tools_app.catalog.http.addresses import CheckedDialer
+from tools_app.catalog.http.connection import HttpConnection, connect
+from tools_app.catalog.http.errors import ConnectError, PoolTimeout
+from tools_app.catalog.http.urls import Url
 
-HTTP_1_1: Final = ["http/1.1"]
-Header = tuple[bytes, bytes]
+WAIT_SECONDS: Final = 10.0
+# How long a connection rests after its first exchange.
+FIRST_REST_SECONDS: Final = 0.01
+Origin = tuple[str, str, int]
 
 
 class ConnectionPool:
     """At most `size` connections, which `dialer` opens; `idle` of them are kept open for further requests.
 
-    One that was not used for `seconds` is closed with the next request. Not safe for use from several event loops.
+    One that was not used for `seconds` is closed with the next request. `connect_seconds` and `idle_seconds` bound the
+    opening of a connection and its silence. Not safe for use from several event loops.
     """
 
     def __init__(
-        self, dialer: httpcore.AsyncNetworkBackend, tls: ssl.SSLContext, *, size: int, idle: int, seconds: float
+        self,
+        dialer: CheckedDialer,
+        tls: ssl.SSLContext,
+        *,
+        size: int,
+        idle: int,
+        seconds: float,
+        connect_seconds: float,
+        idle_seconds: float,
+        wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         self._dialer = dialer
         self._tls = tls
         self._idle = idle
         self._seconds = seconds
+        self._connect_seconds = connect_seconds
+        self._idle_seconds = idle_seconds
+        self._wait_seconds = wait_seconds
         self._places = asyncio.Semaphore(size)
-        self._unused: list[tuple[float, httpcore.Origin, httpcore.AsyncHTTP11Connection]] = []
-        self._used: set[httpcore.AsyncHTTP11Connection] = set()
+        self._unused: list[tuple[float, Origin, HttpConnection]] = []
+        self._used: set[HttpConnection] = set()
         self._is_closed = False
 
-    @asynccontextmanager
-    async def stream(
-        self,
-        method: str,
-        url: httpcore.URL,
-        headers: Sequence[Header],
-        content: bytes | None,
-        timeouts: Mapping[str, float],
-    ) -> AsyncIterator[httpcore.Response]:
-        """Send a request. Raises httpcore's exceptions, and those of the dialer."""
-        await self._take_place(timeouts["pool"])
+    async def acquire(self, url: Url) -> HttpConnection:
+        """Return a connection for one exchange, to be released after it.
+
+        Raises PoolTimeout, Unresolved, AddressRefused, ConnectError and ConnectTimeout.
+        """
+        if self._places.locked():
+            await self._wait_for_place()
+        else:
+            await self._places.acquire()
         try:
-            connection = await self._connection(url, timeouts["connect"])
-            self._used.add(connection)
-            try:
-                sending = connection.stream(
-                    method, url, headers=headers, content=content, extensions={"timeout": dict(timeouts)}
-                )
-                async with sending as response:
-                    yield response
-            finally:
-                self._used.discard(connection)
-                await self._put_back(url.origin, connection)
-        finally:
+            connection = self._reusable(url.origin) or await self._opened(url)
+        except BaseException:
             self._places.release()
+            raise
+        self._used.add(connection)
+        return connection
+
+    def release(self, url: Url, connection: HttpConnection) -> None:
+        """Keep a connection whose response was read to its end, and close those that were not used for long."""
+        self._used.discard(connection)
+        self._places.release()
+        now = monotonic()
+        if connection.is_reusable and len(self._unused) < self._idle:
+            self._unused.append((now, url.origin, connection))
+        else:
+            connection.abort()
+        while self._unused and now - self._unused[0][0] > self._seconds:
+            self._unused.pop(0)[2].abort()
 
     async def aclose(self) -> None:
         """Close all connections, also those in use. Further requests fail with ConnectError."""
         self._is_closed = True
-        every = list(self._used)
+        used = list(self._used)
         await self.retire()
-        for connection in every:
-            await _closed(connection)
+        for connection in used:
+            await connection.aclose()
 
     async def retire(self) -> None:
         """Close the connections that are not in use, and each of the others when its request has ended."""
         self._idle = 0
-        every = [connection for _, _, connection in self._unused]
-        self._unused.clear()
-        for connection in every:
-            await _closed(connection)
+        unused, self._unused = self._unused, []
+        for _, _, connection in unused:
+            await connection.aclose()
 
-    async def _take_place(self, seconds: float) -> None:
-        if not self._places.locked():
-            await self._places.acquire()
-            return
+    async def _wait_for_place(self) -> None:
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(self._wait_seconds):
                 await self._places.acquire()
         except TimeoutError as problem:
-            raise httpcore.PoolTimeout from problem
+            raise PoolTimeout from problem
 
-    async def _connection(self, url: httpcore.URL, seconds: float) -> httpcore.AsyncHTTP11Connection:
-        """Return the connection that was used last, or a new one. Raises ConnectError if the pool is closed."""
-        origin = url.origin
+    def _reusable(self, origin: Origin) -> HttpConnection | None:
+        """Return the connection that was used last, unless the upstream has closed it. Raises ConnectError.
+
+        One that has carried a single exchange rests for a moment first: some upstreams close it without saying so.
+        """
         self._check_open()
-        while self._unused:
-            _, known, connection = self._unused.pop()
-            # The upstream may have closed it meanwhile.
-            if known == origin and not connection.has_expired():
+        latest = monotonic() - FIRST_REST_SECONDS
+        for at in range(len(self._unused) - 1, -1, -1):
+            since, known, connection = self._unused[at]
+            if known == origin and connection.exchanges == 1 and since > latest:
+                continue
+            del self._unused[at]
+            if known == origin and connection.is_silent():
                 return connection
-            await _closed(connection)
-        host = origin.host.decode("ascii")
-        stream = await self._dialer.connect_tcp(host, origin.port, timeout=seconds)
-        if origin.scheme == b"https":
-            self._tls.set_alpn_protocols(HTTP_1_1)
-            try:
-                stream = await stream.start_tls(self._tls, server_hostname=host, timeout=seconds)
-            except BaseException:
-                await stream.aclose()
-                raise
+            connection.abort()
+        return None
+
+    async def _opened(self, url: Url) -> HttpConnection:
+        connection = await connect(
+            self._dialer, url, self._tls, connect_seconds=self._connect_seconds, seconds=self._idle_seconds
+        )
         if self._is_closed:
-            await stream.aclose()
+            await connection.aclose()
         self._check_open()
-        return httpcore.AsyncHTTP11Connection(origin, stream, keepalive_expiry=self._seconds)
+        return connection
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise httpcore.ConnectError("the connections were closed")
-
-    async def _put_back(self, origin: httpcore.Origin, connection: httpcore.AsyncHTTP11Connection) -> None:
-        """Keep a connection whose response was read to its end, and close those that were not used for long."""
-        if connection.is_idle() and len(self._unused) < self._idle:
-            self._unused.append((monotonic(), origin, connection))
-        else:
-            await _closed(connection)
-        while self._unused and monotonic() - self._unused[0][0] > self._seconds:
-            _, _, old = self._unused.pop(0)
-            await _closed(old)
-
-
-async def _closed(connection: httpcore.AsyncHTTP11Connection) -> None:
-    with suppress(OSError, httpcore.NetworkError):
-        await connection.aclose()
+            raise ConnectError("the connections were closed")

@@ -45,7 +45,9 @@ from tools_app.tool_api.results import ToolError
 from tools_app.upstreams import connections
 from tools_app.upstreams.client import Server
 from tools_app.upstreams.connections import Connection
-from tools_app.upstreams.errors import ErrorResponse, UpstreamFailed
+from tools_app.upstreams.credentials import resolve, store
+from tools_app.upstreams.errors import ErrorResponse, Refused, UpstreamFailed
+from tools_app.upstreams.http import UNAUTHORIZED
 from tools_app.upstreams.observation import note_status
 
 DISCOVERY_SECONDS: Final = 90.0
@@ -69,10 +71,10 @@ class Discovery:
         return [item for item in self.items if item.kind == wanted]
 
 
-def discover(upstream: Upstream) -> Discovery:
+def discover(upstream: Upstream, person_id: int | None = None) -> Discovery:
     """Connect to an upstream and list what it offers; stores both. Raises UpstreamFailed.
 
-    Not for event loops: it waits for the upstream.
+    The tenant's credential is used, or that of the person who asks. Not for event loops: it waits for the upstream.
     """
     holder = connections.current()
     secrets: tuple[str, ...] = ()
@@ -85,10 +87,13 @@ def discover(upstream: Upstream) -> Discovery:
 
     try:
         endpoint = kind.endpoint_of(upstream, upstream.tenant, authoring.opened_secrets(upstream.tenant))
+        endpoint = resolve.listing(endpoint, person_id)
         secrets = endpoint.secrets
-        server = holder.submit(holder.use(endpoint, work)).result(DISCOVERY_SECONDS)
+        server = holder.submit(holder.use(endpoint, work, is_check=True)).result(DISCOVERY_SECONDS)
     except (ToolError, ErrorResponse, TimeoutError) as problem:
         failure = _failure(problem, Scrubber(secrets))
+        if _needs_credential(upstream, problem):
+            failure = UpstreamFailed(f"{failure.message} Enter or renew it at {store.link(upstream.pk, store.TENANT)}")
         note_status(upstream.pk, None, failure.message)
         # Without the problem itself, whose texts are the upstream's.
         raise failure from None
@@ -333,6 +338,10 @@ def _prompt(item: UpstreamItem, definition: dict[str, Any]) -> Prompt:
     ]
     prompt.config = {"upstream": item.upstream.name, "prompt": item.name}
     return prompt
+
+
+def _needs_credential(upstream: Upstream, problem: Exception) -> bool:
+    return bool(upstream.credential) and isinstance(problem, Refused) and problem.status in UNAUTHORIZED
 
 
 def _failure(problem: Exception, scrubber: Scrubber) -> UpstreamFailed:

@@ -18,6 +18,7 @@ from django.db.models import Q
 from django.dispatch import Signal
 from django.utils import timezone
 
+from tools_app.access.issuers import validity
 from tools_app.access.keys import KEY_BYTES, digest_of
 from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import ConcurrencyLimit
@@ -31,8 +32,6 @@ MAX_TOKEN: Final = 200
 # Bytes of a request of a directory: a group with its members.
 MAX_REQUEST_BYTES: Final = 1024 * 1024
 USE_NOTED_EVERY: Final = timedelta(minutes=1)
-# A directory that is silent for longer no longer vouches for anybody.
-VOUCHES_FOR: Final = timedelta(days=30)
 # Requests of an address without a valid token, in FAILURE_SECONDS.
 MAX_FAILURES: Final = 60
 FAILURE_SECONDS: Final = 60.0
@@ -184,17 +183,16 @@ def entry_of(identity: Identity) -> DirectoryUser | None:
 
 
 def vouches(identity: Identity, now: datetime) -> bool:
-    """Whether a connected directory says that a person is active: it says so, too, when they leave.
-
-    One that has been silent for VOUCHES_FOR may have been taken out of service.
-    """
-    known = DirectoryUser.objects.filter(identity=identity, active=True)
-    return known.filter(issuer__directory__last_used_at__gte=now - VOUCHES_FOR).exists()
+    """Whether a connected directory says that a person is active."""
+    return validity.vouched(identity, now).exists()
 
 
 def entry_for(issuer: Issuer, claims: Mapping[str, Any]) -> DirectoryUser | None:
     """Return what the directory says of the person of these claims, by the external ID."""
     said = claims.get(issuer.directory_claim)
+    if isinstance(said, list) and len(said) == 1:
+        # An attribute of SAML is a list.
+        said = said[0]
     if not isinstance(said, str) or not said:
         return None
     rows = DirectoryUser.objects.filter(issuer=issuer, external_id=said)

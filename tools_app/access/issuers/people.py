@@ -14,14 +14,14 @@ from uuid import UUID
 import orjson
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.utils import timezone
 from django.utils.crypto import get_random_string
 
-from tools_app.access.issuers import directory, rules
+from tools_app.access.issuers import directory, rules, validity
 from tools_app.access.issuers.rules import Rule
 from tools_app.core import encryption
-from tools_app.models import DirectoryUser, Identity, Issuer, Membership
+from tools_app.models import DirectoryUser, Identity, Issuer, IssuerProtocol, Membership
 from tools_app.models.issuers import MAX_SUBJECT
 
 MAX_PEOPLE: Final = 10_000
@@ -128,12 +128,6 @@ def end_all(issuer: Issuer) -> None:
         end(identity)
 
 
-def check_due(before: datetime) -> QuerySet[Identity]:
-    """Return the identities with access that were last checked before a time, the oldest first."""
-    rows = Identity.objects.filter(ended_at=None, checked_at__lt=before).order_by("checked_at")
-    return rows.select_related("issuer__tenant", "person")
-
-
 def claim_check(identity: Identity, now: datetime) -> bool:
     """Take over the check of an identity. Return False if another process did."""
     return bool(Identity.objects.filter(pk=identity.pk, checked_at=identity.checked_at).update(checked_at=now))
@@ -141,10 +135,12 @@ def claim_check(identity: Identity, now: datetime) -> bool:
 
 def is_overdue(identity: Identity, now: datetime) -> bool:
     """Whether the issuer has not vouched for a person for too long."""
-    allowed = timedelta(hours=identity.issuer.recheck_hours)
     if not identity.issuer.is_active:
         return True
-    return identity.verified_at < now - allowed and not directory.vouches(identity, now)
+    allowed = timedelta(hours=identity.issuer.recheck_hours)
+    if identity.issuer.protocol == IssuerProtocol.SAML:
+        allowed = validity.SAML_LASTS
+    return identity.verified_at <= now - allowed and not directory.vouches(identity, now)
 
 
 def refresh_token_of(identity: Identity) -> str:

@@ -80,23 +80,29 @@ def allow(
         key.tool_patterns, key.expires_at, key.revoked_at = list(patterns), expires_at, None
         key.save(update_fields=["tool_patterns", "expires_at", "revoked_at"])
         connection.scope, connection.redirect_uri, connection.consented_at = scope, redirect_uri, now
-        connection.save(update_fields=["scope", "redirect_uri", "consented_at"])
+        connection.asserted_until = None
+        connection.save(update_fields=["scope", "redirect_uri", "consented_at", "asserted_until"])
     return connection
 
 
 def allow_by_assertion(tenant: Tenant, person: User, client: OAuthClient) -> Connection:
     """Return the connection of a person's client that the company allows, for as long as it goes on doing so.
 
-    One that the person allowed before stays as it is, with its end.
+    One that the person allowed before stays as it is, with its end, and so does an end that an admin set.
     """
     known = Connection.objects.filter(tenant=tenant, person=person, client=client).select_related("key").first()
     if known is None:
         scope = " ".join(scopes.SCOPES)
-        return allow(tenant, person, client, patterns=(), scope=scope, redirect_uri="", days=ASSERTED_DAYS)
-    until = timezone.now() + timedelta(days=ASSERTED_DAYS)
-    if not known.redirect_uri and known.key.expires_at is not None and known.key.expires_at < until:
-        # Not a change by anybody, so it is not recorded as one.
-        ApiKey.objects.filter(pk=known.key_id).update(expires_at=until)
+        row = allow(tenant, person, client, patterns=(), scope=scope, redirect_uri="", days=ASSERTED_DAYS)
+        row.asserted_until = row.key.expires_at
+        Connection.objects.filter(pk=row.pk).update(asserted_until=row.asserted_until)
+        return row
+    with transaction.atomic():
+        # An admin may set the end at this moment. Not a change by anybody, so it is not recorded as one.
+        until = timezone.now() + timedelta(days=ASSERTED_DAYS)
+        rows = ApiKey.objects.filter(pk=known.key_id, expires_at=known.asserted_until)
+        if known.asserted_until is not None and rows.update(expires_at=until):
+            Connection.objects.filter(pk=known.pk, asserted_until=known.asserted_until).update(asserted_until=until)
     return known
 
 

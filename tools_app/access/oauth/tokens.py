@@ -14,6 +14,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
+from tools_app.access.issuers import validity
 from tools_app.access.keys import ACCESS_START, KEY_BYTES, access_digest, digest_of, signed_digest
 from tools_app.models import AccessToken, AuthorizationCode, Connection, DeviceCode, Membership, RefreshToken
 from tools_app.models.ids import new_id
@@ -98,11 +99,12 @@ def issue_access(connection: Connection, scope: str) -> Pair:
     access = ACCESS_START + secrets.token_urlsafe(KEY_BYTES)
     live = AccessToken.objects.filter(connection=connection).order_by("-created_at", "-id")
     AccessToken.objects.filter(pk__in=list(live.values_list("pk", flat=True)[MAX_LIVE - 1 :])).delete()
-    row, ends = new_id(), timezone.now() + ACCESS_LIFETIME
+    row, lasts = new_id(), _lifetime(connection)
+    ends = timezone.now() + lasts
     AccessToken.objects.create(
         id=row, digest=access_digest(access), connection=connection, family=row, scope=scope, expires_at=ends
     )
-    return Pair(access, "", scope, int(ACCESS_LIFETIME.total_seconds()))
+    return Pair(access, "", scope, int(lasts.total_seconds()))
 
 
 def store_signed(connection: Connection, token: str, place: str, scope: str, expires_at: datetime) -> None:
@@ -180,9 +182,13 @@ def valid_connections(path: str = "") -> Q:
 
 
 def is_member(path: str = "") -> Q:
-    """Return the condition that the person of the connection at `path`, if it has one, may still use its tenant."""
+    """Return the condition that the person of the connection at `path`, if it has one, may still use its tenant.
+
+    Who signed in by SAML has to sign in again after an hour.
+    """
     members = Membership.objects.filter(user=OuterRef(f"{path}person"), tenant=OuterRef(f"{path}tenant"))
-    return Q(**{f"{path}person": None}) | Q(**{f"{path}person__is_superuser": True}) | Q(Exists(members))
+    present = Q(Exists(members)) & ~validity.saml_lapsed(f"{path}person")
+    return Q(**{f"{path}person": None}) | Q(**{f"{path}person__is_superuser": True}) | present
 
 
 def is_valid(connection: Connection) -> bool:
@@ -205,9 +211,15 @@ def prune(before: datetime) -> None:
 def _issue(connection: Connection, family: UUID, scope: str) -> Pair:
     access = ACCESS_START + secrets.token_urlsafe(KEY_BYTES)
     refresh = REFRESH_START + secrets.token_urlsafe(KEY_BYTES)
-    now = timezone.now()
+    now, lasts = timezone.now(), _lifetime(connection)
     common = {"connection": connection, "family": family, "scope": scope}
     with transaction.atomic():
-        AccessToken.objects.create(digest=access_digest(access), expires_at=now + ACCESS_LIFETIME, **common)
+        AccessToken.objects.create(digest=access_digest(access), expires_at=now + lasts, **common)
         RefreshToken.objects.create(digest=digest_of(refresh), expires_at=now + REFRESH_LIFETIME, **common)
-    return Pair(access, refresh, scope, int(ACCESS_LIFETIME.total_seconds()))
+    return Pair(access, refresh, scope, int(lasts.total_seconds()))
+
+
+def _lifetime(connection: Connection) -> timedelta:
+    """Return how long an access token is valid: not longer than its person has access."""
+    end = validity.access_end(connection.person_id)
+    return ACCESS_LIFETIME if end is None else max(timedelta(0), min(ACCESS_LIFETIME, end - timezone.now()))

@@ -143,14 +143,8 @@ class DestinationAdmin(ScopedAdmin):
         shown = shown_once.take(request, row)
         context = {**self.admin_site.each_context(request), "opts": self.opts, "original": row}
         if shown is None:
-            gone = {
-                "title": "This secret is not shown again",
-                "message": shown_once.GONE_MESSAGE,
-                "advice": "If you did not copy it, rotate the secret: you get a new one.",
-                "back": "Go to the destination",
-                "back_url": reverse("admin:tools_app_alertdestination_change", args=[row.pk]),
-            }
-            return shown_once.gone(request, {**context, **gone})
+            advice = "rotate the secret: you get a new one."
+            return shown_once.gone(request, context, "secret", advice, place="the destination")
         page = {"title": "Copy the secret now", "secret": shown["secret"], "destination": row}
         return shown_once.page(request, "admin/tools_app/alert/issued.html", {**context, **page})
 

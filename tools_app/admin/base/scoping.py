@@ -23,6 +23,7 @@ from unfold.views import ChangeList
 from tools_app.access import permissions
 from tools_app.admin.base import json_source
 from tools_app.admin.base.conflicts import ConflictForm
+from tools_app.admin.base.deletion import without_link_tables
 from tools_app.admin.base.history import HistoryAdmin
 from tools_app.admin.base.permissions import TenantPermissions, tenant_permissions_of
 from tools_app.audit.changes.changes import change_log_transaction
@@ -98,10 +99,10 @@ class ScopedAdmin(HistoryAdmin):
     def get_deleted_objects(
         self, objs: QuerySet[Any] | list[Any], request: HttpRequest
     ) -> tuple[list[Any], dict[str, int], set[str], list[str]]:
-        """Allow a row to be deleted with what cannot be deleted individually."""
+        """Allow a row to be deleted with what cannot be deleted individually. Tables that only link are not listed."""
         deleted, counts, lacking, protected = super().get_deleted_objects(objs, request)
         with_it = {str(model._meta.verbose_name) for model in self.deleted_with_it}
-        return deleted, counts, lacking - with_it, protected
+        return *without_link_tables(deleted, counts), lacking - with_it, protected
 
     def rows_run(self, request: HttpRequest, rows: QuerySet[Any]) -> QuerySet[Any]:
         """Return those of `rows` that this user may change."""

@@ -14,6 +14,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.db.models import Model
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
+from django.urls import reverse
 
 from tools_app.core import encryption
 
@@ -63,10 +64,23 @@ def page(request: HttpRequest, template: str, context: dict[str, Any]) -> Templa
     return TemplateResponse(request, template, context, headers={"Cache-Control": "no-store"})
 
 
-def gone(request: HttpRequest, context: dict[str, Any]) -> TemplateResponse:
-    """Return the page that says that a secret is not shown again. `advice` in the context says what to do."""
+def gone(
+    request: HttpRequest, context: dict[str, Any], noun: str, advice: str, *, place: str, place_url: str = ""
+) -> TemplateResponse:
+    """Return the page that says that a secret, `noun`, is not shown again; `advice` says what to do.
+
+    It leads to `place`, which is the page of the row that is the `original` of the context, unless it has another URL.
+    """
+    row = context["original"]
+    told = {
+        "title": f"This {noun} is not shown again",
+        "message": GONE_MESSAGE,
+        "advice": f"If you did not copy it, {advice}",
+        "back": f"Go to {place}",
+        "back_url": place_url or reverse(f"admin:tools_app_{row._meta.model_name}_change", args=[row.pk]),
+    }
     template = "admin/tools_app/shown_already.html"
-    return TemplateResponse(request, template, context, status=GONE, headers={"Cache-Control": "no-store"})
+    return TemplateResponse(request, template, context | told, status=GONE, headers={"Cache-Control": "no-store"})
 
 
 def _waiting(request: HttpRequest) -> dict[str, str]:

@@ -154,6 +154,7 @@ def _answered(call: Call) -> list[Fact]:
         Fact("JSON-RPC error", "-" if call.rpc_error is None else str(call.rpc_error)),
         Fact("isError of the result", {True: "error", False: "no error", None: "-"}[call.is_error]),
         Fact("Size", f"{call.arguments_size} bytes of arguments, {call.result_size} bytes of result"),
+        *([Fact("Shaped", f"The client received {call.shaped_size} bytes")] if call.shaped_size is not None else []),
         *([Fact("Aggregated denials", f"{call.repeated} of this kind")] if call.repeated > 1 else []),
         Fact("Recorded by process", str(call.writer), copy=True),
         Fact("Position in its chain", "-" if call.chain_position is None else str(call.chain_position)),

@@ -32,6 +32,7 @@ def about(admin: CallFactsAdmin, call: Any) -> list[Fact]:
     return [
         Fact("Tenant", admin.tenant_link(call)),
         Fact("Key", admin.key_link(call)),
+        *([Fact("Acted for", call.person_name)] if call.person_name else []),
         Fact("Session", admin.session_link(call)),
         Fact("Client", admin.client(call)),
         Fact("Remote address", call.remote_address or "-"),

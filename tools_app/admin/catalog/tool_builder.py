@@ -25,7 +25,8 @@ from tools_app.catalog import authoring, trials
 from tools_app.catalog.kinds.curl import MAX_PASTE_LENGTH, BadPaste
 from tools_app.catalog.kinds.http_config import HttpConfig, parse_config
 from tools_app.catalog.kinds.http_draft import Credential, draft_of
-from tools_app.catalog.trials import Trial, TrialRefused
+from tools_app.catalog.shaping import SHAPING_FIELDS, shaping_of
+from tools_app.catalog.trials import Preview, Trial, TrialRefused
 from tools_app.catalog.validation.sizes import MAX_SECRET_LENGTH
 from tools_app.models import Secret, Tenant, Tool
 from tools_app.models.catalog import SECRET_NAME
@@ -149,10 +150,17 @@ def run_trial(request: HttpRequest) -> HttpResponse:
     config: HttpConfig = parse_config(form.config)
     seconds = chosen["timeout_seconds"] or DEFAULT_TIMEOUT
     try:
-        trial = trials.try_request(tenant, chosen["name"], config, chosen["arguments"], seconds)
+        trial = trials.try_request(
+            tenant, chosen["name"], config, chosen["arguments"], seconds, preview=_preview(chosen)
+        )
     except (ToolError, TrialRefused) as problem:
         return JsonResponse({"problem": str(problem)})
     return JsonResponse(_shown(trial))
+
+
+def _preview(chosen: dict[str, Any]) -> Preview | None:
+    shaping = shaping_of(Tool(**{name: chosen[name] for name in SHAPING_FIELDS}))
+    return Preview(shaping, chosen["output_schema"]) if shaping else None
 
 
 def _argument_faults(schema: dict[str, Any], arguments: dict[str, Any]) -> list[dict[str, str]]:

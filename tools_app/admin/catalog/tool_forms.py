@@ -16,11 +16,14 @@ from tools_app.admin.base.fields import ARGUMENT_ROWS_CSS, TOOL_LIMITS, JsonText
 from tools_app.admin.catalog.references import ReferencingForm
 from tools_app.catalog.kinds import http, python
 from tools_app.catalog.kinds.http_config import DEFAULT_RESPONSE_BYTES
+from tools_app.catalog.shaping import SHAPING_FIELDS
 from tools_app.catalog.validation.items import check_tool_annotations, check_tool_arguments, check_tool_request
 from tools_app.catalog.validation.reserved import reserved_fault
 from tools_app.catalog.validation.sizes import MAX_URL_LENGTH
+from tools_app.core.field_mask import MAX_MASK_LENGTH
 from tools_app.models import Tool, ToolKind
-from tools_app.models.validators import MAX_ALIASES, validate_aliases
+from tools_app.models.catalog import MAX_SHAPING, MIN_RESULT_BYTES
+from tools_app.models.validators import MAX_ALIASES, validate_aliases, validate_mask
 from tools_app.protocol.authoring_schema import check_schema
 
 MAX_TRIAL_ARGUMENT_BYTES: Final = 256 * 1024
@@ -55,7 +58,7 @@ class PythonToolForm(FoundForm):
 
     class Meta:
         model = Tool
-        fields = ("enabled", *TOOL_LIMITS, *FOUND)
+        fields = ("enabled", *TOOL_LIMITS, *FOUND, *SHAPING_FIELDS)
 
     def clean(self) -> dict[str, Any] | None:
         """Reject a tool that cannot run. Raises ValidationError."""
@@ -101,6 +104,7 @@ class WrittenToolForm(FoundForm, OfferForm):
             "timeout_seconds",
             *TOOL_LIMITS,
             *FOUND,
+            *SHAPING_FIELDS,
         )
         labels: ClassVar = {"timeout_seconds": "Timeout in seconds"}
         help_texts: ClassVar = {
@@ -132,7 +136,7 @@ class UpstreamToolForm(FoundForm):
 
     class Meta:
         model = Tool
-        fields = ("enabled", "timeout_seconds", *TOOL_LIMITS, *FOUND)
+        fields = ("enabled", "timeout_seconds", *TOOL_LIMITS, *FOUND, *SHAPING_FIELDS)
 
 
 class RequestForm(forms.Form):
@@ -203,6 +207,10 @@ class TrialForm(RequestForm):
 
     name = forms.CharField(required=False, max_length=128)
     timeout_seconds = forms.FloatField(required=False, min_value=0.1, max_value=86_400)
+    output_schema = JsonTextField(check=check_schema, required=False)
+    result_mask = forms.CharField(required=False, max_length=MAX_MASK_LENGTH, validators=[validate_mask])
+    result_items = forms.IntegerField(required=False, min_value=1, max_value=MAX_SHAPING)
+    result_bytes = forms.IntegerField(required=False, min_value=MIN_RESULT_BYTES, max_value=MAX_SHAPING)
     arguments = JsonTextField(empty=dict, required=False, max_bytes=MAX_TRIAL_ARGUMENT_BYTES)
 
 

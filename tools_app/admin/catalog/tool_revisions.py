@@ -17,7 +17,7 @@ from tools_app.admin.base import diff
 from tools_app.admin.base.decorators import button
 from tools_app.admin.base.scoping import only, writer
 from tools_app.admin.catalog.base import OfferAdmin
-from tools_app.catalog import revisions
+from tools_app.catalog import authoring, revisions
 from tools_app.core.relations import first_within
 from tools_app.models import Tenant, Tool, ToolKind, ToolRevision
 from tools_app.models.catalog import TOOL_NAME
@@ -93,7 +93,7 @@ class RevisionsAdmin(OfferAdmin):
             return self._restore(request, tool)
         newest = tool.revisions.select_related("created_by").order_by("-number")
         rows, has_more = first_within(newest, MAX_LISTED, MAX_BYTES)
-        now = revisions.definition_of(tool)
+        now = authoring.definition_of(tool)
         one, other = _chosen(request, tool, rows)
         before, after = one.definition if one else {}, other.definition if other else now
         page = {

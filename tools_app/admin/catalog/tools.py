@@ -23,6 +23,7 @@ from tools_app.admin.catalog.tool_revisions import RevisionsAdmin
 from tools_app.catalog import authoring
 from tools_app.catalog.kinds import python
 from tools_app.catalog.kinds.http_config import HttpConfig
+from tools_app.catalog.shaping import SHAPING_FIELDS
 from tools_app.models import Tenant, Tool, ToolKind
 
 DECLARED = (
@@ -168,6 +169,12 @@ class ToolAdmin(RevisionsAdmin):
         return json_block(tool.output_schema)
 
 
+SHAPING: Final = "Shaping of results"
+ABOUT_SHAPING: Final = {
+    "description": "What clients receive of a result. The record keeps the whole, and clients can read it in parts."
+    " A shaped tool is listed without its output schema.",
+    "fields": SHAPING_FIELDS,
+}
 ADVANCED: Final = (
     "enabled",
     *HttpToolForm.response_fields,
@@ -188,6 +195,7 @@ def _http_page(tool: Tool | None) -> Fieldsets:
         ("Request", {"fields": HttpToolForm.request_fields}),
         ("Arguments", {"fields": ("input_schema",)}),
         ("Advanced", {"fields": ADVANCED, "classes": _folded(tool, ADVANCED)}),
+        (SHAPING, {**ABOUT_SHAPING, "classes": _folded(tool, SHAPING_FIELDS)}),
         ("Search", {"fields": FOUND, "classes": _folded(tool, FOUND)}),
         (limits, {**about_limits, "classes": _folded(tool, TOOL_LIMITS)}),
         *facts,
@@ -205,6 +213,7 @@ def _operation_page() -> Fieldsets:
         ("Arguments", {"fields": ("input_schema",)}),
         ("Advanced", {"fields": ("timeout_seconds", "background", "task", "output_schema", "annotations", "icons")}),
         limits,
+        (SHAPING, ABOUT_SHAPING),
         ("Search", {"fields": FOUND}),
         ("Request", said),
         ("Facts", {"fields": ("kind_label", "revision")}),
@@ -231,6 +240,7 @@ def _python_page() -> Fieldsets:
     return [
         (None, {"fields": ("tenant", "name", "kind_label", "enabled")}),
         limits_fieldset(TOOL_LIMITS),
+        (SHAPING, ABOUT_SHAPING),
         ("Search", {"fields": FOUND}),
         ("Declared in code", said),
     ]
@@ -242,6 +252,7 @@ def _upstream_page() -> Fieldsets:
     return [
         (None, {"fields": ("tenant", "name", "kind_label", "enabled", "timeout_seconds")}),
         limits_fieldset(TOOL_LIMITS),
+        (SHAPING, ABOUT_SHAPING),
         ("Search", {"fields": FOUND}),
         ("Accepted definition", said),
     ]
@@ -251,6 +262,7 @@ def _read_only_page() -> Fieldsets:
     return [
         (None, {"fields": ("tenant", "name", "kind_label", "enabled")}),
         limits_fieldset(TOOL_LIMITS),
+        (SHAPING, ABOUT_SHAPING),
         ("Search", {"fields": FOUND}),
         ("Definition", {"fields": ("config_json", *DECLARED, "revision")}),
     ]

@@ -18,11 +18,14 @@ from tools_app.admin.base.columns import cut_column
 from tools_app.admin.base.decorators import button, column
 from tools_app.admin.base.diff import DiffLine
 from tools_app.admin.base.fields import JsonTextField, OfferForm
+from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import TenantFilter, badge, writer
 from tools_app.admin.base.site import site
+from tools_app.admin.catalog import upstream_health
 from tools_app.admin.catalog.samples import SampleAdmin, origin_of
 from tools_app.models import ItemKind, ItemState, Tenant, Upstream, UpstreamItem, UpstreamStatus
 from tools_app.upstreams import service
+from tools_app.upstreams.credentials import store
 from tools_app.upstreams.drafts import upstream_faults
 from tools_app.upstreams.errors import UpstreamFailed
 
@@ -30,7 +33,16 @@ SAMPLE: Final = "this-hub"
 # More items than this are accepted with the command line.
 MAX_SHOWN: Final = 300
 ADDRESS: Final = ("transport", "url", "command", "era")
-CREDENTIALS: Final = ("headers", "environment")
+CREDENTIALS: Final = (
+    "headers",
+    "environment",
+    "credential",
+    "credential_owner",
+    "credential_header",
+    "oauth_client_id",
+    "oauth_client_secret",
+    "oauth_scopes",
+)
 STATES: Final = {
     ItemState.NEW: "info",
     ItemState.ACCEPTED: "success",
@@ -105,6 +117,7 @@ class UpstreamAdmin(SampleAdmin):
     list_select_related = ("tenant", "status")
     search_fields = ("name", "prefix")
     empty_hint = "Another MCP server, whose tools, resources and prompts you accept one by one."
+    actions_list = ("show_health",)
     actions_detail = ("review",)
     sample_label = "Add this hub's own endpoint"
     sample_hint = "To see how the hub protects itself from circles, add its own endpoint as an upstream: it is refused."
@@ -146,6 +159,15 @@ class UpstreamAdmin(SampleAdmin):
         for upstream in queryset:
             service.delete(upstream)
 
+    def has_run_permission(self, request: HttpRequest) -> bool:
+        """Allow the admins of any tenant to see the health of its upstreams."""
+        return tenant_permissions_of(request).is_admin_anywhere
+
+    @button("Health", url_path="health", permissions=["run"], icon="monitor_heart")
+    def show_health(self, request: HttpRequest) -> HttpResponse:
+        """Show how all upstreams are, with their problems."""
+        return upstream_health.page(self, request)
+
     def has_review_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         """Allow users who can view the upstream to see what it offers."""
         return self.has_view_permission(request, self.get_object(request, object_id) if object_id else None)
@@ -176,6 +198,8 @@ class UpstreamAdmin(SampleAdmin):
             "has_more": len(items) > MAX_SHOWN,
             "may_accept": any(row.may_accept for row in rows),
             "may_change": self.has_change_permission(request, upstream),
+            "credentials": upstream.credentials.select_related("key", "person")[:MAX_SHOWN],
+            "sign_in": store.link(upstream.pk, store.TENANT, origin_of(request)) if upstream.credential else "",
             "opts": self.opts,
         }
         context = {**self.admin_site.each_context(request), **page}
@@ -184,6 +208,8 @@ class UpstreamAdmin(SampleAdmin):
     def _act(self, request: HttpRequest, upstream: Upstream) -> None:
         if "accept" in request.POST:
             self._accept(request, upstream)
+        elif "remove_credential" in request.POST:
+            self._remove_credential(request, upstream)
         elif "forget" in request.POST:
             item = _named(upstream, request.POST.getlist("forget")).filter(state=ItemState.REMOVED).first()
             if item is not None:
@@ -191,11 +217,20 @@ class UpstreamAdmin(SampleAdmin):
                 self.message_user(request, f"{item} was removed.", messages.SUCCESS)
         else:
             try:
-                found = service.discover(upstream)
+                found = service.discover(upstream, request.user.pk)
             except UpstreamFailed as problem:
                 self.message_user(request, f"Cannot connect: {problem.message}", messages.ERROR)
             else:
                 self.message_user(request, f"Connected. It offers {len(found.items)}.", messages.SUCCESS)
+
+    def _remove_credential(self, request: HttpRequest, upstream: Upstream) -> None:
+        try:
+            row = upstream.credentials.filter(pk=UUID(request.POST["remove_credential"])).first()
+        except ValueError:
+            return
+        if row is not None:
+            store.delete(row)
+            self.message_user(request, f"The credential of {row.owner_name} was removed.", messages.SUCCESS)
 
     def _accept(self, request: HttpRequest, upstream: Upstream) -> None:
         """Accept the selected items, as they were shown: what changed since then is shown again."""

@@ -71,14 +71,8 @@ class DirectoryPages(ScopedAdmin):
         shown = shown_once.take(request, row)
         page = {**self.admin_site.each_context(request), "opts": self.opts, "original": row}
         if shown is None:
-            gone = {
-                "title": "This token is not shown again",
-                "message": shown_once.GONE_MESSAGE,
-                "advice": "If you did not copy it, create another one on the page of the issuer.",
-                "back": "Go to the issuer",
-                "back_url": reverse("admin:tools_app_issuer_change", args=[row.pk]),
-            }
-            return shown_once.gone(request, {**page, **gone})
+            advice = "create another one on the page of the issuer."
+            return shown_once.gone(request, page, "token", advice, place="the issuer")
         told = {"title": "Copy the token now", "row": row, "token": shown["token"], "url": _url(request, row)}
         return shown_once.page(request, "admin/tools_app/issuer/directory_issued.html", {**page, **told})
 

@@ -6,6 +6,7 @@ from allauth.core import context
 from django import forms
 from django.contrib import admin
 from django.db.models import QuerySet
+from django.forms import Script
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -24,6 +25,18 @@ from tools_app.models import Issuer, IssuerUse
 from tools_app.models.issuers import MAX_CLIENT_SECRET, WRITTEN_FIELDS
 
 USES: dict[str, str] = {IssuerUse.PEOPLE: "People", IssuerUse.WORKLOADS: "Workloads", IssuerUse.DIRECT: "Direct tokens"}
+
+# The addresses of the hub for a SAML identity provider.
+ADDRESSES = ("answer_url", "metadata_address")
+SAML_FIELDS = (
+    "metadata_url",
+    "metadata",
+    "certificates",
+    "subject_attribute",
+    "email_attribute",
+    "groups_attribute",
+    "allows_unasked",
+)
 
 
 class IssuerForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -75,6 +88,10 @@ class IssuerAdmin(directories.DirectoryPages):
     """The issuers of the user's tenants."""
 
     form = IssuerForm
+
+    class Media:
+        js = (Script("tools_app/copy.js", type="module"),)
+
     list_display = (
         cut_column("name", "name"),
         "tenant",
@@ -90,14 +107,15 @@ class IssuerAdmin(directories.DirectoryPages):
     empty_hint = "People log in with the account of their company, and programs connect with tokens of their platform."
     actions_detail = ("try_token", "directory_token", "withdraw_directory")
     fieldsets = (
-        (None, {"fields": ("tenant", "name", "use", "issuer", "rules", "is_active")}),
+        (None, {"fields": ("tenant", "name", "use", "protocol", "issuer", "rules", "is_active")}),
         ("People", {"fields": ("callback", "client_id", "secret", "accepts_assertions", "recheck_hours")}),
+        ("SAML 2.0", {"fields": (*ADDRESSES, *SAML_FIELDS)}),
         ("Directory (SCIM)", {"fields": directories.FIELDS}),
         ("Workloads and direct tokens", {"fields": ("audience",)}),
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        return [*super().get_readonly_fields(request, obj), "callback", *directories.SHOWN]
+        return [*super().get_readonly_fields(request, obj), "callback", *ADDRESSES, *directories.SHOWN]
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the fields, without the write-only secret for those who only read."""
@@ -162,7 +180,26 @@ class IssuerAdmin(directories.DirectoryPages):
     @column("redirect URI")
     def callback(self, row: Issuer) -> SafeString:
         """Show the address to register with the provider."""
-        if row._state.adding:
-            return format_html("{}", "Save the issuer first, not active yet: then it is shown here.")
-        address = context.request.build_absolute_uri(reverse("sign-in-callback", args=[row.pk]))
-        return format_html("<code>{}</code>", address)
+        return _address("sign-in-callback", row)
+
+    @column("ACS URL")
+    def answer_url(self, row: Issuer) -> SafeString:
+        """Show where a SAML identity provider sends its answers."""
+        return _address("sign-in-saml", row)
+
+    @column("metadata URL of the hub, and its entity ID")
+    def metadata_address(self, row: Issuer) -> SafeString:
+        """Show what a SAML identity provider reads about the hub."""
+        return _address("sign-in-saml-metadata", row)
+
+
+def _address(name: str, row: Issuer) -> SafeString:
+    if row._state.adding:
+        return format_html("{}", "Save the issuer first, not active yet: then it is shown here.")
+    address = context.request.build_absolute_uri(reverse(name, args=[row.pk]))
+    return format_html(
+        '<code id="address-{}">{}</code> <button type="button" class="text-link" data-copy="address-{}">Copy</button>',
+        name,
+        address,
+        name,
+    )

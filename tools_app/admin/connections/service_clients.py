@@ -169,14 +169,8 @@ class ServiceClientAdmin(ScopedAdmin):
         shown = shown_once.take(request, row)
         context = {**self.admin_site.each_context(request), "opts": self.opts, "original": row}
         if shown is None:
-            gone = {
-                "title": "This secret is not shown again",
-                "message": shown_once.GONE_MESSAGE,
-                "advice": "If you did not copy it, rotate the secret on the page of the client.",
-                "back": "Go to the service client",
-                "back_url": reverse("admin:tools_app_serviceclient_change", args=[row.pk]),
-            }
-            return shown_once.gone(request, {**context, **gone})
+            advice = "rotate the secret on the page of the client."
+            return shown_once.gone(request, context, "secret", advice, place="the service client")
         base, client_id = request.build_absolute_uri("/").rstrip("/"), row.connection.client.client_id
         token_url = base + reverse("oauth-token")
         page = {

@@ -69,6 +69,7 @@ PIECES: Final[Mapping[str, str]] = {
     "tools_app_upstream": "upstreams",
     "tools_app_upstream_add": "upstreams#adding-one",
     "tools_app_upstream_review": "upstreams#pinned-definitions",
+    "tools_app_upstream_show_health": "upstreams#health",
     "tools_app_secret": "http-tools#secrets",
     # --- Alerts ---------------------------------------------------------------------------------------------------
     "tools_app_alertrule": "alerts#kinds",

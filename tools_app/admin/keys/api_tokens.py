@@ -120,14 +120,9 @@ class TokenAdmin(ModelAdmin):
         shown = shown_once.take(request, row)
         context = {**self.admin_site.each_context(request), "opts": self.opts, "original": row}
         if shown is None:
-            page = {
-                "title": "This token is not shown again",
-                "message": shown_once.GONE_MESSAGE,
-                "advice": "If you did not copy it, revoke it and create another one.",
-                "back": "Go to my tokens",
-                "back_url": reverse("admin:tools_app_personaltoken_changelist"),
-            }
-            return shown_once.gone(request, {**context, **page})
+            advice = "revoke it and create another one."
+            url = reverse("admin:tools_app_personaltoken_changelist")
+            return shown_once.gone(request, context, "token", advice, place="my tokens", place_url=url)
         me = request.build_absolute_uri(reverse("api-me"))
         page = {
             "title": "Copy your token now",

@@ -206,14 +206,8 @@ class ApiKeyAdmin(ScopedAdmin):
         shown = shown_once.take(request, key)
         context = {**self.admin_site.each_context(request), "opts": self.opts, "original": key}
         if shown is None:
-            gone = {
-                "title": "This key is not shown again",
-                "message": shown_once.GONE_MESSAGE,
-                "advice": "If you did not copy it, rotate the key on its page: you get a new one in its place.",
-                "back": "Go to the key",
-                "back_url": reverse("admin:tools_app_apikey_change", args=[key.pk]),
-            }
-            return shown_once.gone(request, {**context, **gone})
+            advice = "rotate the key on its page: you get a new one in its place."
+            return shown_once.gone(request, context, "key", advice, place="the key")
         page: dict[str, Any] = {
             "title": "Copy your key now",
             "api_key": key,

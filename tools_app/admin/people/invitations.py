@@ -233,14 +233,8 @@ class InvitationAdmin(ScopedAdmin):
         shown = shown_once.take(request, row)
         context = {**self.admin_site.each_context(request), "opts": self.opts, "original": row}
         if shown is None:
-            page = {
-                "title": "This link is not shown again",
-                "message": shown_once.GONE_MESSAGE,
-                "advice": "If you did not copy it, create a new link on the invitation's page.",
-                "back": "Go to the invitation",
-                "back_url": reverse("admin:tools_app_invitation_change", args=[row.pk]),
-            }
-            return shown_once.gone(request, {**context, **page})
+            advice = "create a new link on the invitation's page."
+            return shown_once.gone(request, context, "link", advice, place="the invitation")
         page = {"title": "Copy the link now", "invitation": row, **shown}
         return shown_once.page(request, "admin/tools_app/invitation/link.html", {**context, **page})
 

@@ -31,6 +31,7 @@ from tools_app.admin.base.columns import (
     yes_no_filter,
 )
 from tools_app.admin.base.decorators import button, column
+from tools_app.admin.base.deletion import without_link_tables
 from tools_app.admin.base.history import HistoryAdmin
 from tools_app.admin.base.permissions import TenantPermissions, tenant_permissions_of
 from tools_app.admin.base.scoping import ScopedAdmin, TenantFilter, narrow
@@ -230,6 +231,13 @@ class UserAdmin(HistoryAdmin, DjangoUserAdmin, ModelAdmin):  # type: ignore[type
     )
     readonly_fields = DATES
     actions_detail = ("remove_factors",)
+
+    def get_deleted_objects(
+        self, objs: Any, request: HttpRequest
+    ) -> tuple[list[Any], dict[str, int], set[str], list[str]]:
+        """Return what is deleted with a user, without tables that only link."""
+        deleted, counts, lacking, protected = super().get_deleted_objects(objs, request)
+        return *without_link_tables(deleted, counts), lacking, protected
 
     def has_remove_factors_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         """Return whether this user may remove the second factors of others."""

@@ -42,6 +42,7 @@ FACTS = (
     "remote_address",
     "trace_id",
     "started_at",
+    "person",
 )
 EVENTS = 200
 SHOWN_CAUSE = 1000
@@ -60,6 +61,12 @@ class Facts(Row):
     )
     session = serializers.UUIDField(source="session_id", read_only=True, allow_null=True)
     tool = serializers.UUIDField(source="tool_id", read_only=True, allow_null=True)
+    person = serializers.CharField(
+        source="person_name",
+        read_only=True,
+        allow_null=True,
+        help_text="Username of the person for whom the caller acted; null if a key acted for itself.",
+    )
 
     def audits(self, call: Any) -> bool:
         """Whether the person may read the arguments and results."""
@@ -89,6 +96,7 @@ class CallRow(Facts):
             "background",
             "arguments_size",
             "result_size",
+            "shaped_size",
             "event_count",
             "repeated",
             "writer",
@@ -220,7 +228,7 @@ class EventsQuery(Query):
 class Calls(Retrieved, ScopedView):
     """The calls of tenants and how they ended. Denials without a tenant are for superusers."""
 
-    queryset = Call.objects.select_related("tenant").order_by("-started_at")
+    queryset = Call.objects.select_related("tenant", "person").order_by("-started_at")
     serializer_class = WholeCallRow
     query_class = CallsQuery
 
@@ -333,7 +341,7 @@ class RunningCalls(ListMixin, Retrieved, ScopedView):
     """Calls that have not ended. A tenant's admin may cancel them."""
 
     permission_classes = (Member, IsTenantAdmin)
-    queryset = RunningCall.objects.select_related("tenant").defer("sealed_arguments")
+    queryset = RunningCall.objects.select_related("tenant", "person").defer("sealed_arguments")
     serializer_class = RunningCallRow
     query_class = RunningQuery
     plural, singular = "running calls", "running call"

@@ -2,17 +2,15 @@
 
 from typing import Any
 
-from django.core.exceptions import ValidationError
 from django.db import IntegrityError
 from django.db.models import QuerySet, RestrictedError
 from drf_spectacular.utils import OpenApiExample, extend_schema_serializer
-from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools_app.api.v1.base.fields import Text, Texts
 from tools_app.api.v1.base.problems import Conflict
-from tools_app.api.v1.base.serializers import Row, TenantField
+from tools_app.api.v1.base.serializers import NamedRow, TenantField
 from tools_app.api.v1.base.views import Member
 from tools_app.api.v1.base.viewsets import (
     Created,
@@ -25,7 +23,7 @@ from tools_app.api.v1.base.viewsets import (
     Updated,
 )
 from tools_app.catalog import toolsets
-from tools_app.models import Toolset
+from tools_app.models import Tenant, Toolset
 from tools_app.models.validators import ONE_LINE, validate_patterns
 
 
@@ -36,7 +34,7 @@ from tools_app.models.validators import ONE_LINE, validate_patterns
         )
     ]
 )
-class ToolsetRow(Row):
+class ToolsetRow(NamedRow):
     """A toolset. A key with it uses, of the tools that the key permits, only those that match."""
 
     tenant = TenantField()
@@ -49,20 +47,15 @@ class ToolsetRow(Row):
         model = Toolset
         fields = ("id", "tenant", "name", "description", "tools", "created_at")
         fixed = ("tenant",)
+        named, kind, checked = "name", "toolset with", "tools"
 
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Reject an empty set, a name that exists, and one set too many. Raises ValidationError."""
-        attrs = super().validate(attrs)
-        row = self.drafted(attrs)
-        try:
-            toolsets.check_tools(row.tools)
-            if self.instance is None:
-                toolsets.check_room(row.tenant)
-        except ValidationError as problem:
-            raise serializers.ValidationError({"tools": problem.messages}) from problem
-        if Toolset.objects.filter(tenant=row.tenant, name=row.name).exclude(pk=row.pk).exists():
-            raise Conflict({"name": ["This tenant already has a toolset with this name. Change that one."]})
-        return attrs
+    def check(self, row: Toolset) -> None:
+        """Reject an empty set. Raises ValidationError."""
+        toolsets.check_tools(row.tools)
+
+    def check_room(self, tenant: Tenant) -> None:
+        """Reject one set too many. Raises ValidationError."""
+        toolsets.check_room(tenant)
 
 
 class ToolsetsQuery(SearchQuery):

@@ -42,7 +42,16 @@ class UpstreamStatusRow(Row):
 
     class Meta:
         model = UpstreamStatus
-        fields = ("checked_at", "reached_at", "problem", "era", "version", "server_name", "server_version")
+        fields = (
+            "checked_at",
+            "reached_at",
+            "refused_until",
+            "problem",
+            "era",
+            "version",
+            "server_name",
+            "server_version",
+        )
         read_only_fields = fields
 
 
@@ -67,6 +76,12 @@ class UpstreamRow(Row):
             "command",
             "era",
             "headers",
+            "credential",
+            "credential_owner",
+            "credential_header",
+            "oauth_client_id",
+            "oauth_client_secret",
+            "oauth_scopes",
             "environment",
             "enabled",
             "timeout_seconds",
@@ -113,7 +128,7 @@ class Upstreams(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
         """Connect to the upstream and list what it offers. `status.problem` tells why that failed, if it did."""
         upstream = self.get_object()
         with suppress(UpstreamFailed):  # noted in the status
-            service.discover(upstream)
+            service.discover(upstream, request.user.pk)
         fresh = self.get_object()
         return tagged(Response(self.get_serializer(fresh).data), fresh)
 

@@ -28,6 +28,7 @@ from tools_app.api.v1.sign_in.connections import ClientPolicies, Connections, Si
 from tools_app.api.v1.sign_in.issuers import Issuers
 from tools_app.api.v1.sign_in.scopes import Scopes
 from tools_app.api.v1.sign_in.service_clients import ServiceClients
+from tools_app.api.v1.sign_in.upstream_credentials import UpstreamCredentials
 from tools_app.api.v1.stats import Figures
 from tools_app.api.v1.tenants import Tenants
 from tools_app.api.v1.tokens import Me, Tokens
@@ -45,6 +46,7 @@ AGGREGATES: dict[str, type[ApiView]] = {
     "toolsets": Toolsets,
     "upstreams": Upstreams,
     "upstream-items": UpstreamItems,
+    "upstream-credentials": UpstreamCredentials,
     "keys": Keys,
     "connections": Connections,
     "clients": Clients,

@@ -42,6 +42,7 @@ from tools_app.models import (
     Tool,
     Toolset,
     Upstream,
+    UpstreamCredential,
 )
 
 Values = Mapping[str, Any]
@@ -66,6 +67,7 @@ UNTOLD: Final = frozenset(
         "last_login",
         "last_used_at",
         "previous_ciphertext",
+        "refresh_at",
         "updated_at",
         "user_name_key",
     }
@@ -169,6 +171,7 @@ RECORDED: Final = (
     TenantScope,
     ApiSource,
     Upstream,
+    UpstreamCredential,
     Toolset,
 )
 Fields = frozenset[str] | None

@@ -63,7 +63,7 @@ FACTS: Final = (
     *("id", "started_at", "finished_at", "duration_us", "waited_us", "outcome", "http_status", "rpc_error", "is_error"),
     *("tenant_id", "tenant", "method", "tool_name", "tool_revision", "api_key_id", "api_key", "session_id"),
     *("client_name", "client_version", "protocol_version", "remote_address", "request_id", "trace_id", "background"),
-    *("repeated", "arguments_size", "result_size", "event_count"),
+    *("repeated", "arguments_size", "result_size", "event_count", "shaped_size", "person"),
 )
 TEXTS: Final = ("cause", "arguments", "result")
 # A spreadsheet evaluates cells that start with these, which can send requests (OWASP, CSV Injection). Full-width and
@@ -106,6 +106,7 @@ def facts_of(call: Call) -> dict[str, Any]:
     named = {
         "tenant": getattr(related(call, "tenant"), "slug", None),
         "api_key": getattr(related(call, "api_key"), "name", None),
+        "person": call.person_name,
     }
     return {name: named[name] if name in named else getattr(call, name) for name in FACTS}
 

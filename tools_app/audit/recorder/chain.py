@@ -62,7 +62,14 @@ UNVERSIONED: Final = (
 )
 ADDED_UNVERSIONED: Final = ("waited_us", "recorded_us")
 # From version 2 on, the version itself is hashed as the first value.
-VERSIONS: Final[Mapping[int, tuple[str, ...]]] = {2: (*UNVERSIONED[0], "recorded_us")}
+VERSIONS: Final[Mapping[int, tuple[str, ...]]] = {
+    2: (*UNVERSIONED[0], "recorded_us"),
+    3: (
+        *(*_FACTS, "person_id"),
+        *("finished_at", "duration_us", "waited_us", *_END, "shaped_size"),
+        "recorded_us",
+    ),
+}
 NEWEST: Final = max(VERSIONS)
 # What verification loads of a record: all columns that any version covers.
 COLUMNS: Final = (*VERSIONS[NEWEST], "hash_version")
@@ -75,8 +82,9 @@ def covered(row: Sequence[Any]) -> list[tuple[Any, ...]]:
     """
     version = row[-1]
     if version is not None:
-        return [(version, *_PICK[version](row))] if version in _PICK else []
-    later, earlier = (pick(row) for pick in _PICK_UNVERSIONED)
+        return [(version, *_PICK[version](row), *_filled_later(version, row))] if version in _PICK else []
+    added = _filled_later(None, row)
+    later, earlier = ((*pick(row), *added) for pick in _PICK_UNVERSIONED)
     return [later] if any(value is not None for value in _PICK_ADDED(row)) else [later, earlier]
 
 
@@ -87,6 +95,15 @@ def _pick(columns: Sequence[str]) -> "itemgetter[tuple[Any, ...]]":
 _PICK: Final = {version: _pick(columns) for version, columns in VERSIONS.items()}
 _PICK_UNVERSIONED: Final = tuple(map(_pick, UNVERSIONED))
 _PICK_ADDED: Final = _pick(ADDED_UNVERSIONED)
+_LATER: Final[Mapping[int | None, list[int]]] = {
+    version: [COLUMNS.index(column) for column in COLUMNS[:-1] if column not in columns]
+    for version, columns in [(None, (*UNVERSIONED[0], *ADDED_UNVERSIONED)), *VERSIONS.items()]
+}
+
+
+def _filled_later(version: int | None, row: Sequence[Any]) -> list[Any]:
+    """Return the values of columns that a record of this version did not have: with any, its hash differs."""
+    return [row[position] for position in _LATER[version] if row[position] is not None]
 
 
 START = b"mcphub audit chain v1\n"

@@ -35,6 +35,7 @@ class Facts(NamedTuple):
     remote_address: str
     trace_id: str
     started_at: datetime
+    person_id: int | None = None
 
 
 class RunningRow(NamedTuple):
@@ -70,6 +71,7 @@ class FinishedRow(NamedTuple):
     event_count: int
     repeated: int
     writer: UUID
+    shaped_size: int | None = None
 
 
 class Link(NamedTuple):

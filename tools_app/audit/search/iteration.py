@@ -54,7 +54,7 @@ def walk_within(query: CallQuery, scope: Callable[[], Scope], chunk: int = CHUNK
 
 def _named(calls: list[Call]) -> list[Call]:
     """Load the tenants and keys of calls: there are few of these, and each is read once per chunk."""
-    prefetch_related_objects(calls, "tenant", "api_key")
+    prefetch_related_objects(calls, "tenant", "api_key", "person")
     return calls
 
 

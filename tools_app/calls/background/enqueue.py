@@ -11,6 +11,7 @@ from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls import uncertain
 from tools_app.calls.background import queue, worker
 from tools_app.calls.background.broker import BrokerUnavailable
+from tools_app.calls.background.payload import payload_of_invocation
 from tools_app.calls.invocation import CallRecordBuilder, End, Invocation, set_log_context
 from tools_app.calls.run import UNRECORDED
 from tools_app.catalog.compiled import CompiledTool
@@ -30,7 +31,7 @@ async def begin(invocation: Invocation, tool: CompiledTool, builder: CallRecordB
     """Record a call's intent, with its encrypted arguments, and start it. Raises RecorderUnavailable or RpcError."""
     call_id = builder.facts.id
     set_log_context(invocation)
-    sealed = worker.payload_of_invocation(invocation).sealed(call_id)
+    sealed = payload_of_invocation(invocation).sealed(call_id)
     try:
         await recorder.current().recording(builder.started(CallStatus.QUEUED, tool.timeout_seconds, sealed))
     except RecorderUnavailable:

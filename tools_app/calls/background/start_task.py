@@ -17,7 +17,7 @@ from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls import stop_reasons, uncertain
 from tools_app.calls.background import delivery, enqueue
 from tools_app.calls.background.delivery import AwaitingInput
-from tools_app.calls.background.worker import payload_of_row
+from tools_app.calls.background.payload import payload_of_row
 from tools_app.calls.events import SendEvent
 from tools_app.calls.invocation import CallRecordBuilder, Invocation, call_topic, record_builder_of_row
 from tools_app.calls.run import UNRECORDED, CallOutcome, outcome_of

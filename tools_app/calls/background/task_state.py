@@ -15,7 +15,7 @@ from tools_app.access.principal import Principal
 from tools_app.audit.recorder.entries import process_id
 from tools_app.calls.background import enqueue
 from tools_app.calls.background.broker import BrokerUnavailable
-from tools_app.calls.background.worker import payload_of_row
+from tools_app.calls.background.payload import payload_of_row
 from tools_app.calls.events import answer_purpose
 from tools_app.calls.invocation import call_topic
 from tools_app.calls.run import CallOutcome, deserialize

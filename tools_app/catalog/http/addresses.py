@@ -15,9 +15,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-import httpcore
-
-from tools_app.catalog.http.errors import AddressRefused, Unresolved
+from tools_app.catalog.http.errors import AddressRefused, ConnectError, ConnectTimeout, Unresolved
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -108,29 +106,23 @@ async def system_addresses(host: str, port: int) -> Sequence[str]:
     return [str(entry[4][0]) for entry in found]
 
 
-class CheckedDialer(httpcore.AsyncNetworkBackend):
-    """Opens the connections of one request: to public addresses, and those in `allowed`."""
+class CheckedDialer:
+    """Opens connections: to public addresses, and those in `allowed`."""
 
     def __init__(self, allowed: Sequence[Network], resolve: Resolver = system_addresses) -> None:
         self._allowed = allowed
         self._resolve = resolve
-        self._sockets = httpcore.AnyIOBackend()
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's interface, like the next two
-        local_address: str | None = None,  # noqa: ARG002
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,  # noqa: ARG002
-    ) -> httpcore.AsyncNetworkStream:
-        """Connect to `host`. Raises Unresolved, AddressRefused, httpcore.ConnectError and .ConnectTimeout."""
-        seconds = timeout or DEFAULT_CONNECT_SECONDS
+    async def connect_tcp(self, host: str, port: int, seconds: float = DEFAULT_CONNECT_SECONDS) -> socket.socket:
+        """Return a socket that is connected to `host`.
+
+        Raises Unresolved, AddressRefused, ConnectError and ConnectTimeout.
+        """
         try:
             async with asyncio.timeout(seconds):
                 return await self._first(await self.addresses(host, port), port, seconds)
         except TimeoutError as problem:
-            raise httpcore.ConnectTimeout(f"{host}:{port}") from problem
+            raise ConnectTimeout(f"{host}:{port}") from problem
 
     async def addresses(self, host: str, port: int) -> list[Address]:
         """Return the addresses of `host`, all of them checked. Raises Unresolved and AddressRefused."""
@@ -148,15 +140,31 @@ class CheckedDialer(httpcore.AsyncNetworkBackend):
         except ValueError:
             return await self._resolve(host, port)
 
-    async def _first(self, addresses: Sequence[Address], port: int, seconds: float) -> httpcore.AsyncNetworkStream:
+    async def _first(self, addresses: Sequence[Address], port: int, seconds: float) -> socket.socket:
         """Return the first connection that succeeds; each attempt has an equal share of the time."""
         attempts = addresses[:MAX_ATTEMPTS]
         for address in attempts[:-1]:
             try:
-                return await self._dial(address, port, seconds / len(attempts))
-            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                return await _dialed(address, port, seconds / len(attempts))
+            except ConnectError:
                 continue
-        return await self._dial(attempts[-1], port, seconds)
+        return await _dialed(attempts[-1], port, seconds)
 
-    async def _dial(self, address: Address, port: int, seconds: float) -> httpcore.AsyncNetworkStream:
-        return await self._sockets.connect_tcp(str(address), port, timeout=seconds)
+
+async def _dialed(address: Address, port: int, seconds: float) -> socket.socket:
+    """Return a socket that is connected to `address`. Raises ConnectError and ConnectTimeout."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6  # noqa: PLR2004
+    # With its protocol, without which event loops do not turn off the delay of small packets.
+    dialing = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        dialing.setblocking(False)
+        async with asyncio.timeout(seconds):
+            await asyncio.get_running_loop().sock_connect(dialing, (str(address), port))
+    except BaseException as problem:
+        dialing.close()
+        if isinstance(problem, TimeoutError):
+            raise ConnectTimeout(f"{address}:{port}") from problem
+        if isinstance(problem, OSError):
+            raise ConnectError(str(problem)) from problem
+        raise
+    return dialing

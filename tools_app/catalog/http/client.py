@@ -1,28 +1,24 @@
 """A single HTTP exchange over a connection that is not shared.
 
-httpcore is used without a client above it: no cookies, no proxies, no netrc, no redirects, and no log line that
-contains a URL. A connection is never shared, so that none is reused under another tenant's rules.
+There is no client above the connection: no cookies, no proxies, no netrc, no redirects, and no log line that contains
+a URL. A connection is never shared, so that none is reused under another tenant's rules.
 """
 
-import logging
 import ssl
 import zlib
 from collections.abc import AsyncIterable, Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import cache
 
-import httpcore
+import certifi
 
 from tools_app.catalog.http.addresses import CheckedDialer, Network, Resolver, system_addresses
+from tools_app.catalog.http.connection import Response, connect, request_head
 from tools_app.catalog.http.errors import TRANSPORT_ERRORS, AddressRefused, RequestFailed, Unresolved, explained
 from tools_app.catalog.http.urls import Url
 
 MAX_CONNECT_SECONDS = 10.0
 _EXPECT_BODY = frozenset({"POST", "PUT", "PATCH"})
-
-# At DEBUG, httpcore logs response headers, which may repeat a secret.
-logging.getLogger("httpcore").setLevel(logging.INFO)
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,9 @@ class Reply:
 @cache
 def trusted_certificates() -> ssl.SSLContext:
     """Return the CAs of the operating system (or of SSL_CERT_FILE), and the well-known public CAs."""
-    return httpcore.default_ssl_context()
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())
+    return context
 
 
 @dataclass(frozen=True)
@@ -63,33 +61,20 @@ class Terms:
 
 async def exchange(request: Outbound, terms: Terms) -> Reply:
     """Send `request` and read the complete response. Raises RequestFailed."""
+    url, content = request.url, _content(request)
+    connect_seconds = min(terms.seconds, MAX_CONNECT_SECONDS)
     try:
-        async with _connections(terms) as pool, _sent(pool, request, terms) as response:
+        head = request_head(request.method, url, (*request.headers, ("Connection", "close")), content)
+        dialer = CheckedDialer(terms.allowed, terms.resolve)
+        opening = connect(dialer, url, terms.certificates(), connect_seconds=connect_seconds, seconds=terms.seconds)
+        connection = await opening
+        try:
+            response = await connection.send(head, content, is_head=request.method == "HEAD", most=terms.max_bytes)
             return await _reply(request, response, terms)
+        finally:
+            await connection.aclose()
     except (AddressRefused, Unresolved, *TRANSPORT_ERRORS) as error:
-        raise explained(error, request.url.host) from error
-
-
-def _connections(terms: Terms) -> httpcore.AsyncConnectionPool:
-    dialer = CheckedDialer(terms.allowed, terms.resolve)
-    return httpcore.AsyncConnectionPool(ssl_context=terms.certificates(), network_backend=dialer, max_connections=1)
-
-
-def _sent(
-    pool: httpcore.AsyncConnectionPool, request: Outbound, terms: Terms
-) -> AbstractAsyncContextManager[httpcore.Response]:
-    url = request.url
-    return pool.stream(
-        request.method,
-        httpcore.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target),
-        headers=[(b"Host", url.authority.encode()), *_encoded(request.headers), (b"Connection", b"close")],
-        content=_content(request),
-        extensions={"timeout": _timeouts(terms.seconds)},
-    )
-
-
-def _encoded(headers: tuple[tuple[str, str], ...]) -> list[tuple[bytes, bytes]]:
-    return [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers]
+        raise explained(error, url.host) from error
 
 
 def _content(request: Outbound) -> bytes | None:
@@ -99,24 +84,15 @@ def _content(request: Outbound) -> bytes | None:
     return request.body
 
 
-def _timeouts(seconds: float) -> dict[str, float]:
-    """The timeouts for connecting and for idle periods. The execution enforces the total time."""
-    return {"connect": min(seconds, MAX_CONNECT_SECONDS), "read": seconds, "write": seconds, "pool": seconds}
-
-
-async def _reply(request: Outbound, response: httpcore.Response, terms: Terms) -> Reply:
-    headers = _decoded(response.headers)
+async def _reply(request: Outbound, response: Response, terms: Terms) -> Reply:
+    headers = response.headers
     if request.method == "HEAD":
         return Reply(response.status, headers, b"")
     announced = headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > terms.max_bytes:
         raise too_large(terms.max_bytes)
-    body = await read_body(response.aiter_stream(), headers.get("content-encoding", ""), terms.max_bytes)
+    body = await read_body(response.chunks(), headers.get("content-encoding", ""), terms.max_bytes)
     return Reply(response.status, headers, body)
-
-
-def _decoded(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in reversed(headers)}
 
 
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS

@@ -4,18 +4,46 @@ import ssl
 from collections.abc import Iterator
 from ipaddress import ip_address
 
-import httpcore
-
 from tools_app.tool_api.results import ToolError
 
-# The exceptions of httpcore, which have no common base class.
-TRANSPORT_ERRORS = (
-    httpcore.TimeoutException,
-    httpcore.NetworkError,
-    httpcore.ProtocolError,
-    httpcore.UnsupportedProtocol,
-    OSError,
-)
+
+class TransportError(Exception):
+    """An exchange failed below HTTP, or was not HTTP."""
+
+
+class ConnectError(TransportError):
+    """No connection could be opened. Nothing was sent."""
+
+
+class ConnectTimeout(ConnectError):
+    """No connection was opened in time. Nothing was sent."""
+
+
+class PoolTimeout(TransportError):
+    """All connections were in use. Nothing was sent."""
+
+
+class LocalProtocolError(TransportError):
+    """The request cannot be written as HTTP. Nothing was sent."""
+
+
+class ReadError(TransportError):
+    """The connection broke."""
+
+
+class ReadTimeout(TransportError):
+    """The other side was silent for too long."""
+
+
+class WriteTimeout(TransportError):
+    """The other side took too long to read the request."""
+
+
+class RemoteProtocolError(TransportError):
+    """The other side sent no valid HTTP, or ended before its response was complete."""
+
+
+TRANSPORT_ERRORS = (TransportError, OSError)
 
 
 class RequestFailed(ToolError):
@@ -54,7 +82,7 @@ def explained(error: Exception, host: str) -> RequestFailed:
             " A hub admin can allow it under Tenant > Allowed networks.",
             cause,
         )
-    if isinstance(error, Unresolved | httpcore.ConnectError | httpcore.ConnectTimeout):
+    if isinstance(error, Unresolved | ConnectError):
         return RequestFailed(f"Could not reach {label}: {_why_unreachable(error)}.", cause)
     return RequestFailed(_why_broken(error, label), cause)
 
@@ -63,7 +91,7 @@ def _why_unreachable(error: Exception) -> str:
     links = list(_chain(error))
     if isinstance(error, Unresolved):
         return "the host name cannot be resolved"
-    if isinstance(error, httpcore.ConnectTimeout):
+    if isinstance(error, ConnectTimeout):
         return "the connection timed out"
     if any(isinstance(link, ConnectionRefusedError) for link in links):
         return "connection refused"
@@ -73,9 +101,9 @@ def _why_unreachable(error: Exception) -> str:
 
 
 def _why_broken(error: Exception, label: str) -> str:
-    if isinstance(error, httpcore.TimeoutException):
+    if isinstance(error, PoolTimeout | ReadTimeout | WriteTimeout):
         return f"The request to {label} timed out."
-    if isinstance(error, httpcore.RemoteProtocolError):
+    if isinstance(error, RemoteProtocolError):
         return f"Incomplete HTTP response from {label}."
     return f"The connection to {label} was interrupted."
 

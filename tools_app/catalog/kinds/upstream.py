@@ -15,7 +15,7 @@ import orjson
 from tools_app.catalog.kinds import templates
 from tools_app.catalog.kinds.completion import Completer
 from tools_app.catalog.kinds.templates import BadTemplate, Values
-from tools_app.models import ItemState, Tenant, Upstream, UpstreamItem
+from tools_app.models import ItemState, Tenant, Upstream, UpstreamItem, UpstreamTransport
 from tools_app.protocol.mirrored import Mirrored
 from tools_app.tool_api.context import ToolContext
 from tools_app.tool_api.results import CallCancelled, PromptResult, ResourceResult, Result, ToolError
@@ -25,6 +25,18 @@ REASONS: Final = {
     ItemState.REMOVED: "The upstream '{upstream}' no longer offers it.",
     ItemState.NEW: "An admin must accept its definition first.",
 }
+
+
+@dataclass(frozen=True)
+class SignIn:
+    """Which credential calls of an upstream need, and how the hub gets one by OAuth. `client_secret` is its value."""
+
+    kind: str
+    owner: str
+    header: str
+    client_id: str = ""
+    client_secret: str = field(repr=False, default="")
+    scopes: str = ""
 
 
 @dataclass(frozen=True)
@@ -43,6 +55,9 @@ class Endpoint:
     environment: tuple[tuple[str, str], ...] = field(repr=False)
     allowed_networks: tuple[str, ...]
     secrets: tuple[str, ...] = field(repr=False, default=())
+    sign_in: SignIn | None = None
+    # Whose credential it has; "" for the tenant's, or none.
+    owner: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,7 +70,10 @@ class Pin:
 
 
 class Forwarder(Protocol):
-    """Sends calls to upstreams. Raises ToolError, CallCancelled and what questions to the client raise."""
+    """Sends calls to upstreams, with the credential that they need.
+
+    Raises ToolError, CallCancelled and what questions to the client raise.
+    """
 
     async def call_tool(
         self,
@@ -114,6 +132,21 @@ def endpoint_of(upstream: Upstream, tenant: Tenant, secrets: Mapping[str, str]) 
         allowed_networks=(*tenant.allowed_networks, *upstream.approved_networks),
         # As they are sent: headers have no whitespace around them.
         secrets=tuple(sorted(values.secret(name).strip() for name in used)),
+        sign_in=_sign_in(upstream, values),
+    )
+
+
+def _sign_in(upstream: Upstream, values: Values) -> SignIn | None:
+    """Return which credential calls need, if any. Raises ToolError if the secret of the OAuth client is not set."""
+    if not upstream.credential or upstream.transport == UpstreamTransport.STDIO:
+        return None
+    return SignIn(
+        kind=upstream.credential,
+        owner=upstream.credential_owner,
+        header=upstream.credential_header,
+        client_id=upstream.oauth_client_id,
+        client_secret=values.secret(upstream.oauth_client_secret) if upstream.oauth_client_secret else "",
+        scopes=upstream.oauth_scopes,
     )
 
 

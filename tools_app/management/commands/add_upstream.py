@@ -13,8 +13,19 @@ from tools_app.catalog.http.errors import Unresolved
 from tools_app.catalog.http.urls import BadUrl, parse_url
 from tools_app.core.sanitize import sanitized
 from tools_app.management.base import RecordedCommand
-from tools_app.models import ItemKind, ItemState, Tenant, Upstream, UpstreamEra, UpstreamItem, UpstreamTransport
+from tools_app.models import (
+    CredentialKind,
+    CredentialOwner,
+    ItemKind,
+    ItemState,
+    Tenant,
+    Upstream,
+    UpstreamEra,
+    UpstreamItem,
+    UpstreamTransport,
+)
 from tools_app.upstreams import connections, service
+from tools_app.upstreams.credentials import sign_in, store
 from tools_app.upstreams.drafts import upstream_faults
 from tools_app.upstreams.errors import UpstreamFailed
 from tools_app.upstreams.service import Discovery
@@ -43,6 +54,11 @@ class Command(RecordedCommand):
             metavar="NAME: VALUE",
             help='Header of each request, such as "Authorization: Bearer {secret:NAME}".',
         )
+        parser.add_argument(
+            "--credentials",
+            choices=CredentialOwner.values,
+            help="Whose sign-in calls use, for a server that asks for one. Default: tenant.",
+        )
         parser.add_argument("--era", choices=UpstreamEra.values, help="Revisions to speak. Default: detect.")
         parser.add_argument(
             "--accept", action="store_true", help="Accept all definitions, new and changed, and offer them to clients."
@@ -60,6 +76,8 @@ class Command(RecordedCommand):
         try:
             found = service.discover(upstream)
         except UpstreamFailed as problem:
+            if self._wants_sign_in(upstream):
+                return
             if is_new:
                 upstream.delete()
             kept = "" if is_new else " Its settings are saved."
@@ -74,6 +92,21 @@ class Command(RecordedCommand):
             waiting = sum(map(service.is_waiting, found.items))
             if waiting:
                 self.stdout.write(f"{waiting} not offered to clients yet. Add --accept to accept them.")
+
+    def _wants_sign_in(self, upstream: Upstream) -> bool:
+        """Keep an upstream that asks for a sign-in, and print where an admin signs in."""
+        is_oauth = upstream.credential == CredentialKind.OAUTH
+        asks = is_oauth or (not upstream.credential and upstream.url and sign_in.asks_for_sign_in(upstream))
+        if not asks:
+            return False
+        if not is_oauth:
+            upstream.credential = CredentialKind.OAUTH
+            upstream.save()
+        place = store.link(upstream.pk, store.TENANT)
+        where = place if "://" in place else f"{place} on this hub"
+        self.stdout.write(f"{upstream.name} asks for a sign-in. It is saved. An admin signs in at {where}")
+        self.stdout.write("Then run this command again.")
+        return True
 
     def _print(self, upstream: Upstream, found: Discovery) -> None:
         server = found.server
@@ -127,6 +160,8 @@ def _drafted(tenant: Tenant, name: str, options: dict[str, Any]) -> tuple[Upstre
         upstream.prefix = options["prefix"]
     if options["era"] is not None:
         upstream.era = options["era"]
+    if options["credentials"] is not None:
+        upstream.credential_owner = options["credentials"]
     if options["header"] is not None:
         upstream.headers = dict(map(_header, options["header"]))
     _check(upstream)

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
+from django.core.exceptions import ValidationError as InvalidRow
 from django.db import models
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound, PermissionDenied
 
 from tools_app.access.permissions import TenantPermissions
 from tools_app.api.v1.base import fields
+from tools_app.api.v1.base.problems import Conflict
 from tools_app.core.relations import related
 from tools_app.models import Tenant
 from tools_app.models.tenants import MAX_SLUG_LENGTH
@@ -81,6 +83,40 @@ class Row(Strict, serializers.ModelSerializer):
         for name, value in attrs.items():
             setattr(row, name, value)
         return row
+
+
+class NamedRow(Row):
+    """A row of which a tenant has one by each name.
+
+    `Meta.named` is the field of the name, `Meta.kind` what the row is, as in "toolset with" this name, and
+    `Meta.checked` the field that `check` checks.
+    """
+
+    def check(self, row: Any) -> None:
+        """Check the drafted row, and normalize its name. Raises Django's ValidationError."""
+        raise NotImplementedError
+
+    def check_room(self, tenant: Tenant) -> None:
+        """Raise Django's ValidationError if a tenant has as many of these as it may have."""
+        raise NotImplementedError
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Reject invalid values, a row too many, and a name that exists. Raises ValidationError and Conflict."""
+        attrs = super().validate(attrs)
+        row, meta = self.drafted(attrs), self.Meta
+        try:
+            self.check(row)
+            if self.instance is None:
+                self.check_room(row.tenant)
+        except InvalidRow as problem:
+            raise serializers.ValidationError({meta.checked: problem.messages}) from problem
+        name = getattr(row, meta.named)
+        if meta.named in attrs:
+            attrs[meta.named] = name
+        if meta.model._default_manager.filter(tenant=row.tenant, **{meta.named: name}).exclude(pk=row.pk).exists():
+            told = f"This tenant already has a {meta.kind} this {meta.named}. Change that one."
+            raise Conflict({meta.named: [told]})
+        return attrs
 
 
 class TenantField(serializers.SlugRelatedField):

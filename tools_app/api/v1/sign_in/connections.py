@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -14,8 +13,7 @@ from rest_framework.response import Response
 from tools_app.access.keys import LIMITS, LISTING, SCOPES
 from tools_app.access.oauth import clients, hosts, tokens
 from tools_app.api.v1.base.fields import Choice, Text
-from tools_app.api.v1.base.problems import Conflict
-from tools_app.api.v1.base.serializers import Row, TenantField, TenantOfRecord
+from tools_app.api.v1.base.serializers import NamedRow, Row, TenantField, TenantOfRecord
 from tools_app.api.v1.base.views import Member
 from tools_app.api.v1.base.viewsets import (
     Created,
@@ -32,7 +30,7 @@ from tools_app.api.v1.base.viewsets import (
 from tools_app.api.v1.keys import KeyRow
 from tools_app.audit.changes import connections as connection_changes
 from tools_app.audit.changes.changes import change_log_transaction
-from tools_app.models import ClientPolicy, Connection, SignInEvent, SignInStep
+from tools_app.models import ClientPolicy, Connection, SignInEvent, SignInStep, Tenant
 
 STATES = [("active", "Active"), ("ended", "Ended")]
 
@@ -161,7 +159,7 @@ class Connections(ListMixin, Retrieved, ScopedView):
         return Response(self.get_serializer(row).data)
 
 
-class ClientPolicyRow(Row):
+class ClientPolicyRow(NamedRow):
     """A decision about the clients of a host."""
 
     tenant = TenantField()
@@ -171,20 +169,15 @@ class ClientPolicyRow(Row):
         model = ClientPolicy
         fields = ("id", "tenant", "host", "decision", "created_at")
         fixed = ("tenant",)
+        named, kind, checked = "host", "policy for", "host"
 
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Reject an invalid host, one that has a policy, and one too many. Raises ValidationError."""
-        attrs = super().validate(attrs)
-        row = self.drafted(attrs)
-        try:
-            row.host = attrs["host"] = hosts.normalized(row.host)
-            if self.instance is None:
-                hosts.check_room(row.tenant)
-        except ValidationError as problem:
-            raise serializers.ValidationError({"host": problem.messages}) from problem
-        if ClientPolicy.objects.filter(tenant=row.tenant, host=row.host).exclude(pk=row.pk).exists():
-            raise Conflict({"host": ["This tenant already has a policy for this host. Change that one."]})
-        return attrs
+    def check(self, row: ClientPolicy) -> None:
+        """Normalize the host. Raises ValidationError."""
+        row.host = hosts.normalized(row.host)
+
+    def check_room(self, tenant: Tenant) -> None:
+        """Reject a policy too many. Raises ValidationError."""
+        hosts.check_room(tenant)
 
 
 class ClientPolicies(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):

@@ -1,14 +1,8 @@
 """Scopes that a tenant names for patterns of names and methods."""
 
-from typing import Any
-
-from django.core.exceptions import ValidationError
-from rest_framework import serializers
-
 from tools_app.access.oauth import tenant_scopes
 from tools_app.api.v1.base.fields import Text, Texts
-from tools_app.api.v1.base.problems import Conflict
-from tools_app.api.v1.base.serializers import Row, TenantField
+from tools_app.api.v1.base.serializers import NamedRow, TenantField
 from tools_app.api.v1.base.views import Member
 from tools_app.api.v1.base.viewsets import (
     Created,
@@ -20,11 +14,11 @@ from tools_app.api.v1.base.viewsets import (
     TenantQuery,
     Updated,
 )
-from tools_app.models import TenantScope
+from tools_app.models import Tenant, TenantScope
 from tools_app.models.validators import validate_patterns
 
 
-class ScopeRow(Row):
+class ScopeRow(NamedRow):
     """A scope of a tenant."""
 
     tenant = TenantField()
@@ -40,20 +34,15 @@ class ScopeRow(Row):
         model = TenantScope
         fields = ("id", "tenant", "name", "description", "tool_patterns", "methods", "created_at")
         fixed = ("tenant",)
+        named, kind, checked = "name", "scope with", "name"
 
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Reject an invalid or reserved name, one that exists, and a scope too many. Raises ValidationError."""
-        attrs = super().validate(attrs)
-        row = self.drafted(attrs)
-        try:
-            tenant_scopes.check_name(row.name)
-            if self.instance is None:
-                tenant_scopes.check_room(row.tenant)
-        except ValidationError as problem:
-            raise serializers.ValidationError({"name": problem.messages}) from problem
-        if TenantScope.objects.filter(tenant=row.tenant, name=row.name).exclude(pk=row.pk).exists():
-            raise Conflict({"name": ["This tenant already has a scope with this name. Change that one."]})
-        return attrs
+    def check(self, row: TenantScope) -> None:
+        """Reject an invalid or reserved name. Raises ValidationError."""
+        tenant_scopes.check_name(row.name)
+
+    def check_room(self, tenant: Tenant) -> None:
+        """Reject a scope too many. Raises ValidationError."""
+        tenant_scopes.check_room(tenant)
 
 
 class Scopes(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):

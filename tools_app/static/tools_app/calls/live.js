@@ -5,13 +5,13 @@ import { ask, poll } from "./polling.js";
 
 const SUMMARY_EVERY = 5000;
 const COLUMNS = ["at", "name", "says", "took", "tenant", "key", "client"];
-const WIDE = new Set(["tenant", "key", "client"]);
 
 const page = document.querySelector("[data-live]");
 const part = (name) => page.querySelector(`[data-${name}]`);
 const rows = part("rows");
 const most = Number(page.dataset.most);
 const hasTenant = !part("tenant").hidden;
+const labels = [...part("list").querySelectorAll("th")].map((head) => head.textContent);
 
 // By id: the rows shown, and the marks of running calls, shown or not.
 let shown = new Map();
@@ -80,8 +80,9 @@ function place(id, row) {
 }
 
 function made(call, isFirst) {
-  const cells = COLUMNS.map((name) =>
-    h("td", { class: WIDE.has(name) ? "live-wide" : "", hidden: name === "tenant" && !hasTenant }, content(call, name)));
+  // A value that is cut has the whole in its title.
+  const cells = COLUMNS.map((name, at) =>
+    h("td", { "data-label": labels[at], title: call[name], hidden: name === "tenant" && !hasTenant }, content(call, name)));
   const classes = [call.bad ? "live-bad" : "", isFirst ? "" : "live-new"].join(" ").trim();
   const isOpen = !call.mark && location.hash === `#call=${call.id}`;
   return h("tr", { "data-id": call.id, class: classes, "aria-current": isOpen ? "true" : null }, cells);
@@ -90,9 +91,9 @@ function made(call, isFirst) {
 function content(call, name) {
   if (name === "name") {
     // The panel shows finished calls.
-    return h("a", { href: call.url, class: "text-link", title: call.name, "data-call": call.mark ? null : call.id }, call.name);
+    return h("a", { href: call.url, class: "text-link", "data-call": call.mark ? null : call.id }, call.name);
   }
-  if (name === "at") return h("time", { title: call.at }, call.at.startsWith(today) ? call.at.slice(today.length) : call.at);
+  if (name === "at") return h("time", {}, call.at.startsWith(today) ? call.at.slice(today.length) : call.at);
   if (name === "says") return h("span", { class: "live-label", "data-colour": call.colour }, call.says);
   return call[name];
 }
@@ -106,7 +107,7 @@ function prune() {
 }
 
 function paint() {
-  part("scroll").hidden = !rows.childElementCount;
+  part("list").hidden = !rows.childElementCount;
   part("empty").hidden = rows.childElementCount > 0;
 }
 

@@ -6,7 +6,7 @@ import { schemaForm } from "../playground/schema_form.js";
 const PAUSE_MS = 300;
 const SENT = [
   "name", "method", "base_url", "path", "query", "headers", "body_mode", "body", "input_schema", "max_response_bytes",
-  "timeout_seconds",
+  "timeout_seconds", "output_schema", "result_mask", "result_items", "result_bytes",
 ];
 
 export function trial(hub, { editor, showErrors }) {
@@ -74,6 +74,7 @@ export function trial(hub, { editor, showErrors }) {
       const parts = [answer.problem ? problemLine(answer.problem) : null];
       if (answer.request) parts.push(requestPart(answer.request));
       if (answer.reply) parts.push(replyPart(answer.reply, answer.seconds));
+      if (answer.shaped) parts.push(shapedPart(answer.shaped));
       result.replaceChildren(...parts.filter(Boolean));
     }
   }
@@ -107,6 +108,14 @@ function replyPart(reply, seconds) {
       reply.success ? "" : " A call would return this as a tool error."),
     h("details", {}, h("summary", {}, "Response headers"), block("Response headers", lines(reply.headers))),
     block("Response body", reply.body || "(empty)"));
+}
+
+function shapedPart({ whole_bytes, whole_tokens, bytes, tokens, result, problem }) {
+  return h("div", { class: "tb-part" },
+    h("p", { class: problem ? "pg-bad" : "pg-good" },
+      `A client receives ${bytes} of ${whole_bytes} bytes, about ${tokens} of ${whole_tokens} tokens.`,
+      problem ? ` The field mask was not applied: ${problem}` : ""),
+    h("details", {}, h("summary", {}, "Shaped result"), block("Shaped result", result)));
 }
 
 function indented(body) {

@@ -1,0 +1,106 @@
+"""An upstream that asks for a token, with the authorization server that issues it, in one service on loopback."""
+
+import base64
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from tests.upstreams import scripted
+from tests.web_services import Received, Service, answered
+
+JSON = "application/json"
+
+
+def digest(verifier: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+
+
+@dataclass
+class Authority:
+    """What it publishes (`resource`, `server`), the tokens that it accepts, and the form of each token request."""
+
+    service: Service | None = None
+    resource: dict[str, Any] = field(default_factory=dict)
+    server: dict[str, Any] = field(default_factory=dict)
+    challenge: str = ""
+    valid: set[str] = field(default_factory=set)
+    codes: dict[str, str] = field(default_factory=dict)
+    forms: list[dict[str, str]] = field(default_factory=list)
+    registered: int = 0
+    problem: str = ""
+    refused: bytes = b""
+    scope: str = "read"
+    padding: str = ""
+    # Where its metadata is.
+    place: str = "/.well-known/oauth-authorization-server"
+
+    @property
+    def url(self) -> str:
+        assert self.service is not None
+        return self.service.url
+
+    def started(self, service: Service) -> "Authority":
+        self.service = service
+        self.challenge = f'Bearer resource_metadata="{self.url}/.well-known/oauth-protected-resource/mcp", scope="read"'
+        self.resource = {"resource": f"{self.url}/mcp", "authorization_servers": [self.url]}
+        self.server = {
+            "issuer": self.url,
+            "authorization_endpoint": f"{self.url}/authorize",
+            "token_endpoint": f"{self.url}/token",
+            "registration_endpoint": f"{self.url}/register",
+            "token_endpoint_auth_methods_supported": ["none"],
+            "code_challenge_methods_supported": ["S256"],
+            "authorization_response_iss_parameter_supported": True,
+        }
+        return self
+
+    def answer(self, request: Received) -> Any:
+        match request.target:
+            case "/.well-known/oauth-protected-resource/mcp":
+                return self._json(self.resource)
+            case self.place:
+                return self._json(self.server)
+            case "/register":
+                self.registered += 1
+                return self._json({"client_id": f"client-{self.registered}"}, 201)
+            case "/token":
+                return self._token(request)
+            case "/mcp":
+                return self._called(request)
+        return self._json({}, 404)
+
+    def allow(self, address: str) -> dict[str, str]:
+        """Let a person in who was sent to `address`; returns the parameters of the way back."""
+        asked = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
+        assert asked["code_challenge_method"] == "S256"
+        assert asked["resource"] == self.resource["resource"]
+        code = f"code-{len(self.codes)}"
+        self.codes[code] = asked["code_challenge"]
+        self.scope = asked.get("scope", "")
+        return {"code": code, "state": asked["state"], "iss": self.server["issuer"]}
+
+    def _token(self, request: Received) -> bytes:
+        form = {name: values[0] for name, values in parse_qs(request.body.decode()).items()}
+        self.forms.append(form)
+        if self.problem:
+            return self._json({"error": self.problem}, 400)
+        if form["grant_type"] == "authorization_code":
+            assert self.codes.pop(form["code"]) == digest(form["code_verifier"])
+        number = len(self.forms)
+        self.valid = {f"token-{number}"}
+        issued = {"access_token": f"token-{number}", "token_type": "Bearer", "expires_in": 3600}
+        return self._json({**issued, "refresh_token": f"refresh-{number}", "scope": self.scope})
+
+    def _called(self, request: Received) -> Any:
+        sent = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if sent not in self.valid:
+            return answered(401, b"{}", JSON, WWW_Authenticate=self.challenge, Connection="close")
+        if self.refused and b"tools/call" in request.body:
+            return self.refused
+        return scripted.modern(lambda _request, _message: f"looked with {len(sent)}")(request)
+
+    def _json(self, document: dict[str, Any], status: int = 200) -> bytes:
+        body = json.dumps({**document, **({"padding": self.padding} if self.padding else {})}).encode()
+        return answered(status, body, JSON, Connection="close")

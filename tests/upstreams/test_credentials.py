@@ -1,0 +1,409 @@
+"""Credentials of upstreams: whose a call uses, where one is entered, and how a person signs in for one."""
+
+import asyncio
+import base64
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from html import unescape
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client
+from django.utils import timezone
+
+from tests.upstreams import scripted
+from tests.upstreams.authority import Authority
+from tests.web_services import Received, Service, answered
+from tests.wire.client import RawClient, message_of
+from tools_app.access import keys
+from tools_app.catalog import authoring
+from tools_app.models import (
+    ApiKey,
+    Change,
+    ItemState,
+    Membership,
+    Role,
+    Tenant,
+    Tool,
+    Upstream,
+    UpstreamCredential,
+    UpstreamItem,
+)
+from tools_app.upstreams import service
+from tools_app.upstreams.credentials import refresh, store
+from tools_app.upstreams.credentials.store import TENANT, Granted, Owner, Tokens
+
+HUB = "https://hub.example"
+PAGE = "/connections/upstreams"
+CALL = {"name": "books_look", "arguments": {}}
+
+
+def person(name: str, tenant: Tenant, role: Role = Role.OPERATOR) -> Client:
+    user = User.objects.create_user(name)
+    Membership.objects.create(user=user, tenant=tenant, role=role)
+    browser = Client()
+    browser.force_login(user)
+    return browser
+
+
+def outcome(client: RawClient, **more: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = message_of(client.modern("tools/call", CALL, **more))["result"]
+    return answer
+
+
+def text(result: dict[str, Any]) -> str:
+    said: str = result["content"][0]["text"]
+    return said
+
+
+@pytest.fixture
+def tokens() -> list[str]:
+    """What the upstream was sent in X-Token with calls."""
+    return []
+
+
+@pytest.fixture
+def upstream(serve: Any, add: Callable[..., Upstream], tokens: list[str]) -> Upstream:
+    """An upstream whose calls need a header's value of each key."""
+
+    def look(request: Received, _message: Any) -> str:
+        tokens.append(request.headers.get("x-token", ""))
+        return f"looked with {tokens[-1]}"
+
+    server: Service = serve(scripted.modern(look))
+    row = add(f"{server.url}/mcp")
+    row.credential, row.credential_owner, row.credential_header = "header", "key", "X-Token"
+    row.save()
+    return row
+
+
+def test_each_key_calls_with_its_own_value_which_no_result_repeats(
+    upstream: Upstream, near: Tenant, make_client: Any, key: str, tokens: list[str], settings: Any
+) -> None:
+    settings.MCPHUB_PUBLIC_URL = HUB
+    other, second = keys.issue(near, "second")
+    first = ApiKey.objects.exclude(pk=other.pk).get(tenant=near)
+    refused = outcome(make_client(key))
+    assert refused["isError"]
+    assert text(refused).endswith(f"Enter it at {HUB}{PAGE}/{upstream.pk}?key={first.pk}")
+    admin = person("ann", near, Role.ADMIN)
+    for row, value in ((first, "one-of-them"), (other, "the-other-one")):
+        address = f"{PAGE}/{upstream.pk}?key={row.pk}"
+        sent = {"entry": f"{upstream.pk}/key:{row.pk}", "value": value}
+        page = admin.post(address, sent, follow=True).content.decode()
+        assert "was saved" in page
+        assert value not in page
+    assert "one-of-them" not in text(outcome(make_client(key)))
+    assert not outcome(make_client(second)).get("isError")
+    assert tokens == ["one-of-them", "the-other-one"]
+    told = Change.objects.filter(kind="upstreamcredential")
+    assert told.count() == 2
+    assert not any("one-of-them" in change.after for change in told)
+    upstream.url = upstream.url.replace("127.0.0.1", "localhost")
+    upstream.save()
+    assert outcome(make_client(key))["isError"], "it is not sent to another origin"
+    assert len(tokens) == 2
+
+
+def test_nobody_enters_a_credential_for_the_key_of_somebody_else(upstream: Upstream, near: Tenant, key: str) -> None:
+    operator = person("ben", near)
+    row = ApiKey.objects.get(tenant=near)
+    assert operator.get(f"{PAGE}/{upstream.pk}?key={row.pk}").status_code == 404
+    sent = {"entry": f"{upstream.pk}/key:{row.pk}", "value": "mine"}
+    assert operator.post(f"{PAGE}/{upstream.pk}?key={row.pk}", sent).status_code == 404
+    assert operator.post(PAGE, {"entry": f"{upstream.pk}/", "value": "mine"}).status_code == 404
+    stranger = person("eve", Tenant.objects.create(slug="globex", name="Globex"), Role.ADMIN)
+    assert stranger.get(f"{PAGE}/{upstream.pk}").status_code == 404
+    assert Client().get(PAGE).status_code == 302
+    assert not UpstreamCredential.objects.exists()
+
+
+def test_a_client_with_url_elicitation_is_led_to_the_page_and_goes_on(
+    upstream: Upstream, near: Tenant, client: RawClient, settings: Any
+) -> None:
+    settings.MCPHUB_PUBLIC_URL = HUB
+    declared = {"elicitation": {"form": {}, "url": {}}}
+    asked = outcome(client, capabilities=declared)
+    assert asked["resultType"] == "input_required"
+    ((name, request),) = asked["inputRequests"].items()
+    row = ApiKey.objects.get(tenant=near)
+    assert request["params"]["url"] == f"{HUB}{PAGE}/{upstream.pk}?key={row.pk}"
+    assert request["params"]["mode"] == "url"
+    store.save_value(upstream, Owner(key_id=row.pk), "entered")
+    more = {"inputResponses": {name: {"action": "accept"}}, "requestState": asked["requestState"]}
+    answer = message_of(client.modern("tools/call", {**CALL, **more}, capabilities=declared))["result"]
+    assert not answer.get("isError"), answer
+    assert message_of(client.modern("tools/list"))["result"]["tools"]
+
+
+def test_a_client_of_a_handshake_is_asked_on_its_stream_with_the_address_that_it_used(
+    upstream: Upstream, client: RawClient
+) -> None:
+    peer = client.peer("2025-11-25", {"elicitation": {"url": {}}})
+    with peer.stream("tools/call", CALL) as stream:
+        question = stream.next()
+        assert (question["method"], question["params"]["mode"]) == ("elicitation/create", "url")
+        assert question["params"]["url"].startswith(f"{client.url}{PAGE}/{upstream.pk}?key=")
+        peer.respond(question["id"], {"action": "decline"})
+        assert stream.ends()[-1]["result"]["isError"]
+
+
+# --- OAuth -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def authority(serve: Any) -> Authority:
+    made = Authority()
+    return made.started(serve(made.answer))
+
+
+@pytest.fixture
+def signing(near: Tenant, authority: Authority) -> Upstream:
+    """An upstream that needs a sign-in of an admin, with a tool that was accepted."""
+    row = Upstream.objects.create(
+        tenant=near, name="books", prefix="books", url=f"{authority.url}/mcp", credential="oauth"
+    )
+    item = UpstreamItem.objects.create(
+        tenant=near, upstream=row, kind="tool", name="look", state=ItemState.NEW, proposed=scripted.LOOK
+    )
+    service.accept([item])
+    return row
+
+
+@pytest.fixture
+def admin(near: Tenant) -> Client:
+    return person("ann", near, Role.ADMIN)
+
+
+def leave(browser: Client, upstream: Upstream) -> str:
+    """Press *Sign in*, and return where the hub sends the person, or the page's text."""
+    page = browser.post(f"{PAGE}/{upstream.pk}", {"entry": f"{upstream.pk}/", "save": "1"}, follow=True)
+    found = re.search(r'href="([^"]*code_challenge[^"]*)"', page.content.decode())
+    return unescape(found[1]) if found else page.content.decode()
+
+
+def come_back(browser: Client, answer: dict[str, str]) -> str:
+    page: str = browser.get(f"{PAGE}/callback", answer, follow=True).content.decode()
+    return unescape(page)
+
+
+def sign_in(browser: Client, upstream: Upstream, authority: Authority) -> UpstreamCredential:
+    assert "Signed in" in come_back(browser, authority.allow(leave(browser, upstream)))
+    return UpstreamCredential.objects.get(upstream=upstream)
+
+
+def test_an_admin_signs_in_once_for_all_calls(
+    near: Tenant, admin: Client, authority: Authority, client: RawClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--tenant", near.slug, "--name", "books", "--prefix", "books")
+    call_command("add_upstream", *words, "--url", f"{authority.url}/mcp")
+    row = Upstream.objects.get(name="books")
+    assert f"{PAGE}/{row.pk}" in capsys.readouterr().out
+    assert row.credential == "oauth"
+    sign_in(admin, row, authority)
+    call_command("add_upstream", *words, "--accept")
+    assert Tool.objects.get(tenant=near).name == "books_look"
+    assert text(outcome(client)) == "looked with 7"
+    sign_in(admin, row, authority)
+    assert authority.registered == 1, "the registration is used again"
+    assert authority.forms[0]["resource"] == f"{authority.url}/mcp"
+
+
+@pytest.mark.parametrize("method", ["client_secret_post", "client_secret_basic"])
+def test_a_static_client_is_used_with_its_secret(
+    admin: Client, signing: Upstream, authority: Authority, method: str
+) -> None:
+    authoring.set_secret(signing.tenant, "CLIENT", "hush:hush")
+    signing.oauth_client_id, signing.oauth_client_secret = "known", "CLIENT"
+    signing.save()
+    authority.server["token_endpoint_auth_methods_supported"] = [method]
+    sign_in(admin, signing, authority)
+    assert authority.service
+    sent = [one.headers.get("authorization") for one in authority.service.received if one.target == "/token"]
+    if method == "client_secret_post":
+        assert sent == [None]
+        assert (authority.forms[0]["client_id"], authority.forms[0]["client_secret"]) == ("known", "hush:hush")
+    else:
+        # RFC 6749, section 2.3.1: both are encoded like a form.
+        assert sent == [f"Basic {base64.b64encode(b'known:hush%3Ahush').decode()}"]
+        assert not {"client_id", "client_secret"} & set(authority.forms[0])
+    assert not authority.registered
+
+
+def test_a_hub_at_a_public_address_signs_in_with_its_own_document(
+    admin: Client, signing: Upstream, authority: Authority, settings: Any
+) -> None:
+    settings.ALLOWED_HOSTS = ["hub.example"]
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    admin.defaults |= {"HTTP_X_FORWARDED_PROTO": "https", "HTTP_HOST": "hub.example"}
+    authority.server["client_id_metadata_document_supported"] = True
+    address = leave(admin, signing)
+    asked = parse_qs(urlsplit(address).query)
+    document = admin.get("/oauth/upstream-client").json()
+    assert asked["client_id"] == [document["client_id"]] == [f"{HUB}/oauth/upstream-client"]
+    assert asked["redirect_uri"] == document["redirect_uris"]
+    assert "Signed in" in come_back(admin, authority.allow(address))
+    assert authority.forms[0]["client_id"] == document["client_id"]
+    assert not authority.registered
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("", "/.well-known/openid-configuration"),
+        ("/realm", "/.well-known/oauth-authorization-server/realm"),
+        ("/realm", "/.well-known/openid-configuration/realm"),
+        ("/realm", "/realm/.well-known/openid-configuration"),
+    ],
+)
+def test_metadata_is_found_at_each_well_known_address(
+    admin: Client, signing: Upstream, authority: Authority, path: str, place: str
+) -> None:
+    authority.place = place
+    authority.server["issuer"] = f"{authority.url}{path}"
+    authority.resource["authorization_servers"] = [f"{authority.url}{path}"]
+    # Without a pointer in the challenge, too.
+    authority.challenge = "Bearer"
+    sign_in(admin, signing, authority)
+
+
+def test_a_token_endpoint_that_is_away_costs_nothing(
+    admin: Client, signing: Upstream, authority: Authority, client: RawClient
+) -> None:
+    there = authority.server["token_endpoint"]
+    authority.server["token_endpoint"] = "http://127.0.0.1:9/token"
+    assert "The token endpoint gave no usable answer" in come_back(admin, authority.allow(leave(admin, signing)))
+    assert not UpstreamCredential.objects.exists()
+    authority.server["token_endpoint"] = there
+    row = sign_in(admin, signing, authority)
+    tokens = replace(Tokens.read(store.opened(row)), token_endpoint="http://127.0.0.1:9/token")
+    store.save_tokens(signing, TENANT, tokens, Granted(seconds=3600))
+    UpstreamCredential.objects.update(refresh_at=timezone.now())
+    asyncio.run(refresh.refresh_due())
+    row.refresh_from_db()
+    assert "The token endpoint gave no usable answer" in row.problem
+    assert row.refresh_at, "it is tried again"
+    assert row.refresh_at > timezone.now()
+    assert not outcome(client).get("isError"), "the old token is used"
+
+
+def test_tokens_are_refreshed_once_before_they_expire(
+    admin: Client, signing: Upstream, authority: Authority, client: RawClient
+) -> None:
+    row = sign_in(admin, signing, authority)
+    UpstreamCredential.objects.update(refresh_at=timezone.now())
+
+    async def twice() -> None:
+        await asyncio.gather(refresh.refresh(row.pk), refresh.refresh(row.pk), refresh.refresh_due())
+
+    asyncio.run(twice())
+    assert [form["grant_type"] for form in authority.forms] == ["authorization_code", "refresh_token"]
+    assert authority.forms[1]["refresh_token"] == "refresh-1"
+    assert not outcome(client).get("isError")
+    # The server forgot the token: it is refreshed for the call, which did not run before.
+    authority.valid.clear()
+    assert not outcome(client).get("isError")
+    # An expired one is refreshed before the call.
+    UpstreamCredential.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    assert not outcome(client).get("isError")
+    assert len(authority.forms) == 4
+
+
+def test_a_failed_refresh_keeps_the_token_until_it_expires_and_then_names_the_link(
+    admin: Client, signing: Upstream, authority: Authority, client: RawClient
+) -> None:
+    row = sign_in(admin, signing, authority)
+    for problem, again in (("temporarily_unavailable", True), ("invalid_grant", False)):
+        authority.problem = problem
+        UpstreamCredential.objects.update(refresh_at=timezone.now())
+        asyncio.run(refresh.refresh_due())
+        row.refresh_from_db()
+        assert problem in row.problem
+        assert (row.refresh_at is not None) == again
+        assert not outcome(client).get("isError")
+    assert "Sign in again." in admin.get(PAGE).content.decode()
+    UpstreamCredential.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    assert f"Sign in at {client.url}{PAGE}/{signing.pk}" in text(outcome(client)), "where the client reached the hub"
+
+
+def test_a_call_that_needs_more_permissions_says_where_to_allow_them(
+    admin: Client, signing: Upstream, authority: Authority, client: RawClient
+) -> None:
+    sign_in(admin, signing, authority)
+    challenge = 'Bearer error="insufficient_scope", scope="write"'
+    authority.refused = answered(403, b"{}", "application/json", WWW_Authenticate=challenge, Connection="close")
+    said = text(outcome(client))
+    assert "asks for more permissions for this: write." in said
+    assert f"{PAGE}/{signing.pk}" in said
+    assert "scope=read+write" in leave(admin, signing)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"server.issuer": "https://evil.example"}, "of another issuer"),
+        ({"server.code_challenge_methods_supported": ["plain"]}, "PKCE with S256"),
+        ({"resource.resource": "https://evil.example/mcp"}, "of another resource"),
+        ({"resource.authorization_servers": ["http://10.0.0.1"]}, "does not start with https://"),
+        ({"resource.authorization_servers": ["https://10.0.0.1"]}, "private or reserved"),
+        ({"server.token_endpoint": "http://10.0.0.1/token"}, "does not start with https://"),
+        ({"server.authorization_endpoint": "javascript:alert(1)"}, "authorization endpoint is invalid"),
+        ({"padding": "x" * 70_000}, "larger than"),
+        ({"challenge": 'Bearer resource_metadata="http://169.254.169.254/latest"'}, "does not start with https://"),
+    ],
+)
+def test_metadata_that_is_wrong_leads_nowhere(
+    admin: Client, signing: Upstream, authority: Authority, changes: dict[str, Any], said: str
+) -> None:
+    for name, value in changes.items():
+        of, _, one = name.partition(".")
+        if one:
+            getattr(authority, of)[one] = value
+        else:
+            setattr(authority, of, value)
+    assert said in unescape(leave(admin, signing))
+    assert not authority.forms
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem", "said"),
+    [
+        ({"iss": "https://evil.example"}, "", "of another authorization server"),
+        ({"iss": None}, "", "of another authorization server"),
+        ({"state": "guessed"}, "", "not started in this browser"),
+        ({"error": "access_denied", "code": None}, "", "access_denied"),
+        ({"code": None}, "", "no usable code"),
+        ({}, "invalid_grant", "invalid_grant"),
+    ],
+)
+def test_an_answer_that_is_wrong_stores_nothing(
+    admin: Client, signing: Upstream, authority: Authority, changes: dict[str, Any], problem: str, said: str
+) -> None:
+    answer = {**authority.allow(leave(admin, signing)), **changes}
+    authority.problem = problem
+    assert said in come_back(admin, {name: value for name, value in answer.items() if value is not None})
+    assert not UpstreamCredential.objects.exists()
+
+
+def test_an_answer_counts_once_and_in_the_browser_that_began(
+    admin: Client, near: Tenant, signing: Upstream, authority: Authority
+) -> None:
+    answer = authority.allow(leave(admin, signing))
+    other = person("cat", near, Role.ADMIN)
+    assert "not started in this browser" in come_back(other, answer)
+    assert "Signed in" in come_back(admin, answer)
+    assert "was completed before" in come_back(admin, answer)
+    assert len(authority.forms) == 1
+    row = store.of_owner(signing.pk, TENANT).get()
+    assert b"token-1" not in bytes(row.ciphertext)
+
+
+def test_the_hubs_own_document_names_its_way_back() -> None:
+    said = Client().get("/oauth/upstream-client", headers={"host": "localhost"}).json()
+    assert said["client_id"] == "http://localhost/oauth/upstream-client"
+    assert said["redirect_uris"] == ["http://localhost/connections/upstreams/callback"]

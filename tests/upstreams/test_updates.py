@@ -1,0 +1,243 @@
+"""Updates of subscribed resources, and announced changes of lists, in both eras of upstreams and of clients."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import Queue
+from typing import Any
+
+import pytest
+
+from tests.upstreams.scripted import reply
+from tests.web_services import Received, Service, answered
+from tests.wire.client import MODERN, Peer, RawClient, Stream, error_of, message_of
+from tools_app.catalog import authoring
+from tools_app.models import ItemState, Resource, ResourceKind, Tenant, Upstream, UpstreamItem
+from tools_app.upstreams import connections, service
+from tools_app.upstreams.credentials.store import TENANT, save_value
+
+GUIDE, PAGE, SECRET = "docs://guide", "docs://page/7", "docs://secret"
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+WAIT_SECONDS = 20.0
+
+
+class Publisher:
+    """An upstream of either era with resources that change: `publish` tells those who listen at that moment."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Condition()
+        self.streams: list[Queue[bytes | None]] = []
+        # What is subscribed to: the URIs of each stream, or those of the only session.
+        self.filters: list[dict[str, Any]] = []
+        self.subscribed: set[str] = set()
+        self.sessions = 0
+        # The credentials with which it was asked for updates.
+        self.tokens: list[str] = []
+        self.tools = [{"name": "look", "inputSchema": {"type": "object"}}]
+
+    def answer(self, request: Received) -> Any:
+        if request.method == "GET":
+            known = request.headers.get("mcp-session-id") == f"s{self.sessions}"
+            return self._stream([]) if known else answered(404)
+        message = json.loads(request.body) if request.method == "POST" else {}
+        if "id" not in message:
+            return answered(202)
+        if message["method"] in {"resources/subscribe", "subscriptions/listen"}:
+            self.tokens.append(request.headers.get("x-token", ""))
+        session = request.headers.get("mcp-session-id")
+        if session and session != f"s{self.sessions}":
+            return answered(404)
+        if message["method"] == "subscriptions/listen":
+            return self._listen(message)
+        result = self._result(message["method"], message.get("params", {}))
+        if message["method"] != "initialize":
+            return reply(message["id"], result)
+        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()
+        return answered(200, body, "application/json", Connection="close", **{"Mcp-Session-Id": f"s{self.sessions}"})
+
+    def _result(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        capabilities = {"tools": {"listChanged": True}, "resources": {"subscribe": True}}
+        with self.lock:
+            match method:
+                case "initialize":
+                    self.sessions += 1
+                    self.subscribed.clear()
+                    info = {"name": "publisher", "version": "1"}
+                    return {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
+                case "server/discover":
+                    return {"supportedVersions": [MODERN], "capabilities": capabilities}
+                case "resources/subscribe":
+                    self.subscribed.add(params["uri"])
+                case "resources/unsubscribe":
+                    self.subscribed.discard(params["uri"])
+                case "tools/list":
+                    return {"resultType": "complete", "tools": self.tools}
+                case "resources/list":
+                    named = [{"uri": uri, "name": uri[7:]} for uri in (GUIDE, SECRET)]
+                    return {"resultType": "complete", "resources": named}
+                case "resources/templates/list":
+                    template = {"uriTemplate": "docs://page/{number}", "name": "page"}
+                    return {"resultType": "complete", "resourceTemplates": [template]}
+            return {}
+
+    def _listen(self, message: dict[str, Any]) -> Iterator[bytes]:
+        wanted = message["params"]["notifications"]
+        told = {"method": "notifications/subscriptions/acknowledged", "params": {"notifications": wanted}}
+        with self.lock:
+            self.filters.append(wanted)
+        return self._stream([told])
+
+    def _stream(self, first: list[dict[str, Any]]) -> Iterator[bytes]:
+        queue: Queue[bytes | None] = Queue()
+        for message in first:
+            queue.put(_event(message))
+        with self.lock:
+            self.streams.append(queue)
+        yield HEAD
+        while (piece := queue.get(timeout=WAIT_SECONDS)) is not None:
+            yield piece
+
+    def publish(self, method: str, **params: Any) -> None:
+        for queue in list(self.streams):
+            queue.put(_event({"method": method, "params": params}))
+
+    def updated(self, uri: str) -> None:
+        self.publish("notifications/resources/updated", uri=uri)
+
+    def hang_up(self) -> None:
+        """End all streams, and forget the session."""
+        with self.lock:
+            self.sessions += 1
+            streams, self.streams = self.streams, []
+        for queue in streams:
+            queue.put(None)
+
+    def uris(self) -> set[str]:
+        """What the hub has asked for."""
+        with self.lock:
+            return self.subscribed | set(self.filters[-1].get("resourceSubscriptions", ()) if self.filters else ())
+
+
+def _event(message: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n\n"
+
+
+@pytest.fixture(params=["handshake", "modern"])
+def publisher(request: pytest.FixtureRequest, serve: Callable[..., Service], near: Tenant) -> Iterator[Publisher]:
+    """An upstream of either era, all of whose definitions are accepted but one."""
+    publisher = Publisher()
+    url = f"{serve(publisher.answer).url}/mcp"
+    upstream = Upstream.objects.create(tenant=near, name="books", prefix="books", url=url, era=request.param)
+    good, _ = service.acceptable(service.discover(upstream).items)
+    service.accept([item for item in good if item.name != SECRET])
+    yield publisher
+    connections.current.stop()
+    publisher.hang_up()
+
+
+@contextmanager
+def subscribed(peer: Peer, *uris: str) -> Iterator[Stream]:
+    """A stream of a client that has subscribed to resources."""
+    if peer.is_modern:
+        with peer.stream("subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}}) as stream:
+            stream.next()
+            yield stream
+        return
+    with peer.listening() as stream:
+        for uri in uris:
+            assert message_of(peer.request("resources/subscribe", {"uri": uri}))["result"] == {}
+        yield stream
+
+
+def updated(stream: Stream) -> str:
+    heard = stream.next()
+    assert heard["method"] == "notifications/resources/updated"
+    return str(heard["params"]["uri"])
+
+
+@pytest.mark.parametrize("version", ["2025-11-25", MODERN])
+def test_a_client_hears_of_the_updates_that_it_has_subscribed_to_and_of_no_others(
+    publisher: Publisher, client: RawClient, eventually: Callable[..., Any], version: str
+) -> None:
+    peer = client.peer(version)
+    with subscribed(peer, PAGE) as one, subscribed(client.peer(version), PAGE, GUIDE) as both:
+        assert publisher.uris() == {PAGE, GUIDE}
+        for uri in (SECRET, "docs://page/8", GUIDE):
+            publisher.updated(uri)
+        assert updated(both) == GUIDE
+        publisher.updated(PAGE)
+        assert (updated(one), updated(both)) == (PAGE, PAGE)
+    eventually(lambda: publisher.uris() == set())
+
+
+def test_what_is_not_accepted_cannot_be_subscribed_to(publisher: Publisher, client: RawClient) -> None:
+    old = client.peer("2025-11-25")
+    assert error_of(old.request("resources/subscribe", {"uri": SECRET}))["code"] == -32002
+    with subscribed(client.peer(MODERN), SECRET, GUIDE) as stream:
+        assert publisher.uris() == {GUIDE}
+        publisher.updated(SECRET)
+        publisher.updated(GUIDE)
+        assert updated(stream) == GUIDE
+
+
+def test_a_neighbour_with_the_same_uri_never_hears_of_it(
+    publisher: Publisher, client: RawClient, other_key: str, other_tenant: Tenant
+) -> None:
+    for uri in (GUIDE, "docs://own"):
+        authoring.save_resource(Resource(tenant=other_tenant, kind=ResourceKind.TEXT, uri=uri, name="own", text="x"))
+    neighbour = RawClient(client.url, other_key)
+    with (
+        subscribed(client.peer(MODERN), GUIDE) as own,
+        subscribed(neighbour.peer(MODERN), GUIDE, "docs://own") as other,
+    ):
+        publisher.updated(GUIDE)
+        assert updated(own) == GUIDE
+        authoring.resource_updated(other_tenant.pk, "docs://own")
+        assert updated(other) == "docs://own"
+
+
+def test_resources_are_followed_with_the_tenants_credential_and_soon_with_a_new_one(
+    publisher: Publisher, client: RawClient, eventually: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools_app.methods.catalog_watch.POLLS_TO_READ", 1)
+    upstream = Upstream.objects.get()
+    upstream.credential, upstream.credential_header = "header", "X-Token"
+    upstream.save()
+    publisher.tokens.clear()
+    with subscribed(client.peer(MODERN), GUIDE) as stream:
+        assert not publisher.tokens, "without a credential, the upstream is not asked"
+        for value in ("one", "other"):
+            save_value(upstream, TENANT, value)
+            eventually(lambda value=value: value in publisher.tokens)
+        publisher.updated(GUIDE)
+        assert updated(stream) == GUIDE
+
+
+def test_a_changed_definition_is_no_longer_followed(
+    publisher: Publisher, client: RawClient, eventually: Callable[..., Any]
+) -> None:
+    with subscribed(client.peer(MODERN), GUIDE):
+        assert publisher.uris() == {GUIDE}
+        item = UpstreamItem.objects.get(name=GUIDE)
+        item.state = ItemState.CHANGED
+        item.save()
+        eventually(lambda: publisher.uris() == set())
+
+
+def test_subscriptions_are_renewed_and_what_was_missed_counts_as_updated(
+    publisher: Publisher, client: RawClient
+) -> None:
+    with subscribed(client.peer(MODERN), GUIDE) as stream:
+        publisher.updated(GUIDE)
+        assert updated(stream) == GUIDE
+        publisher.hang_up()
+        assert updated(stream) == GUIDE
+        assert publisher.uris() == {GUIDE}
+
+
+def test_an_announced_change_of_a_list_is_observed(publisher: Publisher, eventually: Callable[..., Any]) -> None:
+    eventually(lambda: publisher.streams)
+    publisher.tools = [{**publisher.tools[0], "description": "Something else."}]
+    publisher.publish("notifications/tools/list_changed")
+    eventually(lambda: UpstreamItem.objects.get(name="look").state == ItemState.CHANGED)

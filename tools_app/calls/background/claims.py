@@ -1,0 +1,211 @@
+"""Claims of queued calls: one process takes a call, once.
+
+Threads that claim at the same time do so in one statement, as the recorder groups records: one by one, claims
+were the largest part of a busy worker's time.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import nullcontext
+from functools import cache, partial
+from threading import Lock
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import msgspec
+from django.db import DEFAULT_DB_ALIAS, connection, connections
+from django.db.models import Model
+from django.utils import timezone
+
+from tools_app.audit.recorder.entries import process_id
+from tools_app.calls.background.payload import CallPayload, payload_of_row
+from tools_app.calls.invocation import CallRecordBuilder, record_builder_of_row
+from tools_app.calls.run import CallOutcome, outcome_of
+from tools_app.catalog import compiled
+from tools_app.catalog.compiled import CompiledTool
+from tools_app.core.database import guarded, submit_to_db_thread
+from tools_app.core.runtime import Service
+from tools_app.models import CallStatus, Outcome, RunningCall, Tenant
+from tools_app.telemetry.registry import metrics_registry
+from tools_app.tool_api.results import failed
+
+log = logging.getLogger(__name__)
+
+# Claims in one statement; others wait for the next.
+MAX_TOGETHER: Final = 100
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A call that this process claimed, prepared to run."""
+
+    row: RunningCall
+    builder: CallRecordBuilder
+    tenant: Tenant
+    tool: CompiledTool | None
+    payload: CallPayload
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it holds a concurrency slot of its tenant or tool."""
+        by_tool = self.tool is not None and self.tool.allowed.calls_at_once
+        return bool(by_tool) or self.tenant.calls_in_flight is not None
+
+
+class NotStartable(msgspec.Struct, frozen=True):
+    """A call that this process claimed and cannot start. Its outcome has the cause for the auditor."""
+
+    builder: CallRecordBuilder
+    outcome: CallOutcome
+
+
+class _Waiting(NamedTuple):
+    call_id: UUID
+    claimed: "Future[Claim | NotStartable | None]"
+
+
+class GroupClaimer:
+    """Claims calls for the threads of a process. What is asked for during a claim is claimed next, together."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._waiting: list[_Waiting] = []
+        self._is_busy = False
+
+    def claim(self, call_id: UUID) -> Claim | NotStartable | None:
+        """Claim a call and wait for it. Raises the database's error."""
+        one = _Waiting(call_id, Future())
+        with self._lock:
+            self._waiting.append(one)
+            is_first, self._is_busy = not self._is_busy, True
+        if is_first:
+            self._claim_next()
+        return one.claimed.result()
+
+    def _claim_next(self) -> None:
+        try:
+            submit_to_db_thread(self._claim_waiting)
+        except RuntimeError as problem:  # the process ends
+            for one in self._take():
+                one.claimed.set_exception(problem)
+
+    def _claim_waiting(self) -> None:
+        waiting = self._take()
+        try:
+            claimed = guarded(partial(claim_all, [one.call_id for one in waiting]))
+        except BaseException as problem:  # noqa: BLE001 - for those that wait
+            for one in waiting:
+                one.claimed.set_exception(problem)
+        else:
+            for one in waiting:
+                # A call that two threads ask for is one's.
+                one.claimed.set_result(claimed.pop(one.call_id, None))
+        with self._lock:
+            self._is_busy = bool(self._waiting)
+        if self._is_busy:
+            self._claim_next()
+
+    def _take(self) -> list[_Waiting]:
+        with self._lock:
+            taken, self._waiting = self._waiting[:MAX_TOGETHER], self._waiting[MAX_TOGETHER:]
+        return taken
+
+
+_claimer = Service(GroupClaimer)
+
+
+def claim_with_others(call_id: UUID) -> Claim | NotStartable | None:
+    """Claim a queued call from a thread that must not keep a connection; None if it was claimed or settled before."""
+    return _claimer().claim(call_id)
+
+
+def claim(call_id: UUID) -> Claim | NotStartable | None:
+    """Claim a queued call; None if another process claimed or settled it."""
+    return claim_all([call_id]).get(call_id)
+
+
+def claim_all(call_ids: Sequence[UUID]) -> dict[UUID, Claim | NotStartable]:
+    """Claim queued calls, without those that another process claimed or settled. Raises the database's error."""
+    rows = _claimed_rows(call_ids)
+    if not rows:
+        return {}
+    metrics_registry.observe("mcphub_call_queue_seconds", [_seconds_in_queue(row) for row in rows])
+    tenants = _tenants_of(rows)
+    return {row.pk: _prepared(row, tenants[row.tenant_id]) for row in rows if row.tenant_id in tenants}
+
+
+def _prepared(row: RunningCall, tenant: Tenant) -> Claim | NotStartable:
+    # Only a task can have earlier events: it runs again after its client has answered.
+    event_count = row.last_event_sequence() if row.task_seconds is not None else 0
+    builder = record_builder_of_row(row, tuple(tenant.redacted_keys), event_count)
+    try:
+        return Claim(row, builder, tenant, _tool_of(row, tenant), payload_of_row(row))
+    except Exception as problem:
+        log.exception("Call %s could not be started", row.pk)
+        message = f"The call of '{row.tool_name}' could not be started. Nothing ran."
+        return NotStartable(builder, outcome_of(Outcome.NOT_STARTED, failed(message, str(problem))))
+
+
+def _seconds_in_queue(row: RunningCall) -> float:
+    """Return its time in the queue: since it arrived, or since its client answered its questions."""
+    assert row.run_at is not None
+    return max(0.0, (row.run_at - row.changed_at).total_seconds())
+
+
+def _tool_of(row: RunningCall, tenant: Tenant) -> CompiledTool | None:
+    return compiled.of_tenant(tenant).tools.get(row.tool_name) if tenant.is_active else None
+
+
+def _claimed_rows(call_ids: Sequence[UUID]) -> list[RunningCall]:
+    """Claim queued calls in one statement and return their rows.
+
+    On PostgreSQL, several at once skip rows that somebody has locked, who may wait for another of them. Those are
+    claimed one by one.
+    """
+    if len(call_ids) == 1 or connection.vendor == "sqlite":
+        return _updated(call_ids, "")
+    rows = _updated(call_ids, "FOR UPDATE SKIP LOCKED")
+    found = {row.pk for row in rows}
+    return [*rows, *(row for id in {*call_ids} - found for row in _updated([id], ""))]
+
+
+def _updated(call_ids: Sequence[UUID], lock: str) -> list[RunningCall]:
+    table, queued = f'"{RunningCall._meta.db_table}"', f'"id" IN ({_placeholders(call_ids)}) AND "status" = %s'
+    where = f'"id" IN (SELECT "id" FROM {table} WHERE {queued} {lock})' if lock else queued  # noqa: S608 - our names
+    sql = (
+        f'UPDATE {table} SET "status" = %s, "owner" = %s, "run_at" = %s '  # noqa: S608 - our names
+        f"WHERE {where} RETURNING {_columns(RunningCall)}"
+    )
+    values = {"status": CallStatus.RUNNING.value, "owner": process_id(), "run_at": timezone.now()}
+    parameters = [*(_stored(RunningCall, *value) for value in values.items()), *_ids(RunningCall, call_ids)]
+    # SQLite commits once the rows have been read: other threads of this process write after that.
+    wrapper: Any = connections[DEFAULT_DB_ALIAS]
+    with wrapper.write_lock() if connection.vendor == "sqlite" else nullcontext():
+        return list(RunningCall.objects.raw(sql, [*parameters, CallStatus.QUEUED.value]))
+
+
+def _tenants_of(rows: Sequence[RunningCall]) -> Mapping[UUID | None, Tenant]:
+    """Read the tenants of calls, without the time that the ORM takes to write the statement."""
+    ids = [*{row.tenant_id for row in rows if row.tenant_id is not None}]
+    if not ids:
+        return {}
+    sql = f'SELECT {_columns(Tenant)} FROM "{Tenant._meta.db_table}" WHERE "id" IN ({_placeholders(ids)})'  # noqa: S608
+    return {tenant.pk: tenant for tenant in Tenant.objects.raw(sql, _ids(Tenant, ids))}
+
+
+@cache
+def _columns(model: type[Model]) -> str:
+    return ", ".join(f'"{field.column}"' for field in model._meta.concrete_fields)
+
+
+def _placeholders(ids: Sequence[UUID]) -> str:
+    return ", ".join(["%s"] * len(ids))
+
+
+def _ids(model: type[Model], ids: Sequence[UUID]) -> list[object]:
+    return [_stored(model, "id", id) for id in ids]
+
+
+def _stored(model: type[Model], name: str, value: object) -> object:
+    field: Any = model._meta.get_field(name)
+    return field.get_db_prep_value(value, connection)

@@ -1,0 +1,225 @@
+"""Shaping of results: what a client receives of a tool's result, which the record contains whole.
+
+A mask selects fields, arrays are cut to a number of items, and texts to a number of bytes. The mask and the number of
+items apply to structured content and to texts that are JSON. Errors are never shaped.
+"""
+
+import asyncio
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import orjson
+
+from tools_app.catalog.tokens import CHARACTERS_OF_A_TOKEN
+from tools_app.core.config import config
+from tools_app.core.field_mask import FieldMask, MaskError, StepBudget
+from tools_app.core.runtime import Service
+from tools_app.models import Tool
+from tools_app.tool_api.results import Block, ToolResult, link, text
+
+# Of definitions of tools: those that a revision has only if they are set.
+SHAPING_FIELDS: Final = ("result_mask", "result_items", "result_bytes")
+SCHEME: Final = "result://"
+DEFAULT_PART_BYTES: Final = 64 * 1024
+MAX_PART_BYTES: Final = 256 * 1024
+# The threads that shape results, for all tenants. They let the event loop run first.
+THREADS: Final = 2
+MAX_NESTING: Final = 200
+_MISSING: Final = object()
+_ADDRESS: Final = re.compile(
+    re.escape(SCHEME) + r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
+    r"(?:\?(?:offset=([0-9]{1,10}))?(?:(?:&|(?<=\?))length=([0-9]{1,10}))?)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shaping:
+    """How the results of a tool are shaped. `max_bytes` bounds the content, and the structured content by itself."""
+
+    mask: FieldMask | None
+    max_items: int | None
+    max_bytes: int | None
+
+
+class Shaped(NamedTuple):
+    """A shaped result, and why its mask could not be applied; "" if it was."""
+
+    result: ToolResult
+    problem: str = ""
+
+
+def shaping_of(tool: Tool) -> Shaping | None:
+    """Return how a tool's results are shaped; None if they are not. Raises ValueError for an invalid mask."""
+    if not (tool.result_mask or tool.result_items or tool.result_bytes):
+        return None
+    return Shaping(
+        FieldMask(tool.result_mask) if tool.result_mask else None, tool.result_items or None, tool.result_bytes or None
+    )
+
+
+def result_uri(call_id: UUID) -> str:
+    """Return the URI under which the caller reads the whole result of a call."""
+    return f"{SCHEME}{call_id}"
+
+
+class Part(NamedTuple):
+    """A part of the result of a call, in bytes of its JSON text. Without a length, as many as one answer has."""
+
+    call_id: UUID
+    offset: int
+    length: int
+
+
+def part_of(uri: str) -> Part | None:
+    """Return the part of a result that a URI names; None for another URI."""
+    found = _ADDRESS.fullmatch(uri)
+    if found is None:
+        return None
+    length = int(found[3]) if found[3] else DEFAULT_PART_BYTES
+    return Part(UUID(found[1]), int(found[2] or 0), min(max(1, length), MAX_PART_BYTES))
+
+
+_threads = Service(
+    lambda: ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="shaping"),
+    lambda pool: pool.shutdown(wait=False, cancel_futures=True),
+)
+
+
+async def shaped(shaping: Shaping, wire: bytes, call_id: UUID | None) -> ToolResult | None:
+    """Return what the client receives of a result, with a link to the whole; None if it receives all of it.
+
+    `wire` is the result as JSON. Without `call_id`, the caller cannot read the whole, and there is no link.
+    """
+    made = await shape_in_thread(shaping, wire)
+    if made is None:
+        return None
+    content = list(made.result.content)
+    if made.problem:
+        content.append(text(f"[The result was not filtered: {made.problem}]"))
+    if call_id is not None:
+        about = {"description": "Parts: add ?offset=0&length=65536, in bytes.", "mimeType": "application/json"}
+        kept = config.MCPHUB_MAX_PAYLOAD_BYTES
+        name = f"Whole result, {len(wire)} bytes" if len(wire) <= kept else f"First {kept} bytes of {len(wire)}"
+        content.append(link(result_uri(call_id), name, size=min(len(wire), kept), **about))
+    cause = f"The field mask was not applied: {made.problem}" if made.problem else ""
+    return ToolResult(content, structured=made.result.structured, cause=cause)
+
+
+async def shape_in_thread(shaping: Shaping, wire: bytes) -> Shaped | None:
+    """Return the shaped result without keeping the event loop busy; None if it is the whole."""
+    return await asyncio.get_running_loop().run_in_executor(_threads(), shape, shaping, wire)
+
+
+def shape(shaping: Shaping, wire: bytes) -> Shaped | None:
+    """Return the shaped result; None if it is the whole. For threads: it may take a second."""
+    whole = orjson.loads(wire)
+    content, structured = whole["content"], whole.get("structuredContent")
+    made_structured, made, problem = _selected(shaping, content, structured)
+    if shaping.max_bytes is not None:
+        made = _cut(made, shaping.max_bytes)
+        if made_structured is not None and len(orjson.dumps(made_structured)) > shaping.max_bytes:
+            made_structured = None
+    if not problem and made == content and made_structured == structured:
+        return None
+    return Shaped(ToolResult(made, structured=made_structured), problem)
+
+
+def _selected(shaping: Shaping, content: list[Block], structured: Any) -> tuple[Any, list[Block], str]:
+    """Return the selected structured content and the content, and why the mask or the cut did not fit; "" if it did."""
+    problem = ""
+    for selection in (_Selection(shaping.mask, shaping.max_items), _Selection(None, shaping.max_items)):
+        try:
+            made_structured, made = selection.of(content, structured)
+            made_bytes = len(orjson.dumps([made_structured, made]))
+        except (MaskError, TypeError, RecursionError) as found:
+            problem = problem or (
+                str(found) if isinstance(found, MaskError) else "It makes values that JSON cannot hold."
+            )
+            continue
+        if made_bytes <= config.MCPHUB_MAX_RESULT_BYTES:
+            return made_structured, made, problem
+        problem = problem or f"It makes a result of more than {config.MCPHUB_MAX_RESULT_BYTES} bytes."
+    return structured, content, problem
+
+
+@dataclass(frozen=True, slots=True)
+class _Selection:
+    """The parts of JSON data that clients receive."""
+
+    mask: FieldMask | None
+    max_items: int | None
+    budget: StepBudget = field(default_factory=StepBudget)
+
+    def of(self, content: list[Block], structured: Any) -> tuple[Any, list[Block]]:
+        """Return the selected structured content, and the content. Raises MaskError."""
+        selected = None if structured is None else self._selected(structured)
+        return selected, [self._block(block, structured, selected) for block in content]
+
+    def _block(self, block: Block, structured: Any, selected: Any) -> Block:
+        value = _json_in(block)
+        if value is _MISSING:
+            return block
+        # Usually, the text repeats the structured content.
+        made = selected if structured is not None and value == structured else self._selected(value)
+        return block if made == value else {**block, "text": _encoded(made)}
+
+    def _selected(self, value: Any) -> Any:
+        if self.mask is not None:
+            value = self.mask.apply(value, self.budget)
+        return value if self.max_items is None else self._limited(value, self.max_items)
+
+    def _limited(self, value: Any, most: int, depth: int = 0) -> Any:
+        """Return the value with at most so many items in each of its arrays."""
+        if depth > MAX_NESTING:
+            raise MaskError("The result is nested too deeply.")
+        if isinstance(value, list):
+            return [self._limited(item, most, depth + 1) for item in value[:most]]
+        if isinstance(value, dict):
+            return {name: self._limited(item, most, depth + 1) for name, item in value.items()}
+        return value
+
+
+def _json_in(block: Block) -> Any:
+    """Return the JSON object or array that is the text of a block."""
+    told = block.get("text") if block.get("type") == "text" else None
+    if not isinstance(told, str) or not told.lstrip().startswith(("{", "[")):
+        return _MISSING
+    try:
+        return orjson.loads(told)
+    except orjson.JSONDecodeError:
+        return _MISSING
+
+
+def _encoded(value: Any) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError as problem:
+        raise MaskError("The selection cannot be written as JSON.") from problem
+
+
+def _cut(content: list[Block], most: int) -> list[Block]:
+    """Return content of at most so many bytes, and sentences that say what is missing."""
+    made: list[Block] = []
+    left, dropped = most, 0
+    for block in content:
+        told = block["text"].encode() if block.get("type") == "text" else orjson.dumps(block)
+        if len(told) <= left:
+            made.append(block)
+            left -= len(told)
+        elif block.get("type") == "text" and left > 0:
+            shown = told[:left].decode(errors="ignore")
+            made.append({**block, "text": f"{shown}\n[The text was cut after {left} of {len(told)} bytes.]"})
+            left = 0
+        else:
+            dropped += 1
+    if dropped:
+        made.append(text(f"[{dropped} more content {'block is' if dropped == 1 else 'blocks are'} left out.]"))
+    return made
+
+
+def tokens_of_bytes(size: int) -> int:
+    """Return about how many tokens a text of so many bytes costs a model."""
+    return -(-size // CHARACTERS_OF_A_TOKEN)

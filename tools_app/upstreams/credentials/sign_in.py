@@ -1,0 +1,205 @@
+"""Signing in at the authorization server of an upstream: the way there, and the way back (OAuth 2.1, PKCE).
+
+What the hub needs on the way back is kept in the browser's session, sealed, under the state. It is used once.
+"""
+
+import base64
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Mapping, MutableMapping
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+
+import orjson
+
+from tools_app.catalog import authoring
+from tools_app.catalog.kinds import upstream as kind
+from tools_app.catalog.kinds.upstream import Endpoint
+from tools_app.core import encryption
+from tools_app.core.encryption import DecryptionError
+from tools_app.core.thread_loops import thread_loops
+from tools_app.models import CredentialKind, Upstream, UpstreamCredential
+from tools_app.tool_api.results import ToolError
+from tools_app.upstreams.credentials import discovery, store, tokens
+from tools_app.upstreams.credentials.discovery import Found, SignInFailed, valid_scopes
+from tools_app.upstreams.credentials.store import Owner, Tokens
+
+CALLBACK: Final = "/connections/upstreams/callback"
+DOCUMENT: Final = "/oauth/upstream-client"
+KEPT: Final = "upstream_sign_ins"
+MAX_PENDING: Final = 5
+PENDING_SECONDS: Final = 600.0
+MAX_CODE_LENGTH: Final = 4096
+PURPOSE: Final = "upstream sign-in"
+# Errors of the authorization endpoint that are repeated to the person.
+ERRORS: Final = frozenset(
+    {
+        "access_denied",
+        "invalid_request",
+        "invalid_scope",
+        "invalid_target",
+        "server_error",
+        "temporarily_unavailable",
+        "unauthorized_client",
+        "unsupported_response_type",
+    }
+)
+
+Session = MutableMapping[str, Any]
+
+
+def endpoint_of(upstream: Upstream) -> Endpoint:
+    """Return the endpoint of an upstream. Raises SignInFailed if a secret of it is not set."""
+    try:
+        return kind.endpoint_of(upstream, upstream.tenant, authoring.opened_secrets(upstream.tenant))
+    except ToolError as problem:
+        raise SignInFailed(str(problem)) from None
+
+
+def asks_for_sign_in(upstream: Upstream) -> bool:
+    """Whether an upstream says where to sign in."""
+    try:
+        thread_loops().run(discovery.find(endpoint_of(upstream)))
+    except SignInFailed:
+        return False
+    return True
+
+
+def begin(upstream: Upstream, owner: Owner, session: Session, base: str) -> str:
+    """Return the address at which the person signs in. `base` is the hub's origin. Raises SignInFailed."""
+    endpoint = endpoint_of(upstream)
+    if endpoint.sign_in is None or endpoint.sign_in.kind != CredentialKind.OAUTH:
+        raise SignInFailed("Calls of this upstream need no sign-in.")
+    base = base.rstrip("/")
+    redirect_uri = base + CALLBACK
+    found, client = thread_loops().run(_prepared(endpoint, redirect_uri, _document_url(base)))
+    state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
+    scopes = _scopes(endpoint, found, store.of_owner(upstream.pk, owner).first())
+    kept = {
+        "upstream": str(upstream.pk),
+        "url": endpoint.url,
+        "owner": [str(owner.key_id) if owner.key_id else None, owner.person_id],
+        "verifier": verifier,
+        "redirect_uri": redirect_uri,
+        "until": time.time() + PENDING_SECONDS,
+        "announces_issuer": found.server.announces_issuer,
+        "scopes": scopes,
+        "tokens": {
+            "token_endpoint": found.server.token_endpoint,
+            "client_id": client.id,
+            "client_secret": client.secret,
+            "auth_method": client.auth_method,
+            "issuer": found.server.issuer,
+            "resource": found.resource,
+        },
+    }
+    _keep(session, state, kept)
+    asked = {
+        "response_type": "code",
+        "client_id": client.id,
+        "redirect_uri": redirect_uri,
+        "state": state,
+        "code_challenge": _challenge(verifier),
+        "code_challenge_method": "S256",
+        "resource": found.resource,
+        **({"scope": scopes} if scopes else {}),
+    }
+    address = found.server.authorization_endpoint.partition("#")[0]
+    return f"{address}{'&' if urlsplit(address).query else '?'}{urlencode(asked)}"
+
+
+def pending(session: Session, state: str) -> dict[str, Any]:
+    """Return what was kept under a state, and forget it: a second answer is refused. Raises SignInFailed."""
+    kept = dict(session.get(KEPT) or {})
+    sealed = next((kept.pop(known) for known in list(kept) if hmac.compare_digest(known, _digest(state))), None)
+    session[KEPT] = kept
+    try:
+        found: dict[str, Any] = orjson.loads(encryption.unseal(base64.b64decode(sealed or ""), PURPOSE))
+    except (DecryptionError, ValueError):
+        raise SignInFailed("This sign-in was not started in this browser, or was completed before.") from None
+    if found["until"] < time.time():
+        raise SignInFailed("This sign-in took too long. Start again.")
+    return found
+
+
+def finish(upstream: Upstream, owner: Owner, kept: Mapping[str, Any], answer: Mapping[str, str]) -> UpstreamCredential:
+    """Exchange the code of an answer, and store the tokens. Raises SignInFailed."""
+    said = Tokens.read(kept["tokens"])
+    # Before anything else: another server's answer says nothing (RFC 9207).
+    issuer = answer.get("iss")
+    if (issuer is None and kept["announces_issuer"]) or (issuer is not None and issuer != said.issuer):
+        raise SignInFailed("The answer is of another authorization server.")
+    if "error" in answer:
+        told = answer["error"] if answer["error"] in ERRORS else "an error"
+        raise SignInFailed(f"The authorization server refused the sign-in: {told}.")
+    endpoint = endpoint_of(upstream)
+    if endpoint.url != kept["url"] or upstream.credential != CredentialKind.OAUTH:
+        raise SignInFailed("The upstream was changed meanwhile. Start again.")
+    code = answer.get("code", "")
+    if not 0 < len(code) <= MAX_CODE_LENGTH:
+        raise SignInFailed("The answer has no usable code.")
+    form = {
+        "grant_type": "authorization_code",
+        "code": code,
+        "redirect_uri": kept["redirect_uri"],
+        "code_verifier": kept["verifier"],
+    }
+    issued, granted = thread_loops().run(tokens.exchanged(said, form, endpoint.allowed_networks))
+    if not granted.scopes:
+        granted = store.Granted(granted.seconds, kept["scopes"])
+    return store.save_tokens(upstream, owner, issued, granted)
+
+
+def client_document(base: str) -> dict[str, Any]:
+    """Return the hub's own metadata as a client (draft-ietf-oauth-client-id-metadata-document)."""
+    base = base.rstrip("/")
+    return {
+        "client_id": base + DOCUMENT,
+        "client_name": "mcphub",
+        "client_uri": base,
+        "redirect_uris": [base + CALLBACK],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": "none",
+    }
+
+
+async def _prepared(endpoint: Endpoint, redirect_uri: str, document_url: str) -> tuple[Found, tokens.Client]:
+    found = await discovery.find(endpoint)
+    return found, await tokens.client_for(endpoint, found, redirect_uri, document_url)
+
+
+def _document_url(base: str) -> str:
+    """Return the address of the hub's metadata, if authorization servers can read it."""
+    parts = urlsplit(base)
+    host = parts.hostname or ""
+    is_name = "." in host and not host.replace(".", "").isdigit()
+    return base + DOCUMENT if parts.scheme == "https" and is_name else ""
+
+
+def _scopes(endpoint: Endpoint, found: Found, known: UpstreamCredential | None) -> str:
+    """Return the scopes to ask for: those that were granted and those that a call lacked too."""
+    own = endpoint.sign_in.scopes if endpoint.sign_in is not None else ""
+    asked = [own or found.scopes]
+    if known is not None and known.wanted_scopes:
+        asked += [known.scopes, known.wanted_scopes]
+    if found.server.offers_offline:
+        asked.append("offline_access")
+    return valid_scopes(" ".join(asked))
+
+
+def _keep(session: Session, state: str, kept: Mapping[str, Any]) -> None:
+    sealed = base64.b64encode(encryption.seal(orjson.dumps(dict(kept)), PURPOSE)).decode()
+    # The newest remain.
+    newest = list((session.get(KEPT) or {}).items())[-(MAX_PENDING - 1) :]
+    session[KEPT] = {**dict(newest), _digest(state): sealed}
+
+
+def _digest(state: str) -> str:
+    return hashlib.sha256(state.encode()).hexdigest()
+
+
+def _challenge(verifier: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()

@@ -1,0 +1,276 @@
+"""What one connection hears without a request: updates of subscribed resources, and announced changes of lists.
+
+Upstreams of the handshake era get `resources/subscribe` in the session that lists, and speak on its stream. Modern ones
+get one `subscriptions/listen` with all URIs and lists, which replaces the former one when the URIs change. Both are
+renewed after the connection broke; what may have been missed meanwhile counts as updated.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Final
+
+from tools_app.catalog.http.errors import RequestFailed
+from tools_app.tool_api.results import ToolError
+from tools_app.upstreams.client import Client, Message
+from tools_app.upstreams.errors import ErrorResponse, UpstreamFailed
+
+log = logging.getLogger(__name__)
+
+# URIs of one connection. Further ones are not subscribed to.
+MAX_URIS: Final = 1000
+# How often the stream of a session is looked at, and how long an upstream may take to confirm.
+CHECK_SECONDS: Final = 2.0
+CONFIRM_SECONDS: Final = 5.0
+# Between two requests for other URIs, and between two sets of updates.
+PAUSE_SECONDS: Final = 0.25
+FIRST_DELAY, MAX_DELAY = 0.5, 60.0
+# A subscription that lasted this long did not fail at once.
+STEADY_SECONDS: Final = 10.0
+LISTEN: Final = "subscriptions/listen"
+ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
+UPDATED: Final = "notifications/resources/updated"
+FAILURES: Final = (RequestFailed, ErrorResponse, ToolError, TimeoutError)
+LISTS: Final = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
+
+Tell = Callable[[frozenset[str]], None]
+
+
+class ConnectionUpdates:
+    """The subscriptions of one connection. `connect` returns its client that lists; `tell` gets updated URIs.
+
+    Runs on the loop of the connections.
+    """
+
+    def __init__(self, connect: Callable[[], Awaitable[Client]], tell: Tell) -> None:
+        self._connect = connect
+        self._tell = tell
+        self._wanted: frozenset[str] = frozenset()
+        self._client: Client | None = None
+        self._changed = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._acknowledged = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._was_lost = False
+        self._updated: set[str] = set()
+        self._flushing: asyncio.TimerHandle | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody wants to hear of a resource."""
+        return bool(self._wanted)
+
+    def want(self, uris: Iterable[str]) -> None:
+        """Hear of these resources from now on, and of no others."""
+        wanted = sorted(uris)
+        if len(wanted) > MAX_URIS:
+            log.warning("Only %d of %d resources of an upstream are subscribed to", MAX_URIS, len(wanted))
+        self._wanted = frozenset(wanted[:MAX_URIS])
+        self._settled.clear()
+        self._wake()
+
+    def connected(self, client: Client) -> None:
+        """Note the client that was connected: a modern one announces changes of its lists on request only."""
+        self._client = client
+        if client.is_modern or self._wanted:
+            self._wake()
+
+    async def settle(self) -> None:
+        """Wait until the upstream was asked for what is wanted, or could not be."""
+        await self._settled.wait()
+
+    def heard(self, message: Message) -> None:
+        """Take a notification: an updated resource, or that the upstream listens."""
+        if message.get("method") == ACKNOWLEDGED:
+            self._acknowledged.set()
+            return
+        params = message.get("params")
+        uri = params.get("uri") if isinstance(params, dict) else None
+        if isinstance(uri, str) and uri in self._wanted:
+            self._note([uri])
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    def _note(self, uris: Iterable[str]) -> None:
+        """Tell of updates: of the first at once, and of those that follow shortly together, each once."""
+        self._updated.update(uris)
+        if self._flushing is None:
+            self._flush()
+
+    def _flush(self) -> None:
+        told, self._updated = frozenset(self._updated), set()
+        self._flushing = asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._flush) if told else None
+        if told:
+            self._tell(told)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def _note_asked(self, wanted: frozenset[str], *, is_heard: bool) -> None:
+        if wanted == self._wanted:
+            self._settled.set()
+        if self._was_lost and is_heard:
+            self._was_lost = False
+            self._note(wanted)
+
+    # --- Subscriptions, as long as they are wanted ---
+
+    async def _run(self) -> None:
+        try:
+            await self._keep()
+        finally:
+            self._settled.set()
+
+    async def _keep(self) -> None:
+        delay = FIRST_DELAY
+        while client := await self._client_to_ask():
+            began = monotonic()
+            try:
+                await (self._listen(client) if client.is_modern else self._subscribe(client))
+                if not self._wanted and not client.is_closed:
+                    return
+            except FAILURES as problem:
+                log.info("The subscription to an upstream has ended: %s", type(problem).__name__)
+            self._was_lost = True
+            self._settled.set()
+            delay = FIRST_DELAY if monotonic() - began > STEADY_SECONDS else min(MAX_DELAY, delay * 2)
+            await asyncio.sleep(delay)
+
+    async def _client_to_ask(self) -> Client | None:
+        """Return a connected client: for resources, it is opened; for lists only, a connection that is open is used."""
+        delay = FIRST_DELAY
+        while self._wanted:
+            try:
+                return await self._connect()
+            except FAILURES as problem:
+                log.info("An upstream with subscriptions is not available: %s", type(problem).__name__)
+            self._settled.set()
+            await asyncio.sleep(delay)
+            delay = min(MAX_DELAY, delay * 2)
+        client = self._client
+        return client if client is not None and client.is_modern and not client.is_closed else None
+
+    async def _subscribe(self, client: Client) -> None:
+        """Keep the subscriptions of a session (2025-11-25, resources, §Subscriptions) until none is wanted."""
+        subscribed: set[str] = set()
+        session, openings = client.session_number, client.openings
+        while not client.is_closed:
+            self._changed.clear()
+            if client.session_number != session:
+                session, self._was_lost = client.session_number, True
+                subscribed.clear()
+            if client.openings != openings or not client.is_heard:
+                openings, self._was_lost = client.openings, True
+            wanted = self._wanted
+            if _subscribes(client):
+                await _changed_subscriptions(client, subscribed, wanted)
+            if client.session_number == session:
+                self._note_asked(wanted, is_heard=client.is_heard)
+            if not self._wanted:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_SECONDS):
+                    await self._changed.wait()
+            if not client.is_heard:
+                async with asyncio.timeout(CONFIRM_SECONDS):
+                    await client.hear_again()
+                self._was_lost = True
+                subscribed.clear()
+
+    async def _listen(self, client: Client) -> None:
+        """Keep a stream of what is wanted (2026-07-28, subscriptions), until nothing is."""
+        current: asyncio.Task[Any] | None = None
+        changed = asyncio.ensure_future(self._changed.wait())
+        try:
+            while not client.is_closed:
+                self._changed.clear()
+                wanted = self._wanted
+                if not (asked := _filter(client, wanted)):
+                    self._note_asked(wanted, is_heard=False)
+                    if not self._wanted:
+                        return
+                    await self._changed.wait()
+                    continue
+                current = await self._listened(client, asked, current)
+                self._note_asked(wanted, is_heard=self._acknowledged.is_set())
+                if changed.done():
+                    changed = asyncio.ensure_future(self._changed.wait())
+                await asyncio.wait([changed, current], return_when=asyncio.FIRST_COMPLETED)
+                if current.done():
+                    current.result()
+                    return
+                await asyncio.sleep(PAUSE_SECONDS)
+        finally:
+            changed.cancel()
+            await _ended(current)
+
+    async def _listened(
+        self, client: Client, asked: dict[str, Any], former: "asyncio.Task[Any] | None"
+    ) -> "asyncio.Task[Any]":
+        """Open a stream, and close the former one when the upstream has confirmed the new one."""
+        self._acknowledged.clear()
+        loop = asyncio.get_running_loop()
+        opened = loop.create_task(client.request(LISTEN, {"notifications": asked}, self.heard))
+        confirmed = loop.create_task(self._acknowledged.wait())
+        try:
+            await asyncio.wait([opened, confirmed], timeout=CONFIRM_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await _ended(opened)
+            raise
+        finally:
+            confirmed.cancel()
+            await _ended(former)
+        return opened
+
+
+def _filter(client: Client, wanted: frozenset[str]) -> dict[str, Any]:
+    """Return what a modern upstream is asked to tell of: lists that it says may change, and resources."""
+    lists: dict[str, Any] = {wish: True for area, wish in LISTS.items() if _declares(client, area, "listChanged")}
+    return lists | ({"resourceSubscriptions": sorted(wanted)} if wanted and _subscribes(client) else {})
+
+
+def _subscribes(client: Client) -> bool:
+    return _declares(client, "resources", "subscribe")
+
+
+def _declares(client: Client, area: str, name: str) -> bool:
+    declared = client.server.capabilities.get(area)
+    return isinstance(declared, dict) and declared.get(name) is True
+
+
+async def _changed_subscriptions(client: Client, subscribed: set[str], wanted: frozenset[str]) -> None:
+    """Subscribe to what is wanted, and to no more. A URI that the upstream refuses is not asked for again."""
+    for method, uris in (
+        ("resources/unsubscribe", sorted(subscribed - wanted)),
+        ("resources/subscribe", sorted(wanted - subscribed)),
+    ):
+        for uri in uris:
+            try:
+                async with asyncio.timeout(CONFIRM_SECONDS):
+                    await client.request(method, {"uri": uri})
+            except ErrorResponse as problem:
+                log.info("An upstream refused %s with error %d", method, problem.code)
+            except TimeoutError as problem:
+                raise UpstreamFailed(f"The upstream did not answer {method}.") from problem
+    subscribed.clear()
+    subscribed.update(wanted)
+
+
+async def _ended(stream: "asyncio.Task[Any] | None") -> None:
+    """Cancel a stream, whose upstream is told so."""
+    if stream is not None:
+        stream.cancel()
+        await asyncio.wait([stream])
+        if not stream.cancelled():
+            stream.exception()  # retrieved, so that asyncio does not log it
