@@ -236,11 +236,29 @@ def test_a_call_that_cannot_be_kept_asks_nobody(peer: Peer, monkeypatch: pytest.
     assert "cannot be kept" in said(peer.result("books_ask"))
 
 
-def test_a_holder_that_lets_go_while_its_process_lives_says_so(peer: Peer) -> None:
+def test_a_call_whose_holder_let_go_is_recorded_once_if_its_client_does_not_come(
+    peer: Peer, impatient: Callable[[], None], eventually: Callable[..., Any]
+) -> None:
     peer.result("books_ask")
     connections.current.stop()
     assert ParkedCall.objects.get().status == ParkedStatus.ENDED
-    assert all_settled(ParkedSweeper()) or all_settled(ParkedSweeper())
+    impatient()
+    sweeper = ParkedSweeper()
+    eventually(lambda: all_settled(sweeper))
+    assert outcomes() == [Outcome.INPUT_REQUIRED, Outcome.LOST]
+
+
+def test_a_call_whose_holder_let_go_is_recorded_once_if_its_client_comes_after_a_sweep(
+    peer: Peer, impatient: Callable[[], None], eventually: Callable[..., Any]
+) -> None:
+    asked = peer.result("books_ask")
+    connections.current.stop()
+    for _ in range(3):
+        ParkedSweeper().sweep()
+    assert "was lost" in said(answered(peer, asked))
+    impatient()
+    sweeper = ParkedSweeper()
+    eventually(lambda: all_settled(sweeper))
     assert outcomes() == [Outcome.INPUT_REQUIRED, Outcome.LOST]
 
 

@@ -11,7 +11,6 @@ from uuid import UUID
 import orjson
 from django.db import transaction
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
-from django.db.models.functions import Coalesce
 
 from tools_app.audit.recorder.entries import process_id
 from tools_app.core import encryption
@@ -135,10 +134,13 @@ def write(ticket: Ticket, status: str, number: int, fields: Mapping[str, Any]) -
 
 
 def release(id: UUID) -> None:
-    """End a call that this process holds no longer: the call that attends it records that, or else a sweep."""
+    """End a call that this process holds no longer.
+
+    The call that attends it records that, or the client's next one, or else, if none comes in time, a sweep.
+    """
     output = sealed_output(id, {"events": [], "outcome": lost(HOLDER_GONE)})
     rows = ParkedCall.objects.filter(pk=id, owner=process_id()).exclude(status=ParkedStatus.ENDED)
-    rows.update(status=ParkedStatus.ENDED, attender=Coalesce("attender", "id"), output=output)
+    rows.update(status=ParkedStatus.ENDED, output=output)
 
 
 def lost(cause: str) -> dict[str, Any]:
