@@ -31,6 +31,7 @@ from benchmarks import (
     report,
     start,
     streams,
+    tasks,
     throughput,
     upstream,
 )
@@ -44,6 +45,7 @@ MEASUREMENTS: dict[str, Callable[[Plan], Table]] = {
     "progress": throughput.progress,
     "upstream": upstream.upstream,
     "background": background.background,
+    "tasks": tasks.tasks,
     "streams": streams.streams,
     "start": start.start,
     "fairness": fairness.fairness,
@@ -53,53 +55,58 @@ MEASUREMENTS: dict[str, Callable[[Plan], Table]] = {
 }
 # Not part of a run that does not name them, nor of a short one.
 ON_DEMAND = {"long-history"}
-NOT_SHORT = {*ON_DEMAND, "postgresql"}
+EXCLUDED_FROM_SHORT = {*ON_DEMAND, "postgresql"}
 
 
 def main() -> int:
     """Measure what was asked for, print each table, and keep it. 1 if anything went wrong."""
-    chosen = _arguments()
+    options = _arguments()
     plan.check_tools()
     report.check(MEASUREMENTS)
     _allow_many_files()
     # Ended from outside, it still ends what it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    cores = plan.cores(short=chosen.short)
+    cores = plan.cores(short=options.short)
     # The load that this process makes itself comes from the same core as wrk's.
     os.sched_setaffinity(0, {int(cores.load)})
-    names = chosen.only or [name for name in MEASUREMENTS if name not in (NOT_SHORT if chosen.short else ON_DEMAND)]
+    measurements = options.only or [
+        name for name in MEASUREMENTS if name not in (EXCLUDED_FROM_SHORT if options.short else ON_DEMAND)
+    ]
     faults = 0
     with tempfile.TemporaryDirectory(prefix="mcphub-benchmarks-") as folder:
-        run = _plan(chosen, cores, Path(folder))
-        for name in names:
-            began = time.monotonic()
+        run = _plan(options, cores, Path(folder))
+        for name in measurements:
+            started_at = time.monotonic()
             table = MEASUREMENTS[name](run)
             faults += len(table.faults)
-            said = (MEASUREMENTS[name].__doc__ or "").splitlines()[0]
-            print(f"\n## {name}: {said}\n\n{table.markdown()}\n\n({time.monotonic() - began:.0f} s)", flush=True)
-            if not chosen.short:
+            description = (MEASUREMENTS[name].__doc__ or "").splitlines()[0]
+            print(
+                f"\n## {name}: {description}\n\n{table.markdown()}\n\n({time.monotonic() - started_at:.0f} s)",
+                flush=True,
+            )
+            if not options.short:
                 save(_result(name, run, table), RESULTS)
     return 1 if faults else 0
 
 
 def _arguments() -> argparse.Namespace:
-    arguments = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    arguments.add_argument("--only", nargs="+", choices=MEASUREMENTS, metavar="NAME", help=", ".join(MEASUREMENTS))
-    arguments.add_argument("--rounds", type=int, default=5, help="(default: %(default)s)")
-    arguments.add_argument(
+    parser.add_argument("--only", nargs="+", choices=MEASUREMENTS, metavar="NAME", help=", ".join(MEASUREMENTS))
+    parser.add_argument("--rounds", type=int, default=5, help="(default: %(default)s)")
+    parser.add_argument(
         "--seconds", type=int, default=4, help="of load on each server in a round (default: %(default)s)"
     )
-    arguments.add_argument("--short", action="store_true", help="one small round, in a minute; nothing is kept")
-    return arguments.parse_args()
+    parser.add_argument("--short", action="store_true", help="one small round, in a minute; nothing is kept")
+    return parser.parse_args()
 
 
-def _plan(chosen: argparse.Namespace, cores: Cores, folder: Path) -> Plan:
+def _plan(options: argparse.Namespace, cores: Cores, folder: Path) -> Plan:
     return Plan(
-        rounds=1 if chosen.short else chosen.rounds,
-        seconds=1 if chosen.short else chosen.seconds,
-        short=chosen.short,
+        rounds=1 if options.short else options.rounds,
+        seconds=1 if options.short else options.seconds,
+        short=options.short,
         folder=folder,
         hub=hub.prepare(folder / "hub"),
         cores=cores,
@@ -115,8 +122,8 @@ def _result(name: str, run: Plan, table: Table) -> Result:
 
 def _allow_many_files() -> None:
     """A thousand streams are as many files, here and in the servers, which inherit this."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 if __name__ == "__main__":

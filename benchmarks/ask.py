@@ -14,8 +14,8 @@ def post(port: int, request: Request) -> tuple[int, dict[str, str], bytes]:
     connection = http.client.HTTPConnection(HOST, port, timeout=SECONDS)
     try:
         connection.request("POST", "/mcp", request.body, dict(request.headers))
-        answer = connection.getresponse()
-        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+        response = connection.getresponse()
+        return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
     finally:
         connection.close()
 
@@ -30,11 +30,11 @@ def check(port: int, workload: Workload, request: Request) -> None:
 
 def open_session(port: int, key: str) -> str:
     """The wire id of a new session, initialized. Raises WrongAnswer."""
-    opening = Workload("initialize", HANDSHAKE, "initialize", INITIALIZE, lambda _: None).request(key)
-    status, headers, body = post(port, opening)
+    request = Workload("initialize", HANDSHAKE, "initialize", INITIALIZE, lambda _: None).request(key)
+    status, headers, body = post(port, request)
     if SESSION.lower() not in headers:
         raise WrongAnswer(f"initialize: {status} {body!r}")
-    session = headers[SESSION.lower()]
-    done = '{"jsonrpc": "2.0", "method": "notifications/initialized"}'
-    post(port, Request(done, {**opening.headers, SESSION: session}))
-    return session
+    session_id = headers[SESSION.lower()]
+    notification = '{"jsonrpc": "2.0", "method": "notifications/initialized"}'
+    post(port, Request(notification, {**request.headers, SESSION: session_id}))
+    return session_id

@@ -5,12 +5,11 @@ import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from statistics import median, quantiles
 
 from benchmarks import stacks, wire, workloads
 from benchmarks.plan import Plan
 from benchmarks.stacks import Stack
-from benchmarks.table import Table
+from benchmarks.table import Table, milliseconds
 from benchmarks.workloads import Request
 
 ALONE = 100
@@ -61,8 +60,8 @@ def _measured(plan: Plan, starting: AbstractContextManager[Stack]) -> tuple[list
     fault = f"{stack.label}: {wrong} wrong answers, records {records}" if wrong or records.ok < answers else ""
     row = [
         stack.label,
-        *_milliseconds(alone.first),
-        *_milliseconds(alone.result),
+        *milliseconds(alone.first),
+        *milliseconds(alone.result),
         f"{len(busy.result) / busy.seconds:,.0f}",
         f"{busy.events / busy.seconds:,.0f}",
         f"{wrong / answers:.2%}",
@@ -102,8 +101,3 @@ async def _call(connection: wire.Connection, request: Request, seen: Seen) -> No
     seen.events += len(heard) - 1
     seen.first.append(heard[0].at - began)
     seen.result.append(heard[-1].at - began)
-
-
-def _milliseconds(times: list[float]) -> tuple[str, str]:
-    """The median and the 99th percentile."""
-    return f"{median(times) * 1000:.1f}", f"{quantiles(times, n=100, method='inclusive')[98] * 1000:.1f}"

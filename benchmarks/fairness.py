@@ -16,12 +16,12 @@ from benchmarks.table import Table
 from benchmarks.workloads import Request
 from benchmarks.wrk import Load
 
-FLOOD, CLIENTS = 200, 4
+FLOOD_CLIENTS, CLIENTS = 200, 4
 # The flood begins before the neighbour is measured, and ends after it.
 MARGIN_SECONDS = 1
 WARM_UP_SECONDS = 1
-MOST = 2.0
-NEIGHBOUR = """
+MAX_RATIO = 2.0
+CREATE_NEIGHBOUR = """
 from tools_app.access import keys
 from tools_app.catalog import authoring
 from tools_app.models import Tenant
@@ -65,19 +65,19 @@ def fairness(plan: Plan) -> Table:
         for kind, rounds in _seen(plan, server).items():
             rows.append(_row(server, kind, rounds))
             # The single second of a short run says nothing of a 99th percentile.
-            if rounds.ratio > MOST and not plan.short:
+            if rounds.ratio > MAX_RATIO and not plan.short:
                 faults.append(f"{server}, {kind}: {rounds.ratio:.1f} times")
             if failed := sum(load.failed for load in (*rounds.alone, *rounds.under)):
                 faults.append(f"{server}, {kind}: {failed} of the neighbour's calls failed")
     few = f"{floods.STREAM_CLIENTS} for streams and for 1 MB"
-    said = f"The flood has {FLOOD} connections ({few}), its neighbour {CLIENTS}."
+    said = f"The flood has {FLOOD_CLIENTS} connections ({few}), its neighbour {CLIENTS}."
     return Table(COLUMNS, rows, [said], faults)
 
 
 def _seen(plan: Plan, server: str) -> dict[str, Rounds]:
     hub = plan.new_hub()
     contestant = (contestants.hub_on_uvicorn if server == "uvicorn" else contestants.hub_on_daphne)(hub)
-    neighbour = workloads.ECHO.request(hub.shell(NEIGHBOUR))
+    neighbour = workloads.ECHO.request(hub.shell(CREATE_NEIGHBOUR))
     seen = {kind: Rounds() for kind in floods.KINDS}
     with processes.started(contestant.command, contestant.environment, plan.cores.server, plan.new_folder()) as running:
         running.wait_until_open()
@@ -94,7 +94,7 @@ def _round(plan: Plan, running: Running, neighbour: Request, flood: Flood, round
     load(WARM_UP_SECONDS)
     rounds.alone.append(load(plan.seconds))
     with ThreadPoolExecutor(1) as thread:
-        rising = thread.submit(flood.rate, FLOOD, plan.seconds + WARM_UP_SECONDS + 2 * MARGIN_SECONDS)
+        rising = thread.submit(flood.rate, FLOOD_CLIENTS, plan.seconds + WARM_UP_SECONDS + 2 * MARGIN_SECONDS)
         time.sleep(MARGIN_SECONDS)
         load(WARM_UP_SECONDS)
         rounds.under.append(load(plan.seconds))

@@ -23,11 +23,11 @@ STREAM_CLIENTS: Final = 16
 # With more of them, the load generator takes its own core from the neighbour's.
 LARGE_CLIENTS: Final = 16
 LOWEST_PRIORITY: Final = 19
-MISSING: Final = "none://such"
-LARGE: Final = "echo of 1 MB"
+MISSING_URI: Final = "none://such"
+LARGE_ECHO: Final = "echo of 1 MB"
 
 
-def _asked(method: str, params: Mapping[str, object]) -> Callable[[str], Request]:
+def _request_of(method: str, params: Mapping[str, object]) -> Callable[[str], Request]:
     return Workload(method, MODERN, method, params, lambda _: None).request
 
 
@@ -35,13 +35,13 @@ def _page(path: str) -> Callable[[str], Request]:
     return lambda _key: Request("", {"Accept": "*/*"}, "GET", path)
 
 
-def _reading(key: str) -> Request:
+def _read_missing_resource(key: str) -> Request:
     """A read of a resource that there is not: its header repeats the URI, so it is refused by no check of headers."""
-    request = _asked("resources/read", {"uri": MISSING})(key)
-    return replace(request, headers={**request.headers, "Mcp-Name": MISSING})
+    request = _request_of("resources/read", {"uri": MISSING_URI})(key)
+    return replace(request, headers={**request.headers, "Mcp-Name": MISSING_URI})
 
 
-def _not_json(key: str) -> Request:
+def _invalid_json(key: str) -> Request:
     return replace(LIST.request(key), body='{"jsonrpc": not at all')
 
 
@@ -49,12 +49,12 @@ def _not_json(key: str) -> Request:
 REQUESTS: Final[Mapping[str, Callable[[str], Request]]] = {
     "echo": ECHO.request,
     "list": LIST.request,
-    "server/discover": _asked("server/discover", {}),
+    "server/discover": _request_of("server/discover", {}),
     "unknown key": lambda _key: LIST.request(UNKNOWN_KEY),
-    "no JSON": _not_json,
-    LARGE: Workload("large", MODERN, workloads.CALL, LARGE_PARAMS, lambda _: None).request,
-    "resources/read": _reading,
-    "header that is missing": _asked("resources/read", {"uri": MISSING}),
+    "no JSON": _invalid_json,
+    LARGE_ECHO: Workload("large", MODERN, workloads.CALL, LARGE_PARAMS, lambda _: None).request,
+    "resources/read": _read_missing_resource,
+    "header that is missing": _request_of("resources/read", {"uri": MISSING_URI}),
     "REST API without a token": _page("/api/v1/tools/"),
     "login page": _page("/admin/login/"),
 }
@@ -79,7 +79,7 @@ class Flood:
         load = wrk.run(
             self.running.port,
             [REQUESTS[self.kind](key)],
-            LARGE_CLIENTS if self.kind == LARGE else clients,
+            LARGE_CLIENTS if self.kind == LARGE_ECHO else clients,
             seconds=seconds,
             cores=self.plan.cores.load,
             folder=self.plan.new_folder(),
@@ -87,21 +87,21 @@ class Flood:
         return load.rate
 
     async def _open_and_close(self, seconds: int) -> float:
-        request = _asked("subscriptions/listen", {"notifications": {"toolsListChanged": True}})(
+        request = _request_of("subscriptions/listen", {"notifications": {"toolsListChanged": True}})(
             self.contestant.key_for(ECHO)
         )
         # The neighbour's load comes from the same core, and would wait for this thread instead of for the hub.
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWEST_PRIORITY)
-        began, opened = time.monotonic(), 0
+        started_at, stream_count = time.monotonic(), 0
 
         async def client(number: int) -> None:
-            nonlocal opened
-            while time.monotonic() - began < seconds:
-                own = json.loads(request.body) | {"id": f"{number}-{opened}"}
+            nonlocal stream_count
+            while time.monotonic() - started_at < seconds:
+                body = json.loads(request.body) | {"id": f"{number}-{stream_count}"}
                 connection = await Connection.open(self.running.port)
-                await connection.send("POST", replace(request, body=json.dumps(own)))
-                opened += 1
+                await connection.send("POST", replace(request, body=json.dumps(body)))
+                stream_count += 1
                 await connection.close()
 
         await asyncio.gather(*map(client, range(STREAM_CLIENTS)))
-        return opened / (time.monotonic() - began)
+        return stream_count / (time.monotonic() - started_at)

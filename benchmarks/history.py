@@ -12,14 +12,14 @@ from benchmarks.plan import Plan
 from benchmarks.stacks import Stack
 from benchmarks.table import Table
 
-FEW = 2_000
+SHORT_CALLS = 2_000
 MILLION = 1_000_000
 # The seeded calls are shared among as many tenants.
 TENANTS = 10
 CALLS = "/admin/tools_app/call/"
 READS = 7
 # How many days back the page is that is read for a late one.
-LATE_DAYS = 30
+OLD_PAGE_DAYS = 30
 # Who reads which page of the audit list: a superuser everything, an auditor what is of one tenant.
 PAGES = {
     "superuser, first page": ("root", ""),
@@ -40,7 +40,7 @@ def history(plan: Plan) -> Table:
     """`tools/call` and the audit list with no recorded calls and with a million."""
     postgresql = partial(stacks.scaled, worker=False)
     if plan.short:
-        return _table(plan, [("PostgreSQL", postgresql, FEW)])
+        return _table(plan, [("PostgreSQL", postgresql, SHORT_CALLS)])
     return _table(
         plan, [("PostgreSQL", postgresql, 0), ("PostgreSQL", postgresql, MILLION), ("SQLite", stacks.alone, MILLION)]
     )
@@ -48,8 +48,8 @@ def history(plan: Plan) -> Table:
 
 def long_history(plan: Plan) -> Table:
     """The same with ten million recorded calls, on PostgreSQL."""
-    many = FEW if plan.short else 10 * MILLION
-    return _table(plan, [("PostgreSQL", partial(stacks.scaled, worker=False), many)])
+    count = SHORT_CALLS if plan.short else 10 * MILLION
+    return _table(plan, [("PostgreSQL", partial(stacks.scaled, worker=False), count)])
 
 
 def _table(plan: Plan, cases: list[tuple[str, Starting, int]]) -> Table:
@@ -86,10 +86,10 @@ def _figures(plan: Plan, starting: Starting, calls: int) -> dict[str, str]:
 def _pages(stack: Stack, reads: int) -> dict[str, str]:
     """How long each page of the audit list takes, from the request to its last byte."""
     figures = {}
-    late = f"{datetime.now(UTC) - timedelta(days=LATE_DAYS):%Y-%m-%d}"
+    late = f"{datetime.now(UTC) - timedelta(days=OLD_PAGE_DAYS):%Y-%m-%d}"
     people = {name: Person(stack.pages.port, name) for name in ("root", "auditor")}
-    for name, (who, query) in PAGES.items():
+    for name, (username, query) in PAGES.items():
         path = CALLS + query.format(late=late, tenant=stack.hub.tenant_id)
-        times = [people[who].read(path)[0] for _ in range(reads)]
+        times = [people[username].read(path)[0] for _ in range(reads)]
         figures[f"audit list, {name}, ms"] = f"{median(times) * 1000:.0f}"
     return figures

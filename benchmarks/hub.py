@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
-FOREIGN = ("MCPHUB_", "DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
+EXCLUDED_VARIABLES = ("MCPHUB_", "DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
 TENANT = "bench"
 PASSWORD = "a benchmark has no secrets"  # noqa: S105 - of databases that live for a minute
-SEED = f"""
+SEED_CODE = f"""
 import json
 from django.contrib.auth.models import User
 from benchmarks.servers.look_up import LOOK_UPS
@@ -24,7 +24,7 @@ def made(slug, tools):
     tenant = Tenant.objects.create(slug=slug, name=slug)
     authoring.add_code_tools(tenant, tools)
     return keys.issue(tenant, slug)[1]
-few = made("{TENANT}", ["echo", "report", "report_in_worker"])
+few = made("{TENANT}", ["echo", "report", "report_in_worker", "report_as_task"])
 many = made("many", LOOK_UPS)
 tenant = Tenant.objects.get(slug="{TENANT}")
 User.objects.create_superuser("root", "", "{PASSWORD}")
@@ -32,7 +32,7 @@ auditor = User.objects.create_user("auditor", "", "{PASSWORD}", is_staff=True)
 Membership.objects.create(user=auditor, tenant=tenant, role=Role.AUDITOR)
 print(json.dumps([few, many, str(tenant.pk), str(tenant.tools.get(name="echo").pk)]))
 """
-COUNT = """
+COUNT_CODE = """
 import json
 from django.db.models import Count
 from tools_app.models import Call, CallEvent
@@ -75,7 +75,7 @@ class Hub:
 
     def records(self) -> "Records":
         """What is recorded by now."""
-        return Records(*json.loads(self.shell(COUNT)))
+        return Records(*json.loads(self.shell(COUNT_CODE)))
 
     def manage(self, *arguments: str) -> str:
         """Run a management command; what it printed."""
@@ -89,11 +89,15 @@ class Hub:
 def prepare(data: Path, **settings: str) -> Hub:
     """A migrated hub that keeps its data in `data`, or in the database that `settings` name."""
     data.mkdir(parents=True, exist_ok=True)
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-    own = {"MCPHUB_DATA_DIR": str(data), "MCPHUB_APPS": "benchmarks.tools", "DJANGO_SETTINGS_MODULE": "mcphub.settings"}
-    environment = {**clean, **own, **settings}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(EXCLUDED_VARIABLES)}
+    defaults = {
+        "MCPHUB_DATA_DIR": str(data),
+        "MCPHUB_APPS": "benchmarks.tools",
+        "DJANGO_SETTINGS_MODULE": "mcphub.settings",
+    }
+    environment = {**inherited, **defaults, **settings}
     manage(environment, "migrate", "-v0")
-    return Hub(environment, *json.loads(manage(environment, "shell", "-v0", "--no-imports", "-c", SEED)))
+    return Hub(environment, *json.loads(manage(environment, "shell", "-v0", "--no-imports", "-c", SEED_CODE)))
 
 
 def manage(environment: Mapping[str, str], *arguments: str) -> str:

@@ -29,7 +29,7 @@ from benchmarks import hub, workloads
 from benchmarks.workloads import Request, Workload
 
 WARM_UP = 50
-TOLD_LINES = 60
+PROFILE_LINES = 60
 WORKLOADS = {
     "echo": workloads.ECHO,
     "session": workloads.SESSION_ECHO,
@@ -48,7 +48,7 @@ class Driver:
     request: Request
     path: str = "/mcp"
 
-    async def once(self) -> tuple[int, dict[bytes, bytes], bytes]:
+    async def send_once(self) -> tuple[int, dict[bytes, bytes], bytes]:
         """Status, headers and body of one answer."""
         sent: list[dict[str, Any]] = []
         waiting = [{"type": "http.request", "body": self.request.body.encode(), "more_body": False}]
@@ -65,12 +65,12 @@ class Driver:
         await self.application(self._scope(), receive, send)
         return sent[0]["status"], dict(sent[0]["headers"]), b"".join(part.get("body", b"") for part in sent[1:])
 
-    async def many(self, calls: int, clients: int) -> None:
+    async def send_many(self, calls: int, clients: int) -> None:
         """`calls` requests by so many clients, each of which waits for its answer. Raises WrongAnswer."""
 
         async def client() -> None:
             for _ in range(calls // clients):
-                status, _, body = await asyncio.create_task(self.once())
+                status, _, body = await asyncio.create_task(self.send_once())
                 if status != 200:  # noqa: PLR2004
                     raise workloads.WrongAnswer(f"{status}: {body!r}")
 
@@ -78,7 +78,7 @@ class Driver:
 
     def _scope(self) -> dict[str, Any]:
         """What a server says of a request; each needs its own, because the hub changes it."""
-        given = {"host": "127.0.0.1:8000", "content-length": str(len(self.request.body)), **self.request.headers}
+        headers = {"host": "127.0.0.1:8000", "content-length": str(len(self.request.body)), **self.request.headers}
         return {
             "type": "http",
             "asgi": {"version": "3.0"},
@@ -88,47 +88,49 @@ class Driver:
             "path": self.path,
             "raw_path": self.path.encode(),
             "query_string": b"",
-            "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
+            "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
             "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 8000),
         }
 
 
-async def opened(application: Application, key: str) -> str:
+async def open_session(application: Application, key: str) -> str:
     """The wire id of a new session of the handshake era."""
     params = {"protocolVersion": workloads.HANDSHAKE, "capabilities": {}, "clientInfo": workloads.CLIENT}
     start = Workload("initialize", workloads.HANDSHAKE, "initialize", params, lambda _: None)
-    _, headers, _ = await Driver(application, start.request(key)).once()
+    _, headers, _ = await Driver(application, start.request(key)).send_once()
     return headers[workloads.SESSION.lower().encode()].decode()
 
 
-async def driver_of(application: Application, made: hub.Hub, workload: Workload, key: str = "") -> Driver:
+async def driver_of(application: Application, bench_hub: hub.Hub, workload: Workload, key: str = "") -> Driver:
     """What sends a workload's request, once its answer proved right. Raises WrongAnswer."""
-    key = key or (made.many_key if workload is workloads.LIST else made.key)
-    session = await opened(application, key) if workload is workloads.SESSION_ECHO else ""
+    key = key or (bench_hub.many_key if workload is workloads.LIST else bench_hub.key)
+    session = await open_session(application, key) if workload is workloads.SESSION_ECHO else ""
     driver = Driver(application, workload.request(key, session))
-    _, _, body = await driver.once()
+    _, _, body = await driver.send_once()
     workload.check(workloads.messages(body))
     return driver
 
 
-async def measure(driver: Driver, chosen: argparse.Namespace) -> None:
+async def measure(driver: Driver, options: argparse.Namespace) -> None:
     """Print what a request costs, and where its time goes if that is asked for."""
-    await driver.many(WARM_UP, 1)
-    wall, used = [], []
-    for _ in range(chosen.rounds):
+    await driver.send_many(WARM_UP, 1)
+    wall, cpu = [], []
+    for _ in range(options.rounds):
         gc.collect()
-        began, spent = time.perf_counter(), time.process_time()
-        await driver.many(chosen.calls, chosen.clients)
-        done = chosen.calls // chosen.clients * chosen.clients
-        wall.append((time.perf_counter() - began) / done * 1e6)
-        used.append((time.process_time() - spent) / done * 1e6)
-    for name, times in ("wall clock", wall), ("processor", used):
-        print(f"{chosen.workload}: {name} {min(times):.1f} us a request at best, median {statistics.median(times):.1f}")
-    if chosen.profile:
+        wall_start, cpu_start = time.perf_counter(), time.process_time()
+        await driver.send_many(options.calls, options.clients)
+        count = options.calls // options.clients * options.clients
+        wall.append((time.perf_counter() - wall_start) / count * 1e6)
+        cpu.append((time.process_time() - cpu_start) / count * 1e6)
+    for name, times in ("wall clock", wall), ("processor", cpu):
+        print(
+            f"{options.workload}: {name} {min(times):.1f} us a request at best, median {statistics.median(times):.1f}"
+        )
+    if options.profile:
         with cProfile.Profile() as profile:
-            await driver.many(chosen.calls, chosen.clients)
-        pstats.Stats(profile).sort_stats(chosen.profile).print_stats(TOLD_LINES)
+            await driver.send_many(options.calls, options.clients)
+        pstats.Stats(profile).sort_stats(options.profile).print_stats(PROFILE_LINES)
 
 
 # The access token of a superuser's client in a tenant.
@@ -145,56 +147,63 @@ print(tokens.exchange_code(tokens.find_code(code, client.pk)).access)
 """
 
 
-async def compare(by_key: Driver, by_token: Driver, chosen: argparse.Namespace) -> None:
-    """Print what a request with an access token costs, as a part of what it costs with a key, in rounds by turns."""
-    used: dict[str, list[float]] = {"key": [], "token": []}
-    for turn in range(2 * chosen.rounds + 2):
-        name, driver = ("token", by_token) if turn % 2 else ("key", by_key)
-        gc.collect()
-        spent = time.process_time()
-        await driver.many(chosen.calls, chosen.clients)
-        if turn > 1:
-            used[name].append((time.process_time() - spent) / chosen.calls * 1e6)
-    key, token = (statistics.median(used[name]) for name in ("key", "token"))
-    print(f"{chosen.workload}: key {key:.1f} us of processor a request, access token {token:.1f} us: {token / key:.3f}")
+async def compare(by_key: Driver, by_token: Driver, options: argparse.Namespace) -> None:
+    """Print what a request with an access token costs, as a part of what it costs with a key.
+
+    A round sends both, in an order that changes from round to round: what else the machine does hits one as the other.
+    The ratio is the median of those of the rounds.
+    """
+    drivers, rounds = {"key": by_key, "token": by_token}, []
+    for round_number in range(options.rounds + 1):
+        round_times: dict[str, float] = {}
+        for name in sorted(drivers, reverse=bool(round_number % 2)):
+            gc.collect()
+            cpu_start = time.process_time()
+            await drivers[name].send_many(options.calls, options.clients)
+            round_times[name] = (time.process_time() - cpu_start) / options.calls * 1e6
+        rounds.append(round_times)
+    # The first one warms up.
+    key, token = (statistics.median(times[name] for times in rounds[1:]) for name in ("key", "token"))
+    ratio = statistics.median(times["token"] / times["key"] for times in rounds[1:])
+    print(f"{options.workload}: key {key:.1f} us of processor a request, access token {token:.1f} us: {ratio:.3f}")
 
 
 def main() -> None:
     """Make a hub, drive it, and print."""
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--workload", choices=WORKLOADS, default="echo")
-    arguments.add_argument("--calls", type=int, default=3200)
-    arguments.add_argument("--clients", type=int, default=32)
-    arguments.add_argument("--rounds", type=int, default=8)
-    arguments.add_argument("--profile", metavar="ORDER", help="such as tottime or cumtime")
-    arguments.add_argument("--token", action="store_true", help="Compare an OAuth access token with a key.")
-    chosen = arguments.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workload", choices=WORKLOADS, default="echo")
+    parser.add_argument("--calls", type=int, default=3200)
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--profile", metavar="ORDER", help="such as tottime or cumtime")
+    parser.add_argument("--token", action="store_true", help="Compare an OAuth access token with a key.")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        made = hub.prepare(Path(folder))
-        if chosen.token:
-            token = made.shell(SIGN_IN.format(slug="many" if chosen.workload == "list" else hub.TENANT))
-            drive(made, chosen.workload, lambda *both: compare(*both, chosen), tokens=[token])
+        bench_hub = hub.prepare(Path(folder))
+        if options.token:
+            token = bench_hub.shell(SIGN_IN.format(slug="many" if options.workload == "list" else hub.TENANT))
+            drive(bench_hub, options.workload, lambda *both: compare(*both, options), tokens=[token])
         else:
-            drive(made, chosen.workload, lambda driver: measure(driver, chosen))
+            drive(bench_hub, options.workload, lambda driver: measure(driver, options))
 
 
-def drive(made: hub.Hub, name: str, work: Callable[..., Coroutine[Any, Any, T]], tokens: Sequence[str] = ()) -> T:
+def drive(bench_hub: hub.Hub, name: str, work: Callable[..., Coroutine[Any, Any, T]], tokens: Sequence[str] = ()) -> T:
     """Load a hub's application into this process, and let `work` send it the requests of a workload.
 
     `work` gets a driver with a key, and one for each of `tokens`.
     """
     # Django reads its settings when the application is imported, so not before they stand.
     os.environ.clear()
-    os.environ.update(made.environment)
+    os.environ.update(bench_hub.environment)
     sys.path.insert(0, str(hub.PROJECT))
     application = importlib.import_module("mcphub.asgi").application
 
-    async def driven() -> T:
-        return await work(*[await driver_of(application, made, WORKLOADS[name], key) for key in ("", *tokens)])
+    async def run() -> T:
+        return await work(*[await driver_of(application, bench_hub, WORKLOADS[name], key) for key in ("", *tokens)])
 
     try:
         with asyncio.Runner(loop_factory=_loops()) as runner:
-            return runner.run(driven())
+            return runner.run(run())
     finally:
         importlib.import_module("tools_app.runtime.process").stop_recording()
 
@@ -202,10 +211,10 @@ def drive(made: hub.Hub, name: str, work: Callable[..., Coroutine[Any, Any, T]],
 def _loops() -> Callable[[], asyncio.AbstractEventLoop]:
     """What makes uvloop's loop, as uvicorn does where it is installed."""
     try:
-        make: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
+        factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
     except ModuleNotFoundError:
         return asyncio.new_event_loop
-    return make
+    return factory
 
 
 if __name__ == "__main__":

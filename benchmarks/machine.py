@@ -30,13 +30,13 @@ def facts(plan: Plan) -> list[tuple[str, str]]:
 
 def _servers(plan: Plan) -> list[tuple[str, str]]:
     """The database and Redis, where they answer."""
-    found = []
+    servers = []
     with suppress(psycopg.Error), psycopg.connect(plan.database_url, connect_timeout=2) as connection:
         row = connection.execute("SHOW server_version").fetchone()
-        found.append(("PostgreSQL", str(row[0]).split()[0] if row else "?"))
+        servers.append(("PostgreSQL", str(row[0]).split()[0] if row else "?"))
     with suppress(redis.RedisError), redis.Redis.from_url(plan.redis_url, socket_timeout=2) as server:
-        found.append(("Redis", str(server.info("server")["redis_version"])))
-    return found
+        servers.append(("Redis", str(server.info("server")["redis_version"])))
+    return servers
 
 
 def _processor() -> str:
@@ -53,5 +53,5 @@ def _distribution() -> str:
 
 def _wrk() -> str:
     """The version of wrk, which fails when it has told it."""
-    said = subprocess.run(["wrk", "-v"], capture_output=True, text=True, check=False)
-    return (said.stdout + said.stderr).split("[")[0].removeprefix("wrk ").strip()
+    result = subprocess.run(["wrk", "-v"], capture_output=True, text=True, check=False)
+    return (result.stdout + result.stderr).split("[")[0].removeprefix("wrk ").strip()

@@ -27,12 +27,12 @@ class Person:
 
     def read(self, path: str) -> tuple[float, str]:
         """The seconds that a page took, and the page. Raises PageFailed."""
-        began = time.monotonic()
-        status, page = self._ask("GET", path)
-        took = time.monotonic() - began
+        started_at = time.monotonic()
+        status, page = self._request("GET", path)
+        seconds = time.monotonic() - started_at
         if status != http.HTTPStatus.OK:
             raise PageFailed(f"{path}: {status}")
-        return took, page
+        return seconds, page
 
     def switch_tool(self, id: str, *, on: bool) -> float:
         """Switch a tool on or off in the list of tools: the monotonic moment when that was sent. Raises PageFailed."""
@@ -40,26 +40,26 @@ class Person:
         return self._post("/admin/tools_app/tool/", {"action": action, "_selected_action": id})
 
     def _post(self, path: str, fields: dict[str, str]) -> float:
-        _, page = self._ask("GET", path)
+        _, page = self._request("GET", path)
         token = TOKEN.search(page)
         if token is None:
             raise PageFailed(f"{path} has no form")
-        began = time.monotonic()
-        status, _ = self._ask("POST", path, urlencode({**fields, "csrfmiddlewaretoken": token[1]}))
+        sent_at = time.monotonic()
+        status, _ = self._request("POST", path, urlencode({**fields, "csrfmiddlewaretoken": token[1]}))
         if status != http.HTTPStatus.FOUND:
             raise PageFailed(f"{path}: {status}")
-        return began
+        return sent_at
 
-    def _ask(self, verb: str, path: str, body: str = "") -> tuple[int, str]:
+    def _request(self, method: str, path: str, body: str = "") -> tuple[int, str]:
         cookies = "; ".join(f"{name}={value}" for name, value in self._cookies.items())
         headers = {"Cookie": cookies, "Content-Type": "application/x-www-form-urlencoded"}
         # One for each page: a server closes what a person leaves idle for some seconds.
         connection = http.client.HTTPConnection(HOST, self._port, timeout=SECONDS)
         try:
-            connection.request(verb, path, body, headers)
-            answer = connection.getresponse()
-            for field in answer.headers.get_all("Set-Cookie", []):
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            for field in response.headers.get_all("Set-Cookie", []):
                 self._cookies.update({name: morsel.value for name, morsel in SimpleCookie(field).items()})
-            return answer.status, answer.read().decode()
+            return response.status, response.read().decode()
         finally:
             connection.close()

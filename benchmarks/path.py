@@ -54,8 +54,8 @@ class Tracer:
 
     def install(self) -> None:
         """Begin to look at calls."""
-        threading.setprofile(self._look)
-        sys.setprofile(self._look)
+        threading.setprofile(self._profile)
+        sys.setprofile(self._profile)
 
     def remove(self) -> None:
         """Let the threads that start from here on go unwatched."""
@@ -63,7 +63,7 @@ class Tracer:
         threading.setprofile(None)  # type: ignore[arg-type]  # typeshed knows only what begins it
 
     @contextmanager
-    def noting(self) -> Iterator[list[Call]]:
+    def recording(self) -> Iterator[list[Call]]:
         """Note the calls that are made within a block."""
         self._calls, self._depths = [], {}
         self._active = True
@@ -72,7 +72,7 @@ class Tracer:
         finally:
             self._active = False
 
-    def _look(self, frame: FrameType, event: str, _argument: object) -> None:
+    def _profile(self, frame: FrameType, event: str, _argument: object) -> None:
         if not self._active or event != "call" or frame in self._depths:
             return
         code = frame.f_code
@@ -83,21 +83,21 @@ class Tracer:
         self._calls.append(Call(threading.current_thread().name, depth, file, code.co_firstlineno, code.co_qualname))
 
     def _depth(self, frame: FrameType) -> int:
-        above = frame.f_back
-        while above is not None and above not in self._depths:
-            above = above.f_back
-        return 0 if above is None else self._depths[above] + 1
+        frame_ = frame.f_back
+        while frame_ is not None and frame_ not in self._depths:
+            frame_ = frame_.f_back
+        return 0 if frame_ is None else self._depths[frame_] + 1
 
 
 async def shortest(driver: Driver, tracer: Tracer) -> list[Call]:
     """The calls of the request that needed the fewest."""
-    await driver.many(WARM_UP, 1)
+    await driver.send_many(WARM_UP, 1)
     return min([await _calls(driver, tracer) for _ in range(REQUESTS)], key=len)
 
 
 async def _calls(driver: Driver, tracer: Tracer) -> list[Call]:
-    with tracer.noting() as calls:
-        await driver.many(1, 1)
+    with tracer.recording() as calls:
+        await driver.send_many(1, 1)
         count = -1
         while count != len(calls):
             count = len(calls)
@@ -128,7 +128,7 @@ def main() -> None:
     arguments.add_argument("--workload", choices=in_process.WORKLOADS, default="echo")
     arguments.add_argument("--max-calls", type=int, help="fail with more calls than this")
     arguments.add_argument("--max-files", type=int, help="fail with calls in more files than this")
-    chosen = arguments.parse_args()
+    options = arguments.parse_args()
     tracer = Tracer()
 
     async def measure(driver: Driver) -> list[Call]:
@@ -137,18 +137,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         tracer.install()
         try:
-            calls: list[Call] = in_process.drive(hub.prepare(Path(folder)), chosen.workload, measure)
+            calls: list[Call] = in_process.drive(hub.prepare(Path(folder)), options.workload, measure)
         finally:
             tracer.remove()
-    print(render(chosen.workload, calls))
-    _check("calls", len(calls), chosen.max_calls)
-    _check("files", files(calls), chosen.max_files)
+    print(render(options.workload, calls))
+    _check("calls", len(calls), options.max_calls)
+    _check("files", files(calls), options.max_files)
 
 
-def _check(what: str, count: int, most: Any) -> None:
+def _check(name: str, count: int, maximum: Any) -> None:
     """End with an error where there are too many."""
-    if most is not None and count > most:
-        raise SystemExit(f"{count} {what}; at most {most} are allowed.")
+    if maximum is not None and count > maximum:
+        raise SystemExit(f"{count} {name}; at most {maximum} are allowed.")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from pathlib import Path
 from benchmarks.hub import PROJECT, Hub
 
 # What outlives a run, where git does not look: results, and the environments of other servers.
-KEPT = PROJECT / "build" / "benchmarks"
-RESULTS = KEPT / "results.json"
+BUILD_FOLDER = PROJECT / "build" / "benchmarks"
+RESULTS = BUILD_FOLDER / "results.json"
 DATABASE_URL = "postgres://postgres@127.0.0.1:5432/postgres"
 REDIS_URL = "redis://127.0.0.1:6379/0"
 

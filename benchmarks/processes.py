@@ -33,8 +33,8 @@ class Running:
 
     def wait_for(self, path: str) -> None:
         """Return when `path` is answered with 200. Raises NotStarted."""
-        end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 raise NotStarted(f"it ended with {self.process.returncode}:\n{self.log.read_text(errors='replace')}")
             with suppress(OSError, http.client.HTTPException):
@@ -45,8 +45,8 @@ class Running:
 
     def wait_until_open(self) -> None:
         """Return when it accepts connections. Raises NotStarted."""
-        end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 raise NotStarted(f"it ended with {self.process.returncode}:\n{self.log.read_text(errors='replace')}")
             with suppress(OSError), socket.create_connection((HOST, self.port), timeout=1):
@@ -76,15 +76,15 @@ def started(
     """A process on these cores, with its children ended when the block ends. PORT in its command is its port."""
     port = port or free_port()
     log = folder / f"{port}.log"
-    words = ["taskset", "-c", cores, *(word.replace("PORT", str(port)) for word in command)]
+    full_command = ["taskset", "-c", cores, *(word.replace("PORT", str(port)) for word in command)]
     with log.open("ab") as out:
         process = subprocess.Popen(
-            words, cwd=PROJECT, env=dict(environment), stdout=out, stderr=out, start_new_session=True
+            full_command, cwd=PROJECT, env=dict(environment), stdout=out, stderr=out, start_new_session=True
         )
     try:
         yield Running(process, port, log)
     finally:
-        _end(process)
+        _stop(process)
 
 
 def free_port() -> int:
@@ -95,7 +95,7 @@ def free_port() -> int:
         return port
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _stop(process: "subprocess.Popen[bytes]") -> None:
     """Ask it to end; whatever is left of its group after that is killed."""
     process.send_signal(signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):

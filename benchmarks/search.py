@@ -25,7 +25,7 @@ SEARCHES: Final = (
     "outcome=tool_error",
     "outcome=lost,timeout",
     "tool=reindex",
-    "tool=search_*&client=cursor",
+    "tool=results*&client=cursor",
     "duration_min=5000",
     "size_min=9000&period=30d",
     "address=10.3.*&period=60d",
@@ -50,13 +50,13 @@ def _figures(person: User, search: str) -> str:
     address = f"{reverse('admin:tools_app_call_changelist')}?{search}"
     for _ in range(READS):
         with CaptureQueriesContext(connection) as queries:
-            began = monotonic()
-            answer = client.get(address)
-            times.append((monotonic() - began) * 1000)
-    found = answer.context["found"]
-    end = "" if found.complete else ", so far"
-    took = f"{median(times):5.0f} ms (at most {max(times):.0f})"
-    return f"{took}, {len(queries)} queries, {len(found.calls)} found of {found.searched:,}{end}"
+            started_at = monotonic()
+            response = client.get(address)
+            times.append((monotonic() - started_at) * 1000)
+    results = response.context["found"]
+    suffix = "" if results.complete else ", so far"
+    timing = f"{median(times):5.0f} ms (at most {max(times):.0f})"
+    return f"{timing}, {len(queries)} queries, {len(results.calls)} found of {results.searched:,}{suffix}"
 
 
 @contextmanager

@@ -48,8 +48,7 @@ def scaled(plan: Plan, *, worker: bool) -> Iterator[Stack]:
     """Two processes of uvicorn, PostgreSQL, Redis and, if it is wanted, a Celery worker. Raises NoDatabase."""
     with ExitStack() as stack:
         url = stack.enter_context(databases.fresh(plan.database_url))
-        unique = f"benchmark-{uuid.uuid4().hex}"
-        stack.callback(_forget, plan.redis_url, unique)
+        unique = stack.enter_context(name_in_redis(plan))
         settings = {"REDIS_URL": plan.redis_url, "MCPHUB_PREFIX": unique}
         own = hub.prepare(plan.new_folder(), DATABASE_URL=url, MCPHUB_SECRET_KEY=unique * 2, **settings)
         one = contestants.hub_on_uvicorn(own)
@@ -62,9 +61,12 @@ def scaled(plan: Plan, *, worker: bool) -> Iterator[Stack]:
         yield Stack("scaled (uvicorn, PostgreSQL, Redis)", own, web, pages)
 
 
-def _forget(redis_url: str, name: str) -> None:
-    """Delete what a hub of this name left in Redis."""
-    with redis.Redis.from_url(redis_url) as server:
+@contextmanager
+def name_in_redis(plan: Plan) -> Iterator[str]:
+    """A unique prefix of names in Redis. What has it is deleted in the end."""
+    name = f"benchmark-{uuid.uuid4().hex}"
+    yield name
+    with redis.Redis.from_url(plan.redis_url) as server:
         for key in server.scan_iter(f"*{name}*"):
             server.delete(key)
 

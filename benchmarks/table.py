@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median, quantiles
 
 
 @dataclass(frozen=True)
@@ -17,10 +18,10 @@ class Table:
 
     def markdown(self) -> str:
         """The table, its first column to the left and all figures to the right, and below it the rest."""
-        marks = ["---", *("---:" for _ in self.columns[1:])]
-        lines = [_line(row) for row in (self.columns, marks, *self.rows)]
-        said = [*self.notes, *(f"**Fault:** {fault}" for fault in self.faults)]
-        return "\n".join([*lines, *(f"\n{text}" for text in said)])
+        alignment = ["---", *("---:" for _ in self.columns[1:])]
+        lines = [_line(row) for row in (self.columns, alignment, *self.rows)]
+        texts = [*self.notes, *(f"**Fault:** {fault}" for fault in self.faults)]
+        return "\n".join([*lines, *(f"\n{text}" for text in texts)])
 
 
 @dataclass(frozen=True)
@@ -34,17 +35,22 @@ class Result:
     table: Table
 
 
+def milliseconds(times: Sequence[float]) -> tuple[str, str]:
+    """The median and the 99th percentile of at least two times in seconds, as cells."""
+    return f"{median(times) * 1000:.1f}", f"{quantiles(times, n=100, method='inclusive')[98] * 1000:.1f}"
+
+
 def save(result: Result, path: Path) -> None:
     """Keep a result, in place of an earlier one of the same name."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps({**kept, result.name: asdict(result)}, indent=1))
+    results = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**results, result.name: asdict(result)}, indent=1))
 
 
-def saved(path: Path) -> dict[str, Result]:
+def load(path: Path) -> dict[str, Result]:
     """The results that are kept. Raises FileNotFoundError."""
-    kept = json.loads(path.read_text())
-    return {name: Result(**{**one, "table": Table(**one["table"])}) for name, one in kept.items()}
+    results = json.loads(path.read_text())
+    return {name: Result(**{**fields, "table": Table(**fields["table"])}) for name, fields in results.items()}
 
 
 def _line(cells: Sequence[str]) -> str:

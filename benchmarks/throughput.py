@@ -12,7 +12,7 @@ from statistics import median
 from benchmarks import ask, contestants, databases, hub, processes, workloads, wrk
 from benchmarks.contestants import Contestant
 from benchmarks.hub import Hub
-from benchmarks.plan import KEPT, Plan
+from benchmarks.plan import BUILD_FOLDER, Plan
 from benchmarks.processes import Running
 from benchmarks.table import Table
 from benchmarks.workloads import HANDSHAKE, Request, Workload
@@ -57,12 +57,12 @@ def calls(plan: Plan) -> Table:
     ours = _hubs(plan)
     others, notes = _rivals(plan, "plain")
     in_sessions, _ = _rivals(plan, "sessions")
-    asked = [
-        *((one, [workloads.ECHO]) for one in others),
-        *((one, [workloads.SESSION_ECHO]) for one in in_sessions),
-        *((one, [workloads.ECHO, workloads.SESSION_ECHO]) for one in ours),
+    cases = [
+        *((contestant, [workloads.ECHO]) for contestant in others),
+        *((contestant, [workloads.SESSION_ECHO]) for contestant in in_sessions),
+        *((contestant, [workloads.ECHO, workloads.SESSION_ECHO]) for contestant in ours),
     ]
-    return _run(plan, asked, (32,) if plan.short else (1, 32), notes)
+    return _run(plan, cases, (32,) if plan.short else (1, 32), notes)
 
 
 def on_postgresql(plan: Plan) -> Table:
@@ -70,25 +70,25 @@ def on_postgresql(plan: Plan) -> Table:
     with ExitStack() as stack:
         urls = [stack.enter_context(databases.fresh(plan.database_url)) for _ in _kinds(plan)]
         hubs = [hub.prepare(plan.new_folder(), DATABASE_URL=url) for url in urls]
-        ours = [of(one) for of, one in zip(_kinds(plan), hubs, strict=True)]
-        asked = [(one, [workloads.ECHO]) for one in (contestants.sdk("plain"), *ours)]
+        ours = [factory(contestant) for factory, contestant in zip(_kinds(plan), hubs, strict=True)]
+        cases = [(contestant, [workloads.ECHO]) for contestant in (contestants.sdk("plain"), *ours)]
         shared = replace(plan, cores=replace(plan.cores, server=plan.cores.both, load=plan.cores.both))
-        return _run(shared, asked, (32,) if plan.short else (1, 32), [])
+        return _run(shared, cases, (32,) if plan.short else (1, 32), [])
 
 
 def lists(plan: Plan) -> Table:
     """`tools/list` with a hundred tools."""
     others, notes = _rivals(plan, "many")
-    asked = [(one, [workloads.LIST]) for one in (*others, *_hubs(plan))]
-    return _run(plan, asked, (32,) if plan.short else (1, 32), notes)
+    cases = [(contestant, [workloads.LIST]) for contestant in (*others, *_hubs(plan))]
+    return _run(plan, cases, (32,) if plan.short else (1, 32), notes)
 
 
 def progress(plan: Plan) -> Table:
     """`tools/call` of a tool that reports progress twenty times, answered by an event stream."""
     others, notes = _rivals(plan, "streaming")
-    asked = [(one, [workloads.REPORT]) for one in (*others, *_hubs(plan))]
-    said = f"Events a second are {workloads.STEPS} times the requests a second, results apart."
-    return _run(plan, asked, (16,) if plan.short else (1, 16), [said, *notes])
+    cases = [(contestant, [workloads.REPORT]) for contestant in (*others, *_hubs(plan))]
+    note = f"Events a second are {workloads.STEPS} times the requests a second, results apart."
+    return _run(plan, cases, (16,) if plan.short else (1, 16), [note, *notes])
 
 
 def _kinds(plan: Plan) -> Sequence[Callable[[Hub], Contestant]]:
@@ -96,7 +96,7 @@ def _kinds(plan: Plan) -> Sequence[Callable[[Hub], Contestant]]:
 
 
 def _hubs(plan: Plan) -> list[Contestant]:
-    return [of(plan.new_hub()) for of in _kinds(plan)]
+    return [factory(plan.new_hub()) for factory in _kinds(plan)]
 
 
 def _rivals(plan: Plan, application: str) -> tuple[list[Contestant], list[str]]:
@@ -107,20 +107,22 @@ def _rivals(plan: Plan, application: str) -> tuple[list[Contestant], list[str]]:
     # A bare application has no sessions that it could lose.
     floor = [] if application == "sessions" else [contestants.bare(application)]
     try:
-        python = contestants.python_with_fastmcp(KEPT)
+        python = contestants.python_with_fastmcp(BUILD_FOLDER)
     except contestants.NotInstalled as problem:
         return [*floor, official], [f"Without fastmcp {contestants.FASTMCP}: {problem}"]
     return [*floor, official, contestants.fastmcp(application, python)], []
 
 
 def _run(
-    plan: Plan, asked: Iterable[tuple[Contestant, Sequence[Workload]]], clients: Sequence[int], notes: Sequence[str]
+    plan: Plan, cases: Iterable[tuple[Contestant, Sequence[Workload]]], clients: Sequence[int], notes: Sequence[str]
 ) -> Table:
     with ExitStack() as stack:
         entries = [
             entry
-            for contestant, said in asked
-            for entry in _entries(contestant, stack.enter_context(_serving(plan, contestant)), said, clients)
+            for contestant, contestant_workloads in cases
+            for entry in _entries(
+                contestant, stack.enter_context(_serving(plan, contestant)), contestant_workloads, clients
+            )
         ]
         # Those that are compared to each other run, and stand in the table, one after another.
         entries.sort(key=lambda entry: (entry.workload.version, entry.clients))
@@ -128,9 +130,9 @@ def _run(
             for entry in entries:
                 entry.loads.append(_load(plan, entry))
     # The servers have ended, so everything is written.
-    told, missing = _records(entries)
-    rows = [_row(entry, next(one for one in entries if one.is_base_of(entry))) for entry in entries]
-    return Table(COLUMNS, rows, [*told, *notes], [*_failures(entries), *missing])
+    record_notes, missing = _records(entries)
+    rows = [_row(entry, next(other for other in entries if other.is_base_of(entry))) for entry in entries]
+    return Table(COLUMNS, rows, [*record_notes, *notes], [*_failures(entries), *missing])
 
 
 @contextmanager
@@ -142,9 +144,9 @@ def _serving(plan: Plan, contestant: Contestant) -> Iterator[Running]:
 
 
 def _entries(
-    contestant: Contestant, running: Running, asked: Sequence[Workload], clients: Sequence[int]
+    contestant: Contestant, running: Running, contestant_workloads: Sequence[Workload], clients: Sequence[int]
 ) -> Iterator[Entry]:
-    for workload in asked:
+    for workload in contestant_workloads:
         requests = _requests(contestant, workload, running.port)
         ask.check(running.port, workload, requests[0])
         for count in clients:
@@ -174,7 +176,7 @@ def _row(entry: Entry, base: Entry) -> list[str]:
     rate = median(load.rate for load in entry.loads)
     ratios = [load.rate / other.rate for load, other in zip(entry.loads, base.loads, strict=True)]
     times = [f"{median(getattr(load, name) for load in entry.loads):.1f}" for name in ("p50", "p90", "p99")]
-    asked = sum(load.answers for load in entry.loads)
+    answers = sum(load.answers for load in entry.loads)
     return [
         entry.contestant.label,
         entry.workload.version,
@@ -183,7 +185,7 @@ def _row(entry: Entry, base: Entry) -> list[str]:
         f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
         *times,
         f"{max(load.slowest for load in entry.loads):.0f}",
-        f"{sum(load.failed for load in entry.loads) / max(asked, 1):.2%}",
+        f"{sum(load.failed for load in entry.loads) / max(answers, 1):.2%}",
     ]
 
 
@@ -197,7 +199,7 @@ def _failures(entries: Iterable[Entry]) -> Iterator[str]:
 
 def _records(entries: Sequence[Entry]) -> tuple[list[str], list[str]]:
     """What is to be said of the records of each hub, and what is wrong with them."""
-    told, missing = [], []
+    record_notes, missing = [], []
     for contestant in {id(entry.contestant): entry.contestant for entry in entries}.values():
         own = [entry for entry in entries if entry.contestant is contestant and entry.workload.is_recorded]
         if contestant.hub is None or not own:
@@ -205,7 +207,7 @@ def _records(entries: Sequence[Entry]) -> tuple[list[str], list[str]]:
         answers = sum(load.answers for entry in own for load in entry.loads)
         found = contestant.hub.records()
         events = f" with {found.events:,} events" if found.events else ""
-        told.append(f"{contestant.label}: {answers:,} answers, {found.ok:,} records of them{events}.")
+        record_notes.append(f"{contestant.label}: {answers:,} answers, {found.ok:,} records of them{events}.")
         if found.ok < answers or found.outcomes.keys() - CUT_OFF:
             missing.append(f"{contestant.label}: {answers} answers, but {found}")
-    return told, missing
+    return record_notes, missing

@@ -18,7 +18,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Heard:
+class ReceivedMessage:
     """A message of an event stream, and when it came, by the monotonic clock."""
 
     message: dict[str, Any]
@@ -60,19 +60,19 @@ class Connection:
             raise Refused(f"{verb}: {status} {b''.join([part async for part in self._parts(headers)])!r}")
         return headers
 
-    async def messages(self, headers: dict[str, str]) -> AsyncIterator[Heard]:
+    async def messages(self, headers: dict[str, str]) -> AsyncIterator[ReceivedMessage]:
         """The messages of an answer as they come."""
-        left = b""
+        buffer = b""
         async for part in self._parts(headers):
-            at = time.monotonic()
-            *lines, left = (left + part).splitlines(keepends=True)
-            if left.endswith((b"\n", b"}")):
-                lines.append(left)
-                left = b""
+            received_at = time.monotonic()
+            *lines, buffer = (buffer + part).splitlines(keepends=True)
+            if buffer.endswith((b"\n", b"}")):
+                lines.append(buffer)
+                buffer = b""
             for line in lines:
                 text = line.removeprefix(b"data: ")
                 if text.startswith(b"{"):
-                    yield Heard(json.loads(text), at)
+                    yield ReceivedMessage(json.loads(text), received_at)
 
     async def _parts(self, headers: dict[str, str]) -> AsyncIterator[bytes]:
         if headers.get("transfer-encoding", "").lower() != "chunked":

@@ -14,9 +14,11 @@ STEPS = 20
 FIRST_ID = 100_000_000_000
 SESSION = "Mcp-Session-Id"
 CLIENT = {"name": "load", "version": "1"}
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 META = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
-    "io.modelcontextprotocol/clientCapabilities": {},
+    CAPABILITIES: {},
     "io.modelcontextprotocol/clientInfo": CLIENT,
 }
 
@@ -64,6 +66,8 @@ class Workload:
             headers["Mcp-Method"] = self.method
             if "name" in params:
                 headers["Mcp-Name"] = params["name"]
+            elif "taskId" in params:
+                headers["Mcp-Name"] = params["taskId"]
         elif session:
             headers[SESSION] = session
         return Request(json.dumps({"jsonrpc": "2.0", "id": FIRST_ID, "method": self.method, "params": params}), headers)
@@ -77,20 +81,26 @@ def messages(answer: bytes) -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix("data: ")) for line in lines]
 
 
-def echoed(answer: list[dict[str, Any]]) -> None:
+def check_echo(answer: list[dict[str, Any]]) -> None:
     """One result that says hello. Raises WrongAnswer."""
     if _texts(answer) != ["hello world"]:
         raise WrongAnswer(f"not the answer of echo: {answer}")
 
 
-def reported(answer: list[dict[str, Any]]) -> None:
+def check_report(answer: list[dict[str, Any]]) -> None:
     """Every progress notification, and then the result. Raises WrongAnswer."""
-    said = [message["params"]["progress"] for message in answer[:-1] if message.get("method") == PROGRESS]
-    if said != list(range(1, STEPS + 1)) or _texts(answer) != [f"{STEPS} steps"]:
+    progress = [message["params"]["progress"] for message in answer[:-1] if message.get("method") == PROGRESS]
+    if progress != list(range(1, STEPS + 1)) or _texts(answer) != [f"{STEPS} steps"]:
         raise WrongAnswer(f"not {STEPS} notifications and a result: {answer}")
 
 
-def listed(answer: list[dict[str, Any]]) -> None:
+def check_task(answer: list[dict[str, Any]]) -> None:
+    """A task that ended with its result. Raises WrongAnswer."""
+    if answer[-1].get("status") != "completed" or _texts(answer) != [f"{STEPS} steps"]:
+        raise WrongAnswer(f"not a task that completed: {answer}")
+
+
+def check_list(answer: list[dict[str, Any]]) -> None:
     """A hundred tools. Raises WrongAnswer."""
     tools = answer[-1].get("result", {}).get("tools", [])
     if len(tools) != len(LOOK_UPS):
@@ -106,10 +116,22 @@ CALL = "tools/call"
 ECHO_PARAMS = {"name": "echo", "arguments": {"message": "world"}}
 REPORT_PARAMS = {"name": "report", "arguments": {"steps": STEPS}, "_meta": {"progressToken": 1}}
 
-ECHO = Workload("echo", MODERN, CALL, ECHO_PARAMS, echoed)
-SESSION_ECHO = Workload("echo in a session", HANDSHAKE, CALL, ECHO_PARAMS, echoed)
-LIST = Workload("list", MODERN, "tools/list", {}, listed)
-REPORT = Workload("progress", MODERN, CALL, REPORT_PARAMS, reported)
+ECHO = Workload("echo", MODERN, CALL, ECHO_PARAMS, check_echo)
+SESSION_ECHO = Workload("echo in a session", HANDSHAKE, CALL, ECHO_PARAMS, check_echo)
+LIST = Workload("list", MODERN, "tools/list", {}, check_list)
+REPORT = Workload("progress", MODERN, CALL, REPORT_PARAMS, check_report)
 REPORT_IN_WORKER = Workload(
-    "progress of a background call", MODERN, CALL, {**REPORT_PARAMS, "name": "report_in_worker"}, reported
+    "progress of a background call", MODERN, CALL, {**REPORT_PARAMS, "name": "report_in_worker"}, check_report
 )
+REPORT_AS_TASK = Workload(
+    "task",
+    MODERN,
+    CALL,
+    {"name": "report_as_task", "arguments": {"steps": STEPS}, "_meta": {CAPABILITIES: TASKS}},
+    check_task,
+)
+
+
+def poll(task_id: str) -> Workload:
+    """The state of a task, with its result once it has one."""
+    return Workload("poll", MODERN, "tasks/get", {"taskId": task_id, "_meta": {CAPABILITIES: TASKS}}, check_task)

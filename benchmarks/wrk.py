@@ -49,10 +49,10 @@ def run(port: int, requests: Sequence[Request], clients: int, *, seconds: int, c
     script.write_text(SCRIPT % (", ".join(_parts(port, request) for request in requests), next(_first_ids)))
     wrk = ["wrk", "-t1", f"-c{clients}", f"-d{seconds}s", "--timeout", "30s", "-s", str(script)]
     command = ["taskset", "-c", cores, *wrk, f"http://{HOST}:{port}/mcp"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    said = json.loads(done.stdout.strip().splitlines()[-1])
-    latencies = (said[name] / 1000 for name in ("p50", "p90", "p99", "max"))
-    return Load(said["answers"], said["answers"] / said["us"] * 1e6, said["failed"], *latencies)
+    result = subprocess.run(command, check=True, capture_output=True, text=True)
+    output = json.loads(result.stdout.strip().splitlines()[-1])
+    latencies = (output[name] / 1000 for name in ("p50", "p90", "p99", "max"))
+    return Load(output["answers"], output["answers"] / output["us"] * 1e6, output["failed"], *latencies)
 
 
 def _parts(port: int, request: Request) -> str:

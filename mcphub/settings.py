@@ -238,15 +238,12 @@ MCPHUB_TRUSTED_PROXIES = env.whole("MCPHUB_TRUSTED_PROXIES", 0, least=0, most=10
 MCPHUB_MAX_BODY_BYTES = env.whole("MCPHUB_MAX_BODY_BYTES", 4 * 1024 * 1024)
 MCPHUB_MAX_ARGUMENT_BYTES = env.whole("MCPHUB_MAX_ARGUMENT_BYTES", 1024 * 1024)
 MCPHUB_MAX_RESULT_BYTES = env.whole("MCPHUB_MAX_RESULT_BYTES", 16 * 1024 * 1024)
-MCPHUB_MAX_SESSIONS = env.whole("MCPHUB_MAX_SESSIONS", 10_000)
-MCPHUB_CONCURRENCY_WAIT = env.seconds("MCPHUB_CONCURRENCY_WAIT", 1.0)
 MCPHUB_MAX_PAYLOAD_BYTES = env.whole("MCPHUB_MAX_PAYLOAD_BYTES", 64 * 1024)
 # Days that calls are kept where a tenant does not set its own number; 0 keeps them forever.
 MCPHUB_KEEP_DAYS = env.whole("MCPHUB_KEEP_DAYS", 0, least=0, most=36_500)
 MCPHUB_SESSION_IDLE_TIMEOUT = env.seconds("MCPHUB_SESSION_IDLE_TIMEOUT", 24 * 3600.0)
 MCPHUB_QUEUE_TIMEOUT = env.seconds("MCPHUB_QUEUE_TIMEOUT", 300.0)
 MCPHUB_PROCESS_TIMEOUT = env.seconds("MCPHUB_PROCESS_TIMEOUT", 5.0)
-MCPHUB_CANCEL_TIMEOUT = env.seconds("MCPHUB_CANCEL_TIMEOUT", 3.0)
 MCPHUB_DRAIN_TIMEOUT = env.seconds("MCPHUB_DRAIN_TIMEOUT", 10.0)
 MCPHUB_ELICITATION_TIMEOUT = env.seconds("MCPHUB_ELICITATION_TIMEOUT", 600.0)
 MCPHUB_MAX_TASK_TTL = env.seconds("MCPHUB_MAX_TASK_TTL", 3600.0)
@@ -284,7 +281,7 @@ ACCOUNT_ADAPTER = "tools_app.sign_in.accounts.AccountAdapter"
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_USER_MODEL_EMAIL_FIELD = "email"
 MFA_ADAPTER = "tools_app.sign_in.accounts.FactorAdapter"
-MFA_FORMS = {"authenticate": "tools_app.sign_in.accounts.CountedCodeForm"}
+MFA_FORMS = {"authenticate": "tools_app.sign_in.accounts.RateLimitedCodeForm"}
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True
 MFA_RECOVERY_CODES_SHOW_ONCE = True
@@ -446,5 +443,5 @@ hide(
     *(MCPHUB_ADMIN_PASSWORD, MCPHUB_DEMO_API_KEY, MCPHUB_API_KEY, MCPHUB_METRICS_TOKEN),
 )
 hide_password_of(env.text("DATABASE_URL"), REDIS_URL, CELERY_BROKER_URL, MCPHUB_EMAIL_URL)
-# Variables that are set and never read, most likely misspelled, each with the most similar known name.
+# Variables that are set and never read, misspelt or removed, each with a hint.
 MCPHUB_UNKNOWN_VARIABLES = env.unknown()

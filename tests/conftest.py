@@ -27,7 +27,7 @@ from tests.processes.hub import copy_database
 from tools_app.access import keys
 from tools_app.access.limits import limits
 from tools_app.audit.checkpoints import signer, witness
-from tools_app.audit.recorder import recorder
+from tools_app.audit.recorder import denials, recorder
 from tools_app.audit.recorder.chain import heads
 from tools_app.audit.recorder.entries import CallEventEntry, EventRow
 from tools_app.audit.recorder.recorder import RecorderUnavailable
@@ -49,7 +49,7 @@ WAIT_SECONDS = 30.0
 T = TypeVar("T")
 
 
-class Chores:
+class HousekeepingSwitch:
     """The housekeeping of the hub in this process, which rests unless a test uses the hub.
 
     The hub lives on after the tests that use it. Its sweeps, heartbeats and checkpoints would change the database
@@ -59,7 +59,7 @@ class Chores:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._allowed = False
-        self._at_work = 0
+        self._running_count = 0
         self._do = housekeeping._do_what_is_due
 
     def do_what_is_due(self, chores: list[housekeeping.Chore], due: list[float]) -> None:
@@ -72,12 +72,12 @@ class Chores:
                 if not self._allowed:
                     return
                 due[:] = [0.0 if every <= 1.0 else at for at, (every, _) in zip(due, chores, strict=True)]
-            self._at_work += 1
+            self._running_count += 1
         try:
             self._do(chores, due)
         finally:
             with self._changed:
-                self._at_work -= 1
+                self._running_count -= 1
                 self._changed.notify_all()
 
     def allow(self) -> None:
@@ -89,7 +89,7 @@ class Chores:
         """Let none begin, and wait for those that are being done."""
         with self._changed:
             self._allowed = False
-            assert self._changed.wait_for(lambda: not self._at_work, WAIT_SECONDS), "a chore does not end"
+            assert self._changed.wait_for(lambda: not self._running_count, WAIT_SECONDS), "a chore does not end"
 
 
 def _is_of_the_hub(thread: threading.Thread) -> bool:
@@ -97,7 +97,7 @@ def _is_of_the_hub(thread: threading.Thread) -> bool:
     return keeper is not None and thread in {keeper._heart, keeper._house}
 
 
-chores = Chores()
+chores = HousekeepingSwitch()
 housekeeping._do_what_is_due = chores.do_what_is_due
 
 
@@ -120,11 +120,13 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-def forget_everything() -> None:
+def reset_process_state() -> None:
     """Empty what this process remembers of a database that was just flushed."""
     limits.forget_all()
     heads.stop()
     signer.checkpoint_signer.stop()
+    # Else the denials of other tests in the same minute decide whether one has a row, or is counted later.
+    denials._window.stop()
     witness.path().unlink(missing_ok=True)
     state.forget_everything()
 
@@ -146,7 +148,7 @@ def delete_rows(_style: object, tables: Iterable[str], **_options: object) -> li
     return ["; ".join([f"LOCK TABLE {', '.join(names)} IN EXCLUSIVE MODE", *deletes])] if names else []
 
 
-def write_all() -> None:
+def flush_recorder() -> None:
     """Wait until all is recorded that this process was given to record: what nobody waited for belongs to its test.
 
     A test may have taken the database away from it, and then there is nothing to wait for.
@@ -228,14 +230,14 @@ def running_hub(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> It
 @pytest.fixture
 def hub(running_hub: EmbeddedHub, transactional_db: None) -> Iterator[EmbeddedHub]:
     """The running hub, on a database that holds nothing but what the test puts there."""
-    forget_everything()
+    reset_process_state()
     chores.allow()
     catalog_changed.connect(forget_catalog)
     yield running_hub
     catalog_changed.disconnect(forget_catalog)
     chores.forbid()
-    write_all()
-    forget_everything()
+    flush_recorder()
+    reset_process_state()
 
 
 @pytest.fixture

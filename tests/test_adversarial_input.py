@@ -19,7 +19,7 @@ from tools_app.catalog.http import urls
 from tools_app.catalog.kinds import templates
 from tools_app.catalog.kinds.completion import among
 from tools_app.catalog.kinds.stored import PLACEHOLDER
-from tools_app.catalog.skills import BadManifest, frontmatter
+from tools_app.catalog.skills import InvalidManifest, frontmatter
 from tools_app.catalog.validation import mime_types, shapes
 from tools_app.protocol import inbound
 from tools_app.telemetry import scrubbing
@@ -90,7 +90,7 @@ WORK: dict[str, tuple[int, Work]] = {
     "Host": (20_000, lambda n: handler._is_allowed_host(text("[:", n), ("a",))),
     "Origin": (20_000, lambda n: handler.parse_origin("http://" + text("a@", n))),
     "URL": (20_000, lambda n: urls.parse_url("http://" + text("a.", n))),
-    "URL of percent signs": (20_000, lambda n: urls.climbs(text("%25", n))),
+    "URL of percent signs": (20_000, lambda n: urls.has_parent_segments(text("%25", n))),
     "template of a request": (20_000, lambda n: templates.parse(text("{secret:", n))),
     "template of braces": (20_000, lambda n: templates.parse(text("}", n))),
     "placeholders of a prompt": (20_000, lambda n: PLACEHOLDER.findall(text("{a", n))),
@@ -116,12 +116,12 @@ def test_outside_text_takes_time_in_proportion_to_its_length(size: int, work: Wo
 
 def test_references_in_the_head_of_a_skill_do_not_multiply() -> None:
     lines = ["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a{n - 1}, *a{n - 1}]" for n in range(1, 30))]
-    with pytest.raises(BadManifest, match=r"Line 3: \*a0 is an alias"):
+    with pytest.raises(InvalidManifest, match=r"Line 3: \*a0 is an alias"):
         frontmatter("\n".join(["---", "name: a", *lines, "---"]), "skill://a/SKILL.md")
 
 
 def test_the_head_of_a_skill_has_a_bounded_length() -> None:
-    with pytest.raises(BadManifest, match="more than 16384 characters"):
+    with pytest.raises(InvalidManifest, match="more than 16384 characters"):
         frontmatter("---\nname: a\ndescription: " + "x" * 17_000 + "\n---", "skill://a/SKILL.md")
 
 

@@ -19,6 +19,7 @@ from django.core.management import get_commands, load_command_class
 from tools_app.documentation import search
 from tools_app.server import base, supervisor
 from tools_app.transport import routing
+from tools_app.upstreams.isolation import cgroups
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
@@ -361,7 +362,7 @@ def test_a_unit_may_do_little(path: Path) -> None:
     assert service["KillSignal"] == "SIGTERM"
 
 
-def test_the_web_unit_takes_its_socket_reloads_and_has_the_time_to_drain():
+def test_the_web_unit_takes_its_socket_reloads_has_control_groups_and_the_time_to_drain():
     web = unit(DEPLOY / "systemd" / "mcphub-web.service")
     service = web["Service"]
 
@@ -369,7 +370,9 @@ def test_the_web_unit_takes_its_socket_reloads_and_has_the_time_to_drain():
     assert "--fd 3 " in service["ExecStart"]
     assert service["Type"] == "notify"
     assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
-    assert seconds(service["TimeoutStopSec"]) > settings.MCPHUB_DRAIN_TIMEOUT + supervisor.END_SECONDS
+    assert {"memory", "pids", "cpu"} == set(service["Delegate"].split())
+    assert (service["DelegateSubgroup"], service["ProtectControlGroups"]) == (cgroups.OWN, "no")
+    assert seconds(service["TimeoutStopSec"]) > settings.MCPHUB_DRAIN_TIMEOUT + supervisor.KILL_SECONDS
 
 
 # --- The page -------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from django.conf import settings
 
 # The SHA-256 of each file as it landed. A new migration adds its line.
 LANDED = {
+    "0001_squashed_0031_used_assertions.py": "83f3effe486ed6db9ed48544e116a7a19dc9e33406e4b4de1a606741007cd8a4",
     "0001_initial.py": "4464be6ab20b0b268a0cbbae7cacd629717f7b9ab6af0c4249fb2ffc6b1b8fec",
     "0002_tasks_and_channels.py": "d239fa189c926190fbbb92c06bcafcb1a8bde81e1cb8093c589644b4f99dcc5c",
     "0003_limits_evidence_retention.py": "f34a831a58613a738cbd17ad3ba7a85b1f9f753e087367810fe92c57258db37d",
@@ -36,6 +37,12 @@ LANDED = {
     "0026_asserted_connections.py": "5f69cc1cc3522fba0cd3be939e0e792793930413f72e57bfe47b5d43fa4b1fa7",
     "0027_upstream_credentials.py": "d8f2ac22b85e4e8fa76ba6c3b5ec9adb486789310218e9fd9f93996e42253f7e",
     "0028_shaping_and_person.py": "a519abdd765275cbaf705c77683dea5bbed2a1203b358db990369baf5c3b102e",
+    "0029_upstream_issuer_and_claims.py": "86e0187ec9fb74a3cfad1dcbcbfeb11f37fb3aefe774beda456a823bc7f8722e",
+    "0030_upstream_tasks.py": "48b80e66ce1b2756e9b7ed258faca7a85c5b3ea04f04d35ef0881b81495b349f",
+    "0031_used_assertions.py": "cb644a2ce645abe4d4f13f3769c7235699c430c0cfa82dc566dfaef98741193f",
+    "0032_sign_in_again.py": "91580324fb733ae7f35dc7b57b6b3a50d07aa2c2f58e05be641e06a1640adf30",
+    "0033_upstream_task_rows.py": "a5f5a5872be911986482920e8c2ca4b7f3aa15afc0337f6ff2332c8f3a05ff6e",
+    "0034_api_source_schemas.py": "0578d00525d5fa6bad81b253ec5ebacb12c3f4d6ba8b2cfc3d6bf7652099a738",
 }
 MIGRATIONS = Path(settings.BASE_DIR) / "tools_app" / "migrations"
 

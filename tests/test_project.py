@@ -47,7 +47,7 @@ def test_the_page_of_settings_has_the_default_and_the_unit_of_every_number():
     }
 
     numbers = dict(numeric_settings())
-    assert len(numbers) > 15
+    assert len(numbers) > 10
     assert {name: float(documented[name][0]) for name in numbers} == numbers
     assert [name for name in numbers if name.endswith("_SECONDS") and documented[name][1] != "seconds"] == []
     assert [name for name in numbers if name.endswith("_BYTES") and documented[name][1] != "bytes"] == []

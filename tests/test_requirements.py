@@ -95,7 +95,10 @@ def marks() -> tuple[Mark, ...]:
 
 
 def _marks_in(path: Path) -> Iterator[Mark]:
-    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    text = path.read_text(encoding="utf-8")
+    if ".shows" not in text:
+        return
+    tree = ast.parse(text, filename=str(path))
     good = {id(call) for call in _where_pytest_looks(tree)} if path.name.startswith("test_") else set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _is_marker(node.func):
@@ -118,7 +121,7 @@ def _is_collected(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -
 
 
 def _is_marker(function: ast.expr) -> bool:
-    return ast.unparse(function) == "pytest.mark.shows"
+    return isinstance(function, ast.Attribute) and ast.unparse(function) == "pytest.mark.shows"
 
 
 def _names(targets: Iterable[ast.expr]) -> list[str]:

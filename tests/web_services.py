@@ -40,7 +40,7 @@ class Received:
 Answer = Callable[[Received], bytes | Iterable[bytes]]
 
 
-def answered(status: int, body: bytes = b"", content_type: str = "", **headers: str) -> bytes:
+def http_response(status: int, body: bytes = b"", content_type: str = "", **headers: str) -> bytes:
     """A whole answer. Underscores in the names of `headers` become hyphens."""
     fields = {"Content-Length": str(len(body)), **{name.replace("_", "-"): value for name, value in headers.items()}}
     if content_type:
@@ -52,7 +52,7 @@ def answered(status: int, body: bytes = b"", content_type: str = "", **headers: 
 @pytest.fixture
 def http() -> Callable[..., bytes]:
     """Make an answer: `http(200, b"{}", "application/json", X_Header="y")`."""
-    return answered
+    return http_response
 
 
 @dataclass
@@ -143,7 +143,7 @@ def context() -> ToolContext:
 
 @pytest.fixture
 def call(context: ToolContext) -> Callable[..., ToolResult]:
-    """Call an HTTP tool: `call({"base_url": ...}, {"id": 1}, secrets={...})`. More names replace its terms."""
+    """Call an HTTP tool: `call({"base_url": ...}, {"id": 1}, secrets={...})`. Further names change its policy."""
 
     def run(
         config: dict[str, Any],
@@ -151,20 +151,20 @@ def call(context: ToolContext) -> Callable[..., ToolResult]:
         secrets: dict[str, str] | None = None,
         output_schema: dict[str, Any] | None = None,
         allowed: Sequence[str] = ("127.0.0.0/8",),
-        **terms: Any,
+        **changes: Any,
     ) -> ToolResult:
         tool = http_tools.http_runner(
             http_tools.parse_config(config), secrets or {}, allowed, WAIT_SECONDS, output_schema
         )
         assert isinstance(tool, http_tools.HttpTool)
-        tool = replace(tool, sender=replace(tool.sender, terms=replace(tool.sender.terms, **terms)))
+        tool = replace(tool, sender=replace(tool.sender, policy=replace(tool.sender.policy, **changes)))
         return asyncio.run(asyncio.wait_for(tool(arguments or {}, context), 2 * WAIT_SECONDS))
 
     return run
 
 
 @dataclass(frozen=True)
-class Certified:
+class TlsContexts:
     """Both ends of TLS for one name: the server's context, and a client's that trusts its certificate only."""
 
     server: ssl.SSLContext
@@ -172,10 +172,10 @@ class Certified:
 
 
 @pytest.fixture
-def certified(tmp_path: Path) -> Callable[[str], Certified]:
+def certified(tmp_path: Path) -> Callable[[str], TlsContexts]:
     """Certify a host name or an address: `certified("api.example.com")`."""
 
-    def make(name: str) -> Certified:
+    def make(name: str) -> TlsContexts:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
         now = dt.datetime.now(dt.UTC)
@@ -198,7 +198,7 @@ def certified(tmp_path: Path) -> Callable[[str], Certified]:
         chain.write_bytes(private + pem)
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         server.load_cert_chain(chain)
-        return Certified(server, ssl.create_default_context(cadata=pem.decode()))
+        return TlsContexts(server, ssl.create_default_context(cadata=pem.decode()))
 
     return make
 

@@ -117,13 +117,13 @@ def tool(
     "required". `read_only`, `destructive`, `idempotent` and `open_world` set the hints of ToolAnnotations and override
     `annotations`; None leaves a hint out. Raises ImproperlyConfigured as `python.register` does.
     """
-    said = {
+    declared_hints = {
         "readOnlyHint": read_only,
         "destructiveHint": destructive,
         "idempotentHint": idempotent,
         "openWorldHint": open_world,
     }
-    hints = dict(annotations or {}) | {hint: value for hint, value in said.items() if value is not None}
+    hints = dict(annotations or {}) | {hint: value for hint, value in declared_hints.items() if value is not None}
 
     def offer(offered: Function) -> Function:
         python.register(

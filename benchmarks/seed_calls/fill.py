@@ -25,7 +25,7 @@ def fill(owners: Sequence[Owner], count: int, days: float, told: Callable[[int],
     """Add `count` calls with payloads from the last `days`, shared among `owners`; `told` gets the running total."""
     end = timezone.now()
     begin = end - timedelta(days=days)
-    partitions.make_since(begin)
+    partitions.create_since(begin)
     made = made_calls(owners, count, begin, end)
     write = Copier() if connection.vendor == "postgresql" else _insert
     done = 0

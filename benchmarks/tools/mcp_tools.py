@@ -22,6 +22,15 @@ def report_in_worker(steps: int, context: ToolContext) -> str:
     return _reported(steps, context)
 
 
+@tool(read_only=True, background=True, task="required")
+def report_as_task(steps: int, context: ToolContext) -> str:
+    """The same as a task.
+
+    :param steps: How many steps to take.
+    """
+    return _reported(steps, context)
+
+
 def _reported(steps: int, context: ToolContext) -> str:
     for step in range(1, steps + 1):
         context.progress(step, steps, f"step {step}")

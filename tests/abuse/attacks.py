@@ -6,13 +6,11 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlencode
-
-from websockets.sync.client import connect
 
 from tests.abuse.hub import MEGABYTE, PASSWORD, Hub
 
@@ -124,6 +122,19 @@ def sockets(hub: Hub, count: int) -> Iterator[list[socket.socket]]:
     finally:
         for one in made:
             one.close()
+
+
+def head_of(hub: Hub, length: int, *more: str) -> bytes:
+    """The head of a request to the endpoint with a body of so many bytes."""
+    lines = [
+        "POST /mcp HTTP/1.1",
+        f"Host: {hub.address[0]}:{hub.address[1]}",
+        f"Authorization: Bearer {hub.key}",
+        f"Content-Type: {JSON}",
+        f"Content-Length: {length}",
+        *more,
+    ]
+    return "\r\n".join([*lines, "", ""]).encode()
 
 
 def pour(hub: Hub, head: Iterable[str], piece: bytes, deadline: float, most: int) -> None:
@@ -286,21 +297,75 @@ def headers(hub: Hub, deadline: float) -> None:
     at_once(deadline, lines)
 
 
+# --- What an upstream of the attacker sends ------------------------------------------------------------------------
+
+
+FORWARDED = (f"Accept: {BOTH}", "MCP-Protocol-Version: 2026-07-28", "Mcp-Method: tools/call")
+
+
+def forwarded(hub: Hub, deadline: float, tools: Sequence[str], count: int) -> None:
+    """Let so many calls of the attacker's own upstream wait at once, with all that it sends being asked for."""
+    asked = {"elicitation": {}, "sampling": {}, "roots": {}}
+    meta = {**MODERN, META + "clientCapabilities": asked, META + "logLevel": "debug"}
+    with sockets(hub, count) as connections:
+        for number, connection in enumerate(connections):
+            name = f"up_{tools[number % len(tools)]}"
+            params = {"name": name, "arguments": {}, "_meta": {**meta, "progressToken": number}}
+            body = json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+            head = head_of(hub, len(body), *FORWARDED, f"Mcp-Name: {name}")
+            connection.sendall(head + body.encode())
+            connection.settimeout(0.01)
+        while time.monotonic() < deadline:
+            for connection in connections:
+                with suppress(OSError):
+                    connection.recv(65_536)
+
+
+@attack
+def floods_of_an_upstream(hub: Hub, deadline: float) -> None:
+    forwarded(hub, deadline, ("progress", "logs", "no_end_of_line"), 12)
+
+
+@attack
+def large_results_of_an_upstream(hub: Hub, deadline: float) -> None:
+    forwarded(hub, deadline, ("large_result", "many_pieces"), 100)
+
+
+@attack
+def calls_that_wait_for_an_upstream(hub: Hub, deadline: float) -> None:
+    forwarded(hub, deadline, ("silence", "questions"), 200)
+
+
 # --- What is many, or slow ----------------------------------------------------------------------------------------
 
 
 @attack
 def slow_bodies(hub: Hub, deadline: float) -> None:
-    head = f"POST /mcp HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {hub.key}\r\nContent-Length: 100000\r\n\r\n"
-    head = head.replace("Host: x", f"Host: {hub.address[0]}:{hub.address[1]}")
     with sockets(hub, 100) as connections:
         for connection in connections:
-            connection.sendall(f"{head}{{".encode())
+            connection.sendall(head_of(hub, 100_000) + b"{")
         while time.monotonic() < deadline:
             for connection in connections:
                 with suppress(OSError):
                     connection.sendall(b" ")
             time.sleep(0.1)
+
+
+@attack
+def large_bodies_that_do_not_end(hub: Hub, deadline: float) -> None:
+    size = 4 * MEGABYTE - 1000
+    piece = head_of(hub, size) + b" " * (size - 1)
+
+    def hold(connections: list[socket.socket]) -> None:
+        for connection in connections:
+            connection.settimeout(0.5)
+            if time.monotonic() < deadline:
+                with suppress(OSError):
+                    connection.sendall(piece)
+
+    with sockets(hub, 200) as connections:
+        at_once(deadline, [lambda part=part: hold(connections[part::SENDERS]) for part in range(SENDERS)])  # type: ignore[misc]
+        time.sleep(max(deadline - time.monotonic(), 0))
 
 
 @attack
@@ -351,26 +416,6 @@ def rest_pages(hub: Hub, deadline: float) -> None:
         lambda one, turn: one.send("GET", f"/api/v1/{names[turn % len(names)]}/?limit=200"),
         300,
     )
-
-
-@attack
-def websocket_floods(hub: Hub, deadline: float) -> None:
-    url = f"{hub.url.replace('http', 'ws')}/ws"
-    ping = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"_meta": {**MODERN, "x": "y" * 60_000}}})
-
-    def flood() -> None:
-        headers = {"Authorization": f"Bearer {hub.key}"}
-        with (
-            suppress(Exception),
-            connect(url, additional_headers=headers, subprotocols=["mcp"], open_timeout=WAIT_SECONDS) as talk,  # type: ignore[list-item]
-        ):
-            # Nothing of what is answered is read.
-            for _ in range(1000):
-                if time.monotonic() > deadline:
-                    return
-                talk.send(ping)
-
-    at_once(deadline, [flood] * SENDERS)
 
 
 @attack

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -28,6 +28,7 @@ from tools_app.catalog import authoring
 from tools_app.models import Membership, Resource, Tenant, Tool
 slugs = ("neighbour", "attacker", "open")
 neighbour, attacker, public = (Tenant.objects.create(slug=slug, name=slug) for slug in slugs)
+Tenant.objects.filter(pk=attacker.pk).update(allowed_networks=["127.0.0.0/8"])
 Tenant.objects.filter(pk=public.pk).update(is_public=True, public_tools=["*"], public_calls_per_minute=100000)
 for tenant in (neighbour, attacker, public):
     authoring.add_code_tools(tenant, ["echo", "count"])
@@ -77,6 +78,19 @@ def memory_of(pid: int) -> int:
 
 
 @contextmanager
+def _hostile_upstream() -> Iterator[str]:
+    """The URL of a server that harms its clients."""
+    port = free_port()
+    command = [sys.executable, str(Path(__file__).with_name("hostile.py")), str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as serving:
+        assert serving.stdin is not None
+        assert serving.stdout is not None
+        assert serving.stdout.readline() == b"begun\n"
+        yield f"http://127.0.0.1:{port}/mcp"
+        serving.stdin.close()
+
+
+@contextmanager
 def running(server: str, home: Path) -> Iterator[Hub]:
     """A hub on SQLite under a server, which ends with the block."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
@@ -90,20 +104,23 @@ def running(server: str, home: Path) -> Iterator[Hub]:
     manage("migrate", "--verbosity", "0")
     keys = json.loads(manage("shell", "--no-imports", "-c", SEED).splitlines()[-1])
     port, log = free_port(), home / "up.log"
-    with log.open("wb") as written:
+    with ExitStack() as stack:
+        upstream = ["--name", "hostile", "--prefix", "up", "--url", stack.enter_context(_hostile_upstream())]
+        manage("add_upstream", "--tenant", "attacker", *upstream, "--accept")
+        written = stack.enter_context(log.open("wb"))
         command = [sys.executable, "manage.py", "up", "--no-demo", "--server", server, "--port", str(port)]
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=written, stderr=written)
-    hub = Hub(server, f"http://127.0.0.1:{port}", process, *keys, log)
-    try:
-        eventually(lambda: _is_ready(hub))
-        watching = threading.Thread(target=hub.watch)
-        watching.start()
-        yield hub
-    finally:
-        hub.over.set()
-        process.kill()
-        process.wait(WAIT_SECONDS)
-        sys.stdout.write(log.read_text(errors="replace")[-20_000:])
+        hub = Hub(server, f"http://127.0.0.1:{port}", process, *keys, log)
+        try:
+            eventually(lambda: _is_ready(hub))
+            watching = threading.Thread(target=hub.watch)
+            watching.start()
+            yield hub
+        finally:
+            hub.over.set()
+            process.kill()
+            process.wait(WAIT_SECONDS)
+            sys.stdout.write(log.read_text(errors="replace")[-20_000:])
 
 
 def _is_ready(hub: Hub) -> bool:

@@ -41,7 +41,7 @@ class Stores:
         return self.runner.run(store.take(rates, count))
 
     def held(self, store: Any, id: str, *wanted: ConcurrencyLimit, seconds: float = LEASE) -> Any:
-        return self.runner.run(store.hold(wanted, id, seconds))
+        return self.runner.run(store.acquire(wanted, id, seconds))
 
 
 @pytest.fixture

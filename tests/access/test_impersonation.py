@@ -46,7 +46,7 @@ def test_a_pass_acts_as_the_key_and_says_who_it_is(row: ApiKey, admin: User) -> 
     assert found
     assert (found.key_id, found.tenant_id, found.person) == (row.pk, row.tenant_id, "ada")
     assert found.allowed.calls, "the limits of the key hold"
-    assert found.named("Claude Code") == "playground (ada)"
+    assert found.recorded_name("Claude Code") == "playground (ada)"
 
 
 def made_for(row: ApiKey, person: User) -> str:
@@ -105,7 +105,7 @@ def test_a_forged_pass_opens_nothing(row: ApiKey, admin: User) -> None:
     for forged in (changed(good, 20), changed(good, len(good) // 2), good[:-8], good + "A" * 500, *inserted):
         assert opens(forged) is None
     for nonsense in ("", "ä", "AAAA", "A" * 100, "=" * 40):
-        assert opens(impersonation.START + nonsense) is None
+        assert opens(impersonation.PREFIX + nonsense) is None
 
 
 def test_a_pass_opens_for_a_quarter_of_an_hour(row: ApiKey, admin: User, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,14 +182,14 @@ def test_a_pass_ends_with_its_key_its_tenant_and_its_persons_role_and_password(
 def test_a_pass_is_unsealed_once_and_no_more_are_remembered_than_that(
     row: ApiKey, admin: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(impersonation, "MAX_OPENED", 2)
+    monkeypatch.setattr(impersonation, "MAX_CACHED", 2)
     impersonation._known.clear()
     good = impersonation.issue(row, admin)
     assert opens(good)
     monkeypatch.setattr(impersonation.encryption, "unseal", lambda *_: pytest.fail("unsealed again"))
     assert opens(good)
     monkeypatch.undo()
-    monkeypatch.setattr(impersonation, "MAX_OPENED", 2)
+    monkeypatch.setattr(impersonation, "MAX_CACHED", 2)
     for _ in range(4):
         assert opens(impersonation.issue(row, admin))
     assert len(impersonation._known) == 2
@@ -199,13 +199,13 @@ def test_passes_leave_the_memory_of_keys_alone(row: ApiKey, admin: User) -> None
     good = impersonation.issue(row, admin)
     assert opens(good)
     assert set(principal.cache._entries) == {row.digest}
-    assert opens(impersonation.START + "A" * 60) is None
+    assert opens(impersonation.PREFIX + "A" * 60) is None
     assert not principal.cache._entries
 
 
 def test_nobody_chooses_a_key_that_looks_like_a_pass(tenant: Tenant) -> None:
     with pytest.raises(keys.WeakKey):
-        keys.issue(tenant, "mine", key=impersonation.START + "x" * 40)
+        keys.issue(tenant, "mine", key=impersonation.PREFIX + "x" * 40)
 
 
 def test_a_pass_of_a_key_that_never_was_opens_nothing(admin: User) -> None:

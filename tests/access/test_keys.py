@@ -9,7 +9,7 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from tools_app.access import keys
-from tools_app.models import ApiKey, Tenant
+from tools_app.models import ApiKey, Tenant, Toolset
 
 pytestmark = pytest.mark.django_db
 
@@ -26,7 +26,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> datetime:
 
 
 def good(row: ApiKey) -> bool:
-    return keys.valid(ApiKey.objects.filter(pk=row.pk)).exists()
+    return keys.valid_keys(ApiKey.objects.filter(pk=row.pk)).exists()
 
 
 def test_a_key_is_kept_as_its_digest_with_all_that_was_said_of_it(tenant: Tenant) -> None:
@@ -75,6 +75,47 @@ def test_a_scope_that_is_none_makes_no_key(tenant: Tenant, scope: dict[str, list
     assert not ApiKey.objects.exists()
 
 
+def test_the_toolset_of_another_tenant_makes_no_key(tenant: Tenant, other_tenant: Tenant) -> None:
+    theirs = Toolset.objects.create(tenant=other_tenant, name="theirs")
+    with pytest.raises(ValidationError, match="toolset of the key's tenant") as refused:
+        keys.issue(tenant, "laptop", toolset=theirs)
+    assert set(refused.value.message_dict) == {"toolset"}
+    assert not ApiKey.objects.exists()
+    own = Toolset.objects.create(tenant=tenant, name="own")
+    assert keys.issue(tenant, "laptop", toolset=own)[0].toolset == own
+
+
+def test_a_key_that_acts_for_nobody_in_particular_is_refused_at_its_field(tenant: Tenant) -> None:
+    with pytest.raises(ValidationError) as refused:
+        keys.issue(tenant, "laptop", acts_for_creator=True)
+    assert set(refused.value.message_dict) == {"acts_for_creator"}
+    assert not ApiKey.objects.exists()
+
+
+@pytest.mark.parametrize("acts", [True, False])
+def test_a_rotated_key_acts_for_its_person_only_if_it_did_before_and_they_rotate_it(
+    tenant: Tenant, *, acts: bool
+) -> None:
+    ada, eve = (User.objects.create_user(name) for name in ("ada", "eve"))
+
+    def rotated(by: User | None) -> bool:
+        row = keys.issue(tenant, "laptop", created_by=ada, acts_for_creator=acts)[0]
+        return keys.rotate(row, DAY, by)[0].acts_for_creator
+
+    assert [rotated(by) for by in (ada, eve, None)] == [acts, False, False]
+
+
+def test_a_key_that_acts_for_somebody_is_renamed_but_not_widened_by_others(tenant: Tenant) -> None:
+    ada, eve = (User.objects.create_user(name) for name in ("ada", "eve"))
+    row = keys.issue(tenant, "laptop", created_by=ada, acts_for_creator=True)[0]
+    for by in (eve, None):
+        keys.check_editor(row, by, keys.RENAMING)
+        with pytest.raises(ValidationError, match="Only ada") as refused:
+            keys.check_editor(row, by, [*keys.RENAMING, "methods"])
+        assert set(refused.value.message_dict) == {"methods"}
+    keys.check_editor(row, ada, ["methods"])
+
+
 def test_revoking_says_whether_it_was_this_time_and_touches_no_other_key(tenant: Tenant) -> None:
     row, other = keys.issue(tenant, "one")[0], keys.issue(tenant, "other")[0]
     assert keys.revoke(row) is True
@@ -90,10 +131,10 @@ def test_a_key_is_good_until_the_moment_at_which_it_expires(tenant: Tenant, now:
     assert good(keys.issue(tenant, "one", expires_at=now + MICROSECOND)[0])
     assert not good(keys.issue(tenant, "one", expires_at=now)[0])
     assert good(keys.issue(tenant, "one")[0])
-    tomorrow = keys.valid(ApiKey.objects.all(), now + DAY)
+    tomorrow = keys.valid_keys(ApiKey.objects.all(), now + DAY)
     assert [row.expires_at for row in tomorrow] == [None]
-    assert keys.rotatable(ApiKey.objects.all(), now).count() == 2
-    assert keys.rotatable(ApiKey.objects.all(), now + DAY).count() == 1
+    assert keys.rotatable_keys(ApiKey.objects.all(), now).count() == 2
+    assert keys.rotatable_keys(ApiKey.objects.all(), now + DAY).count() == 1
 
 
 @pytest.mark.parametrize(

@@ -34,12 +34,12 @@ def use(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
 
 
 def held(id: str, *wanted: Any) -> Any:
-    return asyncio.run(limits.hold(wanted or (ONE,), id))
+    return asyncio.run(limits.acquire(wanted or (ONE,), id))
 
 
 def is_free(store: MemoryStore) -> bool:
     """Whether somebody else would get the place, who does not keep it."""
-    full = store.hold_here([ONE], "somebody else", 1.0)
+    full = store.acquire_here([ONE], "somebody else", 1.0)
     store.release([ONE.key], "somebody else")
     return full is None
 
@@ -136,7 +136,7 @@ def test_a_place_is_not_renewed_for_whoever_lets_it_go_meanwhile(clock: Clock, m
     two = places("two", 2)
     assert [held(id, two) for id in ("a", "b")] == [None, None]
     limits.renew()
-    assert [store.hold_here([two], id, 1.0) for id in ("c", "d")] == [None, 0]
+    assert [store.acquire_here([two], id, 1.0) for id in ("c", "d")] == [None, 0]
 
 
 def test_a_request_that_is_given_up_while_it_waits_for_a_place_leaves_none_behind(
@@ -145,17 +145,17 @@ def test_a_request_that_is_given_up_while_it_waits_for_a_place_leaves_none_behin
     class Slow(MemoryStore):
         """The place is taken before the answer arrives."""
 
-        async def hold(self, wanted: Any, id: str, seconds: float) -> int | None:
-            full = self.hold_here(wanted, id, seconds)
+        async def acquire(self, wanted: Any, id: str, seconds: float) -> int | None:
+            full = self.acquire_here(wanted, id, seconds)
             await asyncio.sleep(3600)
             return full
 
     store = use(Slow(clock), monkeypatch)
 
     async def give_up() -> None:
-        waiting = asyncio.create_task(limits.hold([ONE], "a"))
+        waiting = asyncio.create_task(limits.acquire([ONE], "a"))
         await asyncio.sleep(0)
-        assert store.hold_here([ONE], "b", 1.0) == 0
+        assert store.acquire_here([ONE], "b", 1.0) == 0
         waiting.cancel()
         await asyncio.wait([waiting])
         assert waiting.cancelled()
@@ -168,13 +168,13 @@ def test_a_request_that_is_given_up_while_it_waits_for_a_place_leaves_none_behin
 
 def test_a_place_for_a_while_needs_nobody_to_renew_it_or_to_let_it_go(store: MemoryStore, clock: Clock) -> None:
     free = places("free", 9)
-    assert limits.hold_here([free, ONE], "a", 300.0) is None
-    assert limits.hold_here([free, ONE], "b", 300.0) == ONE
+    assert limits.acquire_here([free, ONE], "a", 300.0) is None
+    assert limits.acquire_here([free, ONE], "b", 300.0) == ONE
     clock.now += 299
     limits.renew()
-    assert limits.hold_here([ONE], "b", 300.0) == ONE
+    assert limits.acquire_here([ONE], "b", 300.0) == ONE
     clock.now += 1
-    assert limits.hold_here([ONE], "b", 300.0) is None
+    assert limits.acquire_here([ONE], "b", 300.0) is None
     limits.release_of([ONE.key], "b")
     assert is_free(store)
 

@@ -11,7 +11,7 @@ from tests.access.limit_stores import *  # noqa: F403 - the tests of every store
 from tests.access.limit_stores import Stores, rate
 from tests.clock import Clock
 from tools_app.access.limits import memory as limits_memory
-from tools_app.access.limits.memory import GRAINS, MemoryStore
+from tools_app.access.limits.memory import BUCKETS, MemoryStore
 from tools_app.access.limits.quotas import ConcurrencyLimit
 
 
@@ -39,8 +39,8 @@ def test_no_span_of_the_windows_length_sees_more_than_is_allowed(most: int, step
             hits += [clock.now] * count
             assert len(recent) + count <= most
         else:
-            # Refused only if there is no room, give or take one grain.
-            long_ago = clock.now - seconds * (1 + 1 / GRAINS)
+            # Refused only if there is no room, give or take one bucket.
+            long_ago = clock.now - seconds * (1 + 1 / BUCKETS)
             assert len([hit for hit in hits if hit > long_ago]) + count > most
 
 
@@ -97,7 +97,7 @@ def test_a_steady_caller_below_its_rate_is_never_refused() -> None:
     for _ in range(300):
         clock.now += 2.5
         assert store.take_here([rate("a", 30, 60)], 1) is None
-    assert len(store._windows["a"].grains) <= GRAINS + 1
+    assert len(store._windows["a"].buckets) <= BUCKETS + 1
 
 
 def test_several_wait_until_there_is_room_for_all_of_them() -> None:
@@ -119,8 +119,8 @@ def test_several_wait_until_there_is_room_for_all_of_them() -> None:
 def test_a_flood_of_names_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits_memory, "MAX_NAMES", 2000)
     store = MemoryStore(Clock())
-    tidied = Mock(wraps=store._tidy)
-    monkeypatch.setattr(store, "_tidy", tidied)
+    tidied = Mock(wraps=store._prune)
+    monkeypatch.setattr(store, "_prune", tidied)
     for number in range(10_000):
         store.take_here([rate(f"address {number}", 5, 60)], 1)
         assert len(store._windows) <= 2000
@@ -159,10 +159,10 @@ def test_threads_that_take_at_once_get_no_more_than_there_is() -> None:
 
 def test_many_that_hold_places_do_not_make_each_one_more_expensive(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore(Clock())
-    tidied = Mock(wraps=store._tidy_held)
-    monkeypatch.setattr(store, "_tidy_held", tidied)
+    tidied = Mock(wraps=store._prune_held)
+    monkeypatch.setattr(store, "_prune_held", tidied)
     for number in range(5000):
-        store.hold_here([ConcurrencyLimit("address", "tries", 1, f"address {number}")], "one", 1000.0)
+        store.acquire_here([ConcurrencyLimit("address", "tries", 1, f"address {number}")], "one", 1000.0)
     assert 0 < tidied.call_count < 10, "each new place looks through all the others"
 
 
@@ -170,13 +170,13 @@ def test_places_that_nobody_holds_any_more_are_forgotten_and_none_that_is_held()
     clock = Clock()
     store = MemoryStore(clock)
     held = ConcurrencyLimit("address", "tries", 1, "held")
-    store.hold_here([held], "one", 1000.0)
+    store.acquire_here([held], "one", 1000.0)
     for number in range(5000):
         clock.now += 0.1
-        store.hold_here([ConcurrencyLimit("address", "tries", 1, f"address {number}")], "one", 1.0)
+        store.acquire_here([ConcurrencyLimit("address", "tries", 1, f"address {number}")], "one", 1.0)
     assert len(store._held) < 2 * limits_memory.FEW_NAMES
     store.release(list(store._held), "nobody")
     for key in set(store._held) - {"held"}:
         store.release([key], "one")
     assert set(store._held) == {"held"}
-    assert store.hold_here([held], "another", 1.0) == 0
+    assert store.acquire_here([held], "another", 1.0) == 0

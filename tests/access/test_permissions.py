@@ -1,9 +1,10 @@
 """Who may see, audit and change which tenants: the answers on which the admin and the REST API stand."""
 
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from django.contrib.auth.models import AnonymousUser, User
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 
 from tools_app.access import permissions
 from tools_app.access.permissions import TenantPermissions
@@ -127,3 +128,23 @@ def test_one_request_asks_once_what_a_person_may(acme: Tenant, globex: Tenant, d
                 reach.changes(tenant.pk),
                 reach.is_admin_anywhere,
             )
+
+
+def test_a_second_factor_is_asked_of_members_for_their_tenants_and_of_superusers_for_any(
+    acme: Tenant, globex: Tenant
+) -> None:
+    person, root = build("auditor", acme, globex), User.objects.create_superuser("root")
+    Tenant.objects.filter(pk=globex.pk).update(requires_second_factor=True)
+    assert TenantPermissions(person).requiring_second_factor == []
+    assert TenantPermissions(root).requiring_second_factor == ["Globex"]
+    Tenant.objects.filter(pk=acme.pk).update(requires_second_factor=True)
+    assert TenantPermissions(person).requiring_second_factor == ["Acme"]
+    assert TenantPermissions(root).requiring_second_factor == ["Acme", "Globex"]
+
+
+def test_an_account_of_another_kind_is_no_superuser() -> None:
+    """As `django.contrib.auth.models.AbstractBaseUser`, which has no permissions of Django's."""
+    assert AbstractBaseUser.is_active
+    assert not hasattr(AbstractBaseUser, "is_superuser")
+    account: Any = SimpleNamespace(is_active=True)
+    assert not permissions.is_superuser(account)

@@ -1,7 +1,8 @@
 """What a principal may use, and under which name its client is recorded."""
 
 import asyncio
-from collections.abc import Iterator
+import time
+from collections.abc import Hashable, Iterator, Mapping
 from datetime import timedelta
 from ipaddress import ip_network
 from time import process_time
@@ -13,11 +14,14 @@ from django.utils import timezone
 from msgspec.structs import replace
 
 from tools_app.access import keys, principal
+from tools_app.access.keys import access_digest
+from tools_app.access.oauth import service_clients, tokens
+from tools_app.access.oauth.tenant_scopes import Grant
 from tools_app.access.principal import Credential, Principal, matches
-from tools_app.models import ApiKey, Tenant
+from tools_app.models import AccessToken, ApiKey, Connection, Tenant, TenantScope
 from tools_app.models.validators import MAX_ENTRIES, validate_patterns
 
-WHOEVER = Principal(key_id=uuid4(), tenant_id=uuid4(), tenant_slug="acme", redacted_keys=())
+PRINCIPAL = Principal(key_id=uuid4(), tenant_id=uuid4(), tenant_slug="acme", redacted_keys=())
 
 
 @pytest.mark.parametrize(
@@ -57,7 +61,7 @@ def test_patterns_are_counted() -> None:
 def test_a_caller_gets_what_its_patterns_name_and_everything_without_any(
     patterns: tuple[str, ...] | None, may: bool
 ) -> None:
-    assert replace(WHOEVER, patterns=patterns).may_use("echo") is may
+    assert replace(PRINCIPAL, patterns=patterns).permits_name("echo") is may
 
 
 @pytest.mark.parametrize(
@@ -77,7 +81,7 @@ def test_a_caller_gets_what_its_patterns_name_and_everything_without_any(
 def test_a_caller_asks_for_the_methods_it_may_and_always_for_what_tells_nothing(
     methods: tuple[str, ...] | None, method: str, may: bool
 ) -> None:
-    assert replace(WHOEVER, methods=methods).may_ask(method) is may
+    assert replace(PRINCIPAL, methods=methods).permits_method(method) is may
 
 
 @pytest.mark.parametrize(
@@ -98,26 +102,102 @@ def test_a_caller_asks_for_the_methods_it_may_and_always_for_what_tells_nothing(
 def test_a_caller_may_be_where_its_networks_are_and_anywhere_without_any(
     networks: tuple[str, ...], address: str, may: bool
 ) -> None:
-    assert replace(WHOEVER, networks=tuple(map(ip_network, networks))).may_call_from(address) is may
+    assert replace(PRINCIPAL, networks=tuple(map(ip_network, networks))).permits_address(address) is may
 
 
 @pytest.mark.parametrize(
     ("change", "same"),
-    [({}, True), ({"patterns": ("a",)}, False), ({"methods": ("ping",)}, False), ({"person": "ada"}, True)],
+    [
+        ({}, True),
+        ({"patterns": ("a",)}, False),
+        ({"methods": ("ping",)}, False),
+        ({"grants": ()}, False),
+        ({"toolset": uuid4()}, False),
+        ({"presentation": "search"}, False),
+        ({"person": "ada"}, True),
+        ({"networks": (ip_network("192.0.2.0/24"),)}, True),
+    ],
 )
-def test_callers_have_the_same_scopes_where_patterns_and_methods_agree(change: dict[str, object], same: bool) -> None:
-    assert WHOEVER.has_scopes_of(replace(WHOEVER, **change)) is same
+def test_callers_have_the_same_access_where_what_they_may_use_and_see_agrees(
+    change: dict[str, object], same: bool
+) -> None:
+    assert PRINCIPAL.has_same_access_as(replace(PRINCIPAL, **change)) is same
+
+
+READS = Grant(None, ("tools/list", "resources/*"))
+REPORTS = Grant(("report_*",), ("tools/call",))
+EVERYTHING = Grant(None, None)
+
+
+@pytest.mark.parametrize(
+    ("grants", "method", "name", "lacks"),
+    [
+        (None, "tools/call", "echo", False),
+        ((), "tools/call", "echo", True),
+        ((), "ping", "", False),
+        ((READS,), "tools/list", "", False),
+        ((READS,), "resources/read", "docs://a", False),
+        ((READS,), "tools/call", "", True),
+        ((REPORTS,), "tools/call", "", False),
+        ((REPORTS,), "tools/call", "report_a", False),
+        ((REPORTS,), "tools/call", "echo", True),
+        # The method by one scope and the name by another one is neither.
+        ((READS, REPORTS), "tools/call", "echo", True),
+        ((READS, REPORTS), "resources/read", "docs://a", False),
+        ((EVERYTHING,), "tools/call", "echo", False),
+    ],
+)
+def test_a_token_does_what_one_of_its_scopes_permits(
+    grants: tuple[Grant, ...] | None, method: str, name: str, lacks: bool
+) -> None:
+    caller = replace(PRINCIPAL, grants=grants)
+    assert caller.lacks_scope(method, name) is lacks
+    if not name:
+        assert caller.permits_method(method) is not lacks
+        assert not replace(caller, methods=("prompts/*",)).permits_method("tools/list")
+
+
+@pytest.mark.parametrize(
+    ("grants", "names", "may_echo"),
+    [
+        (None, None, True),
+        ((), (), False),
+        ((REPORTS,), ("report_*",), False),
+        ((REPORTS, Grant(("echo",), None)), ("report_*", "echo"), True),
+        ((REPORTS, READS), None, True),
+    ],
+)
+def test_a_token_names_what_any_of_its_scopes_names(
+    grants: tuple[Grant, ...] | None, names: tuple[str, ...] | None, may_echo: bool
+) -> None:
+    caller = replace(PRINCIPAL, grants=grants)
+    assert (caller.granted_names, caller.permits_name("echo")) == (names, may_echo)
+    assert not replace(caller, patterns=("other",)).permits_name("echo")
 
 
 def test_a_key_is_limited_as_itself_and_a_stranger_as_its_address_at_the_tenant() -> None:
-    stranger = replace(WHOEVER, key_id=None, address="203.0.113.9")
-    assert WHOEVER.limited_as == str(WHOEVER.key_id)
-    assert stranger.limited_as == f"{WHOEVER.tenant_id}:203.0.113.9"
+    stranger = replace(PRINCIPAL, key_id=None, address="203.0.113.9")
+    assert PRINCIPAL.limit_key == str(PRINCIPAL.key_id)
+    assert stranger.limit_key == f"{PRINCIPAL.tenant_id}:203.0.113.9"
+
+
+@pytest.mark.parametrize(
+    ("address", "counted"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:0:1:2::3", "2001:db8:0:1::/64"),
+        ("stdio", "stdio"),
+    ],
+)
+def test_an_address_is_counted_by_what_one_host_controls(address: str, counted: str) -> None:
+    assert principal.rate_limit_key(address) == counted
 
 
 def test_only_a_person_is_recorded_as_the_playgrounds() -> None:
-    assert WHOEVER.named("laptop") == "laptop"
-    assert WHOEVER.named(" Playground (root)").startswith("client: ")
+    assert PRINCIPAL.recorded_name("laptop") == "laptop"
+    assert PRINCIPAL.recorded_name(" Playground (root)").startswith("client: ")
+    assert replace(PRINCIPAL, person="ada").recorded_name("laptop") == "playground (ada)"
 
 
 # --- From the database ------------------------------------------------------------------------------------------------
@@ -162,8 +242,8 @@ def test_a_network_that_is_none_lets_nobody_in_and_spoils_no_other_key(ask: asyn
     spoilt, good = ask.run(both())
     assert spoilt
     assert good
-    assert not any(spoilt.may_call_from(address) for address in ("192.0.2.1", "127.0.0.1", "::1", "stdio", ""))
-    assert good.may_call_from("192.0.2.1")
+    assert not any(spoilt.permits_address(address) for address in ("192.0.2.1", "127.0.0.1", "::1", "stdio", ""))
+    assert good.permits_address("192.0.2.1")
 
 
 def test_a_key_opens_until_the_moment_at_which_it_expires(
@@ -194,7 +274,7 @@ def test_a_process_knows_the_doors_that_it_saw_open(ask: asyncio.Runner, tenant:
     assert not principal.is_known(None, "acme")
     assert ask.run(principal.authenticate(Credential(key)))
     for slug, is_open in (("acme", True), ("closed", False), ("nobody", False)):
-        assert (ask.run(principal.anybody(slug, "203.0.113.9")) is not None) is is_open
+        assert (ask.run(principal.anonymous_principal(slug, "203.0.113.9")) is not None) is is_open
         assert principal.is_known(None, slug) is is_open
     assert principal.is_known(Credential(key), None)
     assert not principal.is_known(None, None)
@@ -205,12 +285,12 @@ def test_a_process_knows_the_doors_that_it_saw_open(ask: asyncio.Runner, tenant:
 def test_whoever_runs_the_hubs_commands_gets_all_that_an_active_tenant_has(ask: asyncio.Runner, tenant: Tenant) -> None:
     other = Tenant.objects.create(slug="off", name="Off", is_active=False)
     Tenant.objects.filter(pk=tenant.pk).update(public_tools=["echo"], redacted_keys=["ssn"])
-    found = ask.run(principal.operator("acme"))
+    found = ask.run(principal.operator_principal("acme"))
     assert found
     assert (found.key_id, found.tenant_id, found.tenant_slug) == (None, tenant.pk, "acme")
     assert (found.patterns, found.methods, found.networks, found.redacted_keys) == (None, None, (), ("ssn",))
-    assert ask.run(principal.operator(other.slug)) is None
-    assert ask.run(principal.operator("nobody")) is None
+    assert ask.run(principal.operator_principal(other.slug)) is None
+    assert ask.run(principal.operator_principal("nobody")) is None
 
 
 @pytest.mark.parametrize("change", [{"is_public": False}, {"is_active": False}])
@@ -218,7 +298,7 @@ def test_anybody_is_somebody_only_at_a_public_tenant_that_is_on(
     ask: asyncio.Runner, tenant: Tenant, change: dict[str, bool]
 ) -> None:
     Tenant.objects.filter(pk=tenant.pk).update(is_public=True, public_tools=["echo"], public_calls_per_minute=5)
-    found = ask.run(principal.anybody("acme", "203.0.113.9"))
+    found = ask.run(principal.anonymous_principal("acme", "203.0.113.9"))
     assert found
     assert (found.key_id, found.tenant_id, found.patterns, found.address) == (None, tenant.pk, ("echo",), "203.0.113.9")
     limited = found.allowed.calls[0]
@@ -227,7 +307,7 @@ def test_anybody_is_somebody_only_at_a_public_tenant_that_is_on(
     assert "203.0.113.9" in limited.key
     Tenant.objects.filter(pk=tenant.pk).update(**change)
     principal.public_cache.forget_all()
-    assert ask.run(principal.anybody("acme", "203.0.113.9")) is None
+    assert ask.run(principal.anonymous_principal("acme", "203.0.113.9")) is None
 
 
 @pytest.mark.parametrize(
@@ -244,8 +324,8 @@ def test_the_standing_of_a_key_changes_with_what_its_streams_depend_on(
 ) -> None:
     changed, other = (keys.issue(tenant, name)[0] for name in ("changed", "other"))
     digests = [changed.digest, other.digest]
-    before = ask.run(principal.standing_of(digests))
-    assert ask.run(principal.standing_of(digests)) == before
+    before = ask.run(principal.key_states(digests))
+    assert ask.run(principal.key_states(digests)) == before
     assert before.keys() == set(digests)
     for field, value in of_key.items():
         setattr(changed, field, value)
@@ -253,7 +333,7 @@ def test_the_standing_of_a_key_changes_with_what_its_streams_depend_on(
     for field, value in of_tenant.items():
         setattr(tenant, field, value)
     tenant.save()
-    after = ask.run(principal.standing_of(digests))
+    after = ask.run(principal.key_states(digests))
     assert after[changed.digest] != before[changed.digest]
     assert (after[other.digest] == before[other.digest]) is not bool(of_tenant)
 
@@ -270,5 +350,111 @@ def test_a_key_that_is_not_valid_has_no_standing(
     ApiKey.objects.filter(pk=expires.pk).update(expires_at=now + timedelta(hours=1))
     Tenant.objects.filter(pk=other_tenant.pk).update(is_active=False)
     digests = [key.digest for key in (valid, revoked, expired, expires, inactive)]
-    assert ask.run(principal.standing_of([*digests, "unknown"])).keys() == {valid.digest, expires.digest}
-    assert ask.run(principal.standing_of([])) == {}
+    assert ask.run(principal.key_states([*digests, "unknown"])).keys() == {valid.digest, expires.digest}
+    assert ask.run(principal.key_states([])) == {}
+
+
+def test_a_key_in_a_url_opens_where_its_tenant_allows_that(ask: asyncio.Runner, tenant: Tenant) -> None:
+    credential = Credential(keys.issue(tenant, "laptop")[1], from_query=True)
+    assert ask.run(principal.authenticate(credential)) is None
+    Tenant.objects.update(allow_query_key=True)
+    principal.cache.forget_all()
+    assert ask.run(principal.authenticate(credential))
+
+
+def test_a_key_that_was_made_a_moment_ago_opens_though_it_was_unknown_before(
+    ask: asyncio.Runner, tenant: Tenant
+) -> None:
+    row, key = keys.issue(tenant, "laptop")
+    ApiKey.objects.filter(pk=row.pk).update(digest="0" * 64)
+    assert ask.run(principal.authenticate(Credential(key))) is None
+    ApiKey.objects.filter(pk=row.pk).update(digest=row.digest)
+    assert ask.run(principal.authenticate_uncached(Credential(key)))
+
+
+def test_it_is_known_whose_a_key_was_that_has_ended(ask: asyncio.Runner, tenant: Tenant) -> None:
+    rows = [keys.issue(tenant, name) for name in ("valid", "revoked", "expired")]
+    keys.revoke(rows[1][0])
+    ApiKey.objects.filter(pk=rows[2][0].pk).update(expires_at=timezone.now())
+    credentials = [Credential(key) for key in (*(key for _, key in rows), "mcphub_" + "x" * 50)]
+    assert [principal.ended_key(one) for one in credentials] == [None] * 4
+    for one in credentials:
+        ask.run(principal.authenticate(one))
+    ended = [principal.ended_key(one) for one in credentials]
+    assert [one and (one.principal.key_id, one.cause) for one in ended] == [
+        None,
+        (rows[1][0].pk, principal.REVOKED),
+        (rows[2][0].pk, principal.EXPIRED),
+        None,
+    ]
+
+
+# --- Access tokens ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def connection(tenant: Tenant) -> Connection:
+    TenantScope.objects.create(tenant=tenant, name="reports", tool_patterns=["report_*"], methods=["tools/call"])
+    return service_clients.create(tenant, "job")[0].connection
+
+
+def test_a_token_may_what_its_scopes_permit_in_a_header_alone(ask: asyncio.Runner, connection: Connection) -> None:
+    found = {
+        scope: ask.run(principal.authenticate(Credential(tokens.issue_access(connection, scope).access)))
+        for scope in ("mcp:call", "mcp:call reports", "reports", "gone")
+    }
+    grants = (Grant(("report_*",), ("tools/call", "tools/list")),)
+    assert {scope: one and (one.scopes, one.grants) for scope, one in found.items()} == {
+        "mcp:call": (("mcp:call",), None),
+        "mcp:call reports": (("mcp:call", "reports"), None),
+        "reports": (("reports",), grants),
+        "gone": (("gone",), ()),
+    }
+    assert {one.key_id for one in found.values() if one} == {connection.key_id}
+    Tenant.objects.update(allow_query_key=True)
+    principal.cache.forget_all()
+    access = tokens.issue_access(connection, "reports").access
+    assert ask.run(principal.authenticate(Credential(access)))
+    assert ask.run(principal.authenticate(Credential(access, from_query=True))) is None
+
+
+def test_a_token_ends_with_its_own_time_or_that_of_its_key(
+    ask: asyncio.Runner, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credential = Credential(tokens.issue_access(connection, "reports").access)
+
+    def is_accepted(at: float) -> bool:
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda: at)
+            return ask.run(principal.authenticate(credential)) is not None
+
+    ends = AccessToken.objects.get().expires_at.timestamp()
+    assert [is_accepted(ends - 0.001), is_accepted(ends)] == [True, False]
+    earlier = timezone.now() + timedelta(seconds=60)
+    ApiKey.objects.filter(pk=connection.key_id).update(expires_at=earlier)
+    principal.cache.forget_all()
+    assert [is_accepted(earlier.timestamp() - 0.001), is_accepted(earlier.timestamp())] == [True, False]
+
+
+def test_the_standing_of_a_token_changes_with_its_connection_and_the_scopes_that_it_has(
+    ask: asyncio.Runner, tenant: Tenant, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(principal, "MAX_LOAD", 2)
+    held = {scope: access_digest(tokens.issue_access(connection, scope).access) for scope in ("mcp:call", "reports")}
+    more = access_digest(tokens.issue_access(connection, "mcp:read").access)
+    key = keys.issue(tenant, "laptop")[0]
+    digests = [*held.values(), more, key.digest, "mcphub_unknown"]
+
+    def states() -> Mapping[str, Hashable]:
+        return ask.run(principal.key_states(digests))
+
+    before = states()
+    assert states() == before
+    assert before.keys() == set(digests[:-1])
+    TenantScope.objects.update(tool_patterns=["report_b*"])
+    renamed = states()
+    assert {digest for digest in before if renamed[digest] != before[digest]} == {held["reports"]}
+    ApiKey.objects.filter(pk=connection.key_id).update(tool_patterns=["echo"])
+    assert {digest for digest in before if states()[digest] != renamed[digest]} == {*held.values(), more}
+    keys.revoke(connection.key)
+    assert states().keys() == {key.digest}

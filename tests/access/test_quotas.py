@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from tools_app.access.limits import quotas
-from tools_app.access.limits.quotas import UNLIMITED, Allowance, Rate
+from tools_app.access.limits.quotas import UNLIMITED, CallerLimits, Rate
 from tools_app.models import ApiKey, Tenant, Tool
 
 # What a field limits: (which tuple, what, in how many seconds). At once where there are none.
@@ -17,7 +17,7 @@ FIELDS: dict[str, tuple[str, str, int | None]] = {
     "calls_per_minute": ("calls", "calls", 60),
     "calls_per_day": ("calls", "calls", 86_400),
     "open_streams": ("streams", "streams", None),
-    "calls_in_flight": ("calls_at_once", "calls", None),
+    "calls_in_flight": ("concurrent_calls", "calls", None),
 }
 NONE = dict.fromkeys(FIELDS)
 
@@ -47,7 +47,7 @@ def tool(tenant: Tenant) -> Tool:
 
 def found(quota: Any) -> list[tuple[str, str, str, int, int | None]]:
     """All that it limits: in which tuple, whose, what, how many, in how many seconds."""
-    kinds = ("requests", "calls", "calls_at_once", "streams")
+    kinds = ("requests", "calls", "concurrent_calls", "streams")
     return [
         (kind, one.scope, one.what, one.most, getattr(one, "seconds", None))
         for kind in kinds
@@ -57,7 +57,7 @@ def found(quota: Any) -> list[tuple[str, str, str, int, int | None]]:
 
 def names(quota: Any) -> set[str]:
     """Under which names it is counted."""
-    return {one.key for one in (*quota.requests, *quota.calls, *quota.calls_at_once, *quota.streams)}
+    return {one.key for one in (*quota.requests, *quota.calls, *quota.concurrent_calls, *quota.streams)}
 
 
 def test_nothing_is_limited_unless_it_is_set(key: ApiKey, tenant: Tenant, tool: Tool) -> None:
@@ -94,7 +94,7 @@ def test_every_limit_of_everyone_is_counted_on_its_own(key: ApiKey, tenant: Tena
         for field in FIELDS:
             if hasattr(row, field):
                 setattr(row, field, 1)
-    limited: list[Allowance] = [
+    limited: list[CallerLimits] = [
         quotas.of_key(key),
         quotas.of_tool(tool),
         quotas.of_key(rows[3]),
@@ -124,5 +124,5 @@ def test_an_address_has_calls_of_its_own_beside_those_of_its_tenant(tenant: Tena
 
 def test_calls_at_once_are_found_again_by_those_who_let_them_go(tenant: Tenant, tool: Tool) -> None:
     tenant.calls_in_flight = tool.calls_in_flight = 1
-    held = [one.key for quota in (quotas.of_tenant(tenant), quotas.of_tool(tool)) for one in quota.calls_at_once]
-    assert tuple(held) == quotas.call_places(tenant.pk, tool.pk)
+    held = [one.key for quota in (quotas.of_tenant(tenant), quotas.of_tool(tool)) for one in quota.concurrent_calls]
+    assert tuple(held) == quotas.call_concurrency_limits(tenant.pk, tool.pk)

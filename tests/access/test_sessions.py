@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from tools_app.access import keys, last_used, principal, sessions
 from tools_app.access.principal import Credential, Principal
-from tools_app.access.sessions import Agreement, SessionFacts
+from tools_app.access.sessions import Negotiation, SessionFacts
 from tools_app.models import Session, Tenant
 from tools_app.protocol.errors import RpcError
 
-AGREED = Agreement("2025-11-25", {"name": "laptop", "version": "1.2"}, {"sampling": {}})
+AGREED = Negotiation("2025-11-25", {"name": "laptop", "version": "1.2"}, {"sampling": {}})
 HOME = "203.0.113.9"
 
 
@@ -47,8 +47,8 @@ def caller_of(loop: asyncio.Runner, tenant: Tenant) -> Principal:
     return found
 
 
-def started(loop: asyncio.Runner, who: Principal, agreement: Agreement = AGREED) -> SessionFacts:
-    found = loop.run(sessions.find(who, loop.run(sessions.start(who, agreement, HOME))))
+def started(loop: asyncio.Runner, who: Principal, negotiation: Negotiation = AGREED) -> SessionFacts:
+    found = loop.run(sessions.find(who, loop.run(sessions.start(who, negotiation, HOME))))
     assert found
     return found
 
@@ -56,7 +56,7 @@ def started(loop: asyncio.Runner, who: Principal, agreement: Agreement = AGREED)
 def again(loop: asyncio.Runner, who: Principal, session: SessionFacts) -> SessionFacts | None:
     """The session as a process finds it that remembers nothing."""
     sessions.cache.forget_all()
-    return loop.run(sessions.alive(who, session.digest))
+    return loop.run(sessions.find_by_digest(who, session.digest))
 
 
 def last_seen(session: SessionFacts, seconds_ago: float) -> None:
@@ -136,9 +136,9 @@ def test_sessions_are_still_open_until_they_end_or_expire_and_are_used_until_the
     for session, seconds in ((used, 90), (also_used, 90), (unused, 110)):
         last_seen(session, seconds)
     loop.run(sessions.end(ended))
-    ids = {session.digest: session.id for session in (used, also_used, unused, ended)}
-    assert not loop.run(sessions.still_open({}))
-    assert set(loop.run(sessions.still_open({**ids, "unknown": uuid4()}))) == {used.digest, also_used.digest}
+    ids = {session.digest: session.id for session in (used, unused, also_used, ended)}
+    assert list(loop.run(sessions.open_digests({}))) == []
+    assert set(loop.run(sessions.open_digests({**ids, "unknown": uuid4()}))) == {used.digest, also_used.digest}
     before = timezone.now() - timedelta(seconds=30)
     last_used.write()
     assert set(Session.objects.filter(last_seen_at__gt=before, ended_at=None)) == set(
@@ -153,7 +153,7 @@ def test_a_session_ends_once_and_alone(loop: asyncio.Runner, caller: Principal) 
     assert sessions.end_by_person(Session.objects.get(pk=second.id)) is True
     assert sessions.end_by_person(Session.objects.get(pk=second.id)) is False
     # At once, in the process that ended it.
-    found = [loop.run(sessions.alive(caller, session.digest)) for session in (first, second, third)]
+    found = [loop.run(sessions.find_by_digest(caller, session.digest)) for session in (first, second, third)]
     assert [session is not None for session in found] == [False, False, True]
     reasons = dict(Session.objects.values_list("pk", "end_reason"))
     assert reasons == {first.id: "deleted", second.id: "admin", third.id: ""}
@@ -183,9 +183,9 @@ def test_a_tenant_has_as_many_sessions_as_it_may_and_only_open_ones_count(
 
 
 def test_where_a_tenant_has_no_limit_of_its_own_the_hubs_counts(
-    loop: asyncio.Runner, caller: Principal, settings: Any
+    loop: asyncio.Runner, caller: Principal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.MCPHUB_MAX_SESSIONS = 1
+    monkeypatch.setattr(sessions, "DEFAULT_MAX_SESSIONS", 1)
     started(loop, caller)
     with pytest.raises(RpcError):
         started(loop, caller)
@@ -193,10 +193,10 @@ def test_where_a_tenant_has_no_limit_of_its_own_the_hubs_counts(
 
 
 def test_what_initialize_agreed_on_later_is_noted(loop: asyncio.Runner, caller: Principal) -> None:
-    waiting, other = started(loop, caller, Agreement()), started(loop, caller, Agreement())
+    waiting, other = started(loop, caller, Negotiation()), started(loop, caller, Negotiation())
     assert (waiting.version, waiting.client_name, waiting.client_version, waiting.capabilities) == ("", "", "", {})
-    loop.run(sessions.agree(waiting, AGREED))
-    found = loop.run(sessions.alive(caller, waiting.digest))
+    loop.run(sessions.store_negotiation(waiting, AGREED))
+    found = loop.run(sessions.find_by_digest(caller, waiting.digest))
     assert found
     assert (found.version, found.client_name, found.capabilities) == ("2025-11-25", "laptop", {"sampling": {}})
     assert Session.objects.get(pk=other.id).protocol_version == ""
@@ -205,16 +205,16 @@ def test_what_initialize_agreed_on_later_is_noted(loop: asyncio.Runner, caller: 
 def test_what_a_client_asked_for_is_its_sessions_own(loop: asyncio.Runner, caller: Principal) -> None:
     session, other = started(loop, caller), started(loop, caller)
     loop.run(sessions.set_log_level(session, "error"))
-    noted = loop.run(sessions.alive(caller, session.digest))
+    noted = loop.run(sessions.find_by_digest(caller, session.digest))
     assert noted
     assert noted.log_level == "error"
     for uri in ("docs://b", "docs://a", "docs://a"):
         assert loop.run(sessions.subscribe(session, uri)) is True
-    found = loop.run(sessions.alive(caller, session.digest))
+    found = loop.run(sessions.find_by_digest(caller, session.digest))
     assert found
     assert (found.log_level, found.subscriptions) == ("error", {"docs://a", "docs://b"})
     loop.run(sessions.unsubscribe(session, "docs://a"))
-    found = loop.run(sessions.alive(caller, session.digest))
+    found = loop.run(sessions.find_by_digest(caller, session.digest))
     assert found
     assert found.subscriptions == {"docs://b"}
     row = Session.objects.get(pk=other.id)
@@ -245,11 +245,11 @@ def test_one_stream_of_a_session_tells_of_changes(loop: asyncio.Runner, caller: 
         return [loop.run(sessions.is_listener(session, stream)) for stream in (first, second)]
 
     assert who_tells() == [True, False]
-    loop.run(sessions.listen_by(session, second))
+    loop.run(sessions.set_listener(session, second))
     assert who_tells() == [False, True]
-    loop.run(sessions.stop_listening(session, first))
+    loop.run(sessions.clear_listener(session, first))
     assert who_tells() == [False, True]
-    loop.run(sessions.stop_listening(session, second))
+    loop.run(sessions.clear_listener(session, second))
     assert who_tells() == [True, False]
     assert Session.objects.get(pk=other.id).listener is None
 

@@ -12,7 +12,7 @@ import pytest
 
 from tools_app.access import keys
 from tools_app.access.snippets import calls, clients
-from tools_app.access.snippets.calls import Asked
+from tools_app.access.snippets.calls import SnippetRequest
 
 URL = "https://hub.example/t/acme/mcp"
 KEY = "mcphub_" + "k-_9" * 10
@@ -94,7 +94,7 @@ def test_codex_takes_the_key_from_the_environment() -> None:
 
 @pytest.mark.parametrize("version", ["2026-07-28", "2025-11-25", "2024-11-05"])
 def test_awkward_arguments_arrive_whole_by_curl_and_python(version: str) -> None:
-    asked = Asked("tools/call", {"name": "it's", "arguments": AWKWARD}, version)
+    asked = SnippetRequest("tools/call", {"name": "it's", "arguments": AWKWARD}, version)
     words = shlex.split(calls.curl(URL, KEY, asked).replace("$(", " ").replace("\\\n", " "))
     bodies = [json.loads(words[at + 1]) for at, word in enumerate(words) if word == "-d" and words[at + 1] != "\\r"]
     [body] = [body for body in bodies if body["method"] == "tools/call"]
@@ -110,11 +110,11 @@ def calls_in(program: str, name: str) -> list[Any]:
 
 
 def test_each_kind_of_request_has_its_call_in_each_language() -> None:
-    read = Asked("resources/read", {"uri": "docs://ü"})
+    read = SnippetRequest("resources/read", {"uri": "docs://ü"})
     assert 'read_resource("docs://\\u00fc")' in calls.python(URL, KEY, read)
     assert 'readResource({"uri": "docs://ü"})' in calls.typescript(URL, KEY, read)
     assert "Mcp-Name: =?base64?" in calls.curl(URL, KEY, read)
-    get = Asked("prompts/get", {"name": "greet", "arguments": {"who": "Ann"}})
+    get = SnippetRequest("prompts/get", {"name": "greet", "arguments": {"who": "Ann"}})
     assert 'get_prompt("greet", {"who": "Ann"})' in calls.python(URL, KEY, get)
     assert 'getPrompt({"name": "greet", "arguments": {"who": "Ann"}})' in calls.typescript(URL, KEY, get)
 

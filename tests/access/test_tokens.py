@@ -62,7 +62,7 @@ def test_revoking_says_whether_it_was_this_time_and_keeps_the_first_moment(perso
 
 def test_what_cannot_be_a_token_is_not_looked_up(django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(0):
-        assert tokens.find(tokens.START + "x" * 10_000) is None
+        assert tokens.find(tokens.PREFIX + "x" * 10_000) is None
         assert tokens.find("mcphub_" + "x" * 43) is None
 
 

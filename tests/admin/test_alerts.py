@@ -44,6 +44,22 @@ def test_a_rule_of_one_tenant_never_notifies_another(as_: Any, page: Any, acme: 
     assert "globex hook" not in as_("admin").get(page("alertrule", "add")).content.decode()
 
 
+def test_a_saved_rule_offers_the_destinations_of_its_tenant_only(as_: Any, page: Any, acme: Any, globex: Any) -> None:
+    superuser = as_("superuser")
+    shown = superuser.get(page("alertrule", "change", acme.alertrule)).content.decode()
+    assert "acme hook" in shown
+    assert "globex hook" not in shown
+    said = {**RULE, "kind": "denials", "name": "denials", "destinations": [globex.alertdestination.pk]}
+    assert "destinations" in errors(superuser.post(page("alertrule", "change", acme.alertrule), said))
+
+
+def test_a_long_summary_is_cut_in_the_list_of_alerts_with_the_whole_on_hover(as_: Any, page: Any, acme: Any) -> None:
+    acme.alert.summary = f"{'a_long_name_' * 10}: 34 % of 120 calls failed"
+    acme.alert.save()
+    shown = as_("admin").get(page("alert", "changelist")).content.decode()
+    assert f'<span class="hub-cut" title="{acme.alert.summary}">' in shown
+
+
 @pytest.mark.parametrize(
     ("said", "field"),
     [
@@ -156,7 +172,7 @@ def test_test_messages_are_bounded_in_number_and_in_time(
     assert "is queued" in as_("admin").post(address, follow=True).content.decode()
     (queued,) = AlertDelivery.objects.filter(event="alert.test")
     assert queued.attempts == 0
-    monkeypatch.setattr(evaluation, "MAX_TESTS_A_MINUTE", 1)
+    monkeypatch.setattr(evaluation, "MAX_TESTS_PER_MINUTE", 1)
     assert "Try again in a minute" in as_("admin").post(address, follow=True).content.decode()
     answer = as_("admin").post(f"/api/v1/alert-destinations/{acme.alertdestination.pk}/test/")
     assert (answer.status_code, answer["Retry-After"]) == (429, "60")
@@ -185,3 +201,10 @@ def test_numbers_of_a_rule_are_written_out(as_: Any, page: Any, acme: Any) -> No
     text = as_("admin").get(page("alertrule", "change", acme.alertrule)).content.decode()
     assert "1 to 1,000,000 requests" in text
     assert "5 requests" in as_("admin").get(page("alert", "change", acme.alert)).content.decode()
+
+
+def test_a_rule_without_destinations_to_choose_says_where_they_are_added(as_: Any, page: Any, acme: Any) -> None:
+    said = "There are none yet: add one under Alerts"
+    assert said not in as_("admin").get(page("alertrule", "add")).content.decode()
+    AlertDestination.objects.all().delete()
+    assert said in as_("admin").get(page("alertrule", "add")).content.decode()

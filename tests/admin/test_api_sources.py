@@ -24,6 +24,8 @@ PATHS = {
     "/broken": get({"$ref": "#/nowhere"}),
 }
 
+FORM = {"name": "books", "server_variables": "{}", "secrets": "{}", "cycle_depth": "0"}
+
 
 @pytest.fixture
 def source(acme: World) -> ApiSource:
@@ -58,7 +60,7 @@ def test_an_uploaded_document_is_read_by_a_worker_and_its_operations_shown(
     file = SimpleUploadedFile("openapi.json", orjson.dumps(document(PATHS)))
 
     with django_capture_on_commit_callbacks(execute=True):
-        sent = {"tenant": acme.tenant.pk, "name": "books", "server_variables": "{}", "secrets": "{}", "document": file}
+        sent = {**FORM, "tenant": acme.tenant.pk, "output_schemas": "on", "document": file}
         answer = admin.post(page("apisource", "add"), sent)
 
     row = ApiSource.objects.get(name="books")
@@ -66,6 +68,28 @@ def test_an_uploaded_document_is_read_by_a_worker_and_its_operations_shown(
     shown = admin.get(answer.headers["Location"])
     assert names_of(shown) == ["list_books", "add_book", "list_people"]
     assert b"is not in the document" in shown.content
+    assert documents.parsed_of(row.revisions.get()).options.output_schemas
+
+
+def test_other_options_have_the_uploaded_document_read_again(
+    as_: Any,
+    acme: World,
+    page: Any,
+    says: Callable[..., ApiSourceRevision],
+    django_capture_on_commit_callbacks: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tools_app.runtime.api_sources._enqueue", lambda revision: documents.read_revision(revision.pk))
+    before, source = says(), acme.apisource
+    ApiSource.objects.update(url="", base_url="", secrets={})
+    for depth in ("2", "2"):
+        with django_capture_on_commit_callbacks(execute=True):
+            sent = {**FORM, "tenant": acme.tenant.pk, "name": source.name, "cycle_depth": depth}
+            as_("admin").post(page("apisource", "change", source), sent)
+    newest = source.revisions.first()
+    assert newest
+    assert newest.number == before.number + 1
+    assert documents.parsed_of(newest).options.cycle_depth == 2
 
 
 @pytest.mark.parametrize(
@@ -75,12 +99,13 @@ def test_an_uploaded_document_is_read_by_a_worker_and_its_operations_shown(
         ({"url": "ftp://example.com"}, "Invalid URL"),
         ({"url": "https://example.com", "base_url": "https://example.com?a"}, "Remove the query"),
         ({"url": "https://example.com", "secrets": '{"a": 1}'}, "Enter an object"),
+        ({"url": "https://example.com", "cycle_depth": "6"}, "less than or equal to 5"),
         ({"url": "https://example.com", "secrets": '{"a": "NONE"}'}, "There is no secret NONE"),
         ({"url": "https://example.com", "name": "acme-api"}, "already has an API source"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(as_: Any, acme: World, page: Any, sent: Any, message: str) -> None:
-    form = {"tenant": acme.tenant.pk, "name": "books", "server_variables": "{}", "secrets": "{}", **sent}
+    form = {**FORM, "tenant": acme.tenant.pk, **sent}
 
     assert message in as_("admin").post(page("apisource", "add"), form).content.decode()
     assert ApiSource.objects.filter(tenant=acme.tenant).count() == 1

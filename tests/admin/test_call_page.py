@@ -15,6 +15,7 @@ from tests.admin.conftest import NOON
 from tools_app.admin.calls import downloads, payloads
 from tools_app.admin.calls.events import MAX_TEXT, row_of
 from tools_app.catalog import authoring
+from tools_app.catalog.revisions import source_of
 from tools_app.models import Call, CallEvent, CallPayload, Change, RunningCall, ToolRevision
 
 MAX_QUERIES = 12
@@ -240,7 +241,9 @@ def test_the_revision_that_ran_is_compared_with_todays(as_: Any, page: Any, acme
     authoring.save_tool(tool)
     Call.objects.filter(pk=acme.call.pk).update(tool_revision=tool.revision)
     client = as_("auditor")
-    assert "Unchanged" in shown(client, page, acme.call)
+    text = shown(client, page, acme.call)
+    assert "Unchanged" in text
+    assert source_of(Call.objects.get(pk=acme.call.pk)) in text
     tool.description = "Finds other things."
     authoring.save_tool(tool)
     text = shown(client, page, acme.call)

@@ -21,7 +21,7 @@ def record(tenant: Any = None, **facts: Any) -> Call:
     return Call.objects.create(tenant=tenant, **(values | facts))
 
 
-def listed(client: Any, page: Any, /, **query: str) -> list[Any]:
+def listed_calls(client: Any, page: Any, /, **query: str) -> list[Any]:
     return [call.tool_name for call in rows_of(client.get(page("call", "changelist"), query))]
 
 
@@ -95,20 +95,20 @@ def test_calls_are_found_by_what_an_auditor_knows(as_: Any, page: Any, acme: Any
         cause="the-cause",
         client_name="special-client",
     )
-    assert listed(as_("auditor"), page, **query) == ["needle"]
+    assert listed_calls(as_("auditor"), page, **query) == ["needle"]
 
 
 def test_calls_are_found_by_key(as_: Any, page: Any, acme: Any) -> None:
     record(acme.tenant)
-    assert listed(as_("auditor"), page, key=str(acme.apikey.pk)) == ["acme_find"]
+    assert listed_calls(as_("auditor"), page, key=str(acme.apikey.pk)) == ["acme_find"]
 
 
 def test_a_tenant_that_there_is_not_has_no_calls(as_: Any, page: Any) -> None:
-    assert listed(as_("superuser"), page, tenant="nonsense") == []
+    assert listed_calls(as_("superuser"), page, tenant="nonsense") == []
 
 
 def test_a_foreign_key_as_a_filter_finds_nothing(as_: Any, page: Any, globex: Any) -> None:
-    assert listed(as_("auditor"), page, key=str(globex.apikey.pk)) == []
+    assert listed_calls(as_("auditor"), page, key=str(globex.apikey.pk)) == []
 
 
 @pytest.mark.parametrize(

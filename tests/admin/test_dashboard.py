@@ -21,7 +21,7 @@ from tools_app.admin.base import time_zone
 from tools_app.admin.dashboard import health
 from tools_app.audit.stats import counters, storage
 from tools_app.audit.stats.counters import NIL, period_of
-from tools_app.audit.stats.overview import PERIODS, Asked, overview, percentile
+from tools_app.audit.stats.overview import PERIODS, OverviewQuery, overview, percentile
 from tools_app.models import ApiKey, Call, CallFigures, Membership, Role, RunningCall, Tenant, Tool
 from tools_app.models.audit import DURATION_BOUNDS_US
 from tools_app.models.ids import new_id
@@ -200,7 +200,7 @@ def test_first_steps_tick_themselves_and_go_when_all_are_done(
     Tool.objects.create(tenant=acme.tenant, name="again", kind="python")
     ApiKey.objects.update(last_used_at=timezone.now())
     assert left() == ["See the first call", "Invite a colleague"]
-    invitations.make(acme.tenant, "colleague@example.com", Role.OPERATOR, people["admin"])
+    invitations.create(acme.tenant, "colleague@example.com", Role.OPERATOR, people["admin"])
     assert left() == ["See the first call"]
     assert left("superuser") == ["See the first call"]
     Call.objects.create(
@@ -348,7 +348,7 @@ def test_a_point_has_what_began_in_it_however_long_its_row_is() -> None:
     count(tenant, 3, at=before, seconds=3600)
     count(tenant, 2, at=NOW)
     count(tenant, 5, at=NOW - timedelta(minutes=5))
-    seen = overview(Asked(PERIODS["7d"], None), NOW)
+    seen = overview(OverviewQuery(PERIODS["7d"], None), NOW)
     found = {
         point.begins_at.isoformat()[:13]: point.statistics.calls for point in seen.points if point.statistics.calls
     }
@@ -365,7 +365,7 @@ def test_an_overview_is_narrowed_down() -> None:
     count(new_id(), 8, at=NOW)
 
     def calls(**narrowed: Any) -> int:
-        return overview(Asked(PERIODS["24h"], narrowed.pop("tenants", None), **narrowed), NOW).total.calls
+        return overview(OverviewQuery(PERIODS["24h"], narrowed.pop("tenants", None), **narrowed), NOW).total.calls
 
     assert calls() == 15
     assert calls(tenants=[tenant]) == 7
@@ -380,9 +380,9 @@ def test_merging_figures_changes_no_overview() -> None:
     for hours in range(1, 24):
         count(tenant, hours, at=now - timedelta(hours=hours))
     for period in ("24h", "7d", "30d"):
-        before = overview(Asked(PERIODS[period], None), now)
+        before = overview(OverviewQuery(PERIODS[period], None), now)
         storage.merge()
-        after = overview(Asked(PERIODS[period], None), now)
+        after = overview(OverviewQuery(PERIODS[period], None), now)
         assert [point.statistics.calls for point in after.points] == [point.statistics.calls for point in before.points]
 
 

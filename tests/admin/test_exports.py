@@ -117,7 +117,7 @@ def test_no_cell_is_taken_for_a_formula(as_: Any, acme: World, begin: str) -> No
 
 def test_the_row_says_how_far_the_download_is(as_: Any, acme: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "CHUNK", 1)
-    monkeypatch.setattr(runner, "TOLD_EVERY", 1)
+    monkeypatch.setattr(runner, "REPORT_EVERY", 1)
     for _ in range(3):
         record(acme.tenant)
     client = as_("auditor")

@@ -75,11 +75,11 @@ def test_the_credential_of_a_pasted_command_is_stored_as_a_new_secret_only(as_: 
     form = {"tenant": acme.tenant.pk, "text": PASTED, "position": 0, "name": "SERVICE"}
     assert client.post("/admin/tools_app/tool/store-secret/", form).json() == {"name": "SERVICE"}
     secret = Secret.objects.get(tenant=acme.tenant, name="SERVICE")
-    assert authoring.open_secret(secret) == HIDDEN
+    assert authoring.decrypt_secret(secret) == HIDDEN
     again = client.post("/admin/tools_app/tool/store-secret/", form | {"text": PASTED.replace(HIDDEN, "other")})
     assert (again.status_code, again.json()["problem"][:32]) == (409, "There is a secret SERVICE alread")
     secret.refresh_from_db()
-    assert authoring.open_secret(secret) == HIDDEN
+    assert authoring.decrypt_secret(secret) == HIDDEN
     for wrong in ({"position": 5}, {"position": "x"}, {"name": "no spaces"}, {"text": "x"}):
         assert client.post("/admin/tools_app/tool/store-secret/", form | {"name": "B"} | wrong).status_code == 400
     names = client.get("/admin/tools_app/tool/secrets/", {"tenant": acme.tenant.pk}).json()["names"]

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("no_tries_yet")
 @pytest.fixture
 def made(acme: Any, people: Any) -> tuple[Invitation, str]:
     """An invitation of acme's admin, and what stands in its link."""
-    return invitations.make(acme.tenant, EMAIL, Role.AUDITOR, people["admin"])
+    return invitations.create(acme.tenant, EMAIL, Role.AUDITOR, people["admin"])
 
 
 def link(token: str) -> str:
@@ -64,7 +64,7 @@ def test_an_invitation_offers_the_least_role(as_: Any, page: Any, acme: Any) -> 
 
 def proven_link(made: tuple[Invitation, str]) -> str:
     """The link as it goes out by e-mail."""
-    return link(invitations.mailed(*made))
+    return link(invitations.note_mailed(*made))
 
 
 def log_in(client: Any, path: str, name: str, password: str = PASSWORD) -> Any:
@@ -104,6 +104,15 @@ def test_a_link_is_sent_where_the_hub_can_send(as_: Any, page: Any, acme: Any, s
     assert shown_link(answer).removesuffix("/") + "." in sent.body
     assert Client().get(sent_path(sent)).status_code == 200
     assert "was also sent" in answer.content.decode()
+
+
+def test_a_link_of_the_rest_api_is_sent_and_told(as_: Any, acme: Any, settings: Any) -> None:
+    settings.MCPHUB_EMAIL_URL = "smtp://mail.example.com"
+    body = {"tenant": "acme", "email": EMAIL, "role": "auditor"}
+    answer = as_("admin").post("/api/v1/invitations/", body, content_type="application/json")
+    (sent,) = mail.outbox
+    assert sent.to == [EMAIL]
+    assert answer.json()["link"].removesuffix("/") + "." in sent.body
 
 
 def test_no_tenant_sends_mail_without_end(made: Any, settings: Any) -> None:
@@ -211,13 +220,13 @@ def test_only_the_link_that_came_by_e_mail_gives_the_account_the_address(acme: A
 
 @pytest.mark.parametrize("change", [lambda proof: proof[:-2] + "AA", lambda proof: "x", lambda proof: ""])
 def test_a_proof_that_is_wrong_leads_nowhere(made: Any, change: Any) -> None:
-    token, _, proof = invitations.mailed(*made).partition(".")
+    token, _, proof = invitations.note_mailed(*made).partition(".")
     assert Client().get(link(f"{token}.{change(proof)}")).status_code == 404
 
 
 def test_a_proof_is_good_for_one_link_of_one_invitation(acme: Any, people: Any, made: Any) -> None:
-    proof = invitations.mailed(*made).partition(".")[2]
-    _, other = invitations.make(acme.tenant, "bob@example.com", Role.AUDITOR, people["admin"])
+    proof = invitations.note_mailed(*made).partition(".")[2]
+    _, other = invitations.create(acme.tenant, "bob@example.com", Role.AUDITOR, people["admin"])
     renewed = invitations.renew(made[0], people["admin"])
     for token in (other, renewed):
         assert Client().get(link(f"{token}.{proof}")).status_code == 404
@@ -421,7 +430,7 @@ def test_all_of_it_is_recorded_without_the_link(as_: Any, page: Any, acme: Any) 
 def test_a_link_is_kept_out_of_the_log() -> None:
     token = invitations._new_token()
     row = Invitation(email=EMAIL, digest=digest_of(token))
-    mailed = invitations.mailed(row, token)
+    mailed = invitations.note_mailed(row, token)
     for text in (token, mailed, mailed.partition(".")[2]):
         assert text not in scrubbed(f"Forbidden: {link(mailed)}")
 
@@ -429,7 +438,7 @@ def test_a_link_is_kept_out_of_the_log() -> None:
 def test_a_list_of_invitations_asks_the_database_a_few_times(as_: Any, page: Any, acme: Any) -> None:
     for number in range(20):
         by = person(f"admin{number}", acme.tenant)
-        invitations.make(acme.tenant, f"guest{number}@example.com", Role.AUDITOR, by)
+        invitations.create(acme.tenant, f"guest{number}@example.com", Role.AUDITOR, by)
     client = as_("auditor")
     with CaptureQueriesContext(connection) as queries:
         assert "Open" in client.get(page("invitation", "changelist")).content.decode()

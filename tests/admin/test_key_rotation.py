@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from tests.admin.test_keys import issue, shown_key
 from tools_app.access import keys
-from tools_app.access.principal import ALWAYS
+from tools_app.access.principal import UNRESTRICTED_METHODS
 from tools_app.audit.changes import keys as key_changes
 from tools_app.methods import permissions
 from tools_app.methods.context import _handlers
@@ -29,7 +29,7 @@ def change(row: ApiKey, **fields: Any) -> ApiKey:
 
 
 def is_valid(row: ApiKey) -> bool:
-    return keys.valid(ApiKey.objects.filter(pk=row.pk)).exists()
+    return keys.valid_keys(ApiKey.objects.filter(pk=row.pk)).exists()
 
 
 # --- Scopes on the page -----------------------------------------------------------------------------------------------
@@ -69,7 +69,9 @@ def test_a_line_that_is_not_good_is_named(as_: Any, page: Any, acme: Any, field:
 
 def test_every_method_of_the_hub_can_be_named() -> None:
     assert dispatch.NAMESPACES
-    assert set(permissions.METHODS) == ({name for name, _ in _handlers} | {"subscriptions/listen"}) - ALWAYS
+    assert (
+        set(permissions.METHODS) == ({name for name, _ in _handlers} | {"subscriptions/listen"}) - UNRESTRICTED_METHODS
+    )
 
 
 def preview(client: Any, tenant: Any, patterns: str) -> Any:
@@ -262,7 +264,7 @@ def test_what_people_do_to_keys_is_recorded(as_: Any, page: Any, acme: Any) -> N
 # --- Commands ---------------------------------------------------------------------------------------------------------
 
 
-def said(*words: str) -> str:
+def command_output(*words: str) -> str:
     out = StringIO()
     call_command(*words, stdout=out)
     return out.getvalue().strip()
@@ -270,7 +272,7 @@ def said(*words: str) -> str:
 
 def test_a_narrow_key_is_issued_by_a_command(acme: Any) -> None:
     words = ["--tools", "acme_*", "other", "--methods", "tools/*", "--networks", "192.0.2.0/24"]
-    key = said("issue_key", "--tenant", "acme", "--name", "cron", *words)
+    key = command_output("issue_key", "--tenant", "acme", "--name", "cron", *words)
     row = ApiKey.objects.get(digest=keys.digest_of(key))
     assert (row.tool_patterns, row.methods, row.networks) == (["acme_*", "other"], ["tools/*"], ["192.0.2.0/24"])
 
@@ -278,14 +280,14 @@ def test_a_narrow_key_is_issued_by_a_command(acme: Any) -> None:
 @pytest.mark.parametrize("words", [["--networks", "home"], ["--methods", "tool/*"], ["--tools", "a b"]])
 def test_a_command_names_what_is_no_scope(acme: Any, words: list[str]) -> None:
     with pytest.raises(CommandError, match=re.escape(" ".join(words))):
-        said("issue_key", "--tenant", "acme", "--name", "cron", *words)
+        command_output("issue_key", "--tenant", "acme", "--name", "cron", *words)
     assert not ApiKey.objects.filter(name="cron").exists()
 
 
 @pytest.mark.parametrize("named", ["prefix", "name", "id"])
 def test_a_key_is_rotated_by_a_command(acme: Any, named: str) -> None:
     word = {"prefix": acme.apikey.prefix, "name": acme.apikey.name, "id": str(acme.apikey.pk)}[named]
-    key = said("rotate_key", "--tenant", "acme", "--key", word, "--overlap-hours", "48")
+    key = command_output("rotate_key", "--tenant", "acme", "--key", word, "--overlap-hours", "48")
     acme.apikey.refresh_from_db()
     assert acme.apikey.replaced_by.digest == keys.digest_of(key)
     assert timedelta(hours=47) < acme.apikey.expires_at - timezone.now() <= 2 * DAY
@@ -305,4 +307,4 @@ def test_a_command_says_which_key_it_cannot_rotate(acme: Any, words: list[str], 
     for _ in range(2):
         keys.issue(acme.tenant, "twin")
     with pytest.raises(CommandError, match=told):
-        said("rotate_key", *words)
+        command_output("rotate_key", *words)

@@ -159,3 +159,18 @@ def test_keys_are_listed_by_whether_they_open_the_door(as_: Any, page: Any, acme
     for status, name in (("active", "acme laptop"), ("expired", "old"), ("revoked", "lost")):
         listed = client.get(page("apikey", "changelist"), {"status": status}).context["cl"].queryset
         assert [key.name for key in listed] == [name]
+
+
+@pytest.mark.parametrize(
+    ("model", "field", "says"),
+    [
+        ("apikey", "toolset", "None"),
+        ("apikey", "presentation", "As the tenant"),
+        ("upstream", "credential", "None"),
+        ("alertrule", "tenant", "The whole hub"),
+        ("tool", "tenant", "Select value"),
+    ],
+)
+def test_an_empty_choice_says_what_it_means(as_: Any, page: Any, model: str, field: str, says: str) -> None:
+    html = as_("superuser").get(page(model, "add")).content.decode()
+    assert re.search(rf'<select name="{field}".*?<option value=""[^>]*>([^<]*)<', html, re.DOTALL)[1] == says  # type: ignore[index]

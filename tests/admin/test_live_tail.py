@@ -134,7 +134,7 @@ def test_a_call_that_was_seen_running_is_followed_to_its_end(as_: Any, acme: Any
 
 
 def test_the_end_of_a_foreign_call_is_told_to_nobody(as_: Any, acme: Any, globex: Any) -> None:
-    mark = live_rows.mark_of(globex.runningcall)
+    mark = live_rows.row_mark(globex.runningcall)
     settle(globex.runningcall)
     news = look(as_("auditor"), after=live_rows.cursor_of(timezone.now()), known=mark)
     assert (names(news), news["over"]) == ([acme.runningcall.tool_name], [])

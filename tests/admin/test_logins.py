@@ -20,6 +20,13 @@ IN = 302
 pytestmark = pytest.mark.usefixtures("no_tries_yet")
 
 
+@pytest.fixture(autouse=True)
+def few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lower limits: each try renders a page."""
+    monkeypatch.setattr(logins, "MAX_OF_ADDRESS", 4)
+    monkeypatch.setattr(logins, "MAX_OF_NAME", 6)
+
+
 @pytest.fixture
 def admin(people: Any) -> User:
     user: User = people["admin"]
@@ -87,7 +94,7 @@ def test_a_form_without_a_password_is_no_try(admin: User) -> None:
 def test_the_page_of_an_invitation_counts_along(acme: Any, people: Any) -> None:
     ann = person("ann", None)
     User.objects.filter(pk=ann.pk).update(email="ann@example.com")
-    _, token = invitations.make(acme.tenant, "ann@example.com", Role.AUDITOR, people["admin"])
+    _, token = invitations.create(acme.tenant, "ann@example.com", Role.AUDITOR, people["admin"])
     for number in range(logins.MAX_OF_ADDRESS):
         log_in(f"somebody{number}", "wrong")
     client = Client(REMOTE_ADDR="192.0.2.1")

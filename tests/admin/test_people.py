@@ -126,7 +126,7 @@ def test_a_superuser_sees_a_wrong_network_explained(as_: Any, page: Any, acme: A
 def test_a_superuser_deletes_a_tenant_with_its_keys_sessions_and_invitations(
     as_: Any, page: Any, acme: Any, people: Any
 ) -> None:
-    invitations.make(acme.tenant, "ann@example.com", Role.AUDITOR, people["admin"])
+    invitations.create(acme.tenant, "ann@example.com", Role.AUDITOR, people["admin"])
     answer = as_("superuser").post(page("tenant", "delete", acme.tenant), {"post": "yes"})
     assert answer.status_code == 302
     assert not type(acme.tenant).objects.filter(slug="acme").exists()

@@ -138,7 +138,7 @@ def test_who_runs_the_tenant_is_given_a_pass(as_: Any, people: dict[str, User], 
 def test_nobody_else_is_given_one(as_: Any, acme: Any, who: str, status: int) -> None:
     answer = give(as_(who), acme.apikey.pk)
     assert answer.status_code == status
-    assert impersonation.START not in answer.content.decode()
+    assert impersonation.PREFIX not in answer.content.decode()
 
 
 @pytest.mark.parametrize("wanted", ["", "nonsense", "00000000-0000-0000-0000-000000000000"])

@@ -28,7 +28,7 @@ def form_of(tenant: Any, **changes: Any) -> dict[str, Any]:
     return form | changes
 
 
-def said(answer: Any) -> list[str]:
+def messages_of(answer: Any) -> list[str]:
     return [str(message) for message in get_messages(answer.wsgi_request)]
 
 
@@ -57,7 +57,7 @@ def test_a_superuser_opens_a_tenant_and_is_told_what_that_means(as_: Any, page: 
     assert acme.tenant.is_public
     assert acme.tenant.public_tools == ["acme_*", "docs://acme/*"]
     assert acme.tenant.public_calls_per_minute == 30
-    (warning,) = [text for text in said(answer) if WARNING in text]
+    (warning,) = [text for text in messages_of(answer) if WARNING in text]
     assert "/t/acme/mcp" in warning
     assert "recorded as anonymous" in warning
     assert warning.endswith("They currently match: acme_find, docs://acme/guide, acme_greet.")
@@ -67,14 +67,14 @@ def test_a_tenant_that_stays_closed_is_saved_without_a_warning(as_: Any, page: A
     form = form_of(acme.tenant, is_public="")
     answer = as_("superuser").post(page("tenant", "change", acme.tenant), form)
     assert answer.status_code == 302
-    assert not any(WARNING in text for text in said(answer))
+    assert not any(WARNING in text for text in messages_of(answer))
 
 
 def test_a_tenant_may_be_made_open_at_once(as_: Any, page: Any, acme: Any) -> None:
     form = form_of(acme.tenant, slug="initech", name="Initech")
     answer = as_("superuser").post(page("tenant", "add"), form)
     assert Tenant.objects.get(slug="initech").is_public
-    assert any(text.endswith("They currently match: nothing.") for text in said(answer))
+    assert any(text.endswith("They currently match: nothing.") for text in messages_of(answer))
 
 
 @pytest.mark.parametrize("role", ["superuser", "admin", "auditor"])

@@ -77,7 +77,7 @@ def world(acme: Any, people: Any) -> Any:
         membership=acme.membership,
         replaced=replaced,
         blockedclient=OAuthClient.objects.create(client_id="blocked", name="blocked", blocked_at=timezone.now()),
-        invitation=invitations.make(acme.tenant, "ann@example.com", Role.AUDITOR, admin)[0],
+        invitation=invitations.create(acme.tenant, "ann@example.com", Role.AUDITOR, admin)[0],
         personaltoken=tokens.issue(admin, "script")[0],
         filter=SavedFilter.objects.create(person=admin, name="mine", query="outcome=ok"),
         export=Export.objects.create(person=admin, format=ExportFormat.JSONL),
@@ -259,6 +259,7 @@ def test_autocomplete_offers_nothing_of_another_tenant(as_: Any) -> None:
     assert as_("admin").get("/admin/autocomplete/", wanted).status_code == FORBIDDEN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["superuser", "admin", "auditor"])
 def test_a_page_asks_the_database_a_few_times_whatever_it_lists(as_: Any, page: Any, acme: Any, role: str) -> None:
     for model in ALL:

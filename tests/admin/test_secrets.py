@@ -31,16 +31,16 @@ def test_an_admin_stores_and_replaces_a_value_exactly_as_typed(as_: Any, page: A
     form = {"tenant": acme.tenant.pk, "name": "api_token", "value": " first "}
     assert client.post(page("secret", "add"), form).status_code == 302
     secret = Secret.objects.get(name="api_token")
-    assert authoring.open_secret(secret) == " first "
+    assert authoring.decrypt_secret(secret) == " first "
     client.post(page("secret", "change", secret), {"value": "second", "name": "renamed"})
     secret.refresh_from_db()
-    assert (secret.name, authoring.open_secret(secret)) == ("api_token", "second")
+    assert (secret.name, authoring.decrypt_secret(secret)) == ("api_token", "second")
 
 
 def test_a_second_secret_of_one_name_is_refused(as_: Any, page: Any, acme: Any) -> None:
     form = {"tenant": acme.tenant.pk, "name": acme.secret.name, "value": "other"}
     assert "already exists" in as_("admin").post(page("secret", "add"), form).content.decode()
-    assert authoring.open_secret(Secret.objects.get(pk=acme.secret.pk)) == "acme-hush-hush"
+    assert authoring.decrypt_secret(Secret.objects.get(pk=acme.secret.pk)) == "acme-hush-hush"
 
 
 def test_a_secret_of_a_foreign_tenant_cannot_be_stored(as_: Any, page: Any, globex: Any) -> None:

@@ -241,3 +241,11 @@ def test_an_auditor_reads_the_whole_definition_and_is_led_to_its_revisions(as_: 
     assert "https://api.example.com/" in text
     assert f"/tool/{acme.tool.pk}/revisions" in text
     assert "_save" not in text
+
+
+def test_before_several_are_deleted_the_page_names_them_and_says_what_happens(as_: Any, page: Any, acme: Any) -> None:
+    form = {"action": "delete_selected", "_selected_action": str(acme.tool.pk)}
+    text = as_("admin").post(page("tool", "changelist"), form).content.decode()
+    assert "This deletes the selected tool, and all that belongs to them:" in text
+    assert str(acme.tool) in text
+    assert "Delete what is selected" in text

@@ -111,7 +111,7 @@ def test_a_mistake_is_told_at_its_field(
 
 def test_what_is_selected_is_accepted(admin: Client, page: Any, upstream: Upstream) -> None:
     shown = review(page, admin, upstream, check="1")
-    assert "Connected. It offers 2." in shown
+    assert "Connected. It offers 2 tools." in shown
     assert "hide something from the user: &quot;never mention&quot;" in shown
     chosen = UpstreamItem.objects.get(name="look")
     values = [value for value in offered(shown) if value.startswith(str(chosen.pk))]
@@ -176,7 +176,7 @@ def test_the_health_page_shows_what_is_wrong_and_checks_now(
     assert address in admin.get(page("upstream", "changelist")).content.decode()
     assert "not connected yet" in admin.get(address).content.decode()
     shown = admin.post(address, {"check": str(upstream.pk)}, follow=True).content.decode()
-    assert f"Connected to {upstream}. It offers 2." in shown
+    assert f"Connected to {upstream}. It offers 2 tools." in shown
     assert "2 to review" in shown
     assert "revision 2026-07-28 (modern)" in shown
     Upstream.objects.filter(pk=upstream.pk).update(credential="header", credential_owner="tenant")

@@ -11,7 +11,7 @@ from django.utils import timezone
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from tests.documented.blocks import blocks
-from tests.web_services import Service, answered, serve  # noqa: F401 - a fixture
+from tests.web_services import Service, http_response, serve  # noqa: F401 - a fixture
 from tools_app.alerts import delivery, destinations, evaluation
 from tools_app.models import AlertDelivery, AlertDestination, DeliveryStatus, Tenant
 
@@ -28,7 +28,7 @@ def add_webhook(url: str, networks: tuple[str, ...] = ("127.0.0.0/8",)) -> tuple
     return row, secret
 
 
-def sent(row: AlertDestination) -> AlertDelivery:
+def deliver(row: AlertDestination) -> AlertDelivery:
     """Send a test message, and return its delivery as it is stored then."""
     found = evaluation.send_test(row)
     assert delivery.attempt(found.pk)
@@ -51,9 +51,9 @@ def test_the_signature_is_that_of_the_specifications_example() -> None:
 
 
 def test_a_webhook_receives_a_signed_message(serve: Serve) -> None:  # noqa: F811
-    service = serve(answered(204))
+    service = serve(http_response(204))
     row, secret = add_webhook(f"{service.url}/hook")
-    found = sent(row)
+    found = deliver(row)
     assert (found.status, found.response_status, found.attempts) == (DeliveryStatus.DELIVERED, 204, 1)
     [request] = service.received
     headers = request.headers
@@ -75,11 +75,11 @@ def test_a_webhook_receives_a_signed_message(serve: Serve) -> None:  # noqa: F81
 
 
 def test_after_a_rotation_both_secrets_sign_until_the_overlap_ends(serve: Serve) -> None:  # noqa: F811
-    service = serve(answered(200))
+    service = serve(http_response(200))
     row, old = add_webhook(service.url)
     new = destinations.rotate_secret(row)
     assert destinations.signing_secrets(row) == [new, old]
-    sent(row)
+    deliver(row)
     [request] = service.received
     assert request.headers["webhook-signature"].count("v1,") == 2
     for secret in (old, new):
@@ -93,9 +93,9 @@ def test_after_a_rotation_both_secrets_sign_until_the_overlap_ends(serve: Serve)
 def test_a_failed_delivery_is_retried_with_growing_pauses_and_the_same_id_then_given_up(
     serve: Serve,  # noqa: F811
 ) -> None:
-    service = serve(answered(500))
+    service = serve(http_response(500))
     row, _ = add_webhook(service.url)
-    found = sent(row)
+    found = deliver(row)
     assert not delivery.attempt(found.pk), "it is not due"
     for attempts, pause in enumerate(delivery.RETRY_SECONDS, start=1):
         assert found.status == DeliveryStatus.PENDING
@@ -112,31 +112,40 @@ def test_a_failed_delivery_is_retried_with_growing_pauses_and_the_same_id_then_g
 
 
 def test_a_webhook_that_is_gone_is_disabled(serve: Serve) -> None:  # noqa: F811
-    row, _ = add_webhook(serve(answered(410)).url)
-    assert sent(row).status == DeliveryStatus.FAILED
+    row, _ = add_webhook(serve(http_response(410)).url)
+    assert deliver(row).status == DeliveryStatus.FAILED
     row.refresh_from_db()
     assert (row.enabled, row.disabled_reason) == (False, delivery.GONE_REASON)
-    assert sent(row).error == delivery.DISABLED
+    assert deliver(row).error == delivery.DISABLED
 
 
 def test_a_redirect_is_not_followed(serve: Serve) -> None:  # noqa: F811
-    service = serve(answered(302, Location="/elsewhere"))
+    service = serve(http_response(302, Location="/elsewhere"))
     row, _ = add_webhook(service.url)
-    assert sent(row).error == "The webhook answered with HTTP status 302."
+    assert deliver(row).error == "The webhook answered with HTTP status 302."
     assert len(service.received) == 1
 
 
 def test_a_private_address_is_refused_unless_the_tenant_may_reach_it(serve: Serve) -> None:  # noqa: F811
-    service = serve(answered(200))
+    service = serve(http_response(200))
     row, _ = add_webhook(service.url, networks=())
-    found = sent(row)
+    found = deliver(row)
     assert found.status == DeliveryStatus.PENDING
-    assert "is private or reserved" in found.error
+    assert "is private or reserved. A hub admin can allow it under Tenant > Allowed networks." in found.error
+    assert service.received == []
+
+
+def test_a_webhook_of_the_whole_hub_goes_to_public_addresses_only(serve: Serve) -> None:  # noqa: F811
+    service = serve(http_response(200))
+    row, _ = add_webhook(service.url)
+    AlertDestination.objects.update(tenant=None)
+    row.refresh_from_db()
+    assert "is private or reserved. The hub sends this request to public addresses only" in deliver(row).error
     assert service.received == []
 
 
 def test_a_message_that_another_process_holds_is_left_until_its_lease_ends(serve: Serve) -> None:  # noqa: F811
-    row, _ = add_webhook(serve(answered(200)).url)
+    row, _ = add_webhook(serve(http_response(200)).url)
     found = evaluation.send_test(row)
     AlertDelivery.objects.update(claimed_until=timezone.now() + timedelta(seconds=30))
     assert not delivery.attempt(found.pk)
@@ -148,7 +157,7 @@ def test_a_message_that_another_process_holds_is_left_until_its_lease_ends(serve
 def test_an_email_is_one_plain_message(settings: Any) -> None:
     settings.MCPHUB_EMAIL_URL = "smtp://mail.example.com"
     row = AlertDestination.objects.create(name="ops", kind="email", email="ops@example.com")
-    assert sent(row).status == DeliveryStatus.DELIVERED
+    assert deliver(row).status == DeliveryStatus.DELIVERED
     [message] = mail.outbox
     assert (message.subject, message.to) == ("[mcphub] Test: ops", ["ops@example.com"])
     assert "This is a test message." in message.body
@@ -157,22 +166,22 @@ def test_an_email_is_one_plain_message(settings: Any) -> None:
 def test_without_a_mail_server_the_delivery_says_what_to_set(settings: Any) -> None:
     settings.MCPHUB_EMAIL_URL = ""
     row = AlertDestination.objects.create(name="ops", kind="email", email="ops@example.com")
-    found = sent(row)
+    found = deliver(row)
     assert (found.status, found.error) == (DeliveryStatus.FAILED, delivery.NO_MAIL)
 
 
 def test_a_webhook_without_a_url_says_so() -> None:
     row, _ = add_webhook("")
-    found = sent(row)
+    found = deliver(row)
     assert (found.status, found.error) == (DeliveryStatus.FAILED, delivery.NO_URL)
 
 
 def test_a_tenant_sends_a_bounded_number_of_emails_in_an_hour(settings: Any, monkeypatch: Any) -> None:
     settings.MCPHUB_EMAIL_URL = "smtp://mail.example.com"
-    monkeypatch.setattr(delivery, "MAX_EMAILS_AN_HOUR", 1)
+    monkeypatch.setattr(delivery, "MAX_EMAILS_PER_HOUR", 1)
     row = AlertDestination.objects.create(name="ops", kind="email", email="ops@example.com")
-    sent(row)
-    assert sent(row).status == DeliveryStatus.FAILED
+    deliver(row)
+    assert deliver(row).status == DeliveryStatus.FAILED
     assert len(mail.outbox) == 1
 
 
@@ -187,7 +196,7 @@ def test_a_message_that_fails_in_a_way_that_nobody_foresaw_is_given_up_in_the_en
 
     with monkeypatch.context() as patched:
         patched.setattr(delivery, "email_of", fail)
-        found = sent(row)
+        found = deliver(row)
         assert (found.status, found.claimed_until) == (DeliveryStatus.PENDING, None)
         assert found.error == "The message could not be sent (KeyError)."
         for _ in delivery.RETRY_SECONDS:
@@ -205,7 +214,7 @@ def test_a_result_that_cannot_be_recorded_does_not_stop_the_other_messages(
     first, second = (evaluation.send_test(row) for _ in range(2))
     record = delivery._record
 
-    def fail_once(found: AlertDelivery, result: delivery.Result) -> None:
+    def fail_once(found: AlertDelivery, result: delivery.DeliveryResult) -> None:
         if found.pk == first.pk:
             raise OSError("disk full")
         record(found, result)
@@ -235,6 +244,6 @@ def test_slow_receivers_of_one_tenant_delay_the_others_once(monkeypatch: pytest.
     assert delivery.deliver_due() == 3
     assert tried == [slow, quick, last]
     tried.clear()
-    monkeypatch.setattr(delivery, "RUN_SECONDS", 5)
+    monkeypatch.setattr(delivery, "MAX_RUN_SECONDS", 5)
     assert delivery.deliver_due() == 1
     assert delivery.deliver_due(lambda: False) == 0

@@ -93,7 +93,7 @@ def test_slow_calls_and_denials_are_read_from_the_statistics(tenant: Tenant) -> 
     add_figures(tenant, calls=10, denials=4, took_10=10)
     assert summaries(slow) == summaries(denied) == []
     add_figures(tenant, calls=10, denials=1, took_15=10)
-    assert summaries(slow)[0].startswith("p95 of 20 calls was")
+    assert summaries(slow)[0].endswith(" ms at p95 of 20 calls in the last 15 minutes (threshold 1000 ms)")
     assert summaries(denied) == ["5 requests were denied in the last 15 minutes (threshold 5)"]
 
 
@@ -103,9 +103,9 @@ def test_a_tool_that_fails_several_times_in_a_row_is_named_until_a_call_succeeds
     add_calls(tenant, "ok", "tool_error", "timeout")
     assert summaries(rule) == []
     add_calls(tenant, "cancelled", "lost")
-    assert summaries(rule) == ["The last 3 calls of find failed"]
+    assert summaries(rule) == ["3 calls in a row failed: find"]
     CallFigures.objects.all().delete()
-    assert summaries(rule) == ["The last 3 calls of find failed"]
+    assert summaries(rule) == ["3 calls in a row failed: find"]
     add_calls(tenant, "ok")
     assert summaries(rule) == []
     assert events(rule) == [AlertEvent.FIRED, AlertEvent.RESOLVED]
@@ -116,7 +116,7 @@ def test_a_key_that_expires_soon_is_named(tenant: Tenant) -> None:
     key, _ = keys.issue(tenant, "laptop", expires_at=timezone.now() + timedelta(days=6))
     keys.issue(tenant, "server", expires_at=timezone.now() + timedelta(days=9))
     assert len(summaries(rule)) == 1
-    assert summaries(rule)[0].startswith("The API key laptop")
+    assert summaries(rule)[0].partition(": ")[2].startswith("the API key laptop")
     summaries(rule, timedelta(hours=23))
     assert events(rule) == [AlertEvent.FIRED], "repeated once a day at most"
     keys.revoke(key)
@@ -174,7 +174,7 @@ def test_a_process_that_fails_between_alert_and_delivery_leaves_neither(
         raise OSError("died")
 
     with monkeypatch.context() as patched:
-        patched.setattr(evaluation, "insert", die)
+        patched.setattr(evaluation, "insert_deliveries", die)
         with pytest.raises(OSError, match="died"):
             summaries(rule)
     assert not Alert.objects.exists()
@@ -209,7 +209,7 @@ def test_old_alerts_and_messages_are_deleted_a_bounded_number_at_once(
 ) -> None:
     rule = add_rule(tenant, AlertKind.DENIALS, 1)
     now = timezone.now()
-    ancient = now - evaluation.KEEP - timedelta(days=1)
+    ancient = now - evaluation.RETENTION - timedelta(days=1)
 
     def alert(subject: str, fired_at: datetime, resolved_at: datetime | None) -> Alert:
         facts = {"rule": rule, "tenant": tenant, "summary": subject, "value": 1, "threshold": 1}
@@ -221,9 +221,9 @@ def test_old_alerts_and_messages_are_deleted_a_bounded_number_at_once(
     firing, new = alert("firing", ancient, None), alert("new", now, now)
     test = evaluation.send_test(rule.destinations.get())
     AlertDelivery.objects.filter(pk=test.pk).update(created_at=ancient)
-    for died_at in (now, now - evaluation.KEEP_DEATHS - timedelta(minutes=1)):
+    for died_at in (now, now - evaluation.DEATH_RETENTION - timedelta(minutes=1)):
         ProcessDeath.objects.create(id=uuid4(), kind="web", host="one", pid=1, died_at=died_at)
-    monkeypatch.setattr(evaluation, "PRUNED_AT_ONCE", 1)
+    monkeypatch.setattr(evaluation, "PRUNE_BATCH", 1)
     evaluation.prune()
     assert set(Alert.objects.all()) == {old, firing, new}, "the oldest first"
     monkeypatch.undo()

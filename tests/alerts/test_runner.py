@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tools_app.alerts import evaluation, runner
-from tools_app.alerts.runner import AlertRunner, Step
+from tools_app.alerts.runner import AlertRunner, PeriodicTask
 
 WAIT_SECONDS = 20.0
 
@@ -48,11 +48,11 @@ def test_a_step_that_fails_stops_no_other_and_is_logged_by_its_name(
     alerts: AlertRunner, caplog: pytest.LogCaptureFixture
 ) -> None:
     done: list[str] = []
-    alerts._steps = [
-        Step("the first", lambda: done.append("first")),
-        Step("the second", fail),
-        Step("the third", fail),
-        Step("the fourth", lambda: done.append("fourth")),
+    alerts._tasks = [
+        PeriodicTask("the first", lambda: done.append("first")),
+        PeriodicTask("the second", fail),
+        PeriodicTask("the third", fail),
+        PeriodicTask("the fourth", lambda: done.append("fourth")),
     ]
     with caplog.at_level(logging.WARNING):
         alerts.run()
@@ -73,7 +73,7 @@ def test_a_step_is_due_again_after_it_succeeded_and_at_once_after_it_failed(cloc
         if (problem := next(ends)) is not None:
             raise problem
 
-    step = Step("the work", work, every=20.0)
+    step = PeriodicTask("the work", work, interval=20.0)
     for now in (1000, 1026, 1027, 1035, 1061, 1062):
         clock.now = max(clock.now, now)
         step.run_if_due()
@@ -89,7 +89,7 @@ def test_one_thread_does_all_runs(alerts: AlertRunner) -> None:
         threads.append(threading.current_thread())
         ran.release()
 
-    alerts._steps = [Step("the work", work)]
+    alerts._tasks = [PeriodicTask("the work", work)]
     for _ in range(3):
         alerts.run_if_chosen()
         assert ran.acquire(timeout=WAIT_SECONDS)
@@ -107,7 +107,7 @@ def test_a_slow_run_holds_up_nobody_and_is_followed_by_one_run(alerts: AlertRunn
         began.release()
         assert may_end.acquire(timeout=WAIT_SECONDS)
 
-    alerts._steps = [Step("the work", work)]
+    alerts._tasks = [PeriodicTask("the work", work)]
     alerts.run_if_chosen()
     assert began.acquire(timeout=WAIT_SECONDS)
     for _ in range(3):
@@ -131,7 +131,7 @@ def test_the_connection_is_closed_once_another_process_is_chosen(
     closed, ran = threading.Event(), threading.Event()
     monkeypatch.setattr(runner, "TICK_SECONDS", 0.01)
     monkeypatch.setattr(runner, "_close_connection", closed.set)
-    alerts._steps = [Step("the work", ran.set)]
+    alerts._tasks = [PeriodicTask("the work", ran.set)]
     alerts.run_if_chosen()
     assert ran.wait(WAIT_SECONDS)
     assert closed.wait(WAIT_SECONDS)

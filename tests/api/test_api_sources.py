@@ -7,6 +7,7 @@ import pytest
 
 from tests.admin.conftest import World
 from tests.catalog.openapi.documents import OK, document, get
+from tools_app.catalog.openapi.operations import ParseOptions
 from tools_app.catalog.sources import documents
 from tools_app.models import ApiSource, Tool
 
@@ -56,6 +57,24 @@ def test_from_a_document_to_tools_and_back(as_: Any, acme: World) -> None:
     assert api.post(f"{path}apply/", {}, status=200) == {"imported": [], "changed": ["list_books"], "disabled": []}
     tool = Tool.objects.get(name="list_books")
     assert (tool.title, tool.description) == ("All books", "Ours.")
+
+
+def test_other_options_have_the_document_read_again(as_: Any, acme: World) -> None:
+    api = as_("admin")
+    made = api.post("api-sources/", {"tenant": "acme", "name": "books", "document": DOCUMENT})
+    path, source = f"api-sources/{made['id']}/", ApiSource.objects.get(name="books")
+    worked(source)
+    assert (made["cycle_depth"], made["output_schemas"]) == (0, False)
+    api.patch(path, {"base_url": "https://api.example.com"})
+    assert source.revisions.get().number == 1
+
+    api.patch(path, {"cycle_depth": 3, "output_schemas": True})
+    assert api.get(f"{path}operations/")["state"] == "pending"
+    worked(source)
+    newest = source.revisions.first()
+    assert newest
+    assert documents.parsed_of(newest).options == ParseOptions(3, output_schemas=True)
+    assert api.ask("PATCH", path, {"cycle_depth": 6}).status_code == 400
 
 
 def test_null_imports_all(as_: Any, acme: World, row: str) -> None:

@@ -14,6 +14,7 @@ def document(as_: Any) -> Any:
     return as_("superuser").get("schema/")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["superuser", "operator"])
 def test_answers_are_as_the_document_says(as_: Any, acme: World, document: Any, role: str) -> None:
     api = as_(role)
@@ -52,3 +53,5 @@ def test_operations_have_names_words_and_tags_that_make_a_pleasant_client(docume
     assert all(one["summary"] and one["description"] and one["tags"] for one in operations)
     assert all(not name.endswith(("PagePage", "Row")) for name in document["components"]["schemas"])
     assert document["components"]["securitySchemes"].keys() == {"token", "cookieAuth"}
+    token = document["components"]["securitySchemes"]["token"]
+    assert (token["type"], token["scheme"]) == ("http", "bearer")

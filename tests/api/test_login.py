@@ -45,7 +45,7 @@ def test_a_token_that_is_no_good_opens_nothing(people: dict[str, User], spoil: s
         User.objects.filter(pk=people["admin"].pk).update(is_active=False)
     changes = {"revoked": {"revoked_at": moment}, "expired": {"expires_at": moment}}
     PersonalToken.objects.filter(pk=row.pk).update(**changes.get(spoil, {}))
-    carried = {"longer": f"{token}x", "of nobody": f"{tokens.START}{'x' * 43}"}.get(spoil, token)
+    carried = {"longer": f"{token}x", "of nobody": f"{tokens.PREFIX}{'x' * 43}"}.get(spoil, token)
     assert "unknown, expired or revoked" in refused(carried)
 
 

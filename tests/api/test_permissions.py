@@ -49,6 +49,13 @@ def test_rows_are_read_by_members_and_changed_by_admins(
 
 
 @pytest.mark.parametrize("role", ["auditor", "operator"])
+def test_who_may_change_nothing_is_told_so_before_what_is_wrong_with_the_change(as_: Any, role: str) -> None:
+    for name in ("secrets", "tools", "keys"):
+        answer = as_(role).ask("POST", f"{name}/", {"nonsense": 1})
+        assert (answer.status_code, answer.json()["detail"]) == (403, "Only admins of this tenant can change this.")
+
+
+@pytest.mark.parametrize("role", ["auditor", "operator"])
 def test_an_admin_elsewhere_only_reads_here(as_: Any, people: dict[str, User], acme: World, role: str) -> None:
     elsewhere = Tenant.objects.create(slug="elsewhere", name="Elsewhere")
     Membership.objects.create(user=people[role], tenant=elsewhere, role="admin")
@@ -69,7 +76,8 @@ def test_only_superusers_make_and_delete_tenants(as_: Any, acme: World, role: st
     assert as_(role).ask("DELETE", "tenants/acme/").status_code == 403
     assert as_(role).ask("GET", "tenants/acme/").status_code == 200
     assert list(Tenant.objects.order_by("slug").values_list("slug", flat=True)) == ["acme", "globex"]
-    assert as_("superuser").ask("POST", "tenants/", {"slug": "umbrella", "name": "Umbrella"}).status_code == 201
+    made = as_("superuser").post("tenants/", {"slug": "umbrella", "name": "Umbrella"})
+    assert (made["slug"], made["name"]) == ("umbrella", "Umbrella")
 
 
 def test_a_row_stays_in_its_tenant(as_: Any, people: dict[str, User], acme: World, globex: World) -> None:
@@ -103,6 +111,13 @@ def test_lists_are_narrowed_by_tenant_and_by_text(as_: Any, acme: World, globex:
         assert {row["name"] for row in api.get(f"secrets/{query}")["results"]} == names, query
     for query, status in {"?tenant=" + "a" * 64: 400, "?search=" + "a" * 201: 400, "?nobody=knows": 400}.items():
         assert api.ask("GET", f"secrets/{query}").status_code == status, query
+
+
+def test_a_text_is_looked_for_in_each_of_several_fields(as_: Any, acme: World) -> None:
+    api: Api = as_("admin")
+    api.patch(f"tools/{acme.tool.pk}/", {"title": "Atlas", "description": "Finds rivers"})
+    for text, found in {"atlas": 1, "rivers": 1, "atlas+rivers": 1, acme.tool.name: 1, "atlas+seas": 0}.items():
+        assert len(api.get(f"tools/?search={text}")["results"]) == found, text
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from django.utils import timezone
 from tests.admin.conftest import HTTP_TOOL, World, build_world
 from tools_app.access import keys
 from tools_app.access.keys import digest_of
+from tools_app.access.oauth import tenant_scopes
 from tools_app.catalog import authoring
 from tools_app.models import ApiKey, Call, Membership, Resource, RunningCall, Secret, Session, Tool, versioned
 
@@ -71,6 +72,10 @@ def test_a_change_of_what_somebody_else_changed_is_refused(admin: Any, acme: Wor
     told = admin.patch(path, {"title": "Theirs"}, status=412, **{"If-Match": etag})
     assert told["type"] == "urn:mcphub:problem:changed-meanwhile"
     assert Tool.objects.get(pk=acme.tool.pk).title == "Mine"
+    assert admin.ask("DELETE", path, **{"If-Match": etag}).status_code == 412
+    assert Tool.objects.filter(pk=acme.tool.pk).exists()
+    # RFC 9110, section 13.1.1: any state of a row that is there.
+    admin.patch(path, {"title": "Anybody's"}, **{"If-Match": "*"})
 
 
 def test_the_access_of_a_connection_that_changed_meanwhile_is_not_overwritten(admin: Any, acme: World) -> None:
@@ -136,6 +141,27 @@ def test_a_name_that_is_taken_is_a_conflict(admin: Any, acme: World) -> None:
     assert list(problem["errors"]) == ["name"]
 
 
+def test_a_tenant_has_one_toolset_and_one_scope_of_a_name(
+    as_: Any, admin: Any, acme: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = build_world("umbrella")
+    for name, row, more in (
+        ("toolsets", acme.row("toolset"), {"tools": ["*"]}),
+        ("scopes", acme.row("tenantscope"), {"tool_patterns": ["a"]}),
+    ):
+        body = {"tenant": "acme", "name": row.name, **more}
+        told = admin.post(f"{name}/", body, status=409)["errors"]["name"]
+        assert "Change that one." in told[0]
+        assert as_("superuser").post(f"{name}/", {**body, "tenant": other.tenant.slug})["name"] == row.name
+        assert admin.patch(f"{name}/{row.pk}/", {"name": row.name})["name"] == row.name
+        second = admin.post(f"{name}/", {**body, "name": "second"})
+        assert admin.patch(f"{name}/{second['id']}/", {"name": row.name}, status=409)["errors"]
+    assert admin.post("scopes/", {"tenant": "acme", "name": "Not so"}, status=400)["errors"].keys() == {"name"}
+    monkeypatch.setattr(tenant_scopes, "MAX_SCOPES", 2)
+    assert "at most 2 scopes" in str(admin.post("scopes/", {"tenant": "acme", "name": "third"}, status=400)["errors"])
+    assert admin.patch(f"scopes/{acme.row('tenantscope').pk}/", {"description": "Reports"})["description"] == "Reports"
+
+
 def test_a_python_tool_is_offered_by_its_name_and_described_by_its_code(admin: Any) -> None:
     made = admin.post("tools/", {"tenant": "acme", "kind": "python", "name": "echo"})
     assert made["config"] == {"function": "echo"}
@@ -148,7 +174,7 @@ def test_a_python_tool_is_offered_by_its_name_and_described_by_its_code(admin: A
 def test_a_secret_is_written_and_never_read(admin: Any) -> None:
     made = admin.post("secrets/", {"tenant": "acme", "name": "token", "value": "hush hush"})
     admin.patch(f"secrets/{made['id']}/", {"value": "hush again"})
-    assert authoring.open_secret(Secret.objects.get(pk=made["id"])) == "hush again"
+    assert authoring.decrypt_secret(Secret.objects.get(pk=made["id"])) == "hush again"
     assert "hush" not in json.dumps([made, admin.get("secrets/"), admin.get("changes/")]).replace("acme-hush-hush", "")
 
 
@@ -297,10 +323,14 @@ def test_a_list_of_sessions_leaves_out_what_clients_declared(admin: Any, acme: W
 
 
 def test_a_call_is_found_read_and_exported(admin: Any, acme: World) -> None:
+    Tool.objects.filter(pk=acme.tool.pk).update(kind="python", config={"function": "acme_code"})
+    Call.objects.filter(pk=acme.call.pk).update(tool=acme.tool, tool_revision=1)
     found = admin.get(f"calls/?tenant=acme&tool=acme_*&key={acme.apikey.pk}&text=words")["results"]
     assert [row["id"] for row in found] == [str(acme.call.pk)]
     whole = admin.get(f"calls/{acme.call.pk}/")
+    assert whole["tenant"] == "acme"
     assert (whole["arguments"], whole["result"]) == ('{"term": "acme words"}', '{"a": 1}')
+    assert whole["source"] == "function acme_code"
     assert [event["kind"] for event in whole["events"]] == ["progress"]
     made = admin.post("exports/", {"format": "jsonl", "query": "tenant=acme", "with_payloads": True})
     lines = admin.ask("GET", f"exports/{made['id']}/download/").getvalue().decode().splitlines()
@@ -358,6 +388,30 @@ def test_a_parameter_that_makes_no_sense_is_refused(admin: Any, path: str, field
 def test_a_body_that_cannot_be_read_is_refused(admin: Any, body: bytes, kind: str, status: int) -> None:
     answer = admin.client.post("/api/v1/tokens/", body, content_type=kind, headers=admin.headers)
     assert (answer.status_code, answer.headers["Content-Type"]) == (status, "application/problem+json")
+
+
+def test_a_body_with_a_character_that_cannot_be_stored_says_so(admin: Any) -> None:
+    refused, taken = (
+        admin.client.post(
+            "/api/v1/secrets/",
+            b'{"tenant": "acme", "name": "deep", "value": "%b"}' % value,
+            content_type="application/json",
+            headers=admin.headers,
+        )
+        for value in (b"\\u0000", b"\\\\u0000")
+    )
+    assert refused.status_code == 400
+    assert refused.json()["detail"] == "The body contains the character U+0000, which cannot be stored."
+    assert taken.status_code == 201
+
+
+def test_a_blank_body_names_no_field(admin: Any) -> None:
+    blank, empty = (
+        admin.client.post("/api/v1/tools/", body, content_type="application/json", headers=admin.headers)
+        for body in (b" ", b"{}")
+    )
+    assert blank.status_code == 400
+    assert blank.json()["errors"] == empty.json()["errors"] != {}
 
 
 def test_an_address_and_a_method_that_there_is_not_are_told_in_the_same_way(admin: Any) -> None:

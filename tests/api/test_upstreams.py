@@ -66,6 +66,32 @@ def test_another_definition_than_the_reviewed_one_is_not_accepted(
     assert not Tool.objects.filter(kind="upstream").exists()
 
 
+def test_a_new_item_names_the_removed_one_that_it_may_be(
+    as_: Any, made: dict[str, Any], tools: list[dict[str, Any]], django_assert_max_num_queries: Any
+) -> None:
+    api = as_("admin")
+    item = item_of(api, made)
+    assert item["former_name"] == ""
+    api.post(f"upstream-items/{item['id']}/accept/", {"digest": item["digest"]}, status=200)
+    other = {**LISTED, "name": "unlike_anything", "description": "Something else."}
+    tools[:] = [{**LISTED, "name": "borrow_out"}, other]
+    api.post(f"upstreams/{made['id']}/check/", status=200)
+
+    shown = api.get(f"upstream-items/?upstream={made['id']}")["results"]
+    assert {one["name"]: (one["state"], one["former_name"]) for one in shown} == {
+        "lend": ("removed", ""),
+        "borrow_out": ("new", "lend"),
+        "unlike_anything": ("new", ""),
+    }
+    renamed = next(one for one in shown if one["name"] == "borrow_out")
+    assert api.get(f"upstream-items/{renamed['id']}/")["former_name"] == "lend"
+    # Not once for each item.
+    tools += [{**other, "name": f"another_{at}"} for at in range(20)]
+    api.post(f"upstreams/{made['id']}/check/", status=200)
+    with django_assert_max_num_queries(12):
+        api.get(f"upstream-items/?upstream={made['id']}")
+
+
 def test_a_definition_of_a_tool_is_not_written_by_hand(as_: Any, made: dict[str, Any]) -> None:
     api = as_("admin")
     item = item_of(api, made)
@@ -97,6 +123,7 @@ def test_an_upstream_is_deleted_with_its_items(as_: Any, made: dict[str, Any]) -
         ({"url": "https://x.example", "headers": {"Mcp-Session-Id": "x"}}, "headers"),
         ({"url": "", "transport": "stdio", "command": ["sh"]}, "command"),
         ({"url": "https://x.example", "prefix": "a b"}, "prefix"),
+        ({"url": "http://testserver/t/acme/mcp"}, "url"),
     ],
 )
 def test_a_mistake_names_its_field(as_: Any, acme: World, fields: dict[str, Any], field: str) -> None:

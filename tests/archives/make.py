@@ -157,7 +157,7 @@ def ask_everything(maker: Maker, url: str) -> None:
         peer.request("resources/read", {"uri": "docs://guide"})
         peer.request("prompts/get", {"name": "greet", "arguments": {"who": "Ada"}})
         with peer.stream("tools/call", call_params("count", {"n": 2}, {"progressToken": 1}), id=7) as stream:
-            stream.ends()
+            stream.read_to_end()
     old.call("echo", {"message": LONG_MESSAGE})
     new.call("ask", {})
     new.call("slow", {})
@@ -187,7 +187,7 @@ def cancel(peer: Peer) -> None:
         stream.next()
         peer.notify("notifications/cancelled", {"requestId": 99, "reason": "enough"})
         with suppress(httpx.HTTPError, StopIteration):
-            stream.ends()
+            stream.read_to_end()
 
 
 @contextmanager

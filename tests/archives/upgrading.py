@@ -27,11 +27,10 @@ def unpacked(version: str, ending: str) -> bytes:
 def used(version: str, ending: str, **environment: str) -> dict[str, Any]:
     """What `tests.archives.use` found in the database that `environment` names."""
     keys = json.loads((HERE / f"{version}.{ending}.json").read_text())
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     done = subprocess.run(
         [sys.executable, "-m", "tests.archives.use", keys["call"], keys["key"]],
         cwd=ROOT,
-        env=clean
+        env=_clean()
         | environment
         | {
             "DJANGO_SETTINGS_MODULE": "mcphub.settings",
@@ -47,6 +46,58 @@ def used(version: str, ending: str, **environment: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def assert_sign_in_is_there(**environment: str) -> None:
+    """Sign-in that an earlier version stored goes on: its refresh tokens need what their clients had to get them."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.archives.sign_in"],
+        cwd=ROOT,
+        env=_clean() | environment | {"DJANGO_SETTINGS_MODULE": "mcphub.settings"},
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "bound": {"none": False, "client_secret_post": True, "private_key_jwt": True},
+        "methods": {
+            "none": ["none"],
+            "client_secret_post": ["client_secret_basic", "client_secret_post"],
+            "private_key_jwt": ["private_key_jwt"],
+        },
+        "valid": [True, True, True],
+        "signed in": True,
+    }
+
+
+def migrated_one_by_one(home: Path, **environment: str) -> None:
+    """Migrate a new database as databases of older versions were."""
+    migrated(**one_by_one(home), **environment)
+
+
+def one_by_one(home: Path) -> dict[str, str]:
+    """The variables of a process that lacks the migration which squashes others, and so runs each of those."""
+    landed = home / "landed"
+    landed.mkdir()
+    for path in (ROOT / "tools_app" / "migrations").glob("*.py"):
+        if "_squashed_" not in path.name:
+            (landed / path.name).write_bytes(path.read_bytes())
+    said = 'from mcphub.settings import *\nMIGRATION_MODULES = {"tools_app": "landed"}\n'
+    (home / "one_by_one.py").write_text(said)
+    return {"PYTHONPATH": str(home), "DJANGO_SETTINGS_MODULE": "one_by_one"}
+
+
+def migrated(**environment: str) -> None:
+    """Migrate the database that `environment` names."""
+    command = [sys.executable, "manage.py", "migrate", "--verbosity=0"]
+    subprocess.run(command, cwd=ROOT, env=_clean() | environment, timeout=WAIT_SECONDS, check=True)
+
+
+def _clean() -> dict[str, str]:
+    """The variables of this process without those that name a hub."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
 
 
 def assert_all_is_there(found: dict[str, Any]) -> None:

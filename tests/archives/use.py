@@ -59,7 +59,7 @@ def pages(call_id: str) -> dict[str, Any]:
         "list": client.get(reverse("admin:tools_app_call_changelist")).status_code,
         "outcomes": sorted(set(Call.objects.values_list("outcome", flat=True))),
         "packed": any("a long message" in row.texts().arguments for row in CallPayload.objects.exclude(packed=None)),
-        "secret": authoring.open_secret(Secret.objects.get(name="upstream")),
+        "secret": authoring.decrypt_secret(Secret.objects.get(name="upstream")),
         "revisions": ToolRevision.objects.filter(tool__name="search").count(),
         "kept": all(model.objects.exists() for model in (Change, Session)),
     }

@@ -151,7 +151,7 @@ def test_changes_follow_one_another(acme, by_alice):
     previous = changes.START
     for position, change in enumerate(Change.objects.order_by("position"), 1):
         assert change.position == position
-        assert bytes(change.digest) == changes.digest(previous, changes.said_by(change))
+        assert bytes(change.digest) == changes.digest(previous, changes.hashed_fields(change))
         previous = bytes(change.digest)
 
 

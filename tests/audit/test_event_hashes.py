@@ -6,9 +6,12 @@ from uuid import UUID
 
 import pytest
 
+from tests.audit.chained import checked, ending
+from tools_app.audit.checkpoints import signer
 from tools_app.audit.recorder import chain
-from tools_app.audit.recorder.chain import EventHashes, event_digests
-from tools_app.audit.recorder.entries import EventRow
+from tools_app.audit.recorder.chain import ChainHeads, EventHashes, event_digests, heads
+from tools_app.audit.recorder.entries import CallEventEntry, EventRow, batch_of
+from tools_app.audit.recorder.writers import writer
 from tools_app.models import CallEvent
 from tools_app.models.ids import new_id
 
@@ -68,3 +71,30 @@ def test_the_oldest_are_forgotten(hashes: EventHashes, monkeypatch: pytest.Monke
     for call in calls:
         hashes.note(events_of(call, 1))
     assert set(hashes.take(dict.fromkeys(calls, 1))) == set(calls[1:])
+
+
+def test_no_event_of_a_batch_that_failed_is_remembered() -> None:
+    own, call = ChainHeads(), new_id()
+
+    def fail() -> None:
+        with own:
+            own.events.note(events_of(call, 2))
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        fail()
+    assert not own.events.has(call, 2)
+    with own:
+        own.events.note(events_of(call, 2))
+    assert own.events.has(call, 2)
+
+
+@pytest.mark.usefixtures("new_chains")
+def test_a_call_that_another_process_began_is_hashed_with_its_stored_events_beside_those_of_this_one() -> None:
+    theirs, ours = ending(events=3), ending(events=2)
+    writer()(batch_of(map(CallEventEntry, events_of(theirs.call_id, 3))))
+    heads().events.clear()
+    writer()(batch_of([*map(CallEventEntry, events_of(ours.call_id, 2)), theirs, ours]))
+    signer.sign()
+    report = checked()
+    assert (report.findings, report.records) == ([], 2)

@@ -14,7 +14,7 @@ from tools_app.audit.recorder.entries import Payload
 from tools_app.audit.recorder.writers import as_stored
 from tools_app.audit.verification.report import Problem
 from tools_app.core import packing
-from tools_app.core.packing import FORMAT, MAX_BYTES, NotPacked, pack, unpack
+from tools_app.core.packing import FORMAT, MAX_BYTES, UnpackError, pack, unpack
 from tools_app.models import CallPayload
 from tools_app.models.ids import new_id
 
@@ -88,5 +88,5 @@ def test_a_compressed_payload_is_part_of_the_evidence() -> None:
     ],
 )
 def test_what_was_never_packed_is_refused(packed: bytes) -> None:
-    with pytest.raises(NotPacked):
+    with pytest.raises(UnpackError):
         CallPayload(UUID(int=1), "", "", packed).texts()

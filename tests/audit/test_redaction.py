@@ -171,9 +171,24 @@ def test_a_text_that_is_no_json_stays(text: str) -> None:
     assert redaction._redacted(text, ()) == text
 
 
+@pytest.mark.parametrize("wrap", [lambda value: [value], lambda value: {"a": value}], ids=["list", "object"])
+def test_what_is_nested_less_deep_is_kept(wrap: Any) -> None:
+    value: Any = "kept"
+    for _ in range(redaction.MAX_DEPTH):
+        value = wrap(value)
+    deeper = wrap(value)
+    assert redaction._redacted(value, ()) == value
+    assert "kept" not in str(redaction._redacted(deeper, ()))
+
+
+def test_a_text_that_holds_json_without_secrets_stays_as_it_was_written() -> None:
+    text = '{"a": 1,  "b": [2]}'
+    assert shown({"text": text, "pwd": SECRET}) == {"text": text, "pwd": HIDDEN}
+
+
 def test_what_is_nested_too_deep_to_be_written_again_is_hidden() -> None:
     deep: Any = "s3cr3t"
-    for _ in range(redaction.DEEPEST + 20):
+    for _ in range(redaction.MAX_DEPTH + 20):
         deep = [deep]
     text, _ = for_audit_log({"password": 1, "deep": deep, "text": "[" * 300 + '{"pwd": 1}' + "]" * 300})
     assert "s3cr3t" not in text

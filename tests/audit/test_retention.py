@@ -17,7 +17,7 @@ from tests.audit import chained
 from tests.audit.aged import days_ago, write_at
 from tools_app.audit.checkpoints import signer
 from tools_app.audit.retention import retention
-from tools_app.audit.retention.retention import Step
+from tools_app.audit.retention.retention import PruneStep
 from tools_app.models import Call, CallEvent, CallPayload, Checkpoint, Session, Tenant
 from tools_app.runtime import tasks
 
@@ -36,7 +36,7 @@ def keep(tenant: Tenant, days: int | None) -> None:
     Tenant.objects.filter(pk=tenant.pk).update(keep_days=days)
 
 
-def prune(tenant: Tenant | None = None, batch: int = 500) -> list[Step]:
+def prune(tenant: Tenant | None = None, batch: int = 500) -> list[PruneStep]:
     return list(retention.prune(tenant, batch=batch))
 
 
@@ -115,7 +115,7 @@ def test_it_goes_by_small_batches_from_the_oldest_on(tenant: Tenant) -> None:
     keep(tenant, 30)
     calls = write_at(tenant, *(days_ago(40 - number) for number in range(5)))
     steps = retention.prune(batch=2)
-    assert next(steps) == Step("acme", "calls", 2, calls[1].started_at)
+    assert next(steps) == PruneStep("acme", "calls", 2, calls[1].started_at)
     assert kept() == ids(calls[2:])
     assert [step.rows for step in steps] == [2, 1]
 
@@ -217,7 +217,7 @@ def test_what_is_due_is_counted_by_tenant_and_stays(tenant: Tenant, other_tenant
 
 
 def test_what_is_due_is_found_by_the_index(tenant: Tenant) -> None:
-    oldest = retention.older(tenant.pk, days_ago(30)).order_by("started_at")[:500]
+    oldest = retention.calls_before(tenant.pk, days_ago(30)).order_by("started_at")[:500]
     if connection.vendor == "sqlite":
         assert "USING INDEX call_by_tenant" in oldest.explain()
         return

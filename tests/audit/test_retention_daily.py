@@ -90,7 +90,7 @@ def test_a_database_that_is_away_is_logged_and_tried_again_another_day(
     def away() -> None:
         raise OperationalError("away")
 
-    monkeypatch.setattr(partitions, "make_ahead", away)
+    monkeypatch.setattr(partitions, "create_upcoming", away)
     daily.prune_if_due()
     over(daily)
     assert "Pruning was broken off: away" in caplog.text

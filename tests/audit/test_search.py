@@ -15,7 +15,7 @@ from tests.audit.aged import id_of
 from tests.clock import Clock
 from tools_app.audit.search import iteration, pages, plan, scan
 from tools_app.audit.search.query import PARAMETERS, BadQuery, CallQuery
-from tools_app.audit.search.scan import Mark
+from tools_app.audit.search.scan import PagePosition
 from tools_app.audit.search.scope import TextRefused, scope_of
 from tools_app.core.packing import pack
 from tools_app.models import ApiKey, Call, CallPayload, Membership, Role, Tenant
@@ -150,12 +150,12 @@ def test_a_search_that_finds_nothing_is_still_one_when_it_is_fixed(params: dict[
 )
 def test_a_cursor_that_is_none_is_refused(cursor: str) -> None:
     with pytest.raises(BadQuery):
-        Mark.read(cursor, "after")
+        PagePosition.read(cursor, "after")
 
 
 def test_a_cursor_leads_back_to_its_call() -> None:
-    mark = Mark(NOW + timedelta(microseconds=1), uuid4())
-    assert Mark.read(mark.cursor, "after") == mark
+    mark = PagePosition(NOW + timedelta(microseconds=1), uuid4())
+    assert PagePosition.read(mark.cursor, "after") == mark
 
 
 # --- What it finds -----------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def test_nobody_finds_calls_of_a_foreign_tenant(tenant: Tenant, other_tenant: Te
     person = member(tenant)
     for params in ({}, {"tenant": other_tenant.slug}, {"tenant": str(other_tenant.pk)}, {"text": "needle"}):
         assert found(person, **params) == []
-    assert list(iteration.walk(CallQuery(tenant=other_tenant.slug), person)) == [[]]
+    assert list(iteration.iterate_calls(CallQuery(tenant=other_tenant.slug), person)) == [[]]
 
 
 def test_whoever_is_no_member_or_inactive_finds_nothing(tenant: Tenant) -> None:
@@ -318,7 +318,7 @@ def test_what_is_asked_of_calls_does_not_change_their_pages(reader: User, tenant
 
 def test_everything_is_walked_through_in_pieces(reader: User, tenant: Tenant) -> None:
     calls = [record(tenant, ago) for ago in range(1, 8)]
-    pieces = list(iteration.walk(CallQuery(), reader, chunk=3))
+    pieces = list(iteration.iterate_calls(CallQuery(), reader, chunk=3))
     assert [call for piece in pieces for call in piece] == calls
     assert max(map(len, pieces)) == 3
 
@@ -327,7 +327,7 @@ def test_whoever_is_no_member_any_more_gets_no_more_pieces(tenant: Tenant) -> No
     person = member(tenant)
     for ago in range(1, 8):
         record(tenant, ago)
-    pieces = iteration.walk(CallQuery(), person, chunk=3)
+    pieces = iteration.iterate_calls(CallQuery(), person, chunk=3)
     assert len(next(pieces)) == 3
     Membership.objects.all().delete()
     assert [call for piece in pieces for call in piece] == []
@@ -362,7 +362,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], SearchCl
     def pace(seconds_each: float) -> SearchClock:
         clock = SearchClock()
 
-        def look(plan: Any, start: Any, most: int, *, newer: bool = False) -> scan.Look:
+        def look(plan: Any, start: Any, most: int, *, newer: bool = False) -> scan.ScanResult:
             clock.looks.append(most)
             clock.now += most * seconds_each
             return scan.scan(plan, start, most, newer=newer)
@@ -396,7 +396,7 @@ def test_a_search_that_finds_little_stops_and_says_how_far_it_came(
 def test_back_from_where_nothing_is_no_call_is_skipped(tenant: Tenant) -> None:
     calls = [record(tenant, ago) for ago in (1, 2)]
     person, newest = member(tenant), CallQuery()
-    empty = pages.page(newest, person, before=Mark.of(calls[0]).cursor)
+    empty = pages.page(newest, person, before=PagePosition.of(calls[0]).cursor)
     assert (empty.calls, empty.next is not None) == ([], True)
     assert pages.page(newest, person, after=empty.next).calls == calls
 

@@ -45,7 +45,7 @@ def rewrite_from(position):
     before = Change.objects.filter(position=position - 1).first()
     previous = bytes(before.digest) if before else changes.START
     for change in Change.objects.filter(position__gte=position).order_by("position"):
-        previous = changes.digest(previous, changes.said_by(change))
+        previous = changes.digest(previous, changes.hashed_fields(change))
         Change.objects.filter(pk=change.pk).update(digest=previous)
 
 

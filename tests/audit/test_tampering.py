@@ -15,8 +15,8 @@ from tools_app.audit.checkpoints import pruned, signer, statements
 from tools_app.audit.recorder import chain, writers
 from tools_app.audit.recorder.chain import heads
 from tools_app.audit.recorder.entries import RECORD_COLUMNS, CallFinished, Link, batch_of, process_id
-from tools_app.audit.verification import walk
-from tools_app.audit.verification.records import Batch, places_of
+from tools_app.audit.verification import chain_verifier
+from tools_app.audit.verification.records import Batch, chain_entries
 from tools_app.audit.verification.report import Problem
 from tools_app.core.packing import pack
 from tools_app.models import Call, CallEvent, CallPayload, ChainStart, Checkpoint, Process, Tenant
@@ -48,7 +48,7 @@ def rewrite(chain_of: list[UUID], start: Link) -> None:
     """Give records the hashes that follow from what they say now."""
     before = start.chain_hash
     for call_id in chain_of:
-        place = next(places_of(Call.objects.filter(pk=call_id)))
+        place = next(chain_entries(Call.objects.filter(pk=call_id)))
         before = next(Batch([place]).records[call_id].digests(before))
         change(call_id, chain_hash=before)
 
@@ -237,7 +237,7 @@ def test_a_forged_record_without_a_chain_is_found_once_chains_are_usual(calls: l
     report = checked()
     assert (report.findings, report.unchained) == ([], 1)
     forged = copy_of(
-        calls[0], chain_position=None, chain_hash=None, finished_at=first.made_at + walk.UNSIGNED_AFTER * 1000
+        calls[0], chain_position=None, chain_hash=None, finished_at=first.made_at + chain_verifier.UNSIGNED_AFTER * 1000
     )
     assert (found().problem, found().call_id) == (Problem.UNCHAINED, forged)
 

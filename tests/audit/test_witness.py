@@ -175,7 +175,7 @@ def test_an_older_checkpoint_does_not_take_the_place_of_a_newer_one() -> None:
     writer = uuid4()
     newer = statement(writer, 2)
     for one in (newer, statement(writer, 1), statement(writer, 2)):
-        witness.keep(one)
+        witness.store(one)
     (line,) = witness.lines()
     assert newer.signature in line
 
@@ -183,7 +183,7 @@ def test_an_older_checkpoint_does_not_take_the_place_of_a_newer_one() -> None:
 def test_processes_that_write_at_once_lose_no_line() -> None:
     statements = [statement(uuid4()) for _ in range(24)]
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(witness.keep, statements))
+        list(pool.map(witness.store, statements))
     assert len(witness.lines()) == 24
 
 
@@ -191,11 +191,11 @@ def test_the_file_is_bounded_in_processes_and_bytes(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(witness, "MAX_PROCESSES", 3)
     statements = [statement(uuid4(), padding=2) for _ in range(5)]
     for one in statements:
-        witness.keep(one)
+        witness.store(one)
     kept = witness.lines()
     assert [one.signature in line for one, line in zip(statements[2:], kept, strict=True)] == [True] * 3
     monkeypatch.setattr(witness, "MAX_BYTES", len(kept[0]) + len(kept[1]))
-    witness.keep(statement(uuid4(), padding=2))
+    witness.store(statement(uuid4(), padding=2))
     assert len(witness.path().read_bytes()) <= len(kept[0]) + len(kept[1])
     assert len(witness.lines()) == 1
 

@@ -66,6 +66,24 @@ def test_a_person_types_the_code_chooses_tools_and_allows_the_device(page: Page,
     held_against_the_rules(page)
 
 
+def test_a_toolset_ticks_its_tools_on_the_consent_page(page: Page, device: Application) -> None:
+    page.goto("/admin/tools_app/toolset/add/")
+    page.fill("input[name=name]", "Echoes")
+    page.get_by_text("Patterns and names as text").click()
+    page.fill("textarea[name=tools]", "ech*o")
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.get_by_text("was added successfully")).to_be_visible()
+    codes = begin(device)
+    type_code(page, codes["user_code"])
+    ticked = page.locator("input[name=tool]:checked")
+    assert ticked.count() > 1
+    page.get_by_role("button", name="Echoes").click()
+    expect(ticked).to_have_count(1)
+    expect(ticked).to_have_value("echo")
+    held_against_the_rules(page)
+    page.get_by_role("button", name="Refuse").click()
+
+
 def test_a_person_refuses_a_device(page: Page, device: Application) -> None:
     codes = begin(device)
     type_code(page, codes["user_code"])

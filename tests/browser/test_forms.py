@@ -78,7 +78,7 @@ def test_the_second_of_two_windows_sees_both_values_and_chooses(page: Page, tool
     other.goto(tool)
     other.fill("[name=description]", "theirs")
     other.click("[name=_save]")
-    other.close()
+    expect(other).to_have_url(re.compile(LIST + "$"))
     page.bring_to_front()
     page.fill("[name=description]", "mine")
     page.click("[name=_save]")

@@ -1,11 +1,17 @@
-"""A person adds a passkey in a browser, logs in with it, and is asked for it after the password."""
+"""A person adds a passkey in a browser, logs in with it, and is asked for it after the password or by a tenant."""
 
 import re
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.hubs import PASSWORD, log_in, window
+from tests.browser.hubs import PASSWORD, log_in, started, window
 from tests.browser.test_accessibility import held_against_the_rules
+from tests.browser.test_people import invited
+from tests.oauth.person import Application
 
 
 def with_authenticator(page: Page) -> None:
@@ -21,10 +27,8 @@ def log_out(page: Page) -> None:
     page.context.clear_cookies()
 
 
-def test_a_passkey_is_added_and_logs_in_and_is_asked_for_after_the_password(browser: Browser, hub: str) -> None:
-    # Security keys belong to a name, not to an address.
-    page = log_in(window(browser, hub.replace("127.0.0.1", "localhost")))
-    with_authenticator(page)
+def add_passkey(page: Page) -> None:
+    """Add one; the page of recovery codes."""
     page.goto("/account/factors/webauthn/add/")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Confirm").click()
@@ -33,6 +37,13 @@ def test_a_passkey_is_added_and_logs_in_and_is_asked_for_after_the_password(brow
     page.get_by_label("Log in without a password").check()
     page.get_by_role("button", name="Add").click()
     expect(page.get_by_role("heading", name="Recovery codes")).to_be_visible()
+
+
+def test_a_passkey_is_added_and_logs_in_and_is_asked_for_after_the_password(browser: Browser, hub: str) -> None:
+    # Security keys belong to a name, not to an address.
+    page = log_in(window(browser, hub.replace("127.0.0.1", "localhost")))
+    with_authenticator(page)
+    add_passkey(page)
     held_against_the_rules(page)
     expect(page.get_by_label("Unused codes")).to_have_value(re.compile(r"^(\d{8}\s?){10}$"))
 
@@ -53,3 +64,39 @@ def test_a_passkey_is_added_and_logs_in_and_is_asked_for_after_the_password(brow
     held_against_the_rules(page)
     page.get_by_role("button", name="Use a security key").click()
     expect(page).to_have_url(re.compile(r"://[^/]+/admin/$"))
+
+
+@pytest.fixture
+def new_hub(tmp_path: Path) -> Iterator[str]:
+    """A hub whose admin has no passkey, by its name."""
+    with started(tmp_path) as address:
+        yield address.replace("127.0.0.1", "localhost")
+
+
+def test_who_a_tenant_asks_for_a_factor_adds_a_passkey_and_goes_on_to_the_application(
+    browser: Browser, new_hub: str
+) -> None:
+    boss = log_in(window(browser, new_hub))
+    guest = invited(browser, new_hub, boss, "gina", "operator")
+    with_authenticator(guest)
+    boss.goto("/admin/tools_app/tenant/")
+    boss.locator("#result_list a", has_text="Demo").first.click()
+    boss.get_by_label("Require a second factor").check(force=True)
+    boss.click("[name=_save]")
+    # Of the admin, too.
+    expect(boss.get_by_text("Demo requires a second factor: an app or a security key.")).to_be_visible()
+
+    with closing(Application(new_hub, f"{new_hub}/t/demo/mcp")) as application:
+        assert application.register(client_name="Robot").status_code == 201
+        guest.goto(application.url())
+        expect(guest.get_by_text("Demo requires a second factor: an app or a security key.")).to_be_visible()
+        held_against_the_rules(guest)
+        add_passkey(guest)
+        guest.get_by_role("link", name="Go on to the page that you opened").click()
+        expect(guest.get_by_role("heading", name="Connect Robot")).to_be_visible()
+
+        # A passkey is both factors at once.
+        log_out(guest)
+        guest.goto(application.url())
+        guest.get_by_role("button", name="Use a passkey").click()
+        expect(guest.get_by_role("heading", name="Connect Robot")).to_be_visible()

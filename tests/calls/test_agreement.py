@@ -233,7 +233,7 @@ def test_a_settled_call_whose_tool_goes_on_is_answered_when_the_database_is_back
     async def slow() -> str:
         call = run.running_here()[0]
         assert isinstance(call, InlineCall)
-        call._settle = answers.append
+        call._respond_early = answers.append
         await asyncio.to_thread(lambda: sweeper.settle(RunningCall.objects.get(), End(Outcome.TIMEOUT, is_error=True)))
         for done in (lambda: not outages and not dispatch._settlement_tasks, lambda: bool(answers)):
             call.settled_elsewhere()

@@ -61,7 +61,7 @@ def reporting(registries: None, offer: Callable[..., object]) -> str:
     return "reporting"
 
 
-def heard(client: RawClient, name: str, **arguments: Any) -> tuple[list[int], str]:
+def follow_call(client: RawClient, name: str, **arguments: Any) -> tuple[list[int], str]:
     """Call a tool; the steps that it reported and its answer."""
     with client.peer(MODERN).stream("tools/call", call_params(name, arguments, meta=TOKEN)) as stream:
         messages = [event.message for event in stream if event.message]
@@ -70,7 +70,7 @@ def heard(client: RawClient, name: str, **arguments: Any) -> tuple[list[int], st
 
 
 def test_a_call_is_followed_without_reading_the_database(client: RawClient, reporting: str, reads: Reads) -> None:
-    assert heard(client, reporting) == (list(range(1, STEPS + 1)), "x")
+    assert follow_call(client, reporting) == (list(range(1, STEPS + 1)), "x")
     # The slow poll may fall into the call.
     assert len(reads) <= 1
 
@@ -86,25 +86,25 @@ def test_what_lost_notifications_did_not_bring_is_read(
         notify(self, detail, kept)
 
     monkeypatch.setattr(Subscription, "notify", unreliable)
-    assert heard(client, reporting) == (list(range(1, STEPS + 1)), "x")
+    assert follow_call(client, reporting) == (list(range(1, STEPS + 1)), "x")
     assert reads
 
 
 def test_an_answer_too_large_for_a_notification_is_read(client: RawClient, reporting: str, reads: Reads) -> None:
     size = notices.MAX_NOTICE_BYTES
-    assert heard(client, reporting, size=size) == (list(range(1, STEPS + 1)), "x" * size)
+    assert follow_call(client, reporting, size=size) == (list(range(1, STEPS + 1)), "x" * size)
     assert reads
 
 
 def test_a_notice_that_the_hub_did_not_encrypt_is_not_believed(client: RawClient, reporting: str, reads: Reads) -> None:
     assert notices.update_from(CALL, 0, [b"forged"]) is None
-    other = notices.of_end(new_id(), 0, Outcome.OK, b"{}")
+    other = notices.end_notice(new_id(), 0, Outcome.OK, b"{}")
     assert notices.update_from(CALL, 0, [other]) is None
 
 
 @pytest.fixture
 def said() -> list[bytes]:
-    return [notices.of_event(CALL, number, "log", f'{{"n":{number}}}') for number in (1, 2, 3)]
+    return [notices.event_notice(CALL, number, "log", f'{{"n":{number}}}') for number in (1, 2, 3)]
 
 
 def test_notices_are_taken_in_their_order_and_once(said: list[bytes]) -> None:
@@ -115,7 +115,7 @@ def test_notices_are_taken_in_their_order_and_once(said: list[bytes]) -> None:
 
 
 def test_an_end_is_believed_only_after_all_its_events(said: list[bytes]) -> None:
-    end = notices.of_end(CALL, 3, Outcome.OK, b"{}")
+    end = notices.end_notice(CALL, 3, Outcome.OK, b"{}")
     assert notices.update_from(CALL, 0, [*said[:2], end]) is None
     assert notices.update_from(CALL, 0, [said[0], said[2], end]) is None
     update = notices.update_from(CALL, 0, [*said, end])

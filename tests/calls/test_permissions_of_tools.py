@@ -78,7 +78,7 @@ def test_a_call_is_admitted_exactly_if_the_lists_have_its_tool(monkeypatch: pyte
         for patterns, grants, toolset, person, name in cases:
             scoped = {"patterns": patterns, "grants": grants, "toolset": toolset}
             principal = Principal(uuid4(), found.tenant_id, "acme", (), person_id=person, **scoped)
-            listed = presentation.may_call(found, principal, name)
+            listed = presentation.permits_call(found, principal, name)
             assert await is_admitted(principal, name) == listed, (patterns, grants, toolset, person, name)
             seen.add(listed)
             assert not await is_admitted(principal, "missing")

@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from celery import current_app
 from django.conf import settings as configured
 
 from tools_app.access.limits import limits
@@ -15,7 +16,9 @@ from tools_app.calls.background import queue
 def fresh(settings: Any) -> Iterator[None]:
     settings.MCPHUB_QUEUE_SHARDS = 4
     limits.forget_all()
+    queue.forget_shards()
     yield
+    queue.forget_shards()
     limits.forget_all()
 
 
@@ -35,6 +38,27 @@ def test_a_tenant_keeps_its_shard() -> None:
     assert len({queue.shard_of(tenant(7)) for _ in range(3)}) == 1
 
 
+def test_a_busy_tenant_asks_for_its_shard_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(limits, "acquire_here", lambda _limits, id, _seconds: asked.append(id))
+    now = 100.0
+    monkeypatch.setattr(queue, "monotonic", lambda: now)
+    assert len({queue.shard_of(tenant(7)) for _ in range(3)}) == 1
+    assert len(asked) == 1
+    now += queue.REMEMBER_SECONDS
+    queue.shard_of(tenant(7))
+    assert len(asked) == 2
+
+
+def test_a_worker_takes_a_message_as_celery_itself_would_write_it() -> None:
+    """Workers of other versions read it, too: whatever they look for is in it."""
+    id = str(tenant(3))
+    written = current_app.amqp.as_task_v2(id, queue.RUN_CALL, (id,), {}, ignore_result=True)
+    own = queue.headers_of(id)
+    assert own.items() <= {**written.headers, "ignore_result": True}.items()
+    assert written.body == queue.body_of(id)
+
+
 def test_tenants_that_would_meet_in_a_shard_get_one_each() -> None:
     taken = [queue.shard_of(tenant(number)) for number in (1, 5, 9, 13)]
     assert sorted(taken) == queue.queue_names()[1:]
@@ -51,6 +75,7 @@ def test_a_shard_that_nobody_uses_any_more_is_anybodys(settings: Any) -> None:
     settings.MCPHUB_QUEUE_TIMEOUT = 0.001
     store = limits._store()
     queue.shard_of(tenant(1))
+    queue.forget_shards()
     store._clock = lambda: float("inf")  # type: ignore[union-attr]
     assert queue.shard_of(tenant(2)) == queue.queue_names()[1]
     assert next(iter(store._held.values())).keys() == {str(tenant(2))}  # type: ignore[union-attr]

@@ -82,7 +82,7 @@ def test_a_doubt_is_forgotten_when_the_database_could_be_asked_for_a_while(monke
 
 def test_a_reason_that_an_earlier_version_noted_is_the_cause_of_a_cancelled_call(tenant: Tenant) -> None:
     row = running(tenant, background=True, cancel_requested=True, status=CallStatus.QUEUED)
-    inputs._keep(row.pk, inputs.REASON, "cancelled by its client: changed my mind")
+    inputs._store(row.pk, inputs.REASON, "cancelled by its client: changed my mind")
     Sweeper().sweep()
     assert list(Call.objects.values_list("outcome", "cause")) == [
         (Outcome.CANCELLED, "cancelled by its client: changed my mind")

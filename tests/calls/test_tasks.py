@@ -18,10 +18,10 @@ from tools_app.calls.background import claims, start_task, task_state, worker
 from tools_app.calls.background.payload import payload_of_invocation
 from tools_app.calls.background.start_task import TaskRequest, may_be_task, refusal_of
 from tools_app.calls.background.task_state import CANCELLED, COMPLETED, FAILED, INPUT_REQUIRED, WORKING, TaskState
-from tools_app.calls.conversation import unused_name
 from tools_app.calls.invocation import Client, Invocation, new_record_builder
 from tools_app.calls.sweeper import Sweeper
 from tools_app.models import Call, CallStatus, Outcome, Process, RunningCall, TaskSupport, Tenant
+from tools_app.tool_api.elicitation import unused_name
 from tools_app.toolkit import ToolContext, tool
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}

@@ -7,7 +7,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from tools_app.catalog.kinds import python
 from tools_app.catalog.validation.items import check_tool_arguments
-from tools_app.protocol.mirrored import BadMirror
+from tools_app.protocol.mirrored import InvalidMirror
 from tools_app.toolkit import header, tool
 
 
@@ -22,7 +22,7 @@ def marked(name: str, header_name: str) -> dict[str, Any]:
     [("password", "P"), ("apiKey", "K"), ("access_token", "A"), ("pin", "N"), ("x", "Api-Key"), ("y", "Session-Token")],
 )
 def test_what_is_named_like_a_secret_is_refused_at_its_place(name: str, header_name: str) -> None:
-    with pytest.raises(BadMirror, match="looks like a secret") as problem:
+    with pytest.raises(InvalidMirror, match="looks like a secret") as problem:
         python.check_header_arguments(marked(name, header_name))
     assert problem.value.path == ("properties", "outer", "properties", name)
     (told,) = check_tool_arguments(marked(name, header_name))

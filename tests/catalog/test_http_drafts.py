@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tools_app.catalog.kinds.curl import MAX_PASTE_LENGTH, BadPaste
+from tools_app.catalog.kinds.curl import MAX_PASTE_LENGTH, InvalidPaste
 from tools_app.catalog.kinds.http_config import parse_config
 from tools_app.catalog.kinds.http_draft import Draft, draft_of
 
@@ -120,7 +120,7 @@ def test_what_a_tool_cannot_express_is_said_in_a_note(pasted: str, note: str) ->
     ],
 )
 def test_what_is_no_request_is_refused_with_what_to_do(pasted: str, message: str) -> None:
-    with pytest.raises(BadPaste) as refused:
+    with pytest.raises(InvalidPaste) as refused:
         draft_of(pasted)
     assert message in str(refused.value)
 

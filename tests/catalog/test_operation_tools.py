@@ -125,7 +125,7 @@ def test_a_copy_runs_like_the_original_and_no_refresh_changes_it(local: Tenant, 
 
 
 def test_a_tenant_without_the_source_gets_no_copy(tool: Tool, other_tenant: Tenant) -> None:
-    with pytest.raises(revisions.NotPossible, match="does not have the API source"):
+    with pytest.raises(revisions.RevisionError, match="does not have the API source"):
         revisions.clone(tool, other_tenant, "rename", enabled=True, by=None)
 
 

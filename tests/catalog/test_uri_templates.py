@@ -145,6 +145,7 @@ def templates(draw: st.DrawFn) -> str:
     return written
 
 
+@pytest.mark.slow
 @settings(derandomize=True, database=None, max_examples=200, deadline=None)
 @given(templates(), st.data())
 def test_variables_take_what_a_greedy_regular_expression_gives_them(template: str, data: st.DataObject) -> None:

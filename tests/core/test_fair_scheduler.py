@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from tools_app.core import fair_scheduler
-from tools_app.core.fair_scheduler import FairScheduler, Slot
-from tools_app.core.waiting_line import Background
+from tools_app.core.fair_scheduler import FairScheduler
+from tools_app.core.wait_queue import Background, Slot
 from tools_app.protocol.errors import RpcError
 
 A, B = UUID(int=1), UUID(int=2)

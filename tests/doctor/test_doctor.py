@@ -33,12 +33,13 @@ from tools_app.catalog import authoring
 from tools_app.core.notifications.layer import LocalChannelLayer
 from tools_app.doctor import configuration, contents, database, host, messaging
 from tools_app.doctor.checkup import checkup
-from tools_app.doctor.endpoint import Endpoint
-from tools_app.doctor.findings import Status, found, problem
-from tools_app.doctor.sign_in import SignIn
-from tools_app.models import Call, CallPayload, Checkpoint, OAuthClient, RunningCall, Tool
+from tools_app.doctor.endpoint import EndpointChecks
+from tools_app.doctor.findings import Status, problem, run_checks
+from tools_app.doctor.sign_in import SignInChecks
+from tools_app.models import Call, CallPayload, Checkpoint, OAuthClient, RunningCall, Tool, Upstream
 from tools_app.runtime import inspection
 from tools_app.toolkit import viewset_tools
+from tools_app.upstreams.isolation import cgroups, launcher
 
 LOCAL = ["localhost", "127.0.0.1"]
 OK, WARNING, PROBLEM = Status.OK, Status.WARNING, Status.PROBLEM
@@ -140,7 +141,7 @@ def test_a_check_that_breaks_is_a_problem_without_a_password_and_the_next_one_is
     def broken():
         raise OSError("no route to postgres://hub:hunter22@db/x")
 
-    first, second = found([("database", broken), ("disk", lambda: [configuration.ok("disk", "fine")])])
+    first, second = run_checks([("database", broken), ("disk", lambda: [configuration.ok("disk", "fine")])])
 
     assert (first.status, "hunter22" in first.message, "OSError" in first.message) == (PROBLEM, False, True)
     assert second.status is OK
@@ -308,7 +309,7 @@ def test_the_file_system_is_that_of_the_nearest_mount(tmp_path):
 
 
 def test_few_open_files_are_a_warning(monkeypatch):
-    monkeypatch.setattr(host, "ENOUGH_DESCRIPTORS", 10**9)
+    monkeypatch.setattr(host, "MIN_DESCRIPTORS", 10**9)
 
     assert statuses(host.descriptors()) == [("open files", WARNING)]
 
@@ -319,7 +320,7 @@ def test_few_open_files_are_a_warning(monkeypatch):
 @pytest.mark.django_db
 def test_a_migration_that_is_missing_is_a_problem():
     assert statuses(database.migrations()) == [("migrations", OK)]
-    MigrationRecorder.Migration.objects.filter(app="tools_app").order_by("-id").first().delete()
+    MigrationRecorder.Migration.objects.filter(app="tools_app").order_by("-name").first().delete()
 
     (finding,) = bad(database.migrations())
 
@@ -414,7 +415,7 @@ def test_a_long_queue_is_a_warning(monkeypatch):
 
 @pytest.mark.django_db
 def test_a_call_that_nobody_begins_with_is_a_warning(tenant):
-    assert statuses(messaging.waiting_calls()) == [("queued calls", OK)]
+    assert statuses(messaging.queued_calls()) == [("queued calls", OK)]
     RunningCall.objects.create(
         tenant=tenant,
         status="queued",
@@ -425,7 +426,7 @@ def test_a_call_that_nobody_begins_with_is_a_warning(tenant):
         changed_at=timezone.now() - timedelta(minutes=5),
     )
 
-    assert statuses(messaging.waiting_calls()) == [("queued calls", WARNING)]
+    assert statuses(messaging.queued_calls()) == [("queued calls", WARNING)]
 
 
 def test_a_channel_layer_that_carries_nothing_is_a_problem(monkeypatch):
@@ -436,7 +437,7 @@ def test_a_channel_layer_that_carries_nothing_is_a_problem(monkeypatch):
 
     monkeypatch.setattr(LocalChannelLayer, "group_send", drop)
     monkeypatch.setattr(messaging, "ROUND_TRIP_SECONDS", 0.3)
-    monkeypatch.setattr(messaging, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(messaging, "RESEND_SECONDS", 0.05)
 
     assert statuses(messaging.round_trip()) == [("channel layer", PROBLEM)]
 
@@ -534,7 +535,7 @@ def test_records_that_nobody_signed_for_are_a_warning(tenant, minutes, status):
 
 
 def look(hub, key, path="/mcp"):
-    return list(Endpoint(f"{hub.url}{path}", key).checks())
+    return list(EndpointChecks(f"{hub.url}{path}", key).checks())
 
 
 def test_a_hub_that_is_well_looks_well_from_outside(hub, key, offer):
@@ -567,7 +568,7 @@ def test_an_address_where_nobody_is_is_a_problem(key):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
 
-    (finding,) = Endpoint(f"http://user:hunter22@127.0.0.1:{port}/mcp", key).checks()
+    (finding,) = EndpointChecks(f"http://user:hunter22@127.0.0.1:{port}/mcp", key).checks()
 
     assert (finding.status, "is unreachable" in finding.message, "hunter22" in finding.message) == (
         PROBLEM,
@@ -635,7 +636,7 @@ def hoarder(hub) -> Iterator[SimpleNamespace]:
 
 def test_a_proxy_that_holds_streams_back_is_a_problem(hoarder, key, offer, monkeypatch):
     offer("count")
-    monkeypatch.setattr("tools_app.doctor.endpoint.SECONDS", 1.5)
+    monkeypatch.setattr("tools_app.doctor.endpoint.TIMEOUT_SECONDS", 1.5)
 
     findings = look(hoarder, key)
 
@@ -648,27 +649,107 @@ def test_a_proxy_that_holds_streams_back_is_a_problem(hoarder, key, offer, monke
 
 @pytest.mark.parametrize("path", ["/mcp", "/t/acme/mcp", "/t/acme/mcp/"])
 def test_all_is_well_where_clients_can_sign_in(hub, path):
-    findings = list(SignIn(f"{hub.url}{path}").checks())
+    findings = list(SignInChecks(f"{hub.url}{path}").checks())
 
     assert not bad(findings)
     assert [finding.about.removeprefix("sign-in: ") for finding in findings] == [
-        "https", "challenge", "resource", "slash", "server", "features", "browsers", "registration", "token", "page",
+        "https", "challenge", "header", "firewall", "resource", "slash", "server", "openid", "unknown", "features",
+        "browsers", "registration", "token", "page",
     ]  # fmt: skip
     assert not OAuthClient.objects.exists()
 
 
 def test_a_proxy_that_hides_the_host_of_the_clients_is_a_problem(hoarder):
-    findings = bad(list(SignIn(f"{hoarder.url}/mcp").checks()))
+    findings = bad(list(SignInChecks(f"{hoarder.url}/mcp").checks()))
 
     assert [finding.about for finding in findings][:2] == ["sign-in: challenge", "sign-in: resource"]
     assert "Host" in findings[0].fix
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/t/acme/mcp"])
+def test_a_tenant_that_is_open_to_everybody_is_well_too(hub, tenant, path):
+    tenant.is_public = True
+    tenant.save()
+
+    assert not bad(list(SignInChecks(f"{hub.url}{path}").checks()))
+
+
+class Meddler(Hoarder):
+    """A proxy that keeps the host, changes what a test wants and passes the rest on."""
+
+    agents: tuple[str, ...] = ()
+    drops: tuple[str, ...] = ()
+    pages: tuple[str, ...] = ()
+
+    def do_POST(self) -> None:
+        agent = self.headers.get("User-Agent", "")
+        if any(agent.startswith(one) for one in self.agents):
+            self._said(403, b"Forbidden")
+            return
+        if any(self.path.startswith(one) for one in self.pages):
+            self._said(200, b"<!doctype html><title>App</title>")
+            return
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in self.drops}
+        answer = httpx.request(
+            self.command, f"{self.target}{self.path}", content=body, headers=headers, timeout=10, trust_env=False
+        )
+        self.send_response(answer.status_code)
+        for name in ("WWW-Authenticate", "Content-Type", "Access-Control-Allow-Origin"):
+            if name in answer.headers:
+                self.send_header(name, answer.headers[name])
+        self.send_header("Content-Length", str(len(answer.content)))
+        self.end_headers()
+        self.wfile.write(answer.content)
+
+    do_DELETE = do_GET = do_OPTIONS = do_POST  # noqa: N815 - the library's names
+
+    def _said(self, status: int, text: bytes) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+
+@pytest.mark.parametrize(
+    ("meddling", "about", "told"),
+    [
+        ({}, [], ""),
+        ({"drops": ("authorization",)}, ["sign-in: header"], "HTTP 401, as if there were none"),
+        ({"agents": ("Claude-User", "node")}, ["sign-in: firewall"], "Claude-User (HTTP 403), node (HTTP 403)"),
+        (
+            {"pages": ("/.well-known/openid-configuration",)},
+            ["sign-in: openid"],
+            "is answered with HTTP 200 and other metadata",
+        ),
+        (
+            {"pages": ("/.well-known/oauth-authorization-server/",)},
+            ["sign-in: unknown"],
+            "metadata that does not exist is answered with HTTP 200",
+        ),
+    ],
+    ids=["nothing", "no Authorization", "firewall by name", "page for OpenID", "page for everything"],
+)
+def test_what_a_proxy_changes_on_the_way_is_named(hub, meddling, about, told):
+    handler = type("Handler", (Meddler,), {"target": hub.url, **meddling})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    try:
+        findings = bad(list(SignInChecks(f"http://127.0.0.1:{server.server_port}/mcp").checks()))
+    finally:
+        server.shutdown()
+        server.server_close()
+
+    assert [finding.about for finding in findings] == about
+    assert not about or told in findings[0].message
 
 
 def test_a_proxy_that_lets_only_the_endpoint_through_is_a_problem(hub, monkeypatch):
     monkeypatch.setattr(urlconf, "urlpatterns", [])
     clear_url_caches()
     try:
-        findings = bad(list(SignIn(f"{hub.url}/mcp").checks()))
+        findings = bad(list(SignInChecks(f"{hub.url}/mcp").checks()))
     finally:
         monkeypatch.undo()
         clear_url_caches()
@@ -678,7 +759,7 @@ def test_a_proxy_that_lets_only_the_endpoint_through_is_a_problem(hub, monkeypat
 
 
 def test_an_address_that_clients_refuse_is_a_problem():
-    findings = list(SignIn("http://hub.invalid/mcp").checks())
+    findings = list(SignInChecks("http://hub.invalid/mcp").checks())
 
     assert statuses(findings) == [("sign-in: https", PROBLEM), ("sign-in", PROBLEM)]
 
@@ -699,8 +780,12 @@ def test_an_audit_log_that_ends_before_what_was_witnessed_is_named(settings, tmp
     (tmp_path / "away").rename(witness.path())
     for model in (CallPayload, Call, Checkpoint):
         model.objects.all().delete()
-    (found,) = contents.witness_file()
-    assert (found.status, "2 records" in found.message, "accept_restore" in found.fix) == (PROBLEM, True, True)
+    (run_checks,) = contents.witness_file()
+    assert (run_checks.status, "2 records" in run_checks.message, "accept_restore" in run_checks.fix) == (
+        PROBLEM,
+        True,
+        True,
+    )
     forget()
     witness.path().mkdir()
     assert statuses(contents.witness_file()) == [("witness file", PROBLEM)]
@@ -725,3 +810,23 @@ def test_throttles_that_count_in_each_process_alone_are_a_warning_when_scaled(se
     assert (finding.status, "throttled_list" in finding.message) == (WARNING, True)
     Often.cache = RedisCache("redis://localhost", {})
     assert statuses(contents.throttles()) == [("throttles", OK)]
+
+
+@pytest.mark.django_db
+def test_how_programs_of_upstreams_are_isolated_is_told(tenant, monkeypatch, tmp_path):
+    monkeypatch.setattr(launcher, "landlock_version", lambda: 7)
+    monkeypatch.setattr(cgroups, "delegated", lambda: tmp_path)
+    (finding,) = contents.upstream_programs()
+    assert finding.status is OK
+    assert finding.message == f"Landlock (version 7), resource limits, control groups below {tmp_path}"
+
+    def none():
+        raise cgroups.NotDelegated("systemd delegates none to this process (Delegate=)")
+
+    monkeypatch.setattr(cgroups, "delegated", none)
+    monkeypatch.setattr(launcher, "landlock_version", lambda: 0)
+    (finding,) = contents.upstream_programs()
+    assert finding.status is OK
+    assert "no Landlock, resource limits, no control groups from here: systemd delegates none" in finding.message
+    Upstream.objects.create(tenant=tenant, name="time", transport="stdio", command=["time"])
+    assert statuses(contents.upstream_programs()) == [("upstream programs", WARNING)]

@@ -39,6 +39,6 @@ def test_a_quoted_message_is_one_of_the_hub(page: str, message: str, module: Mod
 
 def test_the_error_of_a_limit_is_the_one_that_is_sent() -> None:
     shown = json.loads(block("docs/limits.md", '{\n  "code"').text)
-    refusal = limits.too_often(limits.OverLimit(Rate("key", "calls", 60, 60, ""), 12))
+    refusal = limits.rate_limit_error(limits.OverLimit(Rate("key", "calls", 60, 60, ""), 12))
 
     assert shown == {"code": refusal.code, "message": refusal.message, "data": refusal.data}

@@ -14,7 +14,7 @@ from tests.faults.hub import PROCESS_TIMEOUT, Hub
 from tests.faults.ledger import check
 from tests.faults.load import Asked, Load, loading
 from tests.faults.proxy import Proxy
-from tests.services.stack import Running, eventually
+from tests.services.stack import THREADS, Running, eventually
 
 pytestmark = pytest.mark.timeout(150)
 AMQP_URL = os.environ.get("AMQP_URL", "amqp://guest:guest@127.0.0.1:5672//")
@@ -78,7 +78,7 @@ def over_rabbitmq(hub: Hub, proxy: Proxy) -> Iterator[Running]:
     own = {"CELERY_BROKER_URL": broker, "MCPHUB_PREFIX": f"test-{os.getpid()}"}
     hub.stack.environment, shared = hub.stack.environment | own, hub.stack.environment
     try:
-        worker, web = hub.stack.worker(), hub.stack.web("uvicorn")
+        worker, web = hub.stack.worker(*THREADS), hub.stack.web("uvicorn")
     finally:
         hub.stack.environment = shared
     yield web

@@ -7,7 +7,7 @@ import pytest
 from tests.faults.hub import Hub
 from tests.faults.ledger import check
 from tests.faults.load import loading
-from tests.services.stack import Stack, eventually
+from tests.services.stack import THREADS, Stack, eventually
 
 pytestmark = pytest.mark.timeout(120)
 CLOCK = Path(__file__).parent / "clock"
@@ -25,7 +25,7 @@ def test_a_clock_that_is_set_back_ends_no_session_and_no_call_and_nothing_takes_
     wrong = {**hub.stack.environment, "PYTHONPATH": path, "CLOCK_FILE": str(clock)}
     stack = Stack(hub.stack.database_url, wrong, tmp_path, hub.stack.key)
     try:
-        web, worker = stack.web("uvicorn"), stack.worker()
+        web, worker = stack.web("uvicorn"), stack.worker(*THREADS)
         with loading([f"{web.url}/mcp"], stack.key, bound=ANSWERED_SECONDS) as load:
             load.goes_on()
             clock.write_text(str(-AN_HOUR))

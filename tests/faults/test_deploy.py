@@ -11,7 +11,7 @@ import pytest
 from tests.faults.hub import Hub
 from tests.faults.ledger import check
 from tests.faults.load import loading
-from tests.services.stack import eventually
+from tests.services.stack import THREADS, eventually
 
 pytestmark = pytest.mark.timeout(240)
 ANSWERED_SECONDS = 15.0
@@ -24,11 +24,11 @@ CONNECT_ANEW = 3
 @pytest.mark.parametrize("server", ["daphne", "uvicorn"])
 def test_a_rolling_restart_fails_no_call_and_loses_no_session(hub: Hub, server: str) -> None:
     supervised = hub.stack.web(server, processes=2)
-    new = hub.stack.worker()
+    new = hub.stack.worker(*THREADS)
     with loading([f"{supervised.url}/mcp"], hub.stack.key, bound=ANSWERED_SECONDS, retries=CONNECT_ANEW) as load:
         load.goes_on()
         supervised.signal(signal.SIGHUP)
-        eventually(lambda: ROLLED in supervised.said(), ROLLED_SECONDS)
+        eventually(lambda: ROLLED in supervised.output(), ROLLED_SECONDS)
         load.goes_on()
         assert hub.workers[0].terminate() == 0
         hub.workers[0] = new

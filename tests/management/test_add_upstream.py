@@ -1,6 +1,7 @@
 """`manage.py add_upstream`: connect, list, and offer to clients what is accepted."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from django.core.management import call_command
@@ -9,6 +10,7 @@ from django.core.management.base import CommandError
 from tests.upstreams.conftest import fresh_connections, near
 from tests.upstreams.servers import SdkServer, sdk_server
 from tools_app.models import Change, Tenant, Tool, Upstream, UpstreamItem
+from tools_app.server.embedded import EmbeddedHub
 from tools_app.upstreams import service
 from tools_app.upstreams.errors import UpstreamFailed
 
@@ -59,6 +61,25 @@ def test_a_server_that_cannot_be_reached_is_not_added(
 ) -> None:
     with pytest.raises(CommandError, match="books: "):
         run(capsys, "--name", "books", "--url", "http://127.0.0.1:9/mcp")
+    assert not Upstream.objects.exists()
+
+
+@pytest.mark.parametrize("words", [("/mcp",), ("/t/acme/mcp",), ("/sse", "--sse")])
+def test_the_hub_itself_is_not_added_and_no_sign_in_is_asked_for(
+    hub: EmbeddedHub, tenant: Tenant, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    path, *more = words
+    with pytest.raises(CommandError, match="the URL of the upstream leads back to it"):
+        run(capsys, "--name", "self", "--url", f"{hub.url}{path}", *more)
+    assert not Upstream.objects.exists()
+
+
+def test_the_public_address_of_the_hub_is_refused_without_a_request(
+    tenant: Tenant, capsys: pytest.CaptureFixture[str], settings: Any
+) -> None:
+    settings.MCPHUB_PUBLIC_URL = "https://hub.example"
+    with pytest.raises(CommandError, match="This is an endpoint of this hub"):
+        run(capsys, "--name", "self", "--url", "https://hub.example/t/acme/mcp")
     assert not Upstream.objects.exists()
 
 

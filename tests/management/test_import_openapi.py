@@ -11,10 +11,11 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from tests.catalog.openapi.documents import OK, document, get, post
-from tests.web_services import Service, answered, context, serve
+from tests.web_services import Service, context, http_response, serve
 from tools_app.audit.verification.changes import verify_changes
 from tools_app.audit.verification.report import Report
 from tools_app.catalog import authoring, compiled
+from tools_app.catalog.openapi.schemas import ANY_SCHEMA
 from tools_app.models import ApiSource, Change, Tenant, Tool
 from tools_app.tool_api.results import ToolResult
 
@@ -45,6 +46,7 @@ def imported(file: str, *options: str) -> list[str]:
     return out.getvalue().splitlines()
 
 
+DEFS = {"$ref": "#/$defs/Node"}
 SKIPPED = "! GET /broken: '#/nowhere' is not in the document. (#/paths/~1broken/get/parameters/0)"
 
 
@@ -77,6 +79,16 @@ def test_include_imports_what_matches_the_name_or_the_id_enabled(tenant: Tenant,
 
     assert lines[-1] == "2 imported, 1 skipped"
     assert list(Tool.objects.values_list("name", "enabled")) == [("books_delete", True), ("books_list", True)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"), [("/books/*", 1), ("/books*", 3), ("GET /books*", 1), ("* /books", 2), ("books", 0)]
+)
+def test_include_knows_paths_and_methods_with_paths(
+    tenant: Tenant, file: Callable[..., str], pattern: str, found: int
+) -> None:
+    lines = imported(file(), "--include", pattern)
+    assert sum(line.startswith("+ ") for line in lines) == found
 
 
 def test_include_enables_what_an_earlier_run_imported_but_not_what_somebody_disabled(
@@ -124,6 +136,35 @@ def test_a_refresh_keeps_what_was_overridden_and_renews_the_rest(tenant: Tenant,
     assert (tool.title, tool.description, tool.enabled) == ("All books", "Ours.", True)
     assert list(tool.input_schema["properties"]) == ["page"]
     assert imported(file(paths))[-2:] == ["0 changed, 0 removed, 2 unchanged", "0 imported, 0 skipped"]
+
+
+def test_options_change_the_schemas_of_the_same_document_and_stay(tenant: Tenant, file: Callable[..., str]) -> None:
+    node = {"type": "object", "properties": {"next": {"$ref": "#/components/schemas/Node"}}}
+    ref = {"$ref": "#/components/schemas/Node"}
+    answer = {"responses": {"200": {"description": "OK", "content": {"application/json": {"schema": ref}}}}}
+    path = file({"/books": {"post": {**post(ref)["post"], **answer}}}, components={"schemas": {"Node": node}})
+    imported(path)
+    tool = Tool.objects.get()
+    assert (tool.output_schema, tool.input_schema["$defs"]["Node"]) == (None, {**node, "properties": {"next": DEFS}})
+
+    assert "~ write POST /books: input_schema, output_schema" in imported(
+        path, "--output-schemas", "--cycle-depth", "1"
+    )
+    tool.refresh_from_db()
+    cut = {**node, "properties": {"next": {"description": ANY_SCHEMA}}}
+    assert tool.input_schema["$defs"] == {"Node": cut}
+    assert tool.output_schema == {**node, "properties": {"next": DEFS}, "$defs": {"Node": cut}}
+
+    assert imported(path)[-2:] == ["0 changed, 0 removed, 1 unchanged", "0 imported, 0 skipped"]
+    imported(path, "--no-output-schemas")
+    tool.refresh_from_db()
+    assert tool.output_schema is None
+
+
+def test_a_depth_that_is_too_large_is_refused(tenant: Tenant, file: Callable[..., str]) -> None:
+    with pytest.raises(CommandError, match="less than or equal to 5"):
+        imported(file(), "--cycle-depth", "6")
+    assert not ApiSource.objects.exists()
 
 
 def test_a_name_that_another_tool_has_gets_a_number(tenant: Tenant, file: Callable[..., str]) -> None:
@@ -180,7 +221,7 @@ def test_a_document_at_an_address_is_fetched_and_its_tools_call_the_api_with_the
     schemes = {"key": {"type": "http", "scheme": "bearer"}}
     more = {"components": {"securitySchemes": schemes}, "security": [{"key": []}]}
     text = json.dumps(document(PATHS, **more) | {"servers": [{"url": "/v1"}]}).encode()
-    service = serve(answered(200, text, "application/json"))
+    service = serve(http_response(200, text, "application/json"))
     authoring.set_secret(tenant, "TOKEN", "hush-hush")
 
     assert imported(f"{service.url}/openapi.json", "--include", "*")[-1] == "3 imported, 1 skipped"
@@ -195,3 +236,43 @@ def test_a_document_at_an_address_is_fetched_and_its_tools_call_the_api_with_the
 def test_an_address_that_the_tenant_may_not_call_is_refused(tenant: Tenant) -> None:
     with pytest.raises(CommandError, match="private or reserved"):
         imported("http://127.0.0.1:9/openapi.json")
+
+
+def test_a_file_refers_to_files_below_its_directory_only(
+    tenant: Tenant, file: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "title.json").write_text('{"type": "string", "description": "of a part"}')
+    outside = tmp_path.parent / f"{tmp_path.name}-outside.json"
+    outside.write_text('{"type": "string"}')
+    (tmp_path / "link.json").symlink_to(outside)
+    paths = {
+        "/good": post({"properties": {"title": {"$ref": "parts/title.json"}}}),
+        "/bad": post({"$ref": f"../{outside.name}"}),
+        "/link": post({"$ref": "link.json"}),
+        "/none": post({"$ref": "nowhere.json"}),
+    }
+
+    lines = imported(file(paths))
+
+    assert lines[-1] == "1 imported, 3 skipped"
+    assert sum("files of its directory" in line for line in lines) == 2
+    assert "No such file" in next(line for line in lines if line.startswith("! POST /none"))
+    assert "of a part" in json.dumps(Tool.objects.get(tenant=tenant).input_schema)
+
+
+def test_others_of_a_document_at_an_address_are_fetched_with_the_same_checks(
+    tenant: Tenant, serve: Callable[..., Service]
+) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(allowed_networks=["127.0.0.0/8"])
+    paths = {"/a": post({"$ref": "part.json"}), "/b": post({"$ref": "http://10.0.0.1/part.json"})}
+    texts = {"/openapi.json": document(paths), "/part.json": {"properties": {"title": {"type": "string"}}}}
+    service = serve(lambda request: http_response(200, json.dumps(texts[request.target]).encode(), "application/json"))
+
+    lines = imported(f"{service.url}/openapi.json", "--base-url", service.url)
+
+    assert lines[-1] == "1 imported, 1 skipped"
+    assert "private or reserved" in next(line for line in lines if line.startswith("! POST /b"))
+    assert imported(f"{service.url}/openapi.json", "--base-url", service.url)[-1] == "0 imported, 1 skipped"
+    texts["/part.json"] = {"properties": {"name": {"type": "string"}}}
+    assert any(line.startswith("~ ") for line in imported(f"{service.url}/openapi.json", "--base-url", service.url))

@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 from tests.audit.chained import change, record
 from tools_app.audit.checkpoints import pruned, signer, signing, witness
 from tools_app.audit.recorder.chain import start_of
-from tools_app.audit.verification.records import Batch, places_of
+from tools_app.audit.verification.records import Batch, chain_entries
 from tools_app.models import Call, Checkpoint, Process, Tenant
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("new_chains")]
@@ -54,7 +54,7 @@ def refused(*arguments: str) -> list[str]:
 def rewrite_everything() -> None:
     """What an owner does who knows the program: new hashes throughout, and no checkpoints that contradict them."""
     heads: dict[tuple[UUID, UUID | None], bytes] = {}
-    for place in list(places_of(Call.objects.all())):
+    for place in list(chain_entries(Call.objects.all())):
         of = (place.writer, place.tenant_id)
         before = heads.get(of, start_of(*of).chain_hash)
         heads[of] = next(Batch([place]).records[place.call_id].digests(before))

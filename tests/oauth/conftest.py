@@ -5,6 +5,7 @@ from contextlib import closing
 
 import pytest
 from django.contrib.auth.models import User
+from django.test import Client
 
 from tests.oauth.person import Application, Person
 from tools_app.models import Membership, Role, Tenant
@@ -28,3 +29,13 @@ def application(hub: EmbeddedHub, tenant: Tenant) -> Iterator[Application]:
     """An application that knows the URL of the tenant's endpoint."""
     with closing(Application(hub.url, f"{hub.url}/t/{tenant.slug}/mcp")) as client:
         yield client
+
+
+@pytest.fixture
+def admin(tenant: Tenant) -> Client:
+    """An admin of the tenant, logged in."""
+    user = User.objects.create_user("boss")
+    Membership.objects.create(user=user, tenant=tenant, role=Role.ADMIN)
+    client = Client()
+    client.force_login(user)
+    return client

@@ -18,44 +18,44 @@ REDIRECT = "http://localhost:33418/callback"
 
 @dataclass
 class Form:
-    """The first form of a page: its fields with their values, and the boxes that can be ticked."""
+    """The first form of a page: its fields with their values, and the checkboxes that can be ticked."""
 
     fields: dict[str, str] = field(default_factory=dict)
-    boxes: list[tuple[str, str, bool]] = field(default_factory=list)
+    checkboxes: list[tuple[str, str, bool]] = field(default_factory=list)
 
-    def ticked(self, kind: str) -> list[str]:
-        return [value for name, value, on in self.boxes if name == kind and on]
+    def checked_values(self, kind: str) -> list[str]:
+        return [value for name, value, on in self.checkboxes if name == kind and on]
 
 
-class _Forms(HTMLParser):
+class _FormParser(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.form: Form | None = None
         self._open = False
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        found = {name: value or "" for name, value in attributes}
+        values = {name: value or "" for name, value in attributes}
         if (
             tag == "form"
             and self.form is None
-            and found.get("method") == "post"
-            and "logout" not in found.get("action", "")
+            and values.get("method") == "post"
+            and "logout" not in values.get("action", "")
         ):
             self.form, self._open = Form(), True
         elif tag == "input" and self._open and self.form is not None:
-            if found.get("type") == "checkbox":
-                self.form.boxes.append((found["name"], found.get("value", "on"), "checked" in found))
-            elif "name" in found:
-                self.form.fields[found["name"]] = found.get("value", "")
+            if values.get("type") == "checkbox":
+                self.form.checkboxes.append((values["name"], values.get("value", "on"), "checked" in values))
+            elif "name" in values:
+                self.form.fields[values["name"]] = values.get("value", "")
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "form":
             self._open = False
 
 
-def form_of(page: str) -> Form:
+def parse_form(page: str) -> Form:
     """Return the form of a page that a person fills in."""
-    parser = _Forms()
+    parser = _FormParser()
     parser.feed(page)
     assert parser.form is not None, page
     return parser.form
@@ -73,21 +73,21 @@ class Person:
 
     def open(self, url: str) -> httpx.Response:
         """Open a page of the hub, and log in where it asks for that. Redirects to applications are not followed."""
-        answer = self._follow(self.browser.get(url))
-        if answer.status_code == 200 and urlsplit(str(answer.url)).path == "/admin/login/":
-            fields = form_of(answer.text).fields
-            sent = {**fields, "username": self.username, "password": self.password}
-            answer = self._follow(self.browser.post(str(answer.url), data=sent, headers={"Origin": self.base}))
-        return answer
+        response = self._follow(self.browser.get(url))
+        if response.status_code == 200 and urlsplit(str(response.url)).path == "/admin/login/":
+            fields = parse_form(response.text).fields
+            data = {**fields, "username": self.username, "password": self.password}
+            response = self._follow(self.browser.post(str(response.url), data=data, headers={"Origin": self.base}))
+        return response
 
     def decide(
         self, page: httpx.Response, decision: str = "allow", tools: Sequence[str] | None = None, **fields: str
     ) -> httpx.Response:
         """Send the consent page's form, with these tools ticked and nothing else; None: as the page is."""
-        form = form_of(page.text)
+        form = parse_form(page.text)
         data: dict[str, Any] = {**form.fields, "decision": decision, **fields}
         if tools is None:
-            for name, value, on in form.boxes:
+            for name, value, on in form.checkboxes:
                 if on:
                     data.setdefault(name, []).append(value)
         else:
@@ -96,16 +96,16 @@ class Person:
 
     def connect(self, url: str, tools: Sequence[str] | None = None) -> str:
         """Open an application's URL, allow what it asks for, and return where the browser is sent."""
-        answer = self.open(url)
-        if answer.status_code == 200:
-            answer = self.decide(answer, tools=tools)
-        assert answer.status_code == 302, answer.text
-        return answer.headers["location"]
+        response = self.open(url)
+        if response.status_code == 200:
+            response = self.decide(response, tools=tools)
+        assert response.status_code == 302, response.text
+        return response.headers["location"]
 
-    def _follow(self, answer: httpx.Response) -> httpx.Response:
-        while answer.is_redirect and urljoin(str(answer.url), answer.headers["location"]).startswith(self.base):
-            answer = self.browser.get(urljoin(str(answer.url), answer.headers["location"]))
-        return answer
+    def _follow(self, response: httpx.Response) -> httpx.Response:
+        while response.is_redirect and urljoin(str(response.url), response.headers["location"]).startswith(self.base):
+            response = self.browser.get(urljoin(str(response.url), response.headers["location"]))
+        return response
 
 
 class Application:
@@ -124,22 +124,22 @@ class Application:
 
     def register(self, **metadata: Any) -> httpx.Response:
         """Register, by default as a public client."""
-        said = {
+        metadata_ = {
             "client_name": "Test application",
             "redirect_uris": [self.redirect_uri],
             "token_endpoint_auth_method": "none",
             "grant_types": ["authorization_code", "refresh_token"],
             **metadata,
         }
-        answer = self.http.post("/oauth/register", json=said)
-        if answer.status_code == 201:
-            self.client_id, self.secret = answer.json()["client_id"], answer.json().get("client_secret", "")
-        return answer
+        response = self.http.post("/oauth/register", json=metadata_)
+        if response.status_code == 201:
+            self.client_id, self.secret = response.json()["client_id"], response.json().get("client_secret", "")
+        return response
 
     def url(self, **changes: str | None) -> str:
         """Return the address that it opens in the person's browser. A change to None leaves a parameter out."""
         challenge = base64.urlsafe_b64encode(hashlib.sha256(self.verifier.encode()).digest()).rstrip(b"=").decode()
-        asked: dict[str, str | None] = {
+        parameters: dict[str, str | None] = {
             "response_type": "code",
             "client_id": self.client_id,
             "redirect_uri": self.redirect_uri,
@@ -149,7 +149,7 @@ class Application:
             "resource": self.resource or None,
             **changes,
         }
-        query = httpx.QueryParams({name: value for name, value in asked.items() if value is not None})
+        query = httpx.QueryParams({name: value for name, value in parameters.items() if value is not None})
         return f"{self.base}/oauth/authorize?{query}"
 
     def token(self, **fields: str) -> httpx.Response:
@@ -163,7 +163,7 @@ class Application:
         """Exchange the code with which the browser came back."""
         fields = {
             "grant_type": "authorization_code",
-            "code": answer_of(location)["code"],
+            "code": redirect_parameters(location)["code"],
             "redirect_uri": self.redirect_uri,
             "code_verifier": self.verifier,
         }
@@ -173,16 +173,16 @@ class Application:
         """Renew the tokens."""
         return self.token(grant_type="refresh_token", refresh_token=token, **changes)
 
-    def connected(self, person: Person, tools: Sequence[str] | None = None, **asked: str | None) -> dict[str, Any]:
+    def get_tokens(self, person: Person, tools: Sequence[str] | None = None, **asked: str | None) -> dict[str, Any]:
         """Register, let the person allow it, and return the tokens."""
         if not self.client_id:
             assert self.register().status_code == 201
-        answer = self.exchange(person.connect(self.url(**asked), tools))
-        assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        response = self.exchange(person.connect(self.url(**asked), tools))
+        assert response.status_code == 200, response.text
+        tokens: dict[str, Any] = response.json()
+        return tokens
 
 
-def answer_of(location: str) -> dict[str, str]:
+def redirect_parameters(location: str) -> dict[str, str]:
     """Return the parameters that a redirect brings to the application."""
     return {name: values[0] for name, values in parse_qs(urlsplit(location).query).items()}

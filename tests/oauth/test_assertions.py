@@ -10,11 +10,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from tests.oauth.known_clients import CLAUDE
 from tests.oauth.person import Application
-from tests.sign_in.provider import Provider, issuer_of, new_key, running
+from tests.sign_in.provider import Provider, issuer_of, new_key, running_provider
 from tests.wire.client import RawClient, message_of
 from tools_app.access.issuers.rules import Rule
-from tools_app.access.oauth import workloads
+from tools_app.access.oauth import clients, workloads
 from tools_app.audit.changes import connections as connection_changes
 from tools_app.issuers import setup
 from tools_app.models import (
@@ -24,6 +25,7 @@ from tools_app.models import (
     ClientPolicy,
     Connection,
     Issuer,
+    Membership,
     SignInEvent,
     SignInStep,
     Tenant,
@@ -41,7 +43,7 @@ JOBS = [
 
 @pytest.fixture
 def company() -> Iterator[Provider]:
-    with running() as found:
+    with running_provider() as found:
         yield found
 
 
@@ -59,12 +61,12 @@ def tools_of(hub: EmbeddedHub, token: str) -> list[str]:
     return [tool["name"] for tool in message_of(answer)["result"]["tools"]] if answer.status_code == 200 else []
 
 
-def sent(hub: EmbeddedHub, assertion: str, **more: str) -> httpx.Response:
+def post_assertion(hub: EmbeddedHub, assertion: str, **more: str) -> httpx.Response:
     data = {"grant_type": GRANT, "assertion": assertion, "resource": f"{hub.url}/t/acme/mcp", **more}
     return httpx.post(f"{hub.url}/oauth/token", data=data, trust_env=False)
 
 
-def told(answer: httpx.Response) -> str:
+def error_description(answer: httpx.Response) -> str:
     assert answer.status_code in {400, 401}, answer.text
     return f"{answer.json()['error']}: {answer.json()['error_description']}"
 
@@ -87,19 +89,36 @@ def job(hub: EmbeddedHub, company: Provider, **claims: Any) -> str:
 def test_a_job_connects_without_a_secret_and_gets_what_the_first_rule_that_fits_says(
     hub: EmbeddedHub, company: Provider, jobs: Issuer
 ) -> None:
-    answer = sent(hub, job(hub, company))
+    answer = post_assertion(hub, job(hub, company))
     assert answer.status_code == 200, answer.text
     assert set(answer.json()) == {"access_token", "token_type", "expires_in", "scope"}
     assert tools_of(hub, answer.json()["access_token"]) == ["echo"]
-    other = sent(hub, job(hub, company, repository="acme/web")).json()
+    other = post_assertion(hub, job(hub, company, repository="acme/web")).json()
     assert tools_of(hub, other["access_token"]) == ["calculator"]
     row = Connection.objects.get(key__tool_patterns=["echo"])
     assert (row.person, row.client.name) == (None, "Jobs: repo:acme/api:ref:main")
+    steps = SignInEvent.objects.filter(step=SignInStep.ISSUED).order_by("at").values_list("reason", flat=True)
+    assert list(steps) == ["By rule 1 of Jobs.", "By rule 2 of Jobs."]
+
+
+def test_a_workload_of_spiffe_connects_with_the_identity_of_its_platform(
+    hub: EmbeddedHub, company: Provider, jobs: Issuer
+) -> None:
+    """A JWT-SVID, as SPIRE issues it: its discovery provider is an issuer like any other."""
+    rules = [{"claims": {"sub": ["spiffe://acme.example/ns/prod/*"]}, "names": ["echo"]}]
+    Issuer.objects.update(rules=rules)
+    identity = "spiffe://acme.example/ns/prod/sa/reports"
+    answer = post_assertion(hub, company.token(identity, aud=[hub.url]))
+    assert answer.status_code == 200, answer.text
+    assert tools_of(hub, answer.json()["access_token"]) == ["echo"]
+    assert Connection.objects.get().client.name == f"Jobs: {identity}"
+    other = post_assertion(hub, company.token("spiffe://acme.example/ns/test/sa/reports", aud=[hub.url]))
+    assert error_description(other).startswith("invalid_grant: No rule of Acme fits its sub")
 
 
 def test_the_same_job_is_the_same_connection(hub: EmbeddedHub, company: Provider, jobs: Issuer) -> None:
     for _ in range(2):
-        assert sent(hub, job(hub, company)).status_code == 200
+        assert post_assertion(hub, job(hub, company)).status_code == 200
     assert Connection.objects.count() == 1
 
 
@@ -117,7 +136,7 @@ def test_what_does_not_fit_is_refused_with_the_reason(
     hub: EmbeddedHub, company: Provider, jobs: Issuer, claims: dict[str, Any], why: str
 ) -> None:
     company.lies = claims
-    assert told(sent(hub, job(hub, company))).startswith(f"invalid_grant: {why}")
+    assert error_description(post_assertion(hub, job(hub, company))).startswith(f"invalid_grant: {why}")
     assert why in SignInEvent.objects.get(step=SignInStep.REJECTED, tenant=jobs.tenant).reason
     assert not Connection.objects.exists()
 
@@ -128,38 +147,38 @@ def test_another_key_or_issuer_or_tenant_or_no_token_gets_nothing(
     good = job(hub, company)
     company.published = [company.key]
     company.key = new_key()
-    assert "signature" in told(sent(hub, job(hub, company)))
-    assert "No tenant accepts" in told(sent(hub, good, resource=f"{hub.url}/t/rival/mcp"))
+    assert "signature" in error_description(post_assertion(hub, job(hub, company)))
+    assert "No tenant accepts" in error_description(post_assertion(hub, good, resource=f"{hub.url}/t/rival/mcp"))
     company.key, company.lies = company.published[0], {"iss": "https://evil.example"}
-    assert "No tenant accepts" in told(sent(hub, job(hub, company)))
-    assert "not a signed JWT" in told(sent(hub, "nonsense"))
-    assert "invalid_request" in told(sent(hub, ""))
+    assert "No tenant accepts" in error_description(post_assertion(hub, job(hub, company)))
+    assert "not a signed JWT" in error_description(post_assertion(hub, "nonsense"))
+    assert "invalid_request" in error_description(post_assertion(hub, ""))
 
 
 def test_changed_rules_and_an_issuer_that_is_off_end_the_tokens_of_jobs(
     hub: EmbeddedHub, company: Provider, jobs: Issuer
 ) -> None:
-    token = sent(hub, job(hub, company)).json()["access_token"]
+    token = post_assertion(hub, job(hub, company)).json()["access_token"]
     jobs.rules = [{"claims": {"repository": ["acme/*"]}, "names": ["count"]}]
     jobs.save()
-    setup.saved(jobs)
+    setup.apply_changes(jobs)
     until_refused(hub, token)
-    assert tools_of(hub, sent(hub, job(hub, company)).json()["access_token"]) == ["count"]
+    assert tools_of(hub, post_assertion(hub, job(hub, company)).json()["access_token"]) == ["count"]
     jobs.is_active = False
     jobs.save()
-    assert "No tenant accepts" in told(sent(hub, job(hub, company)))
+    assert "No tenant accepts" in error_description(post_assertion(hub, job(hub, company)))
 
 
 def test_a_changed_rule_leaves_a_job_its_toolset(
     hub: EmbeddedHub, company: Provider, jobs: Issuer, tenant: Tenant
 ) -> None:
-    sent(hub, job(hub, company))
+    post_assertion(hub, job(hub, company))
     few = Toolset.objects.create(tenant=tenant, name="Few", tools=["count"])
     ApiKey.objects.filter(pk=Connection.objects.get().key_id).update(toolset=few, presentation="search")
     jobs.rules = [{"claims": {"repository": ["acme/*"]}, "names": []}]
     jobs.save()
-    setup.saved(jobs)
-    sent(hub, job(hub, company))
+    setup.apply_changes(jobs)
+    post_assertion(hub, job(hub, company))
     row = Connection.objects.latest("created_at")
     assert Connection.objects.count() == 2
     assert (row.key.toolset, row.key.presentation, row.key.tool_patterns) == (few, "search", [])
@@ -175,15 +194,15 @@ def test_a_token_that_was_decided_by_rules_that_changed_meanwhile_is_not_issued(
         return connect(issuer, subject, rule)
 
     monkeypatch.setattr(workloads, "connect", connected)
-    assert "The issuer has just been changed." in told(sent(hub, job(hub, company)))
+    assert "The issuer has just been changed." in error_description(post_assertion(hub, job(hub, company)))
     assert not AccessToken.objects.exists()
 
 
 def test_a_connection_that_an_admin_ended_stays_ended(hub: EmbeddedHub, company: Provider, jobs: Issuer) -> None:
-    token = sent(hub, job(hub, company)).json()["access_token"]
+    token = post_assertion(hub, job(hub, company)).json()["access_token"]
     assert connection_changes.revoke(Connection.objects.get())
     until_refused(hub, token)
-    assert "was revoked" in told(sent(hub, job(hub, company)))
+    assert "was revoked" in error_description(post_assertion(hub, job(hub, company)))
 
 
 def until_refused(hub: EmbeddedHub, token: str) -> None:
@@ -220,12 +239,30 @@ def identity(hub: EmbeddedHub, company: Provider, application: Application, **mo
 def test_a_managed_application_connects_without_asking_its_person(
     hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
 ) -> None:
-    answer = sent(hub, identity(hub, company, assistant), client_id=assistant.client_id)
+    answer = post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id)
     assert answer.status_code == 200, answer.text
     assert "refresh_token" not in answer.json()
     assert tools_of(hub, answer.json()["access_token"]) == ["calculator", "echo"]
     row = Connection.objects.get()
     assert (row.person, row.client.client_id) == (User.objects.get(username="ann@acme"), assistant.client_id)
+    step = SignInEvent.objects.get(step=SignInStep.ISSUED)
+    assert step.reason.startswith("By rule ")
+    assert step.reason.endswith(f" of {staff.name}: {Membership.objects.get(user=row.person).role}.")
+
+
+def test_claude_connects_by_its_metadata_document_without_asking_the_person(
+    hub: EmbeddedHub, company: Provider, staff: Issuer, application: Application
+) -> None:
+    """Its document names the grant, and no secret."""
+    assert GRANT in CLAUDE.metadata["grant_types"]
+    clients.from_document(CLAUDE.document, CLAUDE.metadata)
+    application.client_id = CLAUDE.document
+    answer = post_assertion(hub, identity(hub, company, application), client_id=CLAUDE.document)
+    assert answer.status_code == 200, answer.text
+    assert tools_of(hub, answer.json()["access_token"]) == ["calculator", "echo"]
+    # Nobody passes as it with an assertion for another application.
+    other = post_assertion(hub, identity(hub, company, application, client_id="another"), client_id=CLAUDE.document)
+    assert "The assertion is for another client." in error_description(other)
 
 
 @pytest.mark.parametrize(
@@ -241,29 +278,31 @@ def test_a_managed_application_connects_without_asking_its_person(
 def test_an_identity_that_is_not_for_this_is_refused(
     hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application, claims: dict[str, Any], why: str
 ) -> None:
-    answer = sent(hub, identity(hub, company, assistant, **claims), client_id=assistant.client_id)
-    assert why in told(answer)
+    answer = post_assertion(hub, identity(hub, company, assistant, **claims), client_id=assistant.client_id)
+    assert why in error_description(answer)
     assert not Connection.objects.exists()
 
 
 def test_an_identity_without_its_client_is_refused(
     hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
 ) -> None:
-    assert "invalid_client" in told(sent(hub, identity(hub, company, assistant)))
+    assert "invalid_client" in error_description(post_assertion(hub, identity(hub, company, assistant)))
 
 
 def test_an_id_token_is_no_identity_assertion(
     hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
 ) -> None:
     token = company.token("u1", aud=hub.url, client_id=assistant.client_id)
-    assert "No tenant accepts" in told(sent(hub, token, client_id=assistant.client_id))
+    assert "No tenant accepts" in error_description(post_assertion(hub, token, client_id=assistant.client_id))
 
 
 def test_the_issuer_must_be_allowed_to_sign_applications_in(
     hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
 ) -> None:
     Issuer.objects.update(accepts_assertions=False)
-    assert "No tenant accepts" in told(sent(hub, identity(hub, company, assistant), client_id=assistant.client_id))
+    assert "No tenant accepts" in error_description(
+        post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id)
+    )
 
 
 @pytest.mark.parametrize("decision", [ClientDecision.DENY, ClientDecision.ASK])
@@ -271,15 +310,15 @@ def test_the_tenants_policy_counts_for_managed_applications(
     hub: EmbeddedHub, tenant: Tenant, company: Provider, staff: Issuer, assistant: Application, decision: str
 ) -> None:
     ClientPolicy.objects.create(tenant=tenant, host="*", decision=decision)
-    answer = sent(hub, identity(hub, company, assistant), client_id=assistant.client_id)
-    assert "Acme does not allow this client." in told(answer)
+    answer = post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id)
+    assert "Acme does not allow this client." in error_description(answer)
 
 
 def test_assertions_extend_the_end_that_they_set_and_none_that_an_admin_set(
     hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
 ) -> None:
     def asserted() -> httpx.Response:
-        return sent(hub, identity(hub, company, assistant), client_id=assistant.client_id)
+        return post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id)
 
     assert asserted().status_code == 200
     first = ApiKey.objects.get(connection__person__username="ann@acme").expires_at
@@ -293,17 +332,17 @@ def test_assertions_extend_the_end_that_they_set_and_none_that_an_admin_set(
     assert asserted().status_code == 200
     assert ApiKey.objects.get(pk=row.pk).expires_at == row.expires_at
     ApiKey.objects.filter(pk=row.pk).update(expires_at=timezone.now() - timedelta(hours=1))
-    assert "The connection has ended" in told(asserted())
+    assert "The connection has ended" in error_description(asserted())
 
 
 def test_an_assertion_that_says_less_of_a_person_takes_nothing_away(
     hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
 ) -> None:
-    token = sent(hub, identity(hub, company, assistant), client_id=assistant.client_id).json()["access_token"]
-    answer = sent(hub, identity(hub, company, assistant, groups=[]), client_id=assistant.client_id)
-    assert "No rule of Acme fits" in told(answer)
+    token = post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id).json()["access_token"]
+    answer = post_assertion(hub, identity(hub, company, assistant, groups=[]), client_id=assistant.client_id)
+    assert "No rule of Acme fits" in error_description(answer)
     company.people["u1"].pop("groups")
-    assert sent(hub, identity(hub, company, assistant), client_id=assistant.client_id).status_code == 200
+    assert post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id).status_code == 200
     assert tools_of(hub, token) == ["calculator", "echo"]
 
 
@@ -311,12 +350,12 @@ def test_an_assertion_gives_no_more_than_its_own_scope_and_what_the_person_allow
     hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
 ) -> None:
     narrow = identity(hub, company, assistant, scope="mcp:read")
-    assert sent(hub, narrow, client_id=assistant.client_id).json()["scope"] == "mcp:read"
+    assert post_assertion(hub, narrow, client_id=assistant.client_id).json()["scope"] == "mcp:read"
     Connection.objects.update(redirect_uri="http://localhost/callback", scope="mcp:read")
-    whole = sent(hub, identity(hub, company, assistant), client_id=assistant.client_id)
+    whole = post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id)
     assert whole.json()["scope"] == "mcp:read"
-    other = sent(hub, identity(hub, company, assistant, scope="mcp:call"), client_id=assistant.client_id)
-    assert told(other).startswith("invalid_scope")
+    other = post_assertion(hub, identity(hub, company, assistant, scope="mcp:call"), client_id=assistant.client_id)
+    assert error_description(other).startswith("invalid_scope")
 
 
 def test_the_metadata_announces_both(hub: EmbeddedHub) -> None:

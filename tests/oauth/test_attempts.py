@@ -4,7 +4,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -17,22 +16,11 @@ from tools_app.models import (
     ClientDecision,
     ClientPolicy,
     Connection,
-    Membership,
     OAuthClient,
-    Role,
     SignInEvent,
     SignInStep,
     Tenant,
 )
-
-
-@pytest.fixture
-def admin(tenant: Tenant) -> Client:
-    user = User.objects.create_user("boss")
-    Membership.objects.create(user=user, tenant=tenant, role=Role.ADMIN)
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 def rows(admin: Client, query: str = "") -> list[SignInEvent]:
@@ -50,7 +38,7 @@ def step(step: SignInStep, tenant: Tenant | None = None, **facts: Any) -> SignIn
 def test_the_steps_of_one_attempt_are_one_line_with_the_outcome(
     admin: Client, ann: Person, application: Application
 ) -> None:
-    application.connected(ann, ["echo"])
+    application.get_tokens(ann, ["echo"])
     (line,) = rows(admin)
     assert line.step == SignInStep.ISSUED
     assert [one.step for one in vars(line)["steps_of_attempt"]] == ["asked", "allowed", "issued"]
@@ -58,7 +46,7 @@ def test_the_steps_of_one_attempt_are_one_line_with_the_outcome(
     for said in ("Access requested", "Allowed", "Tokens issued"):
         assert said in page
     # Connecting again is another attempt.
-    application.connected(ann, ["echo"])
+    application.get_tokens(ann, ["echo"])
     assert len(rows(admin)) == 2
 
 
@@ -102,7 +90,7 @@ def test_hosts_of_other_tenants_are_not_offered(admin: Client, other_tenant: Ten
 def test_sign_ins_are_filtered_by_client_and_by_connection(
     admin: Client, ann: Person, application: Application, tenant: Tenant
 ) -> None:
-    application.connected(ann, ["echo"])
+    application.get_tokens(ann, ["echo"])
     other = step(SignInStep.REJECTED, tenant, client_id="other", client_name="Other")
     assert [row.pk for row in rows(admin, "?client=Other")] == [other.pk]
     connection = Connection.objects.get()
@@ -115,7 +103,7 @@ def test_sign_ins_are_filtered_by_client_and_by_connection(
 def test_an_admin_changes_what_a_connection_may_use(
     admin: Client, ann: Person, application: Application, tenant: Tenant
 ) -> None:
-    application.connected(ann, ["echo"])
+    application.get_tokens(ann, ["echo"])
     row = Connection.objects.get()
     url = reverse("admin:tools_app_connection_change_access", args=[row.pk])
     page = admin.get(url).content.decode()
@@ -143,7 +131,7 @@ def test_an_admin_changes_what_a_connection_may_use(
 
 
 def test_the_api_changes_what_a_connection_may_use(admin: Client, ann: Person, application: Application) -> None:
-    application.connected(ann, ["echo"])
+    application.get_tokens(ann, ["echo"])
     path = f"/api/v1/connections/{Connection.objects.get().pk}/"
 
     def patch(**body: Any) -> Any:
@@ -159,7 +147,7 @@ def test_the_api_changes_what_a_connection_may_use(admin: Client, ann: Person, a
 def test_an_admin_sees_the_clients_of_own_connections_and_blocks_none(
     admin: Client, ann: Person, application: Application, tenant: Tenant
 ) -> None:
-    application.connected(ann, ["echo"])
+    application.get_tokens(ann, ["echo"])
     mine = OAuthClient.objects.get()
     other = OAuthClient.objects.create(client_id="other", source="dynamic", name="Other")
     listed = admin.get(reverse("admin:tools_app_oauthclient_changelist")).content.decode()
@@ -172,7 +160,7 @@ def test_an_admin_sees_the_clients_of_own_connections_and_blocks_none(
 
 
 def test_all_of_sign_in_is_found_by_name(admin: Client, ann: Person, application: Application, tenant: Tenant) -> None:
-    application.connected(ann, ["echo"])
+    application.get_tokens(ann, ["echo"])
     ClientPolicy.objects.create(tenant=tenant, host="test.example", decision=ClientDecision.DENY)
     page = admin.get(reverse("admin:search"), {"s": "test"}).content.decode()
     for model in ("connection", "signinevent", "oauthclient", "clientpolicy"):

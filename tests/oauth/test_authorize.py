@@ -1,5 +1,6 @@
 """The authorization endpoint: what it asks, whom it believes, and where it sends a person."""
 
+import re
 from collections.abc import Callable
 from html import unescape
 
@@ -7,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from tests.oauth.conftest import PASSWORD
-from tests.oauth.person import Application, Person, answer_of, form_of
+from tests.oauth.person import Application, Person, parse_form, redirect_parameters
 from tools_app.access.oauth import clients, connections, hosts, policy
 from tools_app.models import (
     ClientDecision,
@@ -20,6 +21,7 @@ from tools_app.models import (
     SignInEvent,
     SignInStep,
     Tenant,
+    Toolset,
 )
 from tools_app.server.embedded import EmbeddedHub
 
@@ -59,7 +61,7 @@ def test_a_faulty_request_returns_to_the_client_with_its_state_and_the_issuer(
     answer = ann.open(application.url(**changes))
     assert answer.status_code == 302
     assert answer.headers["location"].startswith(f"{application.redirect_uri}?")
-    told = answer_of(answer.headers["location"])
+    told = redirect_parameters(answer.headers["location"])
     assert (told["error"], told["state"], told["iss"]) == (error, application.state, hub.url)
 
 
@@ -70,14 +72,18 @@ def test_a_faulty_request_returns_to_the_client_with_its_state_and_the_issuer(
         ({"client_id": None}, "does not know the application"),
         (
             {"redirect_uri": "http://localhost:33418/evil"},
-            "to localhost:33418, which it did not register",
+            "to localhost:33418, which it did not register. Nothing was sent there.",
         ),
         ({"redirect_uri": "https://evil.example/callback"}, "asks to return to evil.example"),
         ({"redirect_uri": "javascript:alert(1)"}, "which it did not register"),
         ({"redirect_uri": 'http://localhost/"><script>'}, "unusual characters"),
         ({"client_id": "x" * 3000}, "too long"),
         ({"client_id": "https://claude.example"}, "could not be read"),
-        ({"client_id": "https://127.0.0.1/metadata"}, "could not be read"),
+        # No tenant's networks count for it.
+        (
+            {"client_id": "https://127.0.0.1/metadata"},
+            "its address is private or reserved. The hub sends this request to public addresses only, and no setting",
+        ),
     ],
 )
 def test_a_client_that_is_not_sure_gets_no_redirect_but_the_person_a_page(
@@ -133,7 +139,7 @@ def test_somebody_of_several_tenants_chooses_one(hub: EmbeddedHub, ann: Person, 
     page = ann.open(application.url())
     assert "Acme" in page.text
     assert "Second" in page.text
-    assert application.connected(ann, ["echo"], tenant="acme")
+    assert application.get_tokens(ann, ["echo"], tenant="acme")
     assert Connection.objects.get().tenant.slug == "acme"
 
 
@@ -162,7 +168,7 @@ def test_the_page_says_who_asks_for_what_and_where_it_leads(
     for said in ("&lt;b&gt;Robot&lt;/b&gt;", "unverified", "Acme", "ann", "localhost:33418", "Call tools"):
         assert said in page.text
     assert "<b>Robot" not in page.text
-    assert form_of(page.text).ticked("tool") == ["calculator", "count", "echo"]
+    assert parse_form(page.text).checked_values("tool") == ["calculator", "count", "echo"]
     policy = page.headers["content-security-policy"]
     assert "frame-ancestors 'none'" in policy
     (actions,) = [part for part in policy.split("; ") if part.startswith("form-action")]
@@ -171,9 +177,22 @@ def test_the_page_says_who_asks_for_what_and_where_it_leads(
     assert page.headers["cache-control"].startswith("max-age=0, no-cache, no-store")
 
 
+def test_toolsets_with_tools_are_presets_of_the_page(ann: Person, application: Application, tenant: Tenant) -> None:
+    Toolset.objects.create(tenant=tenant, name="Sums <i>", tools=["calc*", "count", "gone"])
+    Toolset.objects.create(tenant=tenant, name="Words", tools=["echo", "c*"])
+    Toolset.objects.create(tenant=tenant, name="Empty", tools=["gone"])
+    Toolset.objects.create(tenant=Tenant.objects.create(name="Other", slug="other"), name="Foreign", tools=["*"])
+    application.register()
+    page = ann.open(application.url()).text
+    presets = re.findall(r'data-toolset="(\d+)" title="[^"]*: (\d+)">([^<]+)<', page)
+    assert presets == [("0", "2", "Sums &lt;i&gt;"), ("1", "3", "Words")]
+    marked = re.findall(r'name="tool" value="(\w+)" data-toolsets="([\d ]+)"', page)
+    assert dict(marked) == {"calculator": "0 1", "count": "0 1", "echo": "1"}
+
+
 def test_a_refusal_returns_to_the_client(ann: Person, application: Application) -> None:
     application.register()
-    told = answer_of(ann.decide(ann.open(application.url()), "deny").headers["location"])
+    told = redirect_parameters(ann.decide(ann.open(application.url()), "deny").headers["location"])
     assert told["error"] == "access_denied"
     assert told["iss"]
     assert not Connection.objects.exists()
@@ -234,7 +253,7 @@ def test_the_form_of_one_browser_is_good_in_no_other(hub: EmbeddedHub, ann: Pers
 
 def test_each_client_needs_its_own_consent(ann: Person, site: Application, hub: EmbeddedHub) -> None:
     """GHSA-c2jp-c369-7pvx: what one client was allowed says nothing of another."""
-    site.connected(ann, ["echo"])
+    site.get_tokens(ann, ["echo"])
     other = Application(hub.url, site.resource)
     other.register()
     assert ann.open(other.url()).status_code == 200
@@ -242,21 +261,21 @@ def test_each_client_needs_its_own_consent(ann: Person, site: Application, hub: 
 
 
 def test_a_website_that_asks_for_the_same_again_gets_it_without_a_question(ann: Person, site: Application) -> None:
-    site.connected(ann, ["echo"], scope="mcp:read")
+    site.get_tokens(ann, ["echo"], scope="mcp:read")
     assert ann.open(site.url(scope="mcp:read")).status_code == 302
     assert ann.open(site.url(scope="mcp:call")).status_code == 200
     assert Connection.objects.get().key.tool_patterns == ["echo"]
 
 
 def test_a_program_on_a_computer_is_asked_for_each_time(ann: Person, application: Application) -> None:
-    application.connected(ann, ["echo"])
+    application.get_tokens(ann, ["echo"])
     page = ann.open(application.url())
     assert page.status_code == 200
-    assert form_of(page.text).ticked("tool") == ["echo"]
+    assert parse_form(page.text).checked_values("tool") == ["echo"]
 
 
 def test_an_ended_connection_needs_a_new_consent(ann: Person, site: Application) -> None:
-    site.connected(ann, ["echo"])
+    site.get_tokens(ann, ["echo"])
     connections.revoke(Connection.objects.get())
     assert ann.open(site.url()).status_code == 200
 
@@ -313,7 +332,7 @@ def test_no_spelling_of_a_host_gets_around_a_policy(tenant: Tenant, redirect: st
 
 
 def test_a_policy_counts_for_what_was_allowed_before(ann: Person, site: Application, tenant: Tenant) -> None:
-    site.connected(ann, ["echo"])
+    site.get_tokens(ann, ["echo"])
     ClientPolicy.objects.create(tenant=tenant, host="*", decision=ClientDecision.DENY)
     assert ann.open(site.url()).status_code == 403
 
@@ -338,7 +357,7 @@ def test_each_step_is_recorded_with_its_reason_and_without_a_secret(ann: Person,
         SignInStep.REJECTED,
     ]
     kept = str(list(SignInEvent.objects.values()))
-    for secret in (answer_of(location)["code"], tokens["access_token"], tokens["refresh_token"], PASSWORD):
+    for secret in (redirect_parameters(location)["code"], tokens["access_token"], tokens["refresh_token"], PASSWORD):
         assert secret not in kept
 
 

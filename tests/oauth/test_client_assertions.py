@@ -6,15 +6,17 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.utils import timezone
 from joserfc import jwt
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
 from tests.oauth.person import Application, Person
 from tools_app.access.oauth import clients
+from tools_app.catalog.http.documents import DocumentError
 from tools_app.issuers.signatures import REGISTRY
 from tools_app.models import OAuthClient
 from tools_app.oauth import client_assertions, client_documents
-from tools_app.oauth.client_assertions import TYPE
+from tools_app.oauth.client_assertions import ASSERTION_TYPE
 
 CLIENT_ID = "https://chatgpt.example/oauth/client.json"
 REDIRECT = "https://chatgpt.example/connector/oauth/callback"
@@ -56,7 +58,7 @@ def assertion(application: Application, key: Any = RSA, algorithm: str = "RS256"
     header = {"alg": algorithm, "kid": key.kid} if key.kid else {"alg": algorithm}
     registry = REGISTRY if algorithm == "EdDSA" else None
     text = jwt.encode(header, said, key, algorithms=None if registry else [algorithm], registry=registry)
-    return {"client_assertion_type": TYPE, "client_assertion": text}
+    return {"client_assertion_type": ASSERTION_TYPE, "client_assertion": text}
 
 
 @pytest.mark.parametrize(
@@ -120,14 +122,14 @@ def test_what_is_not_signed_with_the_private_key_is_refused(ann: Person, signing
     header, claims, signature = assertion(signing, key, "HS256")["client_assertion"].split(".")
     if algorithm == "none":
         header, signature = "eyJhbGciOiJub25lIn0", ""
-    fields = {"client_assertion_type": TYPE, "client_assertion": f"{header}.{claims}.{signature}"}
+    fields = {"client_assertion_type": ASSERTION_TYPE, "client_assertion": f"{header}.{claims}.{signature}"}
     assert signing.exchange(location, **fields).status_code == 401
 
 
 @pytest.mark.parametrize("text", ["", "x", "a.b.c", "e30.e30.e30", "." * 100])
 def test_what_is_no_assertion_is_refused(ann: Person, signing: Application, text: str) -> None:
     location = ann.connect(signing.url(), ["echo"])
-    answer = signing.exchange(location, client_assertion_type=TYPE, client_assertion=text)
+    answer = signing.exchange(location, client_assertion_type=ASSERTION_TYPE, client_assertion=text)
     assert answer.json()["error"] == "invalid_client"
 
 
@@ -148,6 +150,151 @@ def test_new_keys_are_read_from_their_url_at_most_once_a_minute(
     for _ in range(3):
         assert signing.exchange(location, **assertion(signing, unknown)).status_code == 401
     assert asked == ["https://chatgpt.example/jwks.json"]
-    monkeypatch.setattr(client_assertions, "KEYS_FRESH", client_assertions.KEYS_FRESH * 0)
+    monkeypatch.setattr(client_assertions, "KEYS_REFRESH_INTERVAL", client_assertions.KEYS_REFRESH_INTERVAL * 0)
+    # Another client with the same URL does not have it read again either.
     signing.exchange(location, **assertion(signing, unknown))
-    assert len(asked) == 2
+    assert len(asked) == 1
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any] | None]:
+    """What the URLs of keys answer in turn; None: nothing, the server is away. They may be asked at any time."""
+    answers: list[dict[str, Any] | None] = []
+
+    async def fetch(_url: str) -> client_documents.Reply:
+        answer = answers.pop(0)
+        if answer is None:
+            raise DocumentError("No answer within 5 seconds.")
+        return client_documents.Reply(200, {}, json.dumps(answer).encode())
+
+    monkeypatch.setattr(client_documents, "fetch", fetch)
+    monkeypatch.setattr(client_documents, "SECONDS_BETWEEN_FETCHES", 0.001)
+    return answers
+
+
+def test_a_key_that_a_client_withdrew_ends_within_an_hour(
+    ann: Person, signing: Application, published: list[dict[str, Any] | None]
+) -> None:
+    read = timezone.now() - client_assertions.MAX_KEYS_AGE
+    OAuthClient.objects.update(jwks_uri="https://chatgpt.example/jwks", jwks=public(RSA, OTHER), keys_fetched_at=read)
+    location = ann.connect(signing.url(), ["echo"])
+    published += [None, public(OTHER)]
+    # Its server is away: what is known counts until the next time.
+    assert signing.exchange(location, **assertion(signing)).status_code == 200
+    OAuthClient.objects.update(keys_fetched_at=read)
+    location = ann.connect(signing.url(), ["echo"])
+    assert signing.exchange(location, **assertion(signing)).status_code == 401
+    assert signing.exchange(location, **assertion(signing, OTHER)).status_code == 200
+    assert published == []
+
+
+def test_keys_from_another_url_than_the_document_names_now_count_no_more(db: None) -> None:
+    document = {"client_id": CLIENT_ID, "redirect_uris": [REDIRECT], "token_endpoint_auth_method": "private_key_jwt"}
+    clients.from_document(CLIENT_ID, {**document, "jwks_uri": "https://chatgpt.example/old"})
+    OAuthClient.objects.update(jwks=public(RSA), keys_fetched_at=timezone.now())
+    assert clients.from_document(CLIENT_ID, {**document, "jwks_uri": "https://chatgpt.example/old"}).jwks
+    row = clients.from_document(CLIENT_ID, {**document, "jwks_uri": "https://chatgpt.example/new"})
+    assert (row.jwks, row.keys_fetched_at) == (None, None)
+
+
+# --- Clients that register -----------------------------------------------------------------------------------------
+
+SIGNS = {"token_endpoint_auth_method": "private_key_jwt"}
+
+
+def registered(application: Application, **metadata: Any) -> dict[str, Any]:
+    answer = application.register(**SIGNS, **metadata)
+    assert answer.status_code == 201, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+def own(application: Application, key: Any = RSA, **changes: Any) -> dict[str, str]:
+    return assertion(application, key, **{"iss": application.client_id, "sub": application.client_id, **changes})
+
+
+def test_what_the_metadata_of_the_server_promises_can_be_registered(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promised = application.http.get("/.well-known/oauth-authorization-server").json()
+    for method in promised["token_endpoint_auth_methods_supported"]:
+        answer = application.register(token_endpoint_auth_method=method, jwks=public(RSA))
+        assert answer.status_code == 201, answer.text
+        assert answer.json()["token_endpoint_auth_method"] == method
+        assert bool(application.secret) == method.startswith("client_secret")
+
+
+def test_a_client_registers_its_keys_and_signs(ann: Person, application: Application) -> None:
+    told = registered(application, jwks=public(RSA))
+    assert (told["jwks"], "client_secret" in told, "jwks_uri" in told) == (public(RSA), False, False)
+    location = ann.connect(application.url(), ["echo"])
+    # Neither its name alone nor the key of somebody else is enough.
+    assert application.exchange(location).json()["error"] == "invalid_client"
+    assert application.exchange(location, **own(application, OTHER)).json()["error"] == "invalid_client"
+    issued = application.exchange(location, **own(application))
+    assert issued.status_code == 200, issued.text
+    token = issued.json()["refresh_token"]
+    assert application.refresh(token).json()["error"] == "invalid_client"
+    assert application.refresh(token, **own(application)).status_code == 200
+
+
+def test_a_client_registers_the_url_of_its_keys(
+    ann: Person, application: Application, published: list[dict[str, Any] | None]
+) -> None:
+    told = registered(application, jwks_uri="https://app.example/jwks")
+    assert (told["jwks_uri"], "jwks" in told) == ("https://app.example/jwks", False)
+    # Keys of types that the hub does not know are none of its business.
+    published.append({"keys": [{"kty": "AKP", "alg": "ML-DSA-44", "pub": "x"}, {"kty": "EC", "crv": "P-9"}, 7]})
+    published[0]["keys"] += public(RSA)["keys"]  # type: ignore[index] # not None
+    location = ann.connect(application.url(), ["echo"])
+    assert application.exchange(location, **own(application)).status_code == 200
+
+
+def test_registrations_of_one_application_share_what_was_read(
+    ann: Person, application: Application, published: list[dict[str, Any] | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_documents, "SECONDS_BETWEEN_FETCHES", 60.0)
+    published.append(public(RSA))
+    for _ in range(2):
+        registered(application, jwks_uri="https://app.example/jwks")
+        location = ann.connect(application.url(), ["echo"])
+        assert application.exchange(location, **own(application)).status_code == 200
+    assert published == []
+
+
+@pytest.mark.parametrize("url", ["https://127.0.0.1/jwks", "https://169.254.169.254/jwks", "https://localhost/jwks"])
+def test_keys_are_read_from_public_addresses_only(ann: Person, application: Application, url: str) -> None:
+    registered(application, jwks_uri=url)
+    answer = application.exchange(ann.connect(application.url(), ["echo"]), **own(application))
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_client")
+    told = answer.json()["error_description"]
+    assert "private or reserved" in told
+    assert "no setting allows others" in told
+    assert "Allowed networks" not in told
+
+
+@pytest.mark.parametrize(
+    ("metadata", "told"),
+    [
+        ({}, "jwks_uri"),
+        ({"jwks_uri": "http://app.example/jwks"}, "jwks_uri"),
+        ({"jwks_uri": "https://app.example/\x00"}, "jwks_uri"),
+        ({"jwks_uri": "https://app.example/" + "x" * 2000}, "jwks_uri"),
+        ({"jwks_uri": ["https://app.example/jwks"]}, "jwks_uri"),
+        ({"jwks": "keys"}, "jwks"),
+        ({"jwks": {"keys": []}}, "1 to 10 keys"),
+        ({"jwks": public(*[EC] * 11)}, "1 to 10 keys"),
+        ({"jwks": {"keys": [{**public(RSA)["keys"][0], "kid": "\x00"}]}}, "NUL"),
+        ({"jwks": {"keys": [{"kty": "RSA"}]}}, "cannot be read"),
+        ({"jwks": {"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}}, "kty"),
+        ({"jwks": {"keys": [RSA.as_dict(private=True)]}}, "private key"),
+        ({"jwks": public(RSA), "jwks_uri": "https://app.example/jwks"}, "either"),
+    ],
+)
+def test_keys_that_no_client_can_sign_with_are_refused(
+    application: Application, metadata: dict[str, Any], told: str
+) -> None:
+    answer = application.register(**SIGNS, **metadata)
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_client_metadata")
+    assert told in answer.json()["error_description"]
+    assert not OAuthClient.objects.exists()

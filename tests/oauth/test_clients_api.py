@@ -40,7 +40,7 @@ def names(client: Client, query: str = "") -> list[str]:
 def test_an_admin_sees_the_clients_of_own_connections_and_a_superuser_all(
     admin: Client, superuser: Client, ann: Person, application: Application
 ) -> None:
-    application.connected(ann, ["echo"])
+    application.get_tokens(ann, ["echo"])
     other, _ = clients.register({"client_name": "Unconnected", "redirect_uris": ["http://localhost/"]})
     assert names(admin) == ["Test application"]
     assert names(superuser) == ["Test application", "Unconnected"]
@@ -55,7 +55,7 @@ def test_an_admin_sees_the_clients_of_own_connections_and_a_superuser_all(
 def test_a_superuser_blocks_a_client_in_all_processes_and_lets_it_in_again(
     hub: EmbeddedHub, superuser: Client, ann: Person, application: Application, eventually: Any
 ) -> None:
-    token = application.connected(ann, ["echo"])["access_token"]
+    token = application.get_tokens(ann, ["echo"])["access_token"]
     path = f"{ADDRESS}{OAuthClient.objects.get().pk}/"
     assert status(hub, token) == 200
     assert superuser.post(f"{path}block/").json()["blocked_at"]
@@ -71,7 +71,7 @@ def test_a_superuser_blocks_a_client_in_all_processes_and_lets_it_in_again(
 
 
 def test_an_admin_of_a_tenant_blocks_none(admin: Client, ann: Person, application: Application) -> None:
-    application.connected(ann, ["echo"])
+    application.get_tokens(ann, ["echo"])
     path = f"{ADDRESS}{OAuthClient.objects.get().pk}/"
     assert admin.post(f"{path}block/").status_code == 403
     assert OAuthClient.objects.get().blocked_at is None

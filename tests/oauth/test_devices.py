@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from tests.oauth.person import Application, Person, form_of
+from tests.oauth.person import Application, Person, parse_form
 from tests.wire.client import RawClient
 from tools_app.access.oauth import clients, devices
 from tools_app.models import (
@@ -54,7 +54,7 @@ def poll(device: Application, codes: Codes) -> httpx.Response:
 def enter(person: Person, code: str, **fields: str) -> httpx.Response:
     """Type the code into the form of the page, and send it."""
     page = person.open(f"{person.base}/device")
-    data = {**form_of(page.text).fields, "user_code": code, **fields}
+    data = {**parse_form(page.text).fields, "user_code": code, **fields}
     return person.browser.post("/device", data=data, headers={"Origin": person.base})
 
 
@@ -89,7 +89,7 @@ def test_a_device_gets_tokens_after_its_person_allowed_it(hub: EmbeddedHub, ann:
 def test_a_link_fills_in_the_code_and_decides_nothing(ann: Person, device: Application) -> None:
     codes = ask(device).json()
     page = ann.open(codes["verification_uri_complete"])
-    assert form_of(page.text).fields["user_code"] == codes["user_code"]
+    assert parse_form(page.text).fields["user_code"] == codes["user_code"]
     assert device.client_id not in page.text
     ann.open(f"{codes['verification_uri_complete']}&decision=allow&tenant=acme")
     assert not Connection.objects.exists()
@@ -218,7 +218,7 @@ def test_a_policy_for_devices_counts_for_a_client_with_a_verified_host(
     application.client_id = client_id
     ClientPolicy.objects.create(tenant=tenant, host="code.example", decision=ClientDecision.ALLOW)
     code = ask(application).json()["user_code"]
-    assert form_of(enter(ann, code).text).fields["tenant"] == "acme"
+    assert parse_form(enter(ann, code).text).fields["tenant"] == "acme"
     ClientPolicy.objects.create(tenant=tenant, host="device:", decision=ClientDecision.DENY)
     assert enter(ann, code).status_code == 403
 

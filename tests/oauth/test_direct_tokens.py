@@ -15,7 +15,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from tests.sign_in.provider import LOOPBACK, Provider, issuer_of, new_key, running
+from tests.sign_in.provider import LOOPBACK, Provider, issuer_of, new_key, running_provider
 from tests.wire.client import RawClient, message_of
 from tools_app.access import keys
 from tools_app.access.issuers.rules import Rule
@@ -66,7 +66,7 @@ UNFIT: list[tuple[dict[str, Any], str]] = [
 
 @pytest.fixture
 def company() -> Iterator[Provider]:
-    with running() as found:
+    with running_provider() as found:
         yield found
 
 
@@ -82,7 +82,7 @@ def token_of(hub: EmbeddedHub, company: Provider, **claims: Any) -> str:
     return company.token(said.pop("sub", "ann"), **said)
 
 
-def asked(hub: EmbeddedHub, token: str, path: str = "/t/acme/mcp", **request: Any) -> httpx.Response:
+def call_endpoint(hub: EmbeddedHub, token: str, path: str = "/t/acme/mcp", **request: Any) -> httpx.Response:
     client = RawClient(hub.url, token, path)
     with client.http:
         return client.modern(**({"method": "tools/list"} | request))
@@ -113,21 +113,22 @@ def test_a_token_of_the_company_gives_what_the_first_rule_that_fits_says(
     hub: EmbeddedHub, company: Provider, issuer: Issuer
 ) -> None:
     for path in ("/t/acme/mcp", "/t/acme/mcp/", "/mcp"):
-        assert tools_of(asked(hub, token_of(hub, company, jti=path), path)) == ["echo"]
-    assert tools_of(asked(hub, token_of(hub, company, groups=["staff-it"], sub="bob"))) == ["calculator"]
+        assert tools_of(call_endpoint(hub, token_of(hub, company, jti=path), path)) == ["echo"]
+    assert tools_of(call_endpoint(hub, token_of(hub, company, groups=["staff-it"], sub="bob"))) == ["calculator"]
 
 
 def test_calls_and_records_name_the_issuer_and_the_subject(
     hub: EmbeddedHub, company: Provider, issuer: Issuer, eventually: Callable[..., Any]
 ) -> None:
     token = token_of(hub, company)
-    said = asked(hub, token, method="tools/call", params={"name": "echo", "arguments": {"message": "world"}})
+    said = call_endpoint(hub, token, method="tools/call", params={"name": "echo", "arguments": {"message": "world"}})
     assert message_of(said)["result"]["content"][0]["text"] == "hello world"
     row = Connection.objects.select_related("key").get()
     assert (row.key.name, row.person, row.tenant.slug) == ("Acme Tokens: ann", None, "acme")
     assert eventually(lambda: Call.objects.filter(api_key_id=row.key_id, tool_name="echo").first())
     step = SignInEvent.objects.get(step=SignInStep.ISSUED)
     assert (step.client_name, step.connection_id, step.tenant) == ("Acme Tokens: ann", row.pk, issuer.tenant)
+    assert step.reason == "By rule 1 of Acme Tokens."
     assert Change.objects.filter(kind="connection", person_name="Acme Tokens", via="sign_in").count() == 1
     stored = [str(vars(row)) for model in (SignInEvent, AccessToken, Change) for row in model.objects.all()]
     assert not [text for text in stored if token.rpartition(".")[2] in text]
@@ -136,31 +137,31 @@ def test_calls_and_records_name_the_issuer_and_the_subject(
 def test_a_token_is_verified_once_and_no_query_belongs_to_its_calls(
     hub: EmbeddedHub, company: Provider, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verified, checked = [], issued.verified
+    verified, checked = [], issued.verify
 
     def counted(*arguments: Any, **more: Any) -> Any:
         verified.append(arguments)
         return checked(*arguments, **more)
 
-    monkeypatch.setattr(issued, "verified", counted)
+    monkeypatch.setattr(issued, "verify", counted)
     # With it, the keys are read.
-    assert tools_of(asked(hub, token_of(hub, company, jti="first"))) == ["echo"]
+    assert tools_of(call_endpoint(hub, token_of(hub, company, jti="first"))) == ["echo"]
     verified.clear()
     AccessToken.objects.all().delete()
     token = token_of(hub, company)
     for _ in range(5):
-        assert tools_of(asked(hub, token)) == ["echo"]
+        assert tools_of(call_endpoint(hub, token)) == ["echo"]
     assert len(verified) == 1
     assert AccessToken.objects.count() == 1
     # Another one of the same subject is the same connection, and a forgotten one is verified again.
-    assert tools_of(asked(hub, token_of(hub, company, jti=uuid4().hex))) == ["echo"]
+    assert tools_of(call_endpoint(hub, token_of(hub, company, jti=uuid4().hex))) == ["echo"]
     assert Connection.objects.count() == 1
 
 
 def test_what_does_not_fit_is_refused_with_the_reason(hub: EmbeddedHub, company: Provider, issuer: Issuer) -> None:
     for claims, why in UNFIT:
         company.lies = claims
-        assert why in refusal_of(asked(hub, token_of(hub, company)))
+        assert why in refusal_of(call_endpoint(hub, token_of(hub, company)))
         step = SignInEvent.objects.filter(step=SignInStep.REJECTED).latest("at")
         assert step.tenant == issuer.tenant
         assert why in step.reason
@@ -173,40 +174,40 @@ def test_another_key_or_issuer_or_place_or_algorithm_gets_nothing(
     hub: EmbeddedHub, company: Provider, issuer: Issuer, other_tenant: Tenant
 ) -> None:
     good = token_of(hub, company)
-    assert asked(hub, "", f"/t/acme/mcp?api_key={good}").status_code == 401
-    assert asked(hub, good, "/t/rival/mcp").status_code == 401
+    assert call_endpoint(hub, "", f"/t/acme/mcp?api_key={good}").status_code == 401
+    assert call_endpoint(hub, good, "/t/rival/mcp").status_code == 401
     assert not Connection.objects.exists()
     head, body, signature = good.split(".")
     for forged in (f"{head}.{body}.{signature[:-4]}AAAA", f"eyJhbGciOiJub25lIn0.{body}.", f"{head}.{body}."):
-        assert refusal_of(asked(hub, forged))
+        assert refusal_of(call_endpoint(hub, forged))
     company.published, company.key = [company.key], new_key()
     # Nobody is told more before the signature is verified, not even that the tenant has such an issuer.
-    assert refusal_of(asked(hub, token_of(hub, company))) == "A valid API key is needed."
+    assert refusal_of(call_endpoint(hub, token_of(hub, company))) == "A valid API key is needed."
     assert "signature" in SignInEvent.objects.filter(step=SignInStep.REJECTED).latest("at").reason
     company.key, company.lies = company.published[0], {"iss": "https://evil.example"}
-    assert refusal_of(asked(hub, token_of(hub, company))) == "A valid API key is needed."
-    assert refusal_of(asked(hub, "eyJ" + "x" * 100)) == "A valid API key is needed."
+    assert refusal_of(call_endpoint(hub, token_of(hub, company))) == "A valid API key is needed."
+    assert refusal_of(call_endpoint(hub, "eyJ" + "x" * 100)) == "A valid API key is needed."
     company.lies = {"aud": [f"{hub.url}/t/acme/mcp", f"{hub.url}/t/rival/mcp"]}
-    assert asked(hub, token_of(hub, company), "/mcp").status_code == 401
+    assert call_endpoint(hub, token_of(hub, company), "/mcp").status_code == 401
     assert not Connection.objects.exists()
-    assert tools_of(asked(hub, good)) == ["echo"]
+    assert tools_of(call_endpoint(hub, good)) == ["echo"]
     # It is another tenant's, whichever address it is sent to.
-    assert asked(hub, good, "/t/rival/mcp").status_code == 401
+    assert call_endpoint(hub, good, "/t/rival/mcp").status_code == 401
 
 
 def test_an_issuer_for_something_else_accepts_no_tokens(hub: EmbeddedHub, company: Provider, issuer: Issuer) -> None:
     for use in (IssuerUse.WORKLOADS, IssuerUse.PEOPLE):
         Issuer.objects.update(use=use)
-        assert refusal_of(asked(hub, token_of(hub, company, jti=use))) == "A valid API key is needed."
+        assert refusal_of(call_endpoint(hub, token_of(hub, company, jti=use))) == "A valid API key is needed."
 
 
 def test_an_audience_that_the_admin_set_replaces_the_endpoint(
     hub: EmbeddedHub, company: Provider, issuer: Issuer
 ) -> None:
     Issuer.objects.update(audience="api://hub")
-    assert "another audience" in refusal_of(asked(hub, token_of(hub, company)))
-    assert tools_of(asked(hub, token_of(hub, company, aud="api://hub"))) == ["echo"]
-    assert asked(hub, token_of(hub, company, aud="api://hub", jti="x"), "/mcp").status_code == 401
+    assert "another audience" in refusal_of(call_endpoint(hub, token_of(hub, company)))
+    assert tools_of(call_endpoint(hub, token_of(hub, company, aud="api://hub"))) == ["echo"]
+    assert call_endpoint(hub, token_of(hub, company, aud="api://hub", jti="x"), "/mcp").status_code == 401
 
 
 @pytest.mark.parametrize("how", ["off", "connection"])
@@ -214,15 +215,15 @@ def test_it_ends_within_a_second_when_what_gave_it_access_ends(
     hub: EmbeddedHub, company: Provider, issuer: Issuer, how: str
 ) -> None:
     token = token_of(hub, company)
-    assert tools_of(asked(hub, token)) == ["echo"]
+    assert tools_of(call_endpoint(hub, token)) == ["echo"]
     if how == "off":
         issuer.is_active = False
         issuer.save()
-        setup.saved(issuer)
+        setup.apply_changes(issuer)
     else:
         connection_changes.revoke(Connection.objects.get())
     began = time.monotonic()
-    until(lambda: asked(hub, token).status_code, 401)
+    until(lambda: call_endpoint(hub, token).status_code, 401)
     assert time.monotonic() - began < 1.5
 
 
@@ -241,19 +242,19 @@ def test_nothing_is_left_of_it_when_its_rules_or_use_change(company: Provider, i
             Tenant.objects.update(is_active=False)
     if how in {"rules", "use"}:
         issuer.save()
-        setup.saved(issuer)
+        setup.apply_changes(issuer)
     assert not oauth_tokens.valid_access_tokens().exists()
 
 
 def test_changed_rules_count_for_a_token_that_is_in_use(hub: EmbeddedHub, company: Provider, issuer: Issuer) -> None:
     token = token_of(hub, company)
-    assert tools_of(asked(hub, token)) == ["echo"]
+    assert tools_of(call_endpoint(hub, token)) == ["echo"]
     issuer.rules = [{"claims": {"groups": ["sre"]}, "names": ["count"]}]
     issuer.save()
-    setup.saved(issuer)
+    setup.apply_changes(issuer)
 
     def listed() -> list[str]:
-        answer = asked(hub, token)
+        answer = call_endpoint(hub, token)
         return tools_of(answer) if answer.status_code == 200 else []
 
     until(listed, ["count"])
@@ -282,7 +283,7 @@ def test_a_token_permits_the_scopes_that_it_states(issuer: Issuer, claims: dict[
 
 @pytest.mark.parametrize("claims", [{"scope": "openid"}, {"scope": ""}, {"scp": []}, {"scp": None}, {"scp": ["x"]}])
 def test_a_token_whose_scopes_nobody_knows_permits_nothing(issuer: Issuer, claims: dict[str, Any]) -> None:
-    with pytest.raises(direct.NotAccepted, match="none of its scopes"):
+    with pytest.raises(direct.TokenRejected, match="none of its scopes"):
         stored(issuer, **claims)
 
 
@@ -297,7 +298,7 @@ def test_a_token_does_not_move_the_end_that_an_admin_set(issuer: Issuer) -> None
     stored(issuer, "eyJx.e32.s")
     assert Connection.objects.get().key.expires_at == ends
     ApiKey.objects.update(expires_at=timezone.now())
-    with pytest.raises(direct.NotAccepted, match="An admin ended"):
+    with pytest.raises(direct.TokenRejected, match="An admin ended"):
         stored(issuer, "eyJx.e33.s")
     assert not oauth_tokens.valid_access_tokens().exists()
 
@@ -309,8 +310,8 @@ def test_two_tenants_accept_a_token_for_the_same_audience(
     issuer_of(other_tenant, company.url, name="Theirs", use="direct", rules=RULES, audience="api://hub")
     token = token_of(hub, company, aud="api://hub")
     for _ in range(2):
-        assert tools_of(asked(hub, token)) == ["echo"]
-        assert tools_of(asked(hub, token, "/t/rival/mcp")) == []
+        assert tools_of(call_endpoint(hub, token)) == ["echo"]
+        assert tools_of(call_endpoint(hub, token, "/t/rival/mcp")) == []
     assert {row.tenant.slug for row in Connection.objects.all()} == {"acme", "rival"}
 
 
@@ -320,7 +321,7 @@ def test_the_valid_tokens_of_a_subject_are_bounded_and_none_of_them_ends_for_ano
     monkeypatch.setattr(oauth_tokens, "MAX_SIGNED", 2)
     for token in ("eyJx.e31.s", "eyJx.e32.s"):
         stored(issuer, token)
-    with pytest.raises(direct.NotAccepted, match="Its subject has 2 valid tokens"):
+    with pytest.raises(direct.TokenRejected, match="Its subject has 2 valid tokens"):
         stored(issuer, "eyJx.e33.s")
     # Another spelling of a signature is the same token.
     stored(issuer, "eyJx.e32.t")
@@ -372,27 +373,27 @@ def test_keys_that_cannot_be_read_are_not_asked_for_again_at_once(
 
     monkeypatch.setattr(configuration.documents, "fetch", counted)
     company.fails = 500
-    first = asked(hub, token_of(hub, company))
+    first = call_endpoint(hub, token_of(hub, company))
     assert refusal_of(first) == "A valid API key is needed."
-    assert asked(hub, token_of(hub, company, jti="2")).status_code == 503
+    assert call_endpoint(hub, token_of(hub, company, jti="2")).status_code == 503
     assert len(asked_for) == 1
     company.fails = 0
-    monkeypatch.setattr(configuration, "FAILED_SECONDS", 0.0)
+    monkeypatch.setattr(configuration, "FAILURE_MAX_AGE_SECONDS", 0.0)
     configuration.cache()._failures.clear()
     good = token_of(hub, company, jti="3")
-    assert tools_of(asked(hub, good)) == ["echo"]
+    assert tools_of(call_endpoint(hub, good)) == ["echo"]
     # An unknown key is looked for once a minute, and holds up nobody.
     asked_for.clear()
     company.published, company.key = [company.key], new_key()
     for number in range(3):
-        assert refusal_of(asked(hub, token_of(hub, company, jti=f"junk-{number}")))
+        assert refusal_of(call_endpoint(hub, token_of(hub, company, jti=f"junk-{number}")))
     assert not asked_for
 
 
 def test_a_token_to_read_is_told_what_it_lacks_to_call(hub: EmbeddedHub, company: Provider, issuer: Issuer) -> None:
     token = token_of(hub, company, scope="openid mcp:read")
-    assert tools_of(asked(hub, token)) == ["echo"]
-    answer = asked(hub, token, method="tools/call", params={"name": "echo", "arguments": {"message": "x"}})
+    assert tools_of(call_endpoint(hub, token)) == ["echo"]
+    answer = call_endpoint(hub, token, method="tools/call", params={"name": "echo", "arguments": {"message": "x"}})
     assert answer.status_code == 403
     assert 'error="insufficient_scope"' in answer.headers["www-authenticate"]
 
@@ -402,7 +403,7 @@ def test_what_was_decided_by_rules_that_changed_meanwhile_is_not_stored(
 ) -> None:
     claims = {"sub": "ann", "exp": time.time() + 60, "groups": ["sre"]}
     Issuer.objects.update(rules=[])
-    with pytest.raises(direct.NotAccepted, match="has just been changed"):
+    with pytest.raises(direct.TokenRejected, match="has just been changed"):
         direct._store(issuer, "eyJx", claims, "127.0.0.1")
     assert not Connection.objects.exists()
     Issuer.objects.update(rules=RULES)
@@ -414,11 +415,11 @@ def test_what_was_decided_by_rules_that_changed_meanwhile_is_not_stored(
 def test_an_issuer_that_does_not_answer_holds_up_nobody_else(
     tenant: Tenant, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(direct, "MAX_SECONDS", 0.05)
+    monkeypatch.setattr(direct, "TIMEOUT_SECONDS", 0.05)
     monkeypatch.setattr(direct, "MAX_WAITING_OF_TENANT", 2)
 
     async def all_at_once() -> list[Any]:
-        gate, checks = threading.Event(), direct.Verifications()
+        gate, checks = threading.Event(), direct.TenantQueue()
         slow = [asyncio.create_task(checks.run(tenant.pk, gate.wait)) for _ in range(2)]
         await asyncio.sleep(0)
         third = await asyncio.gather(checks.run(tenant.pk, gate.wait), return_exceptions=True)
@@ -437,7 +438,7 @@ def test_too_many_at_once_are_told_to_come_again(
     hub: EmbeddedHub, company: Provider, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(direct, "MAX_WAITING", 0)
-    answer = asked(hub, token_of(hub, company))
+    answer = call_endpoint(hub, token_of(hub, company))
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
 
 
@@ -445,15 +446,15 @@ def test_the_subjects_of_an_issuer_are_bounded(
     hub: EmbeddedHub, company: Provider, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workloads, "MAX_WORKLOADS", 1)
-    assert tools_of(asked(hub, token_of(hub, company))) == ["echo"]
-    assert "has stated 1 subjects" in refusal_of(asked(hub, token_of(hub, company, sub="bob")))
+    assert tools_of(call_endpoint(hub, token_of(hub, company))) == ["echo"]
+    assert "has stated 1 subjects" in refusal_of(call_endpoint(hub, token_of(hub, company, sub="bob")))
 
 
 def test_refusals_of_strangers_are_recorded_in_a_bounded_number(
     issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(direct.attempts, "are_too_many_of_strangers", lambda *_: True)
-    direct._note_refusal(issuer, "why", "127.0.0.1")
+    direct._record_rejection(issuer, "why", "127.0.0.1")
     assert not SignInEvent.objects.exists()
 
 
@@ -467,10 +468,10 @@ def test_rules_for_everybody_and_roles_are_refused_when_they_are_saved(issuer: I
 def test_a_token_can_be_tried_out_without_being_accepted(company: Provider, issuer: Issuer) -> None:
     ours = "https://hub.example"
     said = {"aud": f"{ours}/t/acme/mcp/", "groups": ["sre"]}
-    trial = setup.try_out(issuer, company.token("ann", **said), ours)
+    trial = setup.try_rules(issuer, company.token("ann", **said), ours)
     assert (trial.rule, trial.problem) == (Rule(1, "", ["echo"], ["tools/*"]), "")
-    assert "its type" in setup.try_out(issuer, company.token("ann", typ="logout+jwt", **said), ours).problem
-    assert "audience" in setup.try_out(issuer, company.token("ann", **said | {"aud": ours}), ours).problem
+    assert "its type" in setup.try_rules(issuer, company.token("ann", typ="logout+jwt", **said), ours).problem
+    assert "audience" in setup.try_rules(issuer, company.token("ann", **said | {"aud": ours}), ours).problem
     assert not AccessToken.objects.exists()
 
 

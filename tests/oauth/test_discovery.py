@@ -6,10 +6,10 @@ import logging
 import httpx
 import pytest
 
-from tests.oauth.person import Application, Person, answer_of
+from tests.oauth.person import Application, Person, redirect_parameters
 from tests.wire.client import RawClient
 from tools_app.access.oauth import clients
-from tools_app.catalog.http.documents import Unreadable
+from tools_app.catalog.http.documents import DocumentError
 from tools_app.models import Change, OAuthClient, SignInEvent
 from tools_app.oauth import client_documents, endpoints
 from tools_app.server.embedded import EmbeddedHub
@@ -217,7 +217,7 @@ def test_a_client_is_known_by_its_document(served: list[object]) -> None:
         ((200, {**DOCUMENT, "token_endpoint_auth_method": "client_secret_post"}), "no secret"),
         ((200, {**DOCUMENT, "token_endpoint_auth_method": "private_key_jwt"}), "jwks_uri"),
         ((200, {**DOCUMENT, "token_endpoint_auth_method": "private_key_jwt", "jwks_uri": "http://x/"}), "jwks_uri"),
-        (Unreadable("No answer within 5 seconds."), "No answer"),
+        (DocumentError("No answer within 5 seconds."), "No answer"),
     ],
 )
 def test_a_bad_document_is_said_to_the_person(
@@ -229,6 +229,7 @@ def test_a_bad_document_is_said_to_the_person(
     assert page.status_code == 400
     assert f"This client&#x27;s document at {CLIENT_ID} could not be read" in page.text
     assert told in page.text
+    assert "Connect it again later, or tell the people who make it." in page.text
 
 
 def test_while_its_host_is_away_a_client_stays_what_it_was_for_a_day(
@@ -236,12 +237,12 @@ def test_while_its_host_is_away_a_client_stays_what_it_was_for_a_day(
 ) -> None:
     served.append((200, DOCUMENT))
     known = client_documents.find(CLIENT_ID)
-    monkeypatch.setattr(client_documents, "FRESH", client_documents.FRESH * 0)
+    monkeypatch.setattr(client_documents, "REFRESH_INTERVAL", client_documents.REFRESH_INTERVAL * 0)
     served.append((500, b""))
     assert client_documents.find(CLIENT_ID) == known
-    monkeypatch.setattr(client_documents, "STALE", client_documents.STALE * 0)
+    monkeypatch.setattr(client_documents, "MAX_STALE", client_documents.MAX_STALE * 0)
     served.append((500, b""))
-    with pytest.raises(Unreadable):
+    with pytest.raises(DocumentError):
         client_documents.find(CLIENT_ID)
 
 
@@ -260,7 +261,7 @@ def test_while_its_host_is_away_a_client_stays_what_it_was_for_a_day(
     ],
 )
 def test_a_document_is_read_from_public_addresses_only(transactional_db: None, url: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(DocumentError):
         client_documents.find(url)
     assert not OAuthClient.objects.exists()
 
@@ -276,7 +277,7 @@ def test_no_code_token_or_secret_is_kept_or_logged(
     location = ann.connect(application.url(), ["echo"])
     issued = application.exchange(location, client_secret=application.secret).json()
     again = application.refresh(issued["refresh_token"], client_secret=application.secret).json()
-    secrets = [application.secret, answer_of(location)["code"], application.verifier]
+    secrets = [application.secret, redirect_parameters(location)["code"], application.verifier]
     secrets += [pair[name] for pair in (issued, again) for name in ("access_token", "refresh_token")]
     kept = str([list(model.objects.values()) for model in (SignInEvent, Change, OAuthClient)])
     for secret in secrets:

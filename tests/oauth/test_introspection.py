@@ -17,7 +17,7 @@ def ask(application: Application, token: str, **fields: str) -> httpx.Response:
     return application.http.post("/oauth/introspect", data=data)
 
 
-def told(application: Application, token: str, **fields: str) -> dict[str, Any]:
+def introspect(application: Application, token: str, **fields: str) -> dict[str, Any]:
     answer = ask(application, token, **fields)
     assert answer.status_code == 200, answer.text
     assert answer.headers["cache-control"] == "no-store"
@@ -26,8 +26,8 @@ def told(application: Application, token: str, **fields: str) -> dict[str, Any]:
 
 
 def test_a_client_learns_what_its_tokens_are_good_for(hub: EmbeddedHub, ann: Person, application: Application) -> None:
-    issued = application.connected(ann, ["echo"], scope="mcp:read")
-    found = told(application, issued["access_token"])
+    issued = application.get_tokens(ann, ["echo"], scope="mcp:read")
+    found = introspect(application, issued["access_token"])
     assert found["exp"] - found["iat"] == 3600
     assert {name: found[name] for name in ("active", "scope", "client_id", "username", "token_type", "aud", "iss")} == {
         "active": True,
@@ -38,34 +38,34 @@ def test_a_client_learns_what_its_tokens_are_good_for(hub: EmbeddedHub, ann: Per
         "aud": f"{hub.url}/t/acme/mcp",
         "iss": hub.url,
     }
-    renewing = told(application, issued["refresh_token"], token_type_hint="refresh_token")
+    renewing = introspect(application, issued["refresh_token"], token_type_hint="refresh_token")
     assert renewing["active"] is True
     assert "token_type" not in renewing
 
 
 def test_another_client_learns_nothing(hub: EmbeddedHub, ann: Person, application: Application) -> None:
-    issued = application.connected(ann, ["echo"])
+    issued = application.get_tokens(ann, ["echo"])
     other = Application(hub.url, application.resource)
     other.register()
     for name in ("access_token", "refresh_token"):
-        assert told(other, issued[name]) == {"active": False}
-    assert told(application, "mcphub_at_unknown") == {"active": False}
+        assert introspect(other, issued[name]) == {"active": False}
+    assert introspect(application, "mcphub_at_unknown") == {"active": False}
     other.close()
 
 
 @pytest.mark.parametrize("end", ["leaves", "deactivated", "revoked", "disabled", "expired"])
 def test_what_has_ended_is_not_active(ann: Person, application: Application, end: str) -> None:
-    issued = application.connected(ann, ["echo"])
+    issued = application.get_tokens(ann, ["echo"])
     end_by(end)
     for name in ("access_token", "refresh_token"):
-        assert told(application, issued[name]) == {"active": False}
+        assert introspect(application, issued[name]) == {"active": False}
 
 
 def test_a_refresh_token_that_was_replaced_is_not_active(ann: Person, application: Application) -> None:
-    issued = application.connected(ann, ["echo"])
+    issued = application.get_tokens(ann, ["echo"])
     renewed = application.refresh(issued["refresh_token"]).json()
-    assert told(application, issued["refresh_token"]) == {"active": False}
-    assert told(application, renewed["refresh_token"])["active"] is True
+    assert introspect(application, issued["refresh_token"]) == {"active": False}
+    assert introspect(application, renewed["refresh_token"])["active"] is True
 
 
 def test_a_client_with_a_secret_has_to_know_it(application: Application, tenant: Tenant) -> None:
@@ -74,7 +74,7 @@ def test_a_client_with_a_secret_has_to_know_it(application: Application, tenant:
     fields = {"client_id": application.client_id, "client_secret": secret}
     token = application.token(grant_type="client_credentials", **fields).json()["access_token"]
     assert ask(application, token).json()["error"] == "invalid_client"
-    found = told(application, token, **fields)
+    found = introspect(application, token, **fields)
     assert (found["active"], found["sub"]) == (True, application.client_id)
     assert "username" not in found
 

@@ -2,6 +2,7 @@
 
 import json
 import time
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -10,12 +11,12 @@ from joserfc import jwt
 
 from tests.oauth import known_clients
 from tests.oauth.known_clients import DOCUMENTS, KEYS_URL, REGISTERED, SIGNING_KEY, VS_CODE, KnownClient
-from tests.oauth.person import Application, Person, form_of
+from tests.oauth.person import Application, Person, parse_form
 from tests.oauth.test_tokens import status
 from tools_app.access.oauth import clients, devices, policy
 from tools_app.models import OAuthClient
 from tools_app.oauth import client_documents
-from tools_app.oauth.client_assertions import TYPE
+from tools_app.oauth.client_assertions import ASSERTION_TYPE
 from tools_app.server.embedded import EmbeddedHub
 
 REDIRECTS = [
@@ -53,7 +54,7 @@ def signed(application: Application, client: KnownClient) -> dict[str, str]:
         "jti": str(uuid4()),
     }
     text = jwt.encode({"alg": "RS256", "kid": SIGNING_KEY.kid}, claims, SIGNING_KEY, algorithms=["RS256"])
-    return {"client_assertion_type": TYPE, "client_assertion": text}
+    return {"client_assertion_type": ASSERTION_TYPE, "client_assertion": text}
 
 
 def become(application: Application, client: KnownClient) -> None:
@@ -88,6 +89,80 @@ def test_a_client_connects_calls_and_renews(
     assert web == ([client.document] if client.document else []) + ([KEYS_URL] if signed(application, client) else [])
 
 
+def test_scopes_of_openid_that_vs_code_asks_for_are_no_obstacle(
+    hub: EmbeddedHub, web: list[str], ann: Person, application: Application
+) -> None:
+    become(application, VS_CODE)
+    application.redirect_uri = VS_CODE.uses[0]
+    page = ann.open(application.url(scope="openid profile offline_access roles email"))
+    issued = application.exchange(ann.decide(page, tools=["echo"]).headers["location"])
+    assert set(issued.json()["scope"].split()) == {"mcp:read", "mcp:call"}
+    assert "id_token" not in issued.json()
+
+
+@pytest.fixture
+def chatgpt(web: list[str], application: Application) -> Application:
+    become(application, known_clients.CHATGPT)
+    application.redirect_uri = known_clients.CHATGPT.uses[0]
+    return application
+
+
+def test_chatgpt_connects_and_renews_without_a_signature_too(
+    hub: EmbeddedHub, ann: Person, chatgpt: Application
+) -> None:
+    """Its document names `none` beside the way that it prefers: PKCE and its own redirect URI protect the code."""
+    issued = chatgpt.exchange(ann.connect(chatgpt.url(), ["echo"]))
+    assert issued.status_code == 200, issued.text
+    renewed = chatgpt.refresh(issued.json()["refresh_token"])
+    assert status(hub, renewed.json()["access_token"]) == 200
+
+
+def test_a_refresh_token_that_was_given_for_a_signature_is_good_for_nobody_who_does_not_sign(
+    ann: Person, chatgpt: Application
+) -> None:
+    """Also after a renewal. What was begun without a signature has to be signed once it was."""
+    proof = partial(signed, chatgpt, known_clients.CHATGPT)
+    token = chatgpt.exchange(ann.connect(chatgpt.url(), ["echo"]), **proof()).json()["refresh_token"]
+    for _ in range(2):
+        stolen = chatgpt.refresh(token)
+        assert (stolen.status_code, stolen.json()["error"]) == (401, "invalid_client")
+        assert "has to do so" in stolen.json()["error_description"]
+        token = chatgpt.refresh(token, **proof()).json()["refresh_token"]
+    open_token = chatgpt.exchange(ann.connect(chatgpt.url(), ["echo"])).json()["refresh_token"]
+    bound = chatgpt.refresh(open_token, **proof()).json()["refresh_token"]
+    assert chatgpt.refresh(bound).status_code == 401
+
+
+def test_a_signature_that_is_wrong_is_not_taken_for_none(ann: Person, chatgpt: Application) -> None:
+    location = ann.connect(chatgpt.url(), ["echo"])
+    forged = {**signed(chatgpt, known_clients.CHATGPT), "client_assertion": "e30.e30.e30"}
+    assert chatgpt.exchange(location, **forged).json()["error"] == "invalid_client"
+    unknown = {"client_assertion_type": "urn:other", "client_assertion": "x"}
+    assert chatgpt.exchange(location, **unknown).json()["error"] == "invalid_client"
+    assert chatgpt.exchange(location).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("said", "methods"),
+    [
+        ({}, ["none"]),
+        ({"token_endpoint_auth_method": "private_key_jwt", "jwks_uri": KEYS_URL}, ["private_key_jwt"]),
+        ({"token_endpoint_auth_methods_supported": ["private_key_jwt"]}, ["none"]),
+        (
+            {"token_endpoint_auth_methods_supported": ["none", "private_key_jwt", 7], "jwks_uri": KEYS_URL},
+            ["none", "private_key_jwt"],
+        ),
+        ({"token_endpoint_auth_methods_supported": "private_key_jwt", "jwks_uri": KEYS_URL}, ["none"]),
+    ],
+)
+def test_a_client_authenticates_in_the_ways_that_its_document_names(
+    db: None, said: dict[str, Any], methods: list[str]
+) -> None:
+    url = "https://app.example/client.json"
+    row = clients.from_document(url, {"client_id": url, "redirect_uris": ["https://app.example/back"], **said})
+    assert clients.methods_of(row) == methods
+
+
 @pytest.mark.parametrize("client", [*DOCUMENTS, *REGISTERED], ids=lambda client: client.name)
 def test_a_client_returns_nowhere_else(
     web: list[str], ann: Person, application: Application, client: KnownClient
@@ -104,6 +179,7 @@ def test_a_client_returns_nowhere_else(
         (known_clients.CLAUDE, {"claude.ai"}),
         (known_clients.CLAUDE_CODE, {"claude.ai"}),
         (known_clients.CHATGPT, {"chatgpt.com"}),
+        (known_clients.CODEX, {"chatgpt.com"}),
         (known_clients.VS_CODE, {"vscode.dev"}),
         (known_clients.CURSOR, {"cursor:", "localhost"}),
         (known_clients.VS_CODE_REGISTERED, {"127.0.0.1", "vscode.dev"}),
@@ -124,7 +200,7 @@ def test_vs_code_signs_in_on_a_machine_without_a_browser(
     become(application, VS_CODE)
     asked = {"client_id": VS_CODE.document, "resource": application.resource}
     codes = application.http.post("/oauth/device_authorization", data=asked).json()
-    sent = form_of(ann.open(codes["verification_uri_complete"]).text).fields
+    sent = parse_form(ann.open(codes["verification_uri_complete"]).text).fields
     page = ann.browser.post("/device", data=sent, headers={"Origin": hub.url})
     assert "Visual Studio Code" in page.text
     ann.decide(page, tools=["echo"])

@@ -17,7 +17,7 @@ from mcp.client.auth.extensions.client_credentials import (
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
-from tests.oauth.person import REDIRECT, Person, answer_of
+from tests.oauth.person import REDIRECT, Person, redirect_parameters
 from tools_app.access.oauth import service_clients
 from tools_app.models import Call, Connection, Tenant
 from tools_app.server.embedded import EmbeddedHub
@@ -51,7 +51,7 @@ def provider(url: str, person: Person | None, storage: Storage, tools: list[str]
         came_back.append(await asyncio.to_thread(person.connect, address, tools))
 
     async def wait_for_browser() -> AuthorizationCodeResult:
-        found = answer_of(came_back[-1])
+        found = redirect_parameters(came_back[-1])
         return AuthorizationCodeResult(code=found["code"], state=found.get("state"), iss=found.get("iss"))
 
     metadata = OAuthClientMetadata(client_name="SDK", redirect_uris=[REDIRECT])  # type: ignore[list-item]

@@ -9,7 +9,6 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
@@ -28,14 +27,12 @@ from tools_app.models import (
     ClientDecision,
     ClientPolicy,
     Connection,
-    Membership,
     OAuthClient,
-    Role,
     ServiceClient,
     SignInEvent,
     Tenant,
 )
-from tools_app.oauth.client_assertions import TYPE
+from tools_app.oauth.client_assertions import ASSERTION_TYPE
 from tools_app.server.embedded import EmbeddedHub
 
 KEY = ECKey.generate_key("P-256", {"kid": "one"})
@@ -83,15 +80,6 @@ def made(hub: EmbeddedHub, tenant: Tenant, offer: Any) -> tuple[ServiceClient, s
 @pytest.fixture
 def program(application: Application, made: tuple[ServiceClient, str]) -> Program:
     return Program(application, *made)
-
-
-@pytest.fixture
-def admin(tenant: Tenant) -> Client:
-    user = User.objects.create_user("boss")
-    Membership.objects.create(user=user, tenant=tenant, role=Role.ADMIN)
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 @pytest.mark.parametrize("basic", [True, False])
@@ -222,7 +210,7 @@ def test_a_program_may_sign_in_place_of_a_secret(
             **changes,
         }
         return {
-            "client_assertion_type": TYPE,
+            "client_assertion_type": ASSERTION_TYPE,
             "client_assertion": jwt.encode({"alg": "ES256", "kid": "one"}, claims, KEY, algorithms=["ES256"]),
         }
 

@@ -3,15 +3,14 @@
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from tests.conftest import forget_everything
-from tests.oauth.person import Application, Person, form_of
+from tests.conftest import reset_process_state
+from tests.oauth.person import Application, Person, parse_form
 from tests.wire.client import ALL_VERSIONS, RawClient, error_of, message_of
 from tools_app.access.oauth import devices, service_clients
-from tools_app.models import Change, Connection, Membership, Role, Tenant, TenantScope, Tool
+from tools_app.models import Change, Connection, Tenant, TenantScope, Tool
 from tools_app.server.embedded import EmbeddedHub
 
 
@@ -26,7 +25,7 @@ def client_of(hub: EmbeddedHub, token: str) -> RawClient:
     return RawClient(hub.url, token, "/t/acme/mcp")
 
 
-def listed(client: RawClient) -> list[str]:
+def tool_names(client: RawClient) -> list[str]:
     return sorted(tool["name"] for tool in client.modern("tools/list").json()["result"]["tools"])
 
 
@@ -75,10 +74,10 @@ def test_a_scope_permits_nothing_that_was_not_ticked(
     hub: EmbeddedHub, ann: Person, application: Application, reports: TenantScope
 ) -> None:
     """Membership, consent and scope: all three."""
-    issued = application.connected(ann, ["count"], scope="reports")
+    issued = application.get_tokens(ann, ["count"], scope="reports")
     client = client_of(hub, issued["access_token"])
     with client.http:
-        assert listed(client) == []
+        assert tool_names(client) == []
         answer = client.modern("tools/call", {"name": "echo", "arguments": {"message": "x"}})
         assert "Unknown tool" in answer.json()["error"]["message"]
 
@@ -86,12 +85,12 @@ def test_a_scope_permits_nothing_that_was_not_ticked(
 def test_a_client_steps_up_to_what_it_lacks(
     hub: EmbeddedHub, ann: Person, application: Application, reports: TenantScope
 ) -> None:
-    first = application.connected(ann, scope="reports")
-    second = application.connected(ann, scope="reports mcp:call")
+    first = application.get_tokens(ann, scope="reports")
+    second = application.get_tokens(ann, scope="reports mcp:call")
     assert second["scope"] == "mcp:call reports"
     client = client_of(hub, second["access_token"])
     with client.http:
-        assert {"count", "echo"} <= set(listed(client))
+        assert {"count", "echo"} <= set(tool_names(client))
     narrow = application.refresh(second["refresh_token"], scope="reports").json()
     assert narrow["scope"] == "reports"
     assert application.refresh(first["refresh_token"], scope="mcp:call").json()["error"] == "invalid_scope"
@@ -101,10 +100,10 @@ def test_several_scopes_permit_each_its_own_and_not_their_mixture(
     hub: EmbeddedHub, ann: Person, application: Application, tenant: Tenant, reports: TenantScope
 ) -> None:
     TenantScope.objects.create(tenant=tenant, name="look", tool_patterns=["count"], methods=["tools/list"])
-    issued = application.connected(ann, scope="reports look")
+    issued = application.get_tokens(ann, scope="reports look")
     client = client_of(hub, issued["access_token"])
     with client.http:
-        assert listed(client) == ["count", "echo"]
+        assert tool_names(client) == ["count", "echo"]
         peer = client.handshake()
         assert "result" in call(peer, "echo").json()
         assert call(peer, "count").status_code == 403
@@ -115,16 +114,16 @@ def test_a_search_and_a_tool_of_a_reserved_name_need_the_scope_that_permits_the_
 ) -> None:
     Tool.objects.filter(tenant=tenant, name="count").update(name="find_tools")
     TenantScope.objects.create(tenant=tenant, name="look", tool_patterns=["find_*"], methods=["tools/list"])
-    issued = application.connected(ann, scope="reports look")
+    issued = application.get_tokens(ann, scope="reports look")
     key = Connection.objects.get().key
     client = client_of(hub, issued["access_token"])
     with client.http:
         peer = client.handshake()
-        assert listed(client) == ["echo", "find_tools"]
+        assert tool_names(client) == ["echo", "find_tools"]
         assert error_of(call(peer, "find_tools"))["code"] == -32003
         key.presentation = "search"
         key.save()
-        forget_everything()
+        reset_process_state()
         search = {"name": "find_tools", "arguments": {"query": "echo numbers find"}}
         told = message_of(client.peer("2025-11-25").request("tools/call", search))["result"]
         assert [one["name"] for one in told["structuredContent"]["tools"]] == ["echo"]
@@ -134,7 +133,7 @@ def test_a_search_and_a_tool_of_a_reserved_name_need_the_scope_that_permits_the_
 def test_a_change_of_a_scope_counts_within_a_second(
     hub: EmbeddedHub, ann: Person, application: Application, reports: TenantScope, eventually: Any, how: str
 ) -> None:
-    issued = application.connected(ann, scope="reports mcp:read")
+    issued = application.get_tokens(ann, scope="reports mcp:read")
     client = client_of(hub, issued["access_token"])
     with client.http:
         peer = client.handshake()
@@ -144,7 +143,7 @@ def test_a_change_of_a_scope_counts_within_a_second(
         else:
             TenantScope.objects.all().delete()
         eventually(lambda: call(peer, "echo").status_code == 403)
-        assert {"count", "echo"} <= set(listed(client))
+        assert {"count", "echo"} <= set(tool_names(client))
 
 
 def test_a_device_and_a_service_client_ask_for_them_too(
@@ -156,7 +155,7 @@ def test_a_device_and_a_service_client_ask_for_them_too(
     assert issued["scope"] == "reports"
     client = client_of(hub, issued["access_token"])
     with client.http:
-        assert listed(client) == ["echo"]
+        assert tool_names(client) == ["echo"]
     application.register(redirect_uris=[], grant_types=[devices.GRANT])
     asked = {"client_id": application.client_id, "scope": "reports", "resource": application.resource}
     codes = application.http.post("/oauth/device_authorization", data=asked).json()
@@ -172,19 +171,10 @@ def test_a_device_and_a_service_client_ask_for_them_too(
 
 def page_fields(person: Person, hub: EmbeddedHub) -> dict[str, str]:
 
-    return form_of(person.open(f"{hub.url}/device").text).fields
+    return parse_form(person.open(f"{hub.url}/device").text).fields
 
 
 # --- In the admin and the REST API --------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def admin(tenant: Tenant) -> Client:
-    user = User.objects.create_user("boss")
-    Membership.objects.create(user=user, tenant=tenant, role=Role.ADMIN)
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 BAD_NAMES = ["", "Reports", "two words", "mcp:write", "offline_access", "openid", "1st", "x" * 41, 'a"b', "\u00e4"]

@@ -1,5 +1,6 @@
 """Tokens: exchanged once, renewed in turn, valid where and as long as they should be."""
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from tests.oauth.person import Application, Person, answer_of
+from tests.oauth.person import Application, Person, redirect_parameters
 from tests.wire.client import ALL_VERSIONS, HANDSHAKES, MODERN, RawClient
 from tools_app.access.oauth import connections, tokens
 from tools_app.audit.changes import connections as connection_changes
@@ -133,7 +134,7 @@ def test_a_client_with_a_secret_has_to_know_it(ann: Person, application: Applica
 
 
 def test_each_renewal_replaces_the_refresh_token(hub: EmbeddedHub, ann: Person, application: Application) -> None:
-    first = application.connected(ann, ["echo"])
+    first = application.get_tokens(ann, ["echo"])
     second = application.refresh(first["refresh_token"]).json()
     assert second["refresh_token"] != first["refresh_token"]
     assert (second["token_type"], second["expires_in"], second["scope"]) == ("Bearer", 3600, "mcp:read mcp:call")
@@ -143,7 +144,7 @@ def test_each_renewal_replaces_the_refresh_token(hub: EmbeddedHub, ann: Person, 
 def test_parallel_sessions_may_renew_with_the_same_token_for_five_minutes(
     hub: EmbeddedHub, ann: Person, application: Application, eventually
 ) -> None:
-    first = application.connected(ann, ["echo"])
+    first = application.get_tokens(ann, ["echo"])
     with ThreadPoolExecutor(3) as pool:
         answers = [pool.submit(application.refresh, first["refresh_token"]) for _ in range(3)]
     pairs = [answer.result().json() for answer in answers]
@@ -157,10 +158,10 @@ def test_parallel_sessions_may_renew_with_the_same_token_for_five_minutes(
 
 
 def test_a_renewal_may_ask_for_less_and_never_for_more(ann: Person, application: Application) -> None:
-    first = application.connected(ann, ["echo"], scope="mcp:read")
+    first = application.get_tokens(ann, ["echo"], scope="mcp:read")
     assert first["scope"] == "mcp:read"
     assert error_of(application.refresh(first["refresh_token"], scope="mcp:call")) == "invalid_scope"
-    wide = application.connected(ann, ["echo"])
+    wide = application.get_tokens(ann, ["echo"])
     assert application.refresh(wide["refresh_token"], scope="mcp:read offline_access").json()["scope"] == "mcp:read"
 
 
@@ -168,7 +169,7 @@ def test_a_renewal_may_ask_for_less_and_never_for_more(ann: Person, application:
 def test_what_ends_the_access_of_a_person_ends_it_within_a_second(
     hub: EmbeddedHub, ann: Person, application: Application, tenant: Tenant, eventually, end: str
 ) -> None:
-    issued = application.connected(ann, ["echo"])
+    issued = application.get_tokens(ann, ["echo"])
     with client_of(hub, issued["access_token"]) as client:
         peer = client.handshake()
         assert peer.request("tools/list").status_code == 200
@@ -205,7 +206,7 @@ def end_by(end: str) -> None:
 def test_a_client_that_a_tenant_does_not_allow_gets_no_new_tokens(
     ann: Person, application: Application, tenant: Tenant, decision: ClientDecision, told: str
 ) -> None:
-    issued = application.connected(ann, ["echo"])
+    issued = application.get_tokens(ann, ["echo"])
     application.register()
     location = ann.connect(application.url(), ["echo"])
     ClientPolicy.objects.create(tenant=tenant, host="*", decision=decision)
@@ -224,7 +225,7 @@ def test_a_client_that_a_tenant_does_not_allow_gets_no_new_tokens(
 def test_a_client_can_end_its_own_tokens_and_no_others(
     hub: EmbeddedHub, ann: Person, application: Application, eventually
 ) -> None:
-    issued = application.connected(ann, ["echo"])
+    issued = application.get_tokens(ann, ["echo"])
     other = Application(hub.url, application.resource)
     other.register()
     for client, is_ended in ((other, False), (application, True)):
@@ -242,18 +243,37 @@ def test_a_token_is_of_one_tenant(
     hub: EmbeddedHub, ann: Person, application: Application, other_tenant: Tenant
 ) -> None:
     """CVE-2025-69196: the resource is honoured."""
-    issued = application.connected(ann, ["echo"])
+    issued = application.get_tokens(ann, ["echo"])
     with client_of(hub, issued["access_token"], "/t/rival/mcp") as client:
         answer = client.modern("tools/list")
     assert answer.status_code == 401
     assert "/.well-known/oauth-protected-resource/t/rival/mcp" in answer.headers["www-authenticate"]
 
 
+def test_calls_with_a_token_share_its_lookup_as_those_with_a_key_do(
+    hub: EmbeddedHub, ann: Person, application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = application.get_tokens(ann, ["echo"])["access_token"]
+    looked_up, find = [], tokens.valid_access_tokens
+
+    def counted() -> Any:
+        looked_up.append(time.monotonic())
+        return find()
+
+    monkeypatch.setattr(tokens, "valid_access_tokens", counted)
+    with client_of(hub, token) as client:
+        began = time.monotonic()
+        assert {client.modern("tools/list").status_code for _ in range(60)} == {200}
+        seconds = time.monotonic() - began
+    # It is read again each second, so that its end counts within one.
+    assert 0 < len(looked_up) <= min(59, 2 + 2 * seconds)
+
+
 def test_a_token_is_accepted_in_the_header_only(
     hub: EmbeddedHub, ann: Person, application: Application, tenant: Tenant
 ) -> None:
     Tenant.objects.filter(pk=tenant.pk).update(allow_query_key=True)
-    issued = application.connected(ann, ["echo"])
+    issued = application.get_tokens(ann, ["echo"])
     with client_of(hub, None, f"/mcp?api_key={issued['access_token']}") as client:
         assert client.modern("tools/list").status_code == 401
     # Nor does it open the REST API, which has tokens of its own.
@@ -264,7 +284,7 @@ def test_a_token_is_accepted_in_the_header_only(
 def test_a_refresh_token_or_a_code_opens_nothing(hub: EmbeddedHub, ann: Person, application: Application) -> None:
     application.register()
     location = ann.connect(application.url(), ["echo"])
-    assert status(hub, answer_of(location)["code"]) == 401
+    assert status(hub, redirect_parameters(location)["code"]) == 401
     assert status(hub, application.exchange(location).json()["refresh_token"]) == 401
 
 
@@ -272,7 +292,7 @@ def test_a_refresh_token_or_a_code_opens_nothing(hub: EmbeddedHub, ann: Person, 
 def test_a_token_to_read_is_told_what_it_lacks_to_call(
     hub: EmbeddedHub, ann: Person, application: Application, version: str
 ) -> None:
-    issued = application.connected(ann, ["echo"], scope="mcp:read")
+    issued = application.get_tokens(ann, ["echo"], scope="mcp:read")
     with client_of(hub, issued["access_token"]) as client:
         peer = client.peer(version)
         listed = peer.request("tools/list")
@@ -317,7 +337,7 @@ def test_only_what_was_ticked_exists(
 def test_a_new_consent_with_less_counts_at_once(
     hub: EmbeddedHub, ann: Person, application: Application, eventually
 ) -> None:
-    issued = application.connected(ann, ["echo", "count"])
+    issued = application.get_tokens(ann, ["echo", "count"])
     ann.connect(application.url(), ["count"])
     with client_of(hub, issued["access_token"]) as client:
 
@@ -330,7 +350,7 @@ def test_a_new_consent_with_less_counts_at_once(
 def test_the_limits_of_a_connection_are_those_of_its_key(
     hub: EmbeddedHub, ann: Person, application: Application
 ) -> None:
-    issued = application.connected(ann, ["echo"])
+    issued = application.get_tokens(ann, ["echo"])
     key = Connection.objects.get().key
     key.requests_per_day = 0
     key.save()

@@ -51,7 +51,7 @@ class Up:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
-    def ended(self) -> tuple[int, str]:
+    def wait(self) -> tuple[int, str]:
         """Wait for the end: the exit code and what stood on stderr."""
         code = self._process.wait(WAIT_SECONDS)
         self._reader.join(WAIT_SECONDS)
@@ -61,21 +61,21 @@ class Up:
     def kill(self) -> None:
         if self._process.poll() is None:
             self._process.kill()
-            self.ended()
+            self.wait()
 
     def _read(self) -> None:
         for line in self._process.stdout:
             self._lines.put(line)
 
     def _wait_for(self, last: str) -> str:
-        said = ""
-        while last not in said:
+        output = ""
+        while last not in output:
             try:
-                said += self._lines.get(timeout=WAIT_SECONDS)
+                output += self._lines.get(timeout=WAIT_SECONDS)
             except Empty:
                 self._process.kill()
-                pytest.fail(f"up did not start; it said {said!r} and {self.ended()}")
-        return said
+                pytest.fail(f"up did not start; it said {output!r} and {self.wait()}")
+        return output
 
 
 def environment_of(data: Path) -> dict[str, str]:
@@ -194,7 +194,7 @@ def run_each(
 
     They have one environment, and inherit `files`, by their descriptors.
     """
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", EACH_COMMAND, json.dumps(commands)],
         cwd=ROOT,
         env=environment,
@@ -205,8 +205,8 @@ def run_each(
         timeout=WAIT_SECONDS,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return [(code, out, err) for code, out, err in json.loads(done.stdout)]
+    assert result.returncode == 0, result.stderr
+    return [(code, out, err) for code, out, err in json.loads(result.stdout)]
 
 
 @contextmanager

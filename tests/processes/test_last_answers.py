@@ -19,6 +19,7 @@ from tests.processes.test_up import CHOSEN_KEY, rows
 from tests.wire.client import META, RawClient, call_params
 
 WAIT_SECONDS = 30.0
+CALL_STEPS = 50  # of 100 ms each: longer than a busy machine takes from their start to the signal
 
 
 class Kept:
@@ -111,13 +112,14 @@ def stop_while_in_use(hub: Up, data: Path, stack: contextlib.ExitStack) -> Stopp
         assert kept.called() == (200, None)
     half.connection.sock.sendall(b"POST /mcp HTTP/1.1\r\n")
     without_end.connection.sock.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n")
-    streaming.ask("count", {"n": 30}, "text/event-stream")
-    streamed = streaming.answer()
-    running.ask("count", {"n": 30})
-    while len(rows(data, "SELECT 1 FROM tools_app_runningcall")) < 2:
-        assert hub.is_running()
     client = RawClient(hub.url, CHOSEN_KEY)
     with client.http, client.handshake().listening() as listening:
+        # The calls start last: what comes before the signal must not outlast them.
+        streaming.ask("count", {"n": CALL_STEPS}, "text/event-stream")
+        streamed = streaming.answer()
+        running.ask("count", {"n": CALL_STEPS})
+        while len(rows(data, "SELECT 1 FROM tools_app_runningcall")) < 2:
+            assert hub.is_running()
         for page in pages:
             page.connection.request("GET", "/admin/login/")
         hub.send(signal.SIGTERM)
@@ -125,7 +127,7 @@ def stop_while_in_use(hub: Up, data: Path, stack: contextlib.ExitStack) -> Stopp
         for kept in (standing, never_used):
             kept.ask("echo", {"message": "x"})
         asked_again, asked_first = standing.called(), never_used.called()
-        changes = listening.ends()  # from here on it takes no new calls
+        changes = listening.read_to_end()  # from here on it takes no new calls
     half.connection.sock.sendall(b"Host: localhost\r\nContent-Length: 0\r\n\r\n")
     half_sent = http.client.HTTPResponse(half.connection.sock, method="POST")
     half_sent.begin()
@@ -142,7 +144,7 @@ def stop_while_in_use(hub: Up, data: Path, stack: contextlib.ExitStack) -> Stopp
         pages=[page.answer() for page in pages],
         half_sent=half_sent,
         without_end=without_end,
-        ended=hub.ended(),
+        ended=hub.wait(),
     )
 
 
@@ -166,7 +168,7 @@ def test_an_idle_connection_is_closed_after_a_while(stopped: Stopped) -> None:
 
 def test_a_call_that_runs_is_answered_and_its_answer_is_the_last(stopped: Stopped) -> None:
     assert (stopped.running.status, stopped.running.headers["Connection"]) == (200, "close")
-    assert json.load(stopped.running)["result"]["content"] == [{"type": "text", "text": "30"}]
+    assert json.load(stopped.running)["result"]["content"] == [{"type": "text", "text": str(CALL_STEPS)}]
 
 
 def test_a_page_that_is_being_made_is_sent_to_its_end(stopped: Stopped) -> None:

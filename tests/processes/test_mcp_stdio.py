@@ -77,15 +77,15 @@ class StdioTalk(Talk):
         try:
             line = self._lines.get(timeout=WAIT_SECONDS)
         except Empty:
-            pytest.fail(f"nothing was said; on the standard error: {self.said()}")
-        assert line is not None, f"the process ended; on the standard error: {self.said()}"
+            pytest.fail(f"nothing was said; on the standard error: {self.stderr_text()}")
+        assert line is not None, f"the process ended; on the standard error: {self.stderr_text()}"
         return message_in(line)
 
     def close(self) -> None:
         """End the input."""
         self.process.stdin.close()
 
-    def ends(self) -> list[Message]:
+    def read_to_end(self) -> list[Message]:
         """Wait for the end: what was still said."""
         said = []
         while (line := self._lines.get(timeout=WAIT_SECONDS)) is not None:
@@ -93,7 +93,7 @@ class StdioTalk(Talk):
         self.process.wait(WAIT_SECONDS)
         return said
 
-    def said(self) -> str:
+    def stderr_text(self) -> str:
         """What stands on the standard error."""
         return self.errors.read_text(errors="replace")
 
@@ -179,7 +179,7 @@ def test_every_revision_is_spoken(start: Callable[..., StdioTalk], recorded: Cal
         progress = [message["params"]["progress"] for message in talk.heard]
         assert progress == [0, 1]
         talk.close()
-        assert (talk.ends(), talk.process.returncode, talk.said()) == ([], 0, "")
+        assert (talk.read_to_end(), talk.process.returncode, talk.stderr_text()) == ([], 0, "")
     called = recorded("tool_name, outcome, protocol_version, remote_address, api_key_id IS NOT NULL")
     assert set(called) >= {
         (tool, "ok", version, "stdio", True) for tool in ("echo", "count") for version in ALL_VERSIONS
@@ -206,8 +206,8 @@ def test_nothing_but_messages_stands_on_the_standard_output(start: Callable[...,
     assert talk.ask_tool("loud")["result"]["content"][0]["text"] == LINES
     assert talk.ask_tool("count", {"n": 1}, id=2)["result"]["isError"] is False
     talk.close()
-    assert talk.ends() == []
-    said = talk.said()
+    assert talk.read_to_end() == []
+    said = talk.stderr_text()
     for source in ("print", "write", "a descriptor", "a program", "a log"):
         assert f"{NOISE} of {source}" in said
     assert "DEBUG" in said
@@ -230,7 +230,7 @@ def test_a_cancelled_request_is_stopped_and_not_spoken_of_again(
     talk.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="sub")
     talk.next()
     talk.process.send_signal(signal.SIGTERM)
-    cancelled, closed = talk.ends()
+    cancelled, closed = talk.read_to_end()
     assert (cancelled["method"], cancelled["params"]["requestId"]) == ("notifications/cancelled", "sub")
     assert (closed["id"], closed["result"]["resultType"]) == ("sub", "complete")
 
@@ -260,7 +260,7 @@ def test_what_was_asked_before_the_input_ended_is_answered(start: Callable[..., 
     script.write_text("\n".join(map(json.dumps, asked)))
     with script.open("rb") as source:
         talk = start(MCPHUB_API_KEY=KEY, source=source)
-        answers = {message["id"]: message["result"] for message in talk.ends() if "id" in message}
+        answers = {message["id"]: message["result"] for message in talk.read_to_end() if "id" in message}
     assert answers.keys() == {0, 1, 2}
     assert answers[2]["content"][0]["text"] == "2"
     assert talk.process.returncode == 0
@@ -278,7 +278,7 @@ def begun(talk: StdioTalk, *tools: str) -> StdioTalk:
 
 def answers_at_the_end(talk: StdioTalk) -> dict[str, Message]:
     """The results that were still said, by the ids of their calls."""
-    return {message["id"]: message["result"] for message in talk.ends() if "id" in message}
+    return {message["id"]: message["result"] for message in talk.read_to_end() if "id" in message}
 
 
 @pytest.mark.shows("stdio.exits")
@@ -322,7 +322,7 @@ def test_a_signal_lets_a_call_finish_that_is_quick_enough(talk: StdioTalk) -> No
     talk.speak(MODERN).call("count", {"n": 4}, id=1, meta=TOLD)
     talk.next()
     talk.process.send_signal(signal.SIGINT)
-    assert talk.ends()[-1]["result"]["content"][0]["text"] == "4"
+    assert talk.read_to_end()[-1]["result"]["content"][0]["text"] == "4"
 
 
 def test_it_ends_when_nobody_reads_it_any_more(settings_of: dict[str, str]) -> None:
@@ -340,7 +340,7 @@ def test_it_ends_soon_after_its_key_was_revoked(start: Callable[..., StdioTalk],
     talk = start(MCPHUB_API_KEY=SHORT_LIVED).speak("2025-11-25")
     with closing(sqlite3.connect(Path(settings_of["MCPHUB_DATA_DIR"]) / "hub.sqlite3")) as database, database:
         database.execute("UPDATE tools_app_apikey SET revoked_at = '2026-01-01' WHERE name = 'short-lived'")
-    assert talk.ends() == []
+    assert talk.read_to_end() == []
     assert talk.process.returncode == 0
 
 
@@ -360,9 +360,9 @@ def test_what_is_wrong_is_said_on_the_standard_error(start: Callable[..., StdioT
         "The database is unavailable: ": start("--tenant", "demo", MCPHUB_DATA_DIR=str(broken)),
     }
     for reason, talk in wrong.items():
-        assert (talk.ends(), talk.process.returncode) == ([], 1)
-        assert talk.said().startswith(f"CommandError: {reason}")
-        assert len(talk.said().splitlines()) <= 3
+        assert (talk.read_to_end(), talk.process.returncode) == ([], 1)
+        assert talk.stderr_text().startswith(f"CommandError: {reason}")
+        assert len(talk.stderr_text().splitlines()) <= 3
 
 
 @pytest.mark.shows("stdio.credentials")

@@ -2,7 +2,10 @@
 
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from uuid import uuid4
+
+from tests.archives.upgrading import one_by_one
 
 Manage = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -34,6 +37,6 @@ print("kept")
 """
 
 
-def test_events_are_kept_when_their_key_changes_and_when_it_changes_back(manage: Manage) -> None:
-    done = manage("shell", "--no-imports", "-c", MIGRATE)
+def test_events_are_kept_when_their_key_changes_and_when_it_changes_back(manage: Manage, tmp_path: Path) -> None:
+    done = manage("shell", "--no-imports", "-c", MIGRATE, **one_by_one(tmp_path))
     assert (done.returncode, done.stdout.split()[-1]) == (0, "kept"), done.stderr

@@ -115,7 +115,7 @@ def test_a_second_hub_on_the_same_data_is_refused_until_the_first_has_died(
     assert re.fullmatch(r"CommandError: Another hub \(process \d+\) already uses \S+\. Stop it, .+\n", refused.stderr)
 
     hub.send(signal.SIGKILL)
-    _, stderr = hub.ended()
+    _, stderr = hub.wait()
     startup_checks.lock_data(Path(environment["MCPHUB_DATA_DIR"]) / "hub.sqlite3").close()
     assert stderr.count("\n") == 1, stderr
     assert "MCPHUB_ALOWED_HOSTS is not a setting of the hub. Did you mean MCPHUB_ALLOWED_HOSTS?" in stderr

@@ -7,12 +7,14 @@ import socket
 import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.oauth.person import Application, Person
 from tests.processes.hub import WAIT_SECONDS, Up, environment_of, run_each
 from tools_app.management.commands.up import _about_workers
 
@@ -88,6 +90,27 @@ def test_the_admin_signs_in_with_the_password_that_was_shown(first_run):
     assert (answer.status_code, answer.headers["Location"]) == (302, "/admin/")
 
 
+def test_the_url_that_is_shown_is_enough_to_connect_a_client(first_run):
+    hub = first_run[0]
+    url = re.search(r"Connect a client with the URL alone: (\S+)", hub.banner)[1]
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": CLIENT}}
+    headers = {"Mcp-Method": "tools/list", "Mcp-Protocol-Version": "2026-07-28"}
+    headers |= {"Accept": "application/json, text/event-stream"}
+    refused = httpx.post(url, json=request, headers=headers)
+    place = re.search(r'resource_metadata="([^"]+)"', refused.headers["www-authenticate"])[1]
+    found = httpx.get(place).json()
+    assert (refused.status_code, found["resource"], found["authorization_servers"]) == (401, url, [hub.url])
+
+    person = Person(hub.url, "admin", PASSWORD.search(hub.banner)[1])
+    application = Application(hub.url, resource=url)
+    with closing(person), closing(application):
+        application.register()
+        issued = application.exchange(person.connect(application.url(), ["echo"])).json()
+    headers["Authorization"] = f"Bearer {issued['access_token']}"
+    tools = httpx.post(url, json=request, headers=headers).json()["result"]["tools"]
+    assert [tool["name"] for tool in tools] == ["echo"]
+
+
 @pytest.mark.shows("http-sse.localhost", "streamable-http.localhost")
 def test_it_listens_on_the_loopback_address_alone_unless_told_otherwise(first_run):
     port = int(first_run[0].url.rpartition(":")[2])
@@ -103,7 +126,7 @@ def test_it_serves_until_it_is_told_to_stop_and_a_second_run_reuses_everything(u
     assert httpx.get(f"{first.url}/healthz").json() == {"status": "ok"}
     assert httpx.get(f"{first.url}/readyz").status_code == 200
     first.send(signal.SIGTERM)
-    assert first.ended() == (0, "")
+    assert first.wait() == (0, "")
 
     banner = up().banner
 
@@ -150,6 +173,7 @@ def test_options_that_cannot_work_are_one_clear_line(environment):
         port, descriptor = taken.getsockname()[1], local.fileno()
         problems = {
             ("--port", str(port)): f"Port {port} on 127.0.0.1 is in use. Choose another one with --port.\n",
+            ("--port", "99999"): "--port 99999: choose a port from 1 to 65535, or 0 for any free one.\n",
             ("--host", "192.0.2.1"): "Cannot listen on 192.0.2.1:8000",
             ("--no-worker",): "--no-worker requires CELERY_BROKER_URL",
             ("--processes", "2"): "--processes requires REDIS_URL: ",
@@ -207,7 +231,7 @@ def test_a_second_ctrl_c_does_not_wait(up):
         wait_until_refused(hub.url)
         hub.send(signal.SIGINT)
 
-        code, stderr = hub.ended()
+        code, stderr = hub.wait()
     assert (code, stderr) == (-signal.SIGINT, "")
 
 

@@ -70,4 +70,4 @@ def test_systemd_is_told_when_it_is_ready_and_when_it_stops(up: Callable[..., An
         assert systemd.recv(100) == b"READY=1"
         hub.send(signal.SIGTERM)
         assert systemd.recv(100) == b"STOPPING=1"
-        assert hub.ended() == (0, "")
+        assert hub.wait() == (0, "")

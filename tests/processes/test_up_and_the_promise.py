@@ -65,7 +65,7 @@ def test_a_session_outlives_a_restart(up: Start, client_of: Connect) -> None:
     first = start(up)
     session = client_of(first).handshake()
     first.send(signal.SIGTERM)
-    assert first.ended() == (0, "")
+    assert first.wait() == (0, "")
 
     again = client_of(start(up))
     peer = Peer(again, session.version, session.session_id)

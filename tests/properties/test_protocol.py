@@ -280,8 +280,8 @@ SCHEMAS = st.recursive(
 @same_each_time
 @given(schema=SCHEMAS | OBJECTS)
 def test_the_marks_of_every_schema_are_found_or_refused(schema: dict[str, Any]) -> None:
-    found = tried(mirrored.BadMirror, mirrored.mirrored, schema)
-    assert isinstance(found, mirrored.BadMirror) or len({one.header for one in found}) == len(found)
+    found = tried(mirrored.InvalidMirror, mirrored.mirrored, schema)
+    assert isinstance(found, mirrored.InvalidMirror) or len({one.header for one in found}) == len(found)
 
 
 @same_each_time
@@ -297,7 +297,7 @@ def test_headers_of_every_kind_agree_with_the_arguments_or_are_refused(
     assert refusal is None or (refusal.code == -32020 and tellable(refusal))
 
 
-REPEATED = st.integers(-mirrored.LARGEST, mirrored.LARGEST) | st.booleans() | st.text(max_size=9)
+REPEATED = st.integers(-mirrored.MAX_NUMBER, mirrored.MAX_NUMBER) | st.booleans() | st.text(max_size=9)
 
 
 def as_header(value: Any) -> str:
@@ -360,16 +360,16 @@ BASE64 = "+-/=_" + string.ascii_letters + string.digits
 
 
 def sealed(answers: dict[str, Any]) -> str:
-    return multi_round._sealed(multi_round._Sealed(2.0**40, answers, {}), "a purpose")
+    return multi_round._encrypted(multi_round._RequestState(2.0**40, answers, {}), "a purpose")
 
 
 @same_each_time
 @given(answers=OBJECTS)
 def test_a_state_comes_back_as_it_was_given_and_for_its_purpose_only(answers: dict[str, Any]) -> None:
     state = sealed(answers)
-    assert multi_round._opened(state, "a purpose").answers == answers
+    assert multi_round._decrypted(state, "a purpose").answers == answers
     with pytest.raises(RpcError):
-        multi_round._opened(state, "another purpose")
+        multi_round._decrypted(state, "another purpose")
 
 
 @same_each_time
@@ -380,7 +380,7 @@ def test_a_state_with_one_character_changed_is_refused(answers: dict[str, Any], 
     assume(state[where] != character)
     for forged in (state[:where] + character + state[where + 1 :], state[:where] + character + state[where:]):
         with pytest.raises(RpcError) as refusal:
-            multi_round._opened(forged, "a purpose")
+            multi_round._decrypted(forged, "a purpose")
         assert refusal.value.code == -32602
 
 
@@ -389,14 +389,14 @@ def test_a_state_is_taken_in_its_one_spelling_only(length: int) -> None:
     state = sealed({"a": "x" * length})
     spellings = {state[:where] + other + state[where + 1 :] for where in range(len(state)) for other in BASE64}
     for forged in spellings - {state}:
-        assert isinstance(tried(RpcError, multi_round._opened, forged, "a purpose"), RpcError), forged
+        assert isinstance(tried(RpcError, multi_round._decrypted, forged, "a purpose"), RpcError), forged
 
 
 @same_each_time
 @given(state=JSON | st.text())
 def test_whatever_is_no_state_is_refused(state: Any) -> None:
     with pytest.raises(RpcError) as refusal:
-        multi_round._opened(state, "a purpose")
+        multi_round._decrypted(state, "a purpose")
     assert refusal.value.code == -32602
 
 

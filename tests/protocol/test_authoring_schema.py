@@ -7,7 +7,7 @@ import pytest
 from tools_app.protocol.authoring_schema import check_input_schema, check_schema
 
 
-def told(schema: Any) -> list[str]:
+def faults_of(schema: Any) -> list[str]:
     return [str(problem) for problem in check_schema(schema)]
 
 
@@ -23,7 +23,7 @@ def told(schema: Any) -> list[str]:
     ],
 )
 def test_a_good_schema_has_no_faults(schema: Any) -> None:
-    assert told(schema) == []
+    assert faults_of(schema) == []
 
 
 @pytest.mark.shows(
@@ -49,7 +49,7 @@ def test_a_good_schema_has_no_faults(schema: Any) -> None:
     ],
 )
 def test_a_fault_is_named_with_its_path(schema: Any, path: str, part: str) -> None:
-    (problem,) = told(schema)
+    (problem,) = faults_of(schema)
     assert problem.startswith(f"{path}: ")
     assert part in problem
 
@@ -57,8 +57,8 @@ def test_a_fault_is_named_with_its_path(schema: Any, path: str, part: str) -> No
 @pytest.mark.shows("json-schema.declared-dialect")
 def test_a_schema_of_draft_4_is_judged_by_the_rules_of_draft_4() -> None:
     schema = {"exclusiveMinimum": True, "minimum": 1}
-    assert told(schema | {"$schema": "http://json-schema.org/draft-04/schema#"}) == []
-    assert told(schema)
+    assert faults_of(schema | {"$schema": "http://json-schema.org/draft-04/schema#"}) == []
+    assert faults_of(schema)
 
 
 @pytest.mark.shows("tools.input-schema")

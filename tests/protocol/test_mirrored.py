@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tools_app.protocol.mirrored import BadMirror, Mirrored, check, mirrored
+from tools_app.protocol.mirrored import InvalidMirror, Mirrored, check, mirrored
 
 REGION = {"type": "string", "x-mcp-header": "Region"}
 
@@ -45,7 +45,7 @@ def test_marks_are_found_where_properties_lead(schema: dict[str, Any], found: tu
     ["", " ", "two words", "a:b", "a\r\nb", "a\tb", "grün", "a/b", "(a)", "a,b", '"a"', None, 5, True, ["a"], {}],
 )
 def test_a_name_that_no_header_can_have_is_refused(name: Any) -> None:
-    with pytest.raises(BadMirror, match="header's name") as refused:
+    with pytest.raises(InvalidMirror, match="header's name") as refused:
         mirrored(objects(a=objects(b={"type": "string", "x-mcp-header": name})))
     assert refused.value.path == ("properties", "a", "properties", "b")
 
@@ -53,9 +53,9 @@ def test_a_name_that_no_header_can_have_is_refused(name: Any) -> None:
 @pytest.mark.shows("streamable-http.parameter-annotations")
 @pytest.mark.parametrize("kind", ["number", "object", "array", "null", ["string", "null"], ["integer"], None, 5])
 def test_a_type_that_no_header_can_hold_is_refused(kind: Any) -> None:
-    with pytest.raises(BadMirror, match="string, integer, boolean"):
+    with pytest.raises(InvalidMirror, match="string, integer, boolean"):
         mirrored(objects(a={"type": kind, "x-mcp-header": "A"}))
-    with pytest.raises(BadMirror, match="string, integer, boolean"):
+    with pytest.raises(InvalidMirror, match="string, integer, boolean"):
         mirrored(objects(a={"x-mcp-header": "A"}))
 
 
@@ -85,7 +85,7 @@ def test_a_type_that_no_header_can_hold_is_refused(kind: Any) -> None:
     ],
 )
 def test_a_mark_that_not_only_properties_lead_to_is_refused(schema: dict[str, Any], path: tuple[str, ...]) -> None:
-    with pytest.raises(BadMirror, match="properties alone") as refused:
+    with pytest.raises(InvalidMirror, match="properties alone") as refused:
         mirrored(schema)
     assert refused.value.path == path
 
@@ -93,7 +93,7 @@ def test_a_mark_that_not_only_properties_lead_to_is_refused(schema: dict[str, An
 @pytest.mark.shows("streamable-http.parameter-annotations")
 @pytest.mark.parametrize("other", ["Region", "region", "REGION"])
 def test_two_parameters_never_share_a_header(other: str) -> None:
-    with pytest.raises(BadMirror, match="twice"):
+    with pytest.raises(InvalidMirror, match="twice"):
         mirrored(objects(a=REGION, b=objects(c={"type": "integer", "x-mcp-header": other})))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools_app.protocol.schema import MAX_PROBLEMS, BadSchema, CompiledSchema
+from tools_app.protocol.schema import MAX_PROBLEMS, CompiledSchema, InvalidSchema
 
 SCHEMA = {
     "type": "object",
@@ -45,5 +45,5 @@ def test_the_number_of_problems_is_bounded() -> None:
 @pytest.mark.shows("json-schema.references", "json-schema.unresolved", "json-schema.valid")
 @pytest.mark.parametrize("schema", [{"type": "nothing"}, {"$ref": "https://example.com/s.json"}, {"pattern": "("}])
 def test_a_schema_that_cannot_be_compiled_is_bad(schema: dict[str, object]) -> None:
-    with pytest.raises(BadSchema):
+    with pytest.raises(InvalidSchema):
         CompiledSchema(schema)

@@ -8,8 +8,8 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from tools_app.protocol.authoring_schema import check_input_schema
-from tools_app.protocol.schema import BadSchema, CompiledSchema
-from tools_app.protocol.schema_bounds import TOO_DEEP, TOO_ENTANGLED, TOO_LARGE
+from tools_app.protocol.schema import CompiledSchema, InvalidSchema
+from tools_app.protocol.schema_bounds import TOO_DEEP, TOO_LARGE, TOO_MANY_ALTERNATIVES
 from tools_app.toolkit import tool
 
 LEVELS = 40
@@ -60,12 +60,12 @@ WIDE = {"type": "object", "properties": {f"p{number}": {"type": "string"} for nu
 HIDDEN = {"type": "object", "properties": {"default": fanning_out(LEVELS, by_pointer)["properties"]["x"]}}
 HIDDEN["$defs"] = fanning_out(LEVELS, by_pointer)["$defs"]
 REFUSED = {
-    "pointers": (fanning_out(LEVELS, by_pointer), TOO_ENTANGLED),
-    "anchors": (fanning_out(LEVELS, by_anchor), TOO_ENTANGLED),
-    "dynamic anchors": (fanning_out(LEVELS, by_dynamic_anchor), TOO_ENTANGLED),
-    "ids": (fanning_out(LEVELS, by_id), TOO_ENTANGLED),
-    "values in values": (stairs(LEVELS), TOO_ENTANGLED),
-    "under a parameter's name": (HIDDEN, TOO_ENTANGLED),
+    "pointers": (fanning_out(LEVELS, by_pointer), TOO_MANY_ALTERNATIVES),
+    "anchors": (fanning_out(LEVELS, by_anchor), TOO_MANY_ALTERNATIVES),
+    "dynamic anchors": (fanning_out(LEVELS, by_dynamic_anchor), TOO_MANY_ALTERNATIVES),
+    "ids": (fanning_out(LEVELS, by_id), TOO_MANY_ALTERNATIVES),
+    "values in values": (stairs(LEVELS), TOO_MANY_ALTERNATIVES),
+    "under a parameter's name": (HIDDEN, TOO_MANY_ALTERNATIVES),
     "parts": (WIDE, TOO_LARGE),
     "depth": (nested(65), TOO_DEEP),
     "great depth": (nested(900), TOO_DEEP),
@@ -76,7 +76,7 @@ REFUSED = {
 @pytest.mark.parametrize(("schema", "why"), REFUSED.values(), ids=REFUSED.keys())
 def test_a_schema_of_too_much_work_is_refused_at_once(registries: None, schema: dict[str, Any], why: str) -> None:
     began = time.thread_time()
-    with pytest.raises(BadSchema, match=why):
+    with pytest.raises(InvalidSchema, match=why):
         CompiledSchema(schema)
     with pytest.raises(ImproperlyConfigured, match=why):
         tool(input_schema=schema)(give)
@@ -87,7 +87,9 @@ def test_a_schema_of_too_much_work_is_refused_at_once(registries: None, schema: 
 def test_an_admin_is_told_why() -> None:
     for schema in (fanning_out(LEVELS, by_pointer), nested(900)):
         problems = check_input_schema(schema)
-        assert [str(problem) for problem in problems if TOO_ENTANGLED in str(problem) or TOO_DEEP in str(problem)]
+        assert [
+            str(problem) for problem in problems if TOO_MANY_ALTERNATIVES in str(problem) or TOO_DEEP in str(problem)
+        ]
 
 
 def give(x: str) -> str:

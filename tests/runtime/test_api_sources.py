@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from tests.catalog.openapi.documents import document, get
-from tests.web_services import Service, answered, serve
+from tests.web_services import Service, http_response, serve
 from tools_app.models import ApiSource, ApiSourceRevision, RevisionState, Tenant
 from tools_app.runtime import api_sources
 from tools_app.server.embedded import EmbeddedHub
@@ -17,7 +17,7 @@ __all__ = ["serve"]
 def test_a_worker_fetches_and_reads_the_document(
     hub: EmbeddedHub, serve: Callable[..., Service], eventually: Callable[..., Any]
 ) -> None:
-    service = serve(answered(200, orjson.dumps(document({"/a": get()})), "application/json"))
+    service = serve(http_response(200, orjson.dumps(document({"/a": get()})), "application/json"))
     tenant = Tenant.objects.create(slug="acme", name="Acme", allowed_networks=["127.0.0.0/8"])
     source = ApiSource.objects.create(tenant=tenant, name="api", url=f"{service.url}/openapi.json")
 
@@ -33,7 +33,7 @@ def test_a_worker_fetches_and_reads_the_document(
 def test_an_answer_that_is_no_document_is_told(
     hub: EmbeddedHub, serve: Callable[..., Service], eventually: Callable[..., Any]
 ) -> None:
-    service = serve(answered(404))
+    service = serve(http_response(404))
     tenant = Tenant.objects.create(slug="acme", name="Acme", allowed_networks=["127.0.0.0/8"])
     source = ApiSource.objects.create(tenant=tenant, name="api", url=service.url)
 

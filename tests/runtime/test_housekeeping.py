@@ -44,7 +44,7 @@ def test_a_chore_that_hangs_does_not_hold_up_the_heart(monkeypatch: pytest.Monke
         if len(beats) > 1:
             beaten_again.set()
 
-    monkeypatch.setattr(sweeper, "beat", beat)
+    monkeypatch.setattr(sweeper, "send_heartbeat", beat)
     monkeypatch.setattr(housekeeping, "chores", lambda: [(0.0, lambda: over.wait(WAIT_SECONDS))])
     keeper = housekeeping.Housekeeper("web")
     assert beaten_again.wait(WAIT_SECONDS)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.audit.chained import forget, record
-from tests.web_services import Certified
+from tests.web_services import TlsContexts
 from tools_app.audit.checkpoints import signer, witness
 from tools_app.models import Checkpoint, Tenant
 from tools_app.runtime import witness_forwarding
@@ -158,7 +158,7 @@ def test_whatever_a_sender_raises_the_line_is_tried_again_and_the_address_is_not
 
 
 def test_syslog_over_tls_gets_the_same_message_and_only_from_a_server_that_is_trusted(
-    monkeypatch: pytest.MonkeyPatch, certified: Callable[[str], Certified]
+    monkeypatch: pytest.MonkeyPatch, certified: Callable[[str], TlsContexts]
 ) -> None:
     localhost = certified("localhost")
     heard: list[bytes] = []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from tools_app.server.base import MAX_ACCEPTED, SECONDS_PER_ACCEPT, AsgiServer, Connection
+from tools_app.server.base import MAX_ACCEPTED, SECONDS_PER_ACCEPT, AsgiServer, Connection, WebSocket
 
 CLIENTS = 40
 WAIT_SECONDS = 30.0
@@ -27,6 +27,9 @@ class Server(AsgiServer):
 
     def _connections(self) -> Iterable[Connection]:
         return ()
+
+    def _websockets(self) -> Iterable[WebSocket]:
+        return []
 
     def _addresses(self) -> Iterable[str]:
         return ()
@@ -64,7 +67,7 @@ def test_the_length_of_a_turn_is_seen() -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             listener.setblocking(False)
             server = Server(listener, asyncio.get_running_loop())
-            server._time_turn(asyncio.get_running_loop().time() - 1.0)
+            server._measure_turn(asyncio.get_running_loop().time() - 1.0)
             assert server._turn_seconds >= 1.0
 
     asyncio.run(asyncio.wait_for(scenario(), WAIT_SECONDS))

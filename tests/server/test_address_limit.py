@@ -82,7 +82,7 @@ def test_a_websocket_counts(connect: Connect) -> None:
 def test_addresses_of_one_caller_share_a_bound_and_others_have_their_own() -> None:
     now = [0.0]
     standing: list[str] = []
-    limit = AddressLimit(lambda: standing, lambda address: address[:3], most=2, clock=lambda: now[0])
+    limit = AddressLimit(lambda: standing, lambda address: address[:3], max_per_address=2, clock=lambda: now[0])
 
     def connects(address: str) -> bool:
         admitted = limit.admits(address)
@@ -95,7 +95,7 @@ def test_addresses_of_one_caller_share_a_bound_and_others_have_their_own() -> No
 
 
 def test_connections_that_come_and_go_quickly_are_all_let_in() -> None:
-    limit = AddressLimit(list, str, most=MANY, clock=lambda: 0.0)
+    limit = AddressLimit(list, str, max_per_address=MANY, clock=lambda: 0.0)
     assert all(limit.admits("a") for _ in range(10 * MANY))
 
 
@@ -107,7 +107,7 @@ def test_refused_connections_cause_one_recount_a_second() -> None:
         recounts.append(now[0])
         return ["a"] * MANY
 
-    limit = AddressLimit(connected, str, most=MANY, clock=lambda: now[0])
+    limit = AddressLimit(connected, str, max_per_address=MANY, clock=lambda: now[0])
     for _ in range(MANY):
         limit.admits("a")
     assert not any(limit.admits("a") for _ in range(100))

@@ -20,7 +20,9 @@ from amqp import Connection as AmqpConnection
 from autobahn.websocket.protocol import WebSocketProtocol as AutobahnProtocol
 from celery import current_app
 from celery.apps.worker import Worker
-from celery.worker import WorkController, state
+from celery.concurrency.thread import TaskPool
+from celery.worker import WorkController, state, strategy
+from celery.worker.consumer import Consumer
 from celery.worker.control import Panel
 from daphne.http_protocol import WebRequest
 from daphne.server import Server as Daphne
@@ -28,11 +30,14 @@ from daphne.ws_protocol import WebSocketProtocol
 from kombu import transport as kombu_transport
 from kombu.transport import memory
 from twisted.internet import reactor
+from twisted.internet.abstract import FileDescriptor
 from twisted.web.http import HTTPChannel
 from twisted.web.http import Request as TwistedRequest
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.protocol import Protocol as WebSocketParser
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,6 +47,7 @@ def source(owner: type) -> str:
     return inspect.getsource(owner)
 
 
+CALL_STRATEGY = "tools_app.runtime.call_strategy"
 # Module, package, class, parts, and what stops working without them.
 PARTS: list[tuple[str, str, Any, str, str]] = [
     (
@@ -115,11 +121,32 @@ PARTS: list[tuple[str, str, Any, str, str]] = [
         "connections that the hub has accepted are not served",
     ),
     (
-        "tools_app.server.daphne",
+        "tools_app.server.daphne_websocket",
         "autobahn",
         AutobahnProtocol,
         "sendMessage maxMessagePayloadSize",
         "long results over a WebSocket close it, or messages from clients have no bound",
+    ),
+    (
+        "tools_app.server.daphne_websocket",
+        "autobahn",
+        AutobahnProtocol,
+        "message_data message_data_total_length inside_message current_frame failedByMe onMessageBegin",
+        "the memory of large messages has no bound",
+    ),
+    (
+        "tools_app.server.daphne_websocket",
+        "autobahn",
+        AutobahnProtocol,
+        "onMessageFrameData onMessageFrameEnd onPing onPong _sendAutoPing",
+        "small fragments and pings have no bound",
+    ),
+    (
+        "tools_app.server.daphne_websocket",
+        "Twisted",
+        FileDescriptor,
+        "dataBuffer offset _tempDataLen",
+        "clients that do not read their responses are not noticed",
     ),
     ("tools_app.server.daphne", "Twisted", reactor, "_asyncioEventloop", "the hub finds no event loop under Daphne"),
     (
@@ -167,6 +194,41 @@ PARTS: list[tuple[str, str, Any, str, str]] = [
     ),
     ("tools_app.server.uvicorn", "uvicorn", Config, "load get_loop_factory", "uvicorn does not start"),
     (
+        "tools_app.server.uvicorn_websocket",
+        "uvicorn",
+        WebSocketsSansIOProtocol,
+        "conn frames handle_text handle_bytes handle_cont handle_ping handle_pong curr_msg_data_type",
+        "small fragments and pings have no bound",
+    ),
+    (
+        "tools_app.server.uvicorn_websocket",
+        "uvicorn",
+        WebSocketsSansIOProtocol,
+        "queue scope read_paused handle_connect handle_close send_receive_event_to_app handshake_complete",
+        "the memory of large messages has no bound",
+    ),
+    (
+        "tools_app.server.uvicorn_websocket",
+        "uvicorn",
+        WebSocketsSansIOProtocol,
+        "writable pong_timer pending_ping_payload schedule_ping send_keepalive_ping stop_keepalive close_sent",
+        "clients of WebSockets that do not read are not noticed",
+    ),
+    (
+        "tools_app.server.uvicorn_websocket",
+        "uvicorn",
+        WebSocketsSansIOProtocol,
+        "keepalive_timeout close_timer",
+        "clients that do not read are never cut off, and those whose messages wait are",
+    ),
+    (
+        "tools_app.server.uvicorn_websocket",
+        "websockets",
+        WebSocketParser,
+        "reader",
+        "the memory of large messages has no bound",
+    ),
+    (
         "tools_app.server.worker",
         "celery",
         WorkController,
@@ -210,6 +272,8 @@ PARTS: list[tuple[str, str, Any, str, str]] = [
         "on_start",
         "a worker that shuts down does not write its last records",
     ),
+    (CALL_STRATEGY, "celery", strategy, "default", "workers with a pool of processes run no calls"),
+    (CALL_STRATEGY, "celery", TaskPool, "executor", "workers with threads run no calls"),
     (
         "tools_app.doctor.messaging",
         "celery",
@@ -312,6 +376,12 @@ def test_a_connection_of_uvicorn_begins_without_a_request_and_counts_itself() ->
     asyncio.run(scenario())
 
 
+def test_celery_passes_to_a_strategy_what_the_hub_takes() -> None:
+    assert "strategy( message, payload, ack_log_error_promise, reject_log_error_promise, callbacks, )" in " ".join(
+        source(Consumer).split()
+    ), "workers with threads run no calls"
+
+
 # Packages whose modules are internals, except for what their documentation offers.
 INTERNALS = ("twisted", "daphne", "autobahn", "uvicorn", "kombu.transport", "celery.worker", "celery.apps", "amqp")
 # `inspect_command` is documented; whether a broker's scheme exists is asked of a list.
@@ -321,7 +391,10 @@ PUBLIC_USES = {"tools_app.runtime.inspection", "mcphub.environment"}
 def test_no_other_module_imports_internals() -> None:
     found = set()
     for path in [*ROOT.glob("tools_app/**/*.py"), *ROOT.glob("mcphub/**/*.py")]:
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        if not any(each in text for each in INTERNALS):
+            continue
+        for node in ast.walk(ast.parse(text)):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if any(name == each or name.startswith(f"{each}.") for name in names for each in INTERNALS):

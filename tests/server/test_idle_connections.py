@@ -1,6 +1,8 @@
 """How long the servers wait for a request, or for the rest of one: for as long as something comes."""
 
 import contextlib
+import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -9,16 +11,22 @@ import websockets.sync.client
 from tests.processes.hub import WAIT_SECONDS, Connect, listening
 from tools_app.server.base import SERVERS
 
+# They wait for longer than a server does.
+pytestmark = pytest.mark.slow
+
 # Twenty pauses are three times as long as the server below waits for anything.
 IDLE_SECONDS, PAUSE_SECONDS = 0.5, 0.075
 # It answers once it has all of a request, and says again what a WebSocket says.
 IMPATIENT = """
+import asyncio
 import sys
 from django.utils.module_loading import import_string
 from tools_app.server import base
 
 base.IDLE_SECONDS = HALF_A_SECOND
 Server = import_string(sys.argv[1])
+
+is_over = asyncio.Event()
 
 async def application(scope, receive, send):
     if scope["type"] == "websocket":
@@ -29,6 +37,15 @@ async def application(scope, receive, send):
         return
     while (await receive()).get("more_body"):
         pass
+    if scope["path"] == "/large":
+        is_over.clear()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"52428800")]})
+        for left in reversed(range(50)):
+            await send({"type": "http.response.body", "body": b"x" * 1048576, "more_body": left > 0})
+        is_over.set()
+        return
+    if scope["path"] == "/over":
+        await is_over.wait()
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
     await send({"type": "http.response.body", "body": b"done"})
 
@@ -65,6 +82,30 @@ def test_a_body_that_goes_on_coming_is_waited_for(connect: Connect) -> None:
         client.settimeout(WAIT_SECONDS)
         client.sendall(b"x")
         assert client.recv(1000).endswith(b"done")
+
+
+def test_a_client_that_does_not_read_its_response_is_cut_off(connect: Connect) -> None:
+    with connect() as client:
+        client.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        received = len(client.recv(1000))
+        with connect() as other:
+            other.sendall(b"GET /over HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert other.recv(1000).endswith(b"done")
+        with contextlib.suppress(ConnectionError):
+            while piece := client.recv(262_144):
+                received += len(piece)
+        assert received < 50 * 1024 * 1024
+
+
+def test_a_client_that_reads_its_response_slowly_gets_all_of_it(connect: Connect) -> None:
+    with connect() as client:
+        client.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        received, pauses, never = 0, 20, threading.Event()
+        while received < 50 * 1024 * 1024:
+            received += len(client.recv(2 * 1024 * 1024, socket.MSG_WAITALL if pauses else 0))
+            if pauses:
+                pauses -= 1
+                never.wait(PAUSE_SECONDS)
 
 
 def test_a_websocket_is_no_connection_that_waits_for_a_request(connect: Connect) -> None:

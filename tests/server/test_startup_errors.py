@@ -32,7 +32,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, django_db_blocker: Dja
     path = tmp_path / "hub.sqlite3"
     monkeypatch.setitem(settings.DATABASES["default"], "NAME", str(path))
     monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", "django.db.backends.sqlite3")
-    monkeypatch.setattr(schema_state, "newer", lambda: None)
+    monkeypatch.setattr(schema_state, "newer_migrations", lambda: None)
     with django_db_blocker.unblock():
         yield path
 
@@ -105,7 +105,7 @@ def test_what_is_wrong_with_a_database_file_is_told_with_what_to_do(file: Path, 
 @pytest.fixture
 def on_postgresql(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", "django.db.backends.postgresql")
-    monkeypatch.setattr(schema_state, "newer", lambda: None)
+    monkeypatch.setattr(schema_state, "newer_migrations", lambda: None)
 
 
 def raised(error: Exception, cause: Any) -> Exception:
@@ -157,7 +157,7 @@ def test_what_is_wrong_with_postgresql_is_told_with_what_to_do(
 
 
 def test_tables_of_a_newer_version_are_told_from_missing_ones(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema_state, "newer", lambda: "The database is newer.")
+    monkeypatch.setattr(schema_state, "newer_migrations", lambda: "The database is newer.")
 
     with pytest.raises(DatabaseError) as failed:
         not_migrated(file)
@@ -165,11 +165,13 @@ def test_tables_of_a_newer_version_are_told_from_missing_ones(file: Path, monkey
 
 
 def test_the_migrations_of_a_newer_version_are_named(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert schema_state.newer() is None
+    assert schema_state.newer_migrations() is None
     assert not schema_state.is_behind()
-    monkeypatch.setattr(schema_state, "_here", lambda: {"0001_initial"})
+    monkeypatch.setattr(
+        schema_state, "_known_migrations", lambda: {"0001_initial", "0001_squashed_0031_used_assertions"}
+    )
 
-    assert schema_state.newer().startswith("The database was migrated by a newer version of the hub (0002_")
+    assert schema_state.newer_migrations().startswith("The database was migrated by a newer version of the hub (0002_")
 
 
 @pytest.mark.parametrize(
@@ -223,7 +225,7 @@ def test_no_sentence_names_a_password() -> None:
 # --- How it is told -----------------------------------------------------------------------------------------------
 
 
-def told(capsys: pytest.CaptureFixture[str], error: BaseException) -> str:
+def error_output(capsys: pytest.CaptureFixture[str], error: BaseException) -> str:
     startup.tell(type(error), error, error.__traceback__)
     return capsys.readouterr().err
 
@@ -231,23 +233,23 @@ def told(capsys: pytest.CaptureFixture[str], error: BaseException) -> str:
 def test_a_sentence_takes_the_place_of_a_traceback(capsys, monkeypatch):
     monkeypatch.delenv("MCPHUB_DEBUG", raising=False)
 
-    assert told(capsys, ImproperlyConfigured("MCPHUB_X: write 1.")) == "mcphub: MCPHUB_X: write 1.\n"
-    assert "ValueError: a bug" in told(capsys, ValueError("a bug"))
+    assert error_output(capsys, ImproperlyConfigured("MCPHUB_X: write 1.")) == "mcphub: MCPHUB_X: write 1.\n"
+    assert "ValueError: a bug" in error_output(capsys, ValueError("a bug"))
 
 
 def test_who_wants_the_traceback_gets_it(capsys, monkeypatch):
     error = ImproperlyConfigured("MCPHUB_X: write 1.")
     monkeypatch.setenv("MCPHUB_DEBUG", "1")
-    assert "django.core.exceptions.ImproperlyConfigured" in told(capsys, error)
+    assert "django.core.exceptions.ImproperlyConfigured" in error_output(capsys, error)
     monkeypatch.delenv("MCPHUB_DEBUG")
     monkeypatch.setattr(sys, "argv", ["manage.py", "up", "--traceback"])
-    assert "django.core.exceptions.ImproperlyConfigured" in told(capsys, error)
+    assert "django.core.exceptions.ImproperlyConfigured" in error_output(capsys, error)
 
 
 def test_an_explanation_that_fails_hides_nothing(capsys, monkeypatch):
     monkeypatch.setattr(startup_errors, "explain", lambda _error: 1 / 0)
 
-    assert "ImproperlyConfigured: MCPHUB_X" in told(capsys, ImproperlyConfigured("MCPHUB_X: write 1."))
+    assert "ImproperlyConfigured: MCPHUB_X" in error_output(capsys, ImproperlyConfigured("MCPHUB_X: write 1."))
 
 
 def test_a_python_that_is_too_old_is_told_before_anything_is_imported(monkeypatch):
@@ -261,7 +263,10 @@ def test_a_python_that_is_too_old_is_told_before_anything_is_imported(monkeypatc
 
 
 def test_a_misspelt_variable_is_named_with_the_one_that_was_meant(settings: Any, caplog: Any) -> None:
-    settings.MCPHUB_UNKNOWN_VARIABLES = {"MCPHUB_ALOWED_HOSTS": "MCPHUB_ALLOWED_HOSTS", "MCPHUB_ZEBRA": ""}
+    settings.MCPHUB_UNKNOWN_VARIABLES = {
+        "MCPHUB_ALOWED_HOSTS": "Did you mean MCPHUB_ALLOWED_HOSTS?",
+        "MCPHUB_ZEBRA": "",
+    }
 
     configuration.log_unknown_variables()
 

@@ -63,22 +63,22 @@ def serving(application: AnyApplication) -> Iterator[Connect]:
             assert not thread.is_alive()
 
 
-def asked(client: socket.socket, path: str, *more: bytes) -> None:
+def send_request(client: socket.socket, path: str, *more: bytes) -> None:
     client.sendall(b"\r\n".join([b"GET " + path.encode() + b" HTTP/1.1", b"Host: x", *more, b"", b""]))
 
 
 def test_head_and_body_of_an_answer_leave_together() -> None:
     application = Application()
     with serving(application) as connect, connect() as slow, connect() as other:
-        asked(slow, "/slow")
+        send_request(slow, "/slow")
         assert application.has_begun.wait(WAIT_SECONDS)
-        asked(other, "/")
+        send_request(other, "/")
         assert other.recv(1000).endswith(b"done")
         slow.setblocking(False)
         with pytest.raises(BlockingIOError):
             slow.recv(1000)
         slow.settimeout(WAIT_SECONDS)
-        asked(other, "/go")
+        send_request(other, "/go")
         answer = slow.recv(1000)
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
     assert answer.endswith(b"\r\n\r\nslow")
@@ -86,14 +86,14 @@ def test_head_and_body_of_an_answer_leave_together() -> None:
 
 def test_the_head_of_an_answer_that_breaks_off_is_sent_all_the_same() -> None:
     with serving(Application()) as connect, connect() as client:
-        asked(client, "/fails")
+        send_request(client, "/fails")
         assert client.recv(1000).startswith(b"HTTP/1.1 200 OK\r\n")
         assert client.recv(1000) == b""
 
 
 def test_who_asks_before_sending_a_body_is_told_to_go_on() -> None:
     with serving(Application()) as connect, connect() as client:
-        asked(client, "/", b"Content-Length: 2", b"Expect: 100-continue")
+        send_request(client, "/", b"Content-Length: 2", b"Expect: 100-continue")
         assert client.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
         client.sendall(b"12")
         assert client.recv(1000).endswith(b"done")
@@ -110,7 +110,7 @@ def test_what_answers_a_head_request_is_a_head() -> None:
 def test_one_connection_answers_one_request_after_the_other() -> None:
     with serving(Application()) as connect, connect() as client:
         for _ in range(2):
-            asked(client, "/")
+            send_request(client, "/")
             assert client.recv(1000).endswith(b"done")
 
 

@@ -22,7 +22,6 @@ REDIS_URL = "redis://127.0.0.1:6379/0"
 NODE = ROOT / "tests" / "clients" / "node"
 FOREIGN = ("MCPHUB_", "DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
 PROCESS_TIMEOUT = 2.0
-CANCEL_TIMEOUT = 1.0
 # Both side by side, unless the run is about one of them.
 SERVERS = (os.environ["MCPHUB_TEST_SERVER"],) * 2 if "MCPHUB_TEST_SERVER" in os.environ else ("daphne", "uvicorn")
 SEED = """
@@ -95,7 +94,6 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             "MCPHUB_DATA_DIR": str(home / "data"),
             "MCPHUB_SECRET_KEY": uuid.uuid4().hex * 2,
             "MCPHUB_PROCESS_TIMEOUT": str(PROCESS_TIMEOUT),
-            "MCPHUB_CANCEL_TIMEOUT": str(CANCEL_TIMEOUT),
             "MCPHUB_APPS": "tests.services.stubborn",
         }
         stack = Stack(url, clean | settings, home)

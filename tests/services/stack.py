@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_SECONDS = 25.0
+# The first command migrates a database, which takes long on a busy machine.
+COMMAND_SECONDS = 120.0
 POLL_SECONDS = 0.05
 BANNER_END = "Press Ctrl-C to stop."
 WEB_COMMANDS = {
@@ -29,6 +31,8 @@ WEB_COMMANDS = {
     for server in ("daphne", "uvicorn")
 }
 WEB_COMMANDS["uvicorn by hand"] = ["uvicorn", "mcphub.asgi:application", "--port", "{port}", "--log-level", "warning"]
+# A pool of threads runs calls in its own way, without Celery's; without this option, workers have a pool of processes.
+THREADS = ("--pool", "threads")
 WORKER_COMMAND = ["celery", "-A", "mcphub", "worker", "--concurrency", "2", "--loglevel", "WARNING"]
 
 
@@ -80,7 +84,7 @@ class Running:
         finally:
             self.process.wait(WAIT_SECONDS)
 
-    def said(self) -> str:
+    def output(self) -> str:
         """All that it wrote."""
         return self.log.read_text(errors="replace")
 
@@ -98,7 +102,7 @@ class Stack:
     def web(self, server: str, port: int | None = None, processes: int = 0) -> Running:
         """A web process that answers, on `port` or on a free one; with `processes`, a supervisor of so many."""
         web = self._start_web(server, port, processes)
-        eventually(lambda: _is_ready(web) and (not processes or BANNER_END in web.said()))
+        eventually(lambda: _is_ready(web) and (not processes or BANNER_END in web.output()))
         return web
 
     def webs(self, *servers: str) -> list[Running]:
@@ -113,17 +117,17 @@ class Stack:
 
     def manage(self, *arguments: str) -> str:
         """Run a management command in a process of its own; what it printed."""
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "manage.py", *arguments],
             cwd=ROOT,
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=WAIT_SECONDS * 2,
+            timeout=COMMAND_SECONDS,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        assert result.returncode == 0, result.stderr
+        return result.stdout.strip()
 
     def shell(self, code: str) -> str:
         """Run a line of Python with the models at hand, as another process of the hub."""
@@ -143,7 +147,7 @@ class Stack:
         """End every process that was started and show what each wrote."""
         for running in self.started:
             running.kill()
-            sys.stdout.write(f"--- {' '.join(running.command)}\n{running.said()}\n")
+            sys.stdout.write(f"--- {' '.join(running.command)}\n{running.output()}\n")
 
     def _start_web(self, server: str, port: int | None = None, processes: int = 0) -> Running:
         port = port or free_port()
@@ -165,7 +169,7 @@ def free_port() -> int:
 
 
 def _is_ready(web: Running) -> bool:
-    assert web.process.poll() is None, web.said()
+    assert web.process.poll() is None, web.output()
     try:
         return httpx.get(f"{web.url}/readyz", trust_env=False).status_code == 200
     except httpx.TransportError:

@@ -24,13 +24,13 @@ from tests.services.stack import eventually as eventually_true
 from tools_app.access.limits import limits
 from tools_app.access.limits import redis as limits_redis
 from tools_app.access.limits.memory import MemoryStore
-from tools_app.access.limits.redis import PATIENCE_SECONDS, RedisStore
+from tools_app.access.limits.redis import TIMEOUT_SECONDS, RedisStore
 from tools_app.core import circuit_breaker
 
 pytestmark = pytest.mark.timeout(120)
 
 # Two looks at Redis, one after the other, with time for a busy machine.
-BOUND_SECONDS = 2 * PATIENCE_SECONDS + 1.0
+BOUND_SECONDS = 2 * TIMEOUT_SECONDS + 1.0
 UNLIMITED = "calls_per_minute=None, calls_per_day=None, calls_in_flight=None, open_streams=None"
 
 
@@ -146,12 +146,12 @@ def test_threads_and_event_loops_hold_the_same_places(store: RedisStore, stores:
     async def leave() -> None:
         store.release_soon(["wide", "one"], "a")
 
-    assert store.hold_here([wide, one], "a", LEASE) is None
+    assert store.acquire_here([wide, one], "a", LEASE) is None
     assert stores.held(store, "b", one) == 0
-    assert store.hold_here([wide, one], "b", LEASE) == 1
+    assert store.acquire_here([wide, one], "b", LEASE) == 1
     stores.runner.run(leave())
     assert stores.held(store, "b", wide, one) is None
-    assert store.hold_here([wide, one], "a", LEASE) == 1
+    assert store.acquire_here([wide, one], "a", LEASE) == 1
 
 
 def test_who_gives_up_waiting_keeps_no_answer_from_the_others(store: RedisStore, stores: Stores) -> None:
@@ -181,8 +181,8 @@ def test_while_redis_is_away_a_place_is_renewed_and_let_go_where_it_is_held(away
     async def leave() -> None:
         away.release_soon(["one"], "a")
 
-    assert away.hold_here([wide, one], "a", 10.0) is None
-    assert away.hold_here([wide, one], "b", 10.0) == 1
+    assert away.acquire_here([wide, one], "a", 10.0) is None
+    assert away.acquire_here([wide, one], "b", 10.0) == 1
     clock.now += 9
     away.renew("one", ["a"], 10.0, again=True)
     clock.now += 9
@@ -191,17 +191,17 @@ def test_while_redis_is_away_a_place_is_renewed_and_let_go_where_it_is_held(away
     assert stores.held(away, "b", one) is None
     # What was held before is Redis's to know.
     away.renew("another", ["a"], 10.0, again=True)
-    assert away.hold_here([places("another", 1)], "b", 10.0) is None
+    assert away.acquire_here([places("another", 1)], "b", 10.0) is None
 
 
-@pytest.mark.parametrize("request_of", ["take", "hold", "hold_here", "release", "renew"])
+@pytest.mark.parametrize("request_of", ["take", "acquire", "acquire_here", "release", "renew"])
 def test_whoever_finds_redis_away_spares_the_others_the_wait(
     away: RedisStore, stores: Stores, caplog: pytest.LogCaptureFixture, request_of: str
 ) -> None:
     requests: dict[str, Callable[[], object]] = {
         "take": lambda: stores.taken(away, rate("one", 1)),
-        "hold": lambda: stores.held(away, "a", places("one", 1)),
-        "hold_here": lambda: away.hold_here([places("one", 1)], "a", LEASE),
+        "acquire": lambda: stores.held(away, "a", places("one", 1)),
+        "acquire_here": lambda: away.acquire_here([places("one", 1)], "a", LEASE),
         "release": lambda: away.release(["one"], "a"),
         "renew": lambda: away.renew("one", ["a"], LEASE, again=True),
     }

@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from tests.services.caller import Caller
 from tests.services.conftest import SERVERS, Hub
-from tests.services.stack import Stack, eventually
+from tests.services.stack import THREADS, Stack, eventually
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -68,7 +68,7 @@ def running(stack: Stack, collector: Collector) -> Hub:
         "MCPHUB_LOG_FORMAT": "json",
         "MCPHUB_LOG_LEVEL": "DEBUG",
     }
-    worker = stack.worker()
+    worker = stack.worker(*THREADS)
     return Hub(stack, stack.webs(*SERVERS), worker)
 
 
@@ -138,10 +138,10 @@ def test_no_process_logs_a_secret_and_each_line_is_json(hub: Hub, caller: Caller
         httpx.get(url.replace("/mcp", f"/nothing?token={secret}"), trust_env=False)
 
     for process in hub.stack.started:
-        said = process.said()
+        said = process.output()
         hidden = (secret, hub.stack.key, caller.wire_id, hub.stack.environment["MCPHUB_SECRET_KEY"])
         assert [word for word in hidden if word in said] == []
-    lines = [json.loads(line) for line in hub.webs[1].said().splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in hub.webs[1].output().splitlines() if line.startswith("{")]
     thrown = [line for line in lines if line["message"].startswith("Tool test_throw raised")]
     assert len({line["call_id"] for line in thrown}) == len(thrown) == 1
     assert thrown[0]["tenant"] == "demo"
@@ -175,8 +175,8 @@ def test_the_doctor_finds_a_hub_at_scale_well(hub: Hub) -> None:
 def test_the_doctor_names_a_server_that_lets_callers_forge_their_address(hub: Hub) -> None:
     # It believes X-Forwarded-For from this machine unless told otherwise.
     url = f"{hub.stack.web('uvicorn by hand').url}/mcp"
-    code = "from tools_app.doctor.endpoint import Endpoint\n"
-    code += f"print([f.fix for f in Endpoint({url!r}, {hub.stack.key!r}).checks() if f.status == 'problem'])"
+    code = "from tools_app.doctor.endpoint import EndpointChecks\n"
+    code += f"print([f.fix for f in EndpointChecks({url!r}, {hub.stack.key!r}).checks() if f.status == 'problem'])"
 
     assert "--no-proxy-headers" in hub.stack.shell(code)
 

@@ -4,10 +4,13 @@
 for this run.
 """
 
+import json
 import os
+import re
 import subprocess
 import sys
 import time
+from graphlib import TopologicalSorter
 from io import StringIO
 from pathlib import Path
 
@@ -31,6 +34,7 @@ DOCUMENTS = {
     f"{DIRECTORY}/box.com.json": (250, 0),
     f"{DIRECTORY}/slack.com.json": (170, 0),
     f"{DIRECTORY}/docker.com/engine.json": (100, 0),
+    f"{DIRECTORY}/twilio.com/api.json": (190, 0),
 }
 MAX_SECONDS = 10.0
 MAX_MEGABYTES = 300
@@ -56,10 +60,10 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "node_modules"
 
 
-def imported(path: Path) -> tuple[int, int]:
+def imported(path: Path, *more: str) -> tuple[int, int]:
     """How many operations were imported, and skipped."""
     out = StringIO()
-    options = ["--tenant", "acme", "--name", "api", "--base-url", "https://api.example.com"]
+    options = ["--tenant", "acme", "--name", "api", "--base-url", "https://api.example.com", *more]
     call_command("import_openapi", str(path), *options, stdout=out)
     number, _, skipped, _ = out.getvalue().splitlines()[-1].replace(",", "").split()
     return int(number), int(skipped)
@@ -77,6 +81,22 @@ def test_a_document_is_imported_and_the_second_time_nothing_changes(packages: Pa
     before = list(Tool.objects.order_by("pk").values_list("pk", "revision", "updated_at"))
     assert imported(packages / name) == (0, skipped)
     assert list(Tool.objects.order_by("pk").values_list("pk", "revision", "updated_at")) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "outputs"), [(f"{DIRECTORY}/stripe.com.json", 150), (f"{DIRECTORY}/bitbucket.org.json", 200)]
+)
+def test_no_schema_of_a_document_with_cycles_leads_back_to_itself_with_a_depth(
+    packages: Path, tenant: Tenant, name: str, outputs: int
+) -> None:
+    assert imported(packages / name, "--cycle-depth", "2", "--output-schemas")[1] == 0
+    tools = list(Tool.objects.all())
+    for schema in [schema for tool in tools for schema in (tool.input_schema, tool.output_schema or {})]:
+        names = schema.get("$defs", {})
+        edges = {one: re.findall(r'"#/\$defs/([^"]+)"', json.dumps(made)) for one, made in names.items()}
+        # Raises CycleError.
+        assert len(list(TopologicalSorter(edges).static_order())) == len(names)
+    assert sum(tool.output_schema is not None for tool in tools) >= outputs
 
 
 def test_all_small_examples_are_imported(packages: Path, tenant: Tenant) -> None:

@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import psycopg
 import pytest
 
+from tests.archives.upgrading import one_by_one
 from tests.audit.aged import id_of
 from tests.services.caller import Caller
 from tests.services.conftest import Hub, new_database
@@ -36,8 +38,8 @@ from tools_app.models import Call, CallEvent, CallPayload, RunningCall, Tenant
 def month(back):
     return Month.of(timezone.now()).after(-back)
 def make(back):
-    with partitions.alone(), connection.cursor() as cursor:
-        assert partitions._make(cursor, month(back))
+    with partitions.partition_lock(), connection.cursor() as cursor:
+        assert partitions._create(cursor, month(back))
 def days_of(back, *numbers):
     return [month(back).begin + timedelta(days=number - 1) for number in numbers]
 def tenant(slug, keep_days=None):
@@ -168,7 +170,7 @@ from django.db import transaction
 from tools_app.audit.changes import changes
 held, free = threading.Event(), threading.Event()
 def prune():
-    with partitions.alone():
+    with partitions.partition_lock():
         held.set()
         free.wait(20)
     connection.close()
@@ -187,7 +189,8 @@ finally:
     )
 
 
-def test_migrating_there_and_back_keeps_every_row(fresh: Stack) -> None:
+def test_migrating_there_and_back_keeps_every_row(fresh: Stack, tmp_path: Path) -> None:
+    fresh.environment |= one_by_one(tmp_path)
     fresh.manage("migrate", "tools_app", "0002", "--verbosity", "0")
     moments = [now() - timedelta(days=days) for days in (0, 40, 100, 365 * 20)]
     with psycopg.connect(fresh.database_url) as connection:
@@ -229,8 +232,8 @@ def test_a_month_that_the_default_partition_has_begun_is_taken_over_on_another_d
 assert partitions.drop(month(-2), lambda span: True)
 begun = tenant("begun")
 write_at(begun, *days_of(-2, 3))
-assert partitions.make_ahead() == [month(-2)]
-assert partitions.make_ahead() == []
+assert partitions.create_upcoming() == [month(-2)]
+assert partitions.create_upcoming() == []
 write_at(begun, *days_of(-2, 3, 4))
 """,
     )
@@ -242,8 +245,8 @@ def test_a_month_of_which_the_default_partition_has_the_last_day_is_not_made(sta
         stack,
         """
 write_at(tenant("late", 0), month(18).end - timedelta(hours=1))
-with partitions.alone(), connection.cursor() as cursor:
-    assert not partitions._make(cursor, month(18))
+with partitions.partition_lock(), connection.cursor() as cursor:
+    assert not partitions._create(cursor, month(18))
 """,
     )
     assert name(18) not in partitions(stack)
@@ -255,11 +258,11 @@ def test_many_processes_make_and_drop_partitions_at_once(stack: Stack) -> None:
 from concurrent.futures import ThreadPoolExecutor
 assert partitions.drop(month(-1), lambda span: True)
 with ThreadPoolExecutor(8) as pool:
-    made = [month for months in pool.map(lambda _: partitions.make_ahead(), range(8)) for month in months]
+    made = [month for months in pool.map(lambda _: partitions.create_upcoming(), range(8)) for month in months]
     assert made == [month(-1)], made
     gone = list(pool.map(lambda _: partitions.drop(month(-1), lambda span: True), range(8)))
     assert sorted(gone) == [False] * 7 + [True], gone
-assert partitions.make_ahead() == [month(-1)]
+assert partitions.create_upcoming() == [month(-1)]
 """
     run(stack, made)
     assert name(-1) in partitions(stack)

@@ -22,11 +22,11 @@ import httpx
 import pytest
 
 from tests.documented.blocks import block
-from tests.oauth.person import Person, form_of
+from tests.oauth.person import Person, parse_form
 from tests.services.conftest import SERVERS, Hub, node_program
 from tests.services.stack import ROOT, WAIT_SECONDS, Stack, eventually
 from tools_app.access.snippets import calls, clients
-from tools_app.access.snippets.calls import Asked
+from tools_app.access.snippets.calls import SnippetRequest
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -322,7 +322,7 @@ def test_a_client_that_knows_nothing_but_the_url(
         hub.stack.execute("UPDATE tools_app_accesstoken SET expires_at = now()")
         assert talk.say("expired") == ALLOWED
         token = talk.say("token")["token"]
-        ended = person.browser.post("/connections", data=form_of(person.open("/connections").text).fields)
+        ended = person.browser.post("/connections", data=parse_form(person.open("/connections").text).fields)
         assert ended.status_code == 302
         eventually(lambda: {status_of(web.url, token) for web in hub.webs} == {401})
         assert talk.say(person.connect(talk.say("again")["open"], ["echo"])) == ALLOWED
@@ -348,11 +348,11 @@ def test_a_client_with_a_metadata_document_asks_for_more_when_its_token_permits_
 
 @pytest.mark.parametrize("version", ["2026-07-28", "2025-11-25"])
 def test_what_the_admin_shows_as_typescript(hub: Hub, node: Path, version: str) -> None:
-    asked = Asked("tools/call", {"name": "echo", "arguments": {"message": 'it\'s "ü" $HOME'}}, version)
+    asked = SnippetRequest("tools/call", {"name": "echo", "arguments": {"message": 'it\'s "ü" $HOME'}}, version)
     program = node / "snippet.mjs"
     program.write_text(calls.typescript(hub.urls[0], hub.stack.key, asked))
     assert json.loads(said_by([node_program(node), str(program)]))["content"][0]["text"] == 'hello it\'s "ü" $HOME'
-    program.write_text(calls.typescript(hub.urls[0], hub.stack.key, Asked(version=version)))
+    program.write_text(calls.typescript(hub.urls[0], hub.stack.key, SnippetRequest(version=version)))
     assert set(OFFERED) <= set(said_by([node_program(node), str(program)]).split())
 
 

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -23,9 +22,10 @@ from mcp.client import Client
 from mcp.client.auth.extensions.identity_assertion import IdentityAssertionOAuthProvider
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.oauth.person import Application, form_of
+from tests.oauth.person import Application, parse_form
 from tests.oauth.test_sdk import Storage
 from tests.services.conftest import Hub, node_program
+from tests.services.provider import Provider
 from tests.services.stack import ROOT, Stack, eventually, free_port
 
 pytestmark = pytest.mark.timeout(120)
@@ -45,22 +45,12 @@ PEOPLE = [{"claims": {"groups": ["admins"]}, "role": "admin"}, {"claims": {"grou
 ROBOTS = [{"claims": {"client_id": ["robot"]}, "names": ["echo"]}]
 
 
-@dataclass
-class Company:
-    """A provider that runs."""
-
-    url: str
-    issuer: str
-    hub: Hub
-
-    @property
-    def home(self) -> str:
-        """Where the hub answers."""
-        return self.hub.webs[0].url
+class OidcProvider(Provider):
+    """A provider of OpenID Connect that runs."""
 
     @property
     def endpoint(self) -> str:
-        return f"{self.home}/t/demo/mcp"
+        return f"{self.hub_url}/t/demo/mcp"
 
     def token(self, audience: str, **claims: str) -> str:
         """A token of the program "robot" for a resource."""
@@ -82,9 +72,9 @@ def running(stack: Stack) -> Hub:
     return Hub(stack, [stack.web("uvicorn")], stack.worker())
 
 
-def _started(running: Hub, issuer: str, command: list[str], port: int) -> Iterator[Company]:
+def _started(running: Hub, issuer: str, command: list[str], port: int) -> Iterator[OidcProvider]:
     process = subprocess.Popen(command, cwd=ROOT, env=running.stack.environment)
-    company = Company(f"http://localhost:{port}", issuer, running)
+    company = OidcProvider(f"http://localhost:{port}", issuer, running)
     try:
         eventually(lambda: _answers(company.url, process))
         login = {"id": issuer, "name": f"Login {port}", "client_id": "hub", "rules": PEOPLE, "accepts_assertions": True}
@@ -105,16 +95,16 @@ def _answers(url: str, process: subprocess.Popen[bytes]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def npm(running: Hub, node: Path) -> Iterator[Company]:
+def npm(running: Hub, node: Path) -> Iterator[OidcProvider]:
     """The provider of the npm package."""
     port, issuer = free_port(), str(uuid4())
-    home = running.webs[0].url
-    arguments = [str(port), f"{home}/sign-in/callback/{issuer}/", home]
+    hub_url = running.webs[0].url
+    arguments = [str(port), f"{hub_url}/sign-in/callback/{issuer}/", hub_url]
     yield from _started(running, issuer, [node_program(node), str(node / "issuer.mjs"), *arguments], port)
 
 
 @pytest.fixture(scope="module")
-def pypi(running: Hub) -> Iterator[Company]:
+def pypi(running: Hub) -> Iterator[OidcProvider]:
     """The provider of the package for Python."""
     port = free_port()
     people = [{"sub": f"{name}@acme", "groups": [name], "preferred_username": name} for name in ("admins", "guests")]
@@ -123,18 +113,14 @@ def pypi(running: Hub) -> Iterator[Company]:
     yield from _started(running, str(uuid4()), [*command, *users], port)
 
 
-def signed_in(company: Company, browser: httpx.Client, **typed: str) -> httpx.Response:
+def signed_in(company: OidcProvider, browser: httpx.Client, **typed: str) -> httpx.Response:
     """Sign in with the company's account, on whatever pages it shows; the hub's page in the end."""
-    page = browser.get(f"{company.home}/sign-in/demo/", params={"next": "/admin/tools_app/tool/"})
-    begin = re.search(rf'action="([^"]*{company.issuer}[^"]*)"', page.text)
-    assert begin, page.text
-    fields = {**form_of(page.text).fields, "next": "/admin/tools_app/tool/"}
-    page = browser.post(company.home + begin[1], data=fields, headers={"Origin": company.home})
-    while not str(page.url).startswith(company.home):
+    page = company.begin_sign_in(browser)
+    while not str(page.url).startswith(company.hub_url):
         assert page.status_code == 200, page.text
         action = re.search(r'<form[^>]*action="([^"]+)"', page.text)
         where = urljoin(str(page.url), action[1] if action else "")
-        page = browser.post(where if action else str(page.url), data={**form_of(page.text).fields, **typed})
+        page = browser.post(where if action else str(page.url), data={**parse_form(page.text).fields, **typed})
     return page
 
 
@@ -144,7 +130,7 @@ def browser() -> Iterator[httpx.Client]:
         yield client
 
 
-def steps(company: Company, step: str) -> list[tuple[str, str]]:
+def steps(company: OidcProvider, step: str) -> list[tuple[str, str]]:
     """The persons and reasons of the recorded steps of a kind."""
     return company.hub.stack.rows("SELECT person_name, reason FROM tools_app_signinevent WHERE step = %s", step)
 
@@ -153,29 +139,30 @@ def steps(company: Company, step: str) -> list[tuple[str, str]]:
 def test_a_person_of_the_company_reaches_the_admin_in_the_role_of_the_rule(
     request: pytest.FixtureRequest, browser: httpx.Client, kind: str
 ) -> None:
-    company: Company = request.getfixturevalue(kind)
+    company: OidcProvider = request.getfixturevalue(kind)
     name = "admins-ann" if kind == "npm" else "admins"
     page = signed_in(company, browser, login=name, password="x", sub="admins@acme")
     assert page.status_code == 200
-    assert str(page.url) == f"{company.home}/admin/tools_app/tool/"
+    assert str(page.url) == f"{company.hub_url}/admin/tools_app/tool/"
     assert "echo" in page.text
     who = f"{name}@demo"
     query = "SELECT role FROM tools_app_membership m JOIN auth_user u ON u.id = m.user_id WHERE u.username = %s"
     assert company.hub.stack.rows(query, who) == [("admin",)]
-    assert (who, "") in steps(company, "signed_in")
+    rule = f"By rule 1 of Login {urlsplit(company.url).port}: admin."
+    assert (who, rule) in steps(company, "signed_in")
 
 
 @pytest.mark.parametrize("kind", ["npm", "pypi"])
 def test_a_person_whom_no_rule_fits_is_told_which_groups_were_looked_at(
     request: pytest.FixtureRequest, browser: httpx.Client, kind: str
 ) -> None:
-    company: Company = request.getfixturevalue(kind)
+    company: OidcProvider = request.getfixturevalue(kind)
     page = signed_in(company, browser, login="guests-bob", password="x", sub="guests@acme")
     assert page.status_code == 403
     assert "No rule of Demo fits your groups (guests)." in page.text
 
 
-def test_who_is_known_at_the_next_check_stays_with_the_groups_of_now(npm: Company, browser: httpx.Client) -> None:
+def test_who_is_known_at_the_next_check_stays_with_the_groups_of_now(npm: OidcProvider, browser: httpx.Client) -> None:
     """The provider renews the tokens of the person, which are rotated, without a browser."""
     signed_in(npm, browser, login="staff-cleo", password="x")
     npm.hub.stack.execute("UPDATE tools_app_identity SET checked_at = now() - interval '1 hour'")
@@ -196,9 +183,9 @@ async def seen_by(url: str, auth: Any) -> tuple[list[str], str]:
         return tools, said.content[0].text  # type: ignore[union-attr]
 
 
-def test_an_application_that_the_company_manages_connects_without_asking_the_person(npm: Company) -> None:
+def test_an_application_that_the_company_manages_connects_without_asking_the_person(npm: OidcProvider) -> None:
     """By the official SDK, which asks the provider for an identity assertion (ID-JAG) each time."""
-    with closing(Application(npm.home, npm.endpoint)) as application:
+    with closing(Application(npm.hub_url, npm.endpoint)) as application:
         grants = ["authorization_code", "urn:ietf:params:oauth:grant-type:jwt-bearer"]
         said = {"token_endpoint_auth_method": "client_secret_post", "grant_types": grants}
         answer = application.register(**said)
@@ -211,17 +198,17 @@ def test_an_application_that_the_company_manages_connects_without_asking_the_per
             return await asyncio.to_thread(npm.token, audience, **about)
 
         auth = IdentityAssertionOAuthProvider(
-            npm.endpoint, Storage(), application.client_id, application.secret, npm.home, assertion
+            npm.endpoint, Storage(), application.client_id, application.secret, npm.hub_url, assertion
         )
         tools, text = asyncio.run(seen_by(npm.endpoint, auth))
     assert "echo" in tools
     assert text == "hello world"
-    assert asked == [(npm.home, npm.endpoint)]
+    assert asked == [(npm.hub_url, npm.endpoint)]
     query = "SELECT role FROM tools_app_membership m JOIN auth_user u ON u.id = m.user_id WHERE u.username = %s"
     assert npm.hub.stack.rows(query, "person@demo") == [("auditor",)]
 
 
-def test_a_program_connects_with_a_token_of_the_company_as_it_is(npm: Company) -> None:
+def test_a_program_connects_with_a_token_of_the_company_as_it_is(npm: OidcProvider) -> None:
     """An access token by RFC 9068 for the tenant's endpoint."""
     token = npm.token(npm.endpoint)
 

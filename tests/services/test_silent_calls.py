@@ -12,8 +12,8 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.services.conftest import SERVERS, Hub
-from tests.services.stack import Stack
-from tests.wire.client import BOTH, call_params, modern_request, rpc
+from tests.services.stack import THREADS, Stack
+from tests.wire.client import ACCEPT_BOTH, call_params, modern_request, rpc
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -27,14 +27,14 @@ INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo":
 @pytest.fixture(scope="module")
 def running(stack: Stack) -> Hub:
     """Two web processes, and a worker that runs all of these calls at the same time."""
-    worker = stack.worker("--pool", "threads", "--concurrency", str(CALLS))
+    worker = stack.worker(*THREADS, "--concurrency", str(CALLS))
     return Hub(stack, stack.webs(*SERVERS), worker)
 
 
 async def told(url: str, key: str, body: dict[str, Any], fields: dict[str, Any]) -> Any:
     """The last message of an answer, read with httpx as it is: it gives up after five seconds of silence."""
     headers = {name: value for name, value in fields.items() if value is not None}
-    headers |= {"Authorization": f"Bearer {key}", "Accept": BOTH}
+    headers |= {"Authorization": f"Bearer {key}", "Accept": ACCEPT_BOTH}
     async with httpx.AsyncClient(trust_env=False) as client:
         answer = await client.post(url, json=body, headers=headers)
     data = [line[6:] for line in answer.text.splitlines() if line.startswith("data: {")]
@@ -47,7 +47,7 @@ async def modern(url: str, key: str) -> Any:
 
 
 async def handshake(url: str, key: str) -> Any:
-    headers = {"Authorization": f"Bearer {key}", "Accept": BOTH}
+    headers = {"Authorization": f"Bearer {key}", "Accept": ACCEPT_BOTH}
     async with httpx.AsyncClient(trust_env=False) as client:
         opened = await client.post(url, json=rpc("initialize", INITIALIZE), headers=headers)
     fields = {"Mcp-Session-Id": opened.headers["mcp-session-id"], "MCP-Protocol-Version": "2025-11-25"}
@@ -58,7 +58,7 @@ async def listening(url: str, key: str) -> Any:
     """A subscription to which nothing happens for longer than its client waits."""
     body, fields = modern_request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
     headers = {name: value for name, value in fields.items() if value is not None}
-    headers |= {"Authorization": f"Bearer {key}", "Accept": BOTH}
+    headers |= {"Authorization": f"Bearer {key}", "Accept": ACCEPT_BOTH}
     comments = 0
     asked = {"json": body, "headers": headers}
     async with httpx.AsyncClient(trust_env=False) as client, client.stream("POST", url, **asked) as answer:

@@ -71,7 +71,7 @@ def is_listening(pid: int) -> bool:
 
 def test_each_process_answers(supervisor: Running, stack: Stack) -> None:
     assert len(children(supervisor)) == PROCESSES
-    assert supervisor.said().count("mcphub is running.") == 1
+    assert supervisor.output().count("mcphub is running.") == 1
     caller = Caller(stack.key).open(f"{supervisor.url}/mcp")
     answers = [caller.call(f"{supervisor.url}/mcp", "echo", {"message": "x"}, id=turn) for turn in range(20)]
     assert {answer.status_code for answer in answers} == {200}
@@ -85,15 +85,15 @@ def test_a_process_that_dies_is_replaced_and_the_other_answers_meanwhile(supervi
     assert caller.call(f"{supervisor.url}/mcp", "echo", {"message": "x"}).status_code == 200
     eventually(lambda: both_answer(supervisor) and dying not in children(supervisor))
     assert children(supervisor) & before == before - {dying}
-    assert "A web process exited unexpectedly (-9)." in supervisor.said()
+    assert "A web process exited unexpectedly (-9)." in supervisor.output()
 
 
 def test_a_rolling_restart_fails_no_call(supervisor: Running, stack: Stack) -> None:
     before = children(supervisor)
-    rounds = supervisor.said().count(REPLACED)
+    rounds = supervisor.output().count(REPLACED)
     with loading(f"{supervisor.url}/mcp", stack.key) as load:
         supervisor.signal(signal.SIGHUP)
-        eventually(lambda: supervisor.said().count(REPLACED) > rounds, 60)
+        eventually(lambda: supervisor.output().count(REPLACED) > rounds, 60)
         seen = load.answered
         eventually(lambda: load.answered > seen + 10)
     assert load.failures == []
@@ -106,7 +106,7 @@ def test_processes_that_cannot_be_replaced_stay(supervisor: Running, app: Path) 
     (app / "broken").touch()
     try:
         supervisor.signal(signal.SIGHUP)
-        eventually(lambda: "The new web process did not start. The old ones keep running." in supervisor.said())
+        eventually(lambda: "The new web process did not start. The old ones keep running." in supervisor.output())
     finally:
         (app / "broken").unlink()
     assert children(supervisor) == before

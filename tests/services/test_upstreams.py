@@ -1,6 +1,7 @@
-"""MCP servers that people use as upstreams: PyPI's mcp-server-time and npm's server-everything, each installed here.
+"""MCP servers that people use as upstreams, of PyPI and npm, each installed here.
 
-`MCPHUB_NODE_UPSTREAMS` names a directory with the `node_modules` of server-everything; without it, npm installs it.
+`MCPHUB_NODE_UPSTREAMS` names a directory with the `node_modules` of those of npm; without it, npm installs them.
+`MCPHUB_PYTHON_UPSTREAMS` names the `bin` of an environment with those of PyPI; without it, pip installs them.
 """
 
 import json
@@ -8,74 +9,94 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 
 from tests.conftest import hub
 from tests.upstreams.conftest import fresh_connections, near
+from tests.web_services import Service, http_response, serve
 from tests.wire.client import RawClient, message_of
 from tests.wire.conftest import client, make_client
 from tools_app.models import Tenant, Upstream
-from tools_app.upstreams import service
+from tools_app.upstreams import connections
+from tools_app.upstreams.isolation import launcher
 
-__all__ = ["client", "fresh_connections", "hub", "make_client", "near"]
+__all__ = ["client", "fresh_connections", "hub", "make_client", "near", "serve"]
 
 pytestmark = pytest.mark.timeout(300)
 
-EVERYTHING = "@modelcontextprotocol/server-everything"
-INSTALL_SECONDS = 200
+SCOPE = "@modelcontextprotocol/server-"
+NODE_SERVERS = ("everything", "filesystem", "memory")
+PYTHON_SERVERS = ("mcp-server-time", "mcp-server-git", "mcp-server-fetch")
+INSTALL_SECONDS = 250
+# Returns the command of a server of npm.
+NodeProgram = Callable[[str], list[str]]
 
 
 @pytest.fixture(scope="module")
-def time_server(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    place = tmp_path_factory.mktemp("time")
+def python_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the programs of PyPI."""
+    if given := os.environ.get("MCPHUB_PYTHON_UPSTREAMS"):
+        return Path(given)
+    place = tmp_path_factory.mktemp("python")
     subprocess.run([sys.executable, "-m", "venv", str(place)], check=True, timeout=INSTALL_SECONDS)
-    pip = [str(place / "bin" / "pip"), "install", "--quiet", "mcp-server-time"]
+    pip = [str(place / "bin" / "pip"), "install", "--quiet", *PYTHON_SERVERS]
     subprocess.run(pip, check=True, timeout=INSTALL_SECONDS)
-    return [str(place / "bin" / "mcp-server-time"), "--local-timezone", "UTC"]
+    return place / "bin"
 
 
 @pytest.fixture(scope="module")
-def everything_server(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def node_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
+    """The command of a server of npm."""
     node = shutil.which("node")
-    assert node is not None, "server-everything needs Node.js"
+    assert node is not None, "servers of npm need Node.js"
     given = os.environ.get("MCPHUB_NODE_UPSTREAMS")
     place = Path(given) if given else tmp_path_factory.mktemp("node")
     if not given:
-        npm = ["npm", "install", "--no-audit", "--no-fund", "--silent", EVERYTHING]
+        npm = ["npm", "install", "--no-audit", "--no-fund", "--silent", *(SCOPE + name for name in NODE_SERVERS)]
         subprocess.run(npm, cwd=place, check=True, timeout=INSTALL_SECONDS)
-    package = place / "node_modules" / EVERYTHING
-    (program,) = json.loads((package / "package.json").read_text())["bin"].values()
-    return [node, str((package / program).resolve()), "stdio"]
+
+    def command(name: str) -> list[str]:
+        package = place / "node_modules" / f"{SCOPE}{name}"
+        (program,) = json.loads((package / "package.json").read_text())["bin"].values()
+        return [node, str((package / program).resolve())]
+
+    return command
 
 
 @pytest.fixture
-def added(near: Tenant, settings: Any) -> Iterator[Callable[..., Upstream]]:
-    def add(command: list[str]) -> Upstream:
-        settings.MCPHUB_UPSTREAM_COMMANDS = [" ".join(command)]
-        settings.MCPHUB_UPSTREAM_PATHS = [str(Path(command[1]).parents[4])] if "node_modules" in command[1] else []
-        upstream = Upstream.objects.create(tenant=near, name="real", prefix="real", transport="stdio", command=command)
-        good, bad = service.acceptable(service.discover(upstream).items)
-        assert not bad
-        service.accept(good)
-        return upstream
+def added(near: Tenant) -> Callable[..., Upstream]:
+    """Add a program as an operator does, who thereby approves its command and the paths that it names."""
+
+    def add(*command: str) -> Upstream:
+        about = ("--tenant", near.slug, "--name", "real", "--prefix", "real", "--accept")
+        call_command("add_upstream", *about, "--", *command, stdout=StringIO())
+        return Upstream.objects.get(name="real")
 
     return add
 
 
-def test_the_time(added: Callable[..., Upstream], time_server: list[str], client: RawClient) -> None:
-    assert added(time_server).status.version == "2026-07-28"
+def text_of(result: dict[str, Any]) -> str:
+    assert not result["isError"], result
+    text: str = result["content"][0]["text"]
+    return text
+
+
+def test_the_time(added: Callable[..., Upstream], python_programs: Path, client: RawClient) -> None:
+    assert added(str(python_programs / "mcp-server-time"), "--local-timezone", "UTC").status.version == "2026-07-28"
     for version in ("2025-06-18", "2026-07-28"):
         result = client.peer(version).result("real_get_current_time", {"timezone": "Europe/Oslo"})
         assert not result["isError"]
         assert "Europe/Oslo" in result["content"][0]["text"]
 
 
-def test_everything(added: Callable[..., Upstream], everything_server: list[str], client: RawClient) -> None:
-    assert added(everything_server).status.era == "handshake"
+def test_everything(added: Callable[..., Upstream], node_program: NodeProgram, client: RawClient) -> None:
+    assert added(*node_program("everything"), "stdio").status.era == "handshake"
     peer = client.peer("2026-07-28")
     assert "hello" in peer.result("real_echo", {"message": "hello"})["content"][0]["text"]
     params = {
@@ -84,7 +105,7 @@ def test_everything(added: Callable[..., Upstream], everything_server: list[str]
         "_meta": {"progressToken": 1},
     }
     with peer.stream("tools/call", params) as stream:
-        heard = stream.ends()
+        heard = stream.read_to_end()
     assert [one["params"]["progress"] for one in heard if one.get("method") == "notifications/progress"] == [1, 2]
     assert not heard[-1]["result"]["isError"]
     listed = message_of(peer.request("resources/list"))["result"]["resources"]
@@ -93,3 +114,64 @@ def test_everything(added: Callable[..., Upstream], everything_server: list[str]
     prompts = message_of(peer.request("prompts/list"))["result"]["prompts"]
     simple = next(one for one in prompts if not one.get("arguments"))
     assert message_of(peer.request("prompts/get", {"name": simple["name"]}))["result"]["messages"]
+
+
+def test_files(added: Callable[..., Upstream], node_program: NodeProgram, client: RawClient, tmp_path: Path) -> None:
+    """Within its directory only: it refuses the rest itself, and so does the kernel."""
+    root = tmp_path / "files"
+    root.mkdir()
+    (tmp_path / "secret").write_text("hush")
+    assert added(*node_program("filesystem"), str(root)).status.era == "handshake"
+    for version in ("2025-11-25", "2026-07-28"):
+        peer = client.peer(version)
+        note = str(root / version)
+        text_of(peer.result("real_write_file", {"path": note, "content": "tea"}))
+        assert text_of(peer.result("real_read_text_file", {"path": note})) == "tea"
+        assert Path(note).read_text() == "tea"
+        assert peer.result("real_read_text_file", {"path": str(tmp_path / "secret")})["isError"]
+
+
+def test_memory(added: Callable[..., Upstream], node_program: NodeProgram, client: RawClient, tmp_path: Path) -> None:
+    """Its structured results match the output schemas that it lists."""
+    upstream = added(*node_program("memory"), str(tmp_path))
+    upstream.environment = {"MEMORY_FILE_PATH": str(tmp_path / "memory.jsonl")}
+    upstream.save()
+    entity = {"name": "Ada", "entityType": "person", "observations": ["drinks tea"]}
+    peer = client.peer("2026-07-28")
+    made = peer.result("real_create_entities", {"entities": [entity]})
+    assert not made["isError"], made
+    graph = client.peer("2025-11-25").result("real_read_graph")
+    assert graph["structuredContent"]["entities"] == [entity]
+
+
+def test_a_repository(added: Callable[..., Upstream], python_programs: Path, client: RawClient, tmp_path: Path) -> None:
+    place = tmp_path / "repository"
+    subprocess.run(["git", "init", "--quiet", str(place)], check=True, timeout=30)
+    (place / "tea.txt").write_text("green")
+    added(str(python_programs / "mcp-server-git"), "--repository", str(place))
+    for version in ("2025-06-18", "2026-07-28"):
+        told = text_of(client.peer(version).result("real_git_status", {"repo_path": str(place)}))
+        assert "tea.txt" in told
+    outside = client.peer("2026-07-28").result("real_git_status", {"repo_path": "/"})
+    assert outside["isError"]
+
+
+def test_a_page_of_the_web(
+    added: Callable[..., Upstream],
+    python_programs: Path,
+    client: RawClient,
+    serve: Callable[..., Service],
+    settings: Any,
+) -> None:
+    """It connects only where the operator lets programs do so."""
+    page = serve(lambda _request: http_response(200, b"<html><body><p>Green tea</p></body></html>", "text/html"))
+    added(str(python_programs / "mcp-server-fetch"), "--ignore-robots-txt", "--allow-private-ips")
+    asked = {"url": f"{page.url}/tea", "raw": True}
+    peer = client.peer("2026-07-28")
+    if launcher.landlock_version() >= launcher.WITH_NETWORK:
+        refused = message_of(peer.call("real_fetch", asked))
+        assert "error" in refused or refused["result"]["isError"]
+        assert not page.received
+    connections.current.stop()
+    settings.MCPHUB_UPSTREAM_NETWORK = True
+    assert "Green tea" in text_of(peer.result("real_fetch", asked))

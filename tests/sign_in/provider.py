@@ -57,7 +57,7 @@ class Provider:
         """The person leaves the company."""
         self.refreshable = {token: who for token, who in self.refreshable.items() if who != subject}
 
-    def asked(self, url: str, subject: str | None) -> str:
+    def authorize(self, url: str, subject: str | None) -> str:
         """Answer the provider's page as a person does; None refuses. Return where the browser is sent."""
         sent = {name: value[0] for name, value in parse_qs(urlsplit(url).query).items()}
         answer = {"state": sent["state"]}
@@ -86,7 +86,7 @@ class Provider:
     def keys(self) -> dict[str, Any]:
         return {"keys": [key.as_dict(private=False) for key in self.published or [self.key]]}
 
-    def exchanged(self, form: dict[str, str]) -> dict[str, Any] | None:
+    def token_response(self, form: dict[str, str]) -> dict[str, Any] | None:
         """The answer of the token endpoint; None is invalid_grant."""
         if form["grant_type"] == "refresh_token":
             subject, extra = self.refreshable.pop(form["refresh_token"], None), {}
@@ -103,23 +103,23 @@ class Provider:
 
 
 @contextmanager
-def running() -> Iterator[Provider]:
-    found = Provider()
+def running_provider() -> Iterator[Provider]:
+    company = Provider()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if self.path == "/me":
-                found.seen.append(self.headers.get("Authorization", ""))
-                self._answer(200, found.user_info)
+                company.seen.append(self.headers.get("Authorization", ""))
+                self._answer(200, company.user_info)
                 return
-            pages = {"/.well-known/openid-configuration": found.configuration, "/keys": found.keys}
-            self._answer(found.fails or 200, pages[self.path]())
+            pages = {"/.well-known/openid-configuration": company.configuration, "/keys": company.keys}
+            self._answer(company.fails or 200, pages[self.path]())
 
         def do_POST(self) -> None:
             text = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            found.seen.append(self.headers.get("Authorization", ""))
-            body = found.exchanged({name: value[0] for name, value in parse_qs(text).items()})
-            self._answer(found.fails or (200 if body else 400), body or {"error": "invalid_grant"})
+            company.seen.append(self.headers.get("Authorization", ""))
+            body = company.token_response({name: value[0] for name, value in parse_qs(text).items()})
+            self._answer(company.fails or (200 if body else 400), body or {"error": "invalid_grant"})
 
         def _answer(self, status: int, body: Any) -> None:
             self.send_response(status)
@@ -131,20 +131,26 @@ def running() -> Iterator[Provider]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-    found.url = f"http://localhost:{server.server_port}"
+    company.url = f"http://localhost:{server.server_port}"
     try:
-        yield found
+        yield company
     finally:
         server.shutdown()
         server.server_close()
 
 
-def issuer_of(tenant: Tenant, provider_url: str, **more: Any) -> Issuer:
+def issuer_of(tenant: Tenant, provider_url: str, **fields: Any) -> Issuer:
     """An issuer of a tenant that may reach this machine."""
     tenant.allowed_networks = LOOPBACK
     tenant.save()
-    said: dict[str, Any] = {"name": "Acme Login", "issuer": provider_url, "client_id": "hub", "rules": RULES, **more}
-    row = Issuer(tenant=tenant, **said)
+    values: dict[str, Any] = {
+        "name": "Acme Login",
+        "issuer": provider_url,
+        "client_id": "hub",
+        "rules": RULES,
+        **fields,
+    }
+    row = Issuer(tenant=tenant, **values)
     provider.seal_secret(row, "hush")
     row.save()
     return row
@@ -155,5 +161,5 @@ def sign_in(browser: Client, issuer: Issuer, company: Provider, subject: str | N
     begin = reverse("sign-in-begin", args=[issuer.tenant.slug, issuer.pk])
     answer = browser.post(begin, {"next": to})
     assert answer.status_code == 302, answer.content
-    back = urlsplit(company.asked(answer["Location"], subject))
+    back = urlsplit(company.authorize(answer["Location"], subject))
     return browser.get(f"{back.path}?{back.query}")

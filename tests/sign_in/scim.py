@@ -32,21 +32,21 @@ class ScimClient:
             query_params=query,
         )
 
-    def told(self, method: str, path: str, body: Any = None, status: int = 200, **query: str) -> Any:
+    def request(self, method: str, path: str, body: Any = None, status: int = 200, **query: str) -> Any:
         """What the hub answers, which has to have this status."""
         answer = self.ask(method, path, body, **query)
         assert answer.status_code == status, answer.content
         return orjson.loads(answer.content) if answer.content else None
 
     def user(self, user_name: str, /, status: int = 201, **more: Any) -> Any:
-        return self.told("POST", "Users", {"schemas": [USER], "userName": user_name, "active": True, **more}, status)
+        return self.request("POST", "Users", {"schemas": [USER], "userName": user_name, "active": True, **more}, status)
 
     def group(self, name: str, *members: Any, **more: Any) -> Any:
         said = {"schemas": [GROUP], "displayName": name, "members": [{"value": one["id"]} for one in members], **more}
-        return self.told("POST", "Groups", said, 201)
+        return self.request("POST", "Groups", said, 201)
 
     def patch(self, path: str, *operations: dict[str, Any], status: int = 200) -> Any:
-        return self.told("PATCH", path, {"schemas": [PATCH], "Operations": list(operations)}, status)
+        return self.request("PATCH", path, {"schemas": [PATCH], "Operations": list(operations)}, status)
 
     def application(self, environ: Any, start: Any) -> list[bytes]:
         """The hub as a WSGI application, which answers in the transaction of the test."""

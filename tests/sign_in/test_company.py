@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import timedelta
+from html import unescape
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -13,10 +14,10 @@ from django.urls import reverse
 from django.utils import timezone
 from joserfc.jwk import OKPKey
 
-from tests.sign_in.provider import LOOPBACK, RULES, Provider, issuer_of, new_key, running, sign_in
+from tests.sign_in.provider import LOOPBACK, RULES, Provider, issuer_of, new_key, running_provider, sign_in
 from tools_app.access import invitations
 from tools_app.access.issuers import people, rules
-from tools_app.access.members import NobodyNamed, person_named
+from tools_app.access.members import UnknownPerson, person_named
 from tools_app.admin.connections.sign_ins import COLOURS
 from tools_app.issuers import configuration, directory, provider, setup
 from tools_app.models import Change, Identity, Issuer, Membership, Role, SignInEvent, SignInStep, Tenant
@@ -24,7 +25,7 @@ from tools_app.models import Change, Identity, Issuer, Membership, Role, SignInE
 
 @pytest.fixture
 def company() -> Iterator[Provider]:
-    with running() as found:
+    with running_provider() as found:
         yield found
 
 
@@ -56,6 +57,7 @@ def test_a_person_signs_in_with_the_companys_account_and_gets_the_role_of_the_fi
     assert (made.person_name, made.via, made.tenant) == ("Acme Login", "sign_in", issuer.tenant)
     step = SignInEvent.objects.get(step=SignInStep.SIGNED_IN)
     assert (step.person_name, step.client_name, step.tenant) == ("ann@acme", "Acme Login", issuer.tenant)
+    assert step.reason == "By rule 1 of Acme Login: admin."
 
 
 def test_the_second_time_it_is_the_same_account_in_the_role_of_now(
@@ -76,6 +78,31 @@ def test_no_rule_that_fits_is_said_with_the_persons_groups(client: Client, issue
     assert "No rule of Acme fits your groups (g1, g2). Ask one of its admins." in answer.content.decode()
     assert not User.objects.exists()
     assert "g1, g2" in SignInEvent.objects.get(step=SignInStep.REJECTED).reason
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        None,
+        [],
+        "",
+        {},
+        {"mcp-admins": True},
+        [["mcp-admins"]],
+        ["*"],
+        "*",
+        ["xmcp-admins"],
+        ["mcp-admins2"],
+        "MCP-ADMINS",
+    ],
+)
+def test_groups_that_do_not_name_a_rule_make_nobody_an_admin(
+    client: Client, issuer: Issuer, company: Provider, groups: Any
+) -> None:
+    """ContextForge #2120: a mapping of groups that made everybody an admin."""
+    company.set("u2", preferred_username="ben", **({} if groups is None else {"groups": groups}))
+    assert sign_in(client, issuer, company, "u2").status_code == 403
+    assert not Membership.objects.exists()
 
 
 def test_an_issuer_reaches_no_account_that_exists(client: Client, issuer: Issuer, company: Provider) -> None:
@@ -99,7 +126,7 @@ def test_a_person_who_refuses_at_the_provider_comes_back_to_a_page_that_says_so(
 def test_an_answer_counts_once_and_in_the_browser_that_asked(client: Client, issuer: Issuer, company: Provider) -> None:
     company.set("u1", groups=["mcp-admins"])
     begin = reverse("sign-in-begin", args=["acme", issuer.pk])
-    back = urlsplit(company.asked(client.post(begin)["Location"], "u1"))
+    back = urlsplit(company.authorize(client.post(begin)["Location"], "u1"))
     url = f"{back.path}?{back.query}"
     assert Client().get(url).status_code == 400
     assert client.get(url).status_code == 302
@@ -125,7 +152,7 @@ def test_nobody_is_sent_to_another_site_afterwards(client: Client, issuer: Issue
 
 def test_the_answer_of_another_issuer_is_refused(client: Client, issuer: Issuer, company: Provider) -> None:
     begin = reverse("sign-in-begin", args=["acme", issuer.pk])
-    back = urlsplit(company.asked(client.post(begin)["Location"], "u1"))
+    back = urlsplit(company.authorize(client.post(begin)["Location"], "u1"))
     answer = client.get(f"{back.path}?{back.query}&iss=https://evil.example")
     assert "The answer is of another issuer." in answer.content.decode()
 
@@ -136,7 +163,9 @@ def test_an_issuer_that_sends_people_on_to_another_one_gets_nothing_of_it(
     globex = Tenant.objects.create(slug="globex", name="Globex")
     other = issuer_of(globex, company.url, name="Acme Login")
     theirs = client.post(reverse("sign-in-begin", args=["globex", other.pk]))["Location"]
-    ours = urlsplit(company.asked(client.post(reverse("sign-in-begin", args=["acme", issuer.pk]))["Location"], "u1"))
+    ours = urlsplit(
+        company.authorize(client.post(reverse("sign-in-begin", args=["acme", issuer.pk]))["Location"], "u1")
+    )
     state = parse_qs(urlsplit(theirs).query)["state"][0]
     code = parse_qs(ours.query)["code"][0]
     assert client.get(ours.path, {"state": state, "code": code}).status_code == 400
@@ -148,10 +177,10 @@ def test_an_account_of_an_issuer_reaches_no_other_tenant(client: Client, issuer:
     sign_in(client, issuer, company, "u1")
     globex = Tenant.objects.create(slug="globex", name="Globex")
     boss = User.objects.create_superuser("boss")
-    row, token = invitations.make(globex, "ann@globex.example", Role.ADMIN, boss)
+    row, token = invitations.create(globex, "ann@globex.example", Role.ADMIN, boss)
     assert client.post(reverse("invitation", args=[token]), {"confirm": "on"}).status_code == 403
     assert not invitations.has_account(row)
-    with pytest.raises(NobodyNamed):
+    with pytest.raises(UnknownPerson):
         person_named("ann@acme")
     Membership.objects.create(user=User.objects.get(username="ann@acme"), tenant=globex, role=Role.ADMIN)
     answer = sign_in(Client(), issuer, company, "u1")
@@ -185,7 +214,7 @@ def test_the_page_of_an_issuer_shows_its_redirect_uri_before_there_is_a_client_i
 ) -> None:
     boss = User.objects.create_superuser("boss")
     client.force_login(boss)
-    sent = {**said(company, acme, client_id="", secret="")}
+    sent = {**issuer_fields(company, acme, client_id="", secret="")}
     del sent["is_active"]
     assert client.post(reverse("admin:tools_app_issuer_add"), sent).status_code == 302
     row = Issuer.objects.get()
@@ -277,7 +306,7 @@ def test_a_new_key_of_the_provider_is_read(
     company.set("u1", groups=["mcp-admins"])
     assert sign_in(client, issuer, company, "u1").status_code == 302
     company.key = new_key()
-    monkeypatch.setattr(configuration, "KEYS_FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(configuration, "KEYS_REFRESH_SECONDS", 0.0)
     assert sign_in(Client(), issuer, company, "u1").status_code == 302
 
 
@@ -338,6 +367,35 @@ def test_a_provider_that_cannot_be_reached_takes_no_access_until_the_hours_are_o
     assert role_of("ann@acme") is None
 
 
+def test_access_ends_when_an_admin_asks_for_the_next_sign_in(ann: Identity, company: Provider) -> None:
+    Issuer.objects.update(sign_in_minutes=600)
+    # Not at the very end: SQLite rounds it to milliseconds.
+    for minutes, role in ((599, Role.ADMIN), (601, None)):
+        past = timezone.now() - timedelta(minutes=minutes)
+        Identity.objects.update(signed_in_at=past, checked_at=past + timedelta(minutes=599, seconds=30))
+        directory.check(lambda: True)
+        assert role_of("ann@acme") == role
+    reason = "Acme Login asks for a sign-in every 600 minutes: sign in again."
+    assert SignInEvent.objects.get(step=SignInStep.LEFT).reason == reason
+
+
+def test_a_check_with_the_issuer_is_no_sign_in(ann: Identity, company: Provider) -> None:
+    before = timezone.now() - timedelta(minutes=5)
+    Identity.objects.update(signed_in_at=before)
+    checked()
+    ann.refresh_from_db()
+    assert (ann.signed_in_at, ann.verified_at > before) == (before, True)
+
+
+def test_a_login_lasts_until_the_next_sign_in_that_an_admin_asks_for(
+    client: Client, acme: Tenant, company: Provider, issuer: Issuer
+) -> None:
+    Issuer.objects.update(sign_in_minutes=20)
+    company.set("u1", groups=["mcp-admins"])
+    sign_in(client, issuer, company, "u1")
+    assert 1190 <= client.session.get_expiry_age() <= 1200
+
+
 def test_a_check_is_claimed_by_one_process(ann: Identity) -> None:
     assert people.claim_check(ann, timezone.now())
     assert not people.claim_check(ann, timezone.now())
@@ -357,7 +415,7 @@ def test_an_issuer_whose_answer_fails_holds_up_nobody_elses_check(
     def explode(*_args: object) -> None:
         raise RecursionError
 
-    monkeypatch.setattr(provider, "renew", explode)
+    monkeypatch.setattr(provider, "refresh", explode)
     checked()
     assert role_of("ann@acme") == Role.ADMIN
 
@@ -381,12 +439,12 @@ def test_an_issuer_that_is_turned_off_while_it_is_asked_gives_no_role(
         if row.is_active:
             row.is_active = False
             row.save()
-            setup.saved(row)
+            setup.apply_changes(row)
         return rule
 
     monkeypatch.setattr(rules, "find", decided)
     # A check finds that the access has ended, and leaves it so.
-    with nullcontext() if is_check else pytest.raises(rules.NoRuleFits, match="turned off"):
+    with nullcontext() if is_check else pytest.raises(rules.NoMatchingRule, match="turned off"):
         people.vouch(ann, {"sub": "u9", "groups": ["mcp-admins"]}, "", is_check=is_check)
     assert role_of("ann@acme") is None
     assert Identity.objects.get().ended_at
@@ -412,10 +470,10 @@ def test_changed_rules_count_at_once_for_everybody_who_came(ann: Identity) -> No
     issuer = ann.issuer
     issuer.rules = [{"claims": {"groups": ["mcp-*"]}, "role": "operator"}]
     issuer.save()
-    setup.saved(issuer)
+    setup.apply_changes(issuer)
     assert role_of("ann@acme") == Role.OPERATOR
     issuer.rules = []
-    setup.saved(issuer)
+    setup.apply_changes(issuer)
     assert role_of("ann@acme") is None
 
 
@@ -427,7 +485,7 @@ def test_an_issuer_that_is_turned_off_or_deleted_takes_the_access_of_its_people(
     else:
         issuer.is_active = False
         issuer.save()
-        setup.saved(issuer)
+        setup.apply_changes(issuer)
     assert role_of("ann@acme") is None
 
 
@@ -442,7 +500,7 @@ def admin(client: Client, acme: Tenant) -> Client:
     return client
 
 
-def said(company: Provider, acme: Tenant, **more: Any) -> dict[str, Any]:
+def issuer_fields(company: Provider, acme: Tenant, **more: Any) -> dict[str, Any]:
     return {
         "tenant": acme.pk,
         "name": "Acme Login",
@@ -463,7 +521,7 @@ def test_an_admin_sets_an_issuer_up_and_its_secret_is_never_shown(
     admin: Client, acme: Tenant, company: Provider
 ) -> None:
     Tenant.objects.update(allowed_networks=LOOPBACK)
-    answer = admin.post(reverse("admin:tools_app_issuer_add"), said(company, acme))
+    answer = admin.post(reverse("admin:tools_app_issuer_add"), issuer_fields(company, acme))
     assert answer.status_code == 302, answer.content
     row = Issuer.objects.get()
     page = admin.get(reverse("admin:tools_app_issuer_change", args=[row.pk])).content.decode()
@@ -489,9 +547,16 @@ def test_what_cannot_work_is_said_when_it_is_saved(
     admin: Client, acme: Tenant, company: Provider, wrong: dict[str, str], told: str
 ) -> None:
     Tenant.objects.update(allowed_networks=LOOPBACK)
-    answer = admin.post(reverse("admin:tools_app_issuer_add"), said(company, acme, **wrong))
+    answer = admin.post(reverse("admin:tools_app_issuer_add"), issuer_fields(company, acme, **wrong))
     assert told in answer.content.decode()
     assert not Issuer.objects.exists()
+
+
+def test_a_private_issuer_is_refused_with_who_may_allow_it(admin: Client, acme: Tenant, company: Provider) -> None:
+    Tenant.objects.update(allowed_networks=[])
+    sent = issuer_fields(company, acme, issuer="https://10.0.0.1")
+    answer = unescape(admin.post(reverse("admin:tools_app_issuer_add"), sent).content.decode())
+    assert "its address is private or reserved. A hub admin can allow it under Tenant > Allowed networks." in answer
 
 
 def test_rules_can_be_tried_on_a_token_without_letting_anybody_in(
@@ -541,13 +606,13 @@ def test_userinfo_is_asked_again_when_a_renewal_has_no_token_of_the_person(
     assert claims["groups"] == ["mcp-admins"]
     assert claims["iss"] == company.url
     assert "department" not in claims
-    exchanged = company.exchanged
+    token_response = company.token_response
 
     def without_id_token(form: dict[str, str]) -> dict[str, Any] | None:
-        answer = exchanged(form)
+        answer = token_response(form)
         return {name: value for name, value in answer.items() if name != "id_token"} if answer else None
 
-    monkeypatch.setattr(company, "exchanged", without_id_token)
+    monkeypatch.setattr(company, "token_response", without_id_token)
     company.user_info = {"sub": "u1", "groups": ["staff-it"]}
     checked()
     assert role_of("ann@acme") == Role.AUDITOR
@@ -595,7 +660,7 @@ def test_no_browser_is_sent_to_what_is_no_website(
     client: Client, issuer: Issuer, company: Provider, monkeypatch: pytest.MonkeyPatch, endpoint: str
 ) -> None:
     """CVE-2025-6514: what a server's metadata named was opened, whatever it was."""
-    said = company.configuration() | {"authorization_endpoint": endpoint}
-    monkeypatch.setattr(company, "configuration", lambda: said)
+    document = company.configuration() | {"authorization_endpoint": endpoint}
+    monkeypatch.setattr(company, "configuration", lambda: document)
     answer = client.post(reverse("sign-in-begin", args=["acme", issuer.pk]))
     assert "has no authorization_endpoint that starts with https" in answer.content.decode()

@@ -17,7 +17,7 @@ from django.core.cache import cache
 from django.test import Client
 from django.urls import reverse
 
-from tests.sign_in.provider import issuer_of, running, sign_in
+from tests.sign_in.provider import issuer_of, running_provider, sign_in
 from tools_app.access import invitations
 from tools_app.models import Change, Membership, Role, Tenant
 
@@ -102,7 +102,7 @@ def test_a_recovery_code_lets_somebody_in_once_who_lost_the_app(client: Client, 
 def test_an_invitation_is_no_way_around_the_second_factor(client: Client, app: User) -> None:
     globex = Tenant.objects.create(slug="globex", name="Globex")
     boss = User.objects.create_superuser("boss")
-    _, token = invitations.make(globex, "ann@example.com", Role.AUDITOR, boss)
+    _, token = invitations.create(globex, "ann@example.com", Role.AUDITOR, boss)
     page = reverse("invitation", args=[token])
     answer = client.post(page, {"login-username": "ann", "login-password": PASSWORD})
     assert answer["Location"] == reverse("mfa_authenticate")
@@ -161,6 +161,27 @@ def test_a_member_without_a_factor_is_led_to_set_one_up_and_nowhere_else(
     assert client.post("/admin/logout/").status_code in {200, 302}
 
 
+def test_who_set_a_factor_up_goes_on_to_the_page_that_was_opened(client: Client, ann: User, strict: Tenant) -> None:
+    log_in(client)
+    page = "/admin/tools_app/tool/?q=a%22%3E"
+    assert client.get(page)["Location"] == reverse("mfa_index")
+    link = 'href="/admin/tools_app/tool/?q=a%22%3E"'
+    assert link not in client.get(reverse("mfa_index")).content.decode()
+    TOTP.activate(ann, SECRET)
+    assert link in client.get(reverse("mfa_index")).content.decode()
+    assert client.get(page).status_code == 200
+    assert link not in client.get(reverse("mfa_index")).content.decode()
+
+
+def test_a_path_that_looks_like_another_host_is_no_way_out(client: Client, ann: User, strict: Tenant) -> None:
+    log_in(client)
+    client.get("//evil.example/admin/")
+    TOTP.activate(ann, SECRET)
+    shown = client.get(reverse("mfa_index")).content.decode()
+    assert 'href="//' not in shown
+    assert 'href="http://evil' not in shown
+
+
 def test_a_member_with_a_factor_goes_on(client: Client, app: User, strict: Tenant) -> None:
     client.post(log_in(client)["Location"], {"code": code()})
     assert client.get("/admin/").status_code == 200
@@ -175,7 +196,7 @@ def test_the_last_factor_stays_while_one_is_required(client: Client, app: User, 
 
 
 def test_a_person_whose_company_vouches_needs_no_second_one(client: Client, strict: Tenant) -> None:
-    with running() as company:
+    with running_provider() as company:
         company.set("u1", groups=["mcp-admins"])
         sign_in(client, issuer_of(strict, company.url), company, "u1")
     assert client.get("/admin/").status_code == 200
@@ -183,7 +204,7 @@ def test_a_person_whose_company_vouches_needs_no_second_one(client: Client, stri
 
 def test_a_company_vouches_for_its_own_tenant_only(client: Client, acme: Tenant) -> None:
     globex = Tenant.objects.create(slug="globex", name="Globex", requires_second_factor=True)
-    with running() as company:
+    with running_provider() as company:
         company.set("u1", groups=["mcp-admins"])
         sign_in(client, issuer_of(acme, company.url), company, "u1")
     Membership.objects.create(user=User.objects.get(), tenant=globex, role=Role.ADMIN)

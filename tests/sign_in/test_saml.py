@@ -39,6 +39,7 @@ from tools_app.models import (
 )
 
 ENTITY = "https://idp.acme.example/entity"
+NAMED = "urn:oasis:names:tc:SAML:2.0:nameid-format:"
 Pair = tuple[str, str]
 
 
@@ -74,7 +75,7 @@ def issuer(db: None) -> Issuer:
     return row
 
 
-def asked(browser: Client, issuer: Issuer) -> str:
+def begin_sign_in(browser: Client, issuer: Issuer) -> str:
     """Begin; return the ID of the request."""
     url = browser.post(reverse("sign-in-begin", args=["acme", issuer.pk]), {"next": "/docs/"})["Location"]
     packed = parse_qs(urlsplit(url).query)["SAMLRequest"][0]
@@ -88,17 +89,18 @@ def at(seconds: int) -> str:
 def response(row: Issuer, request_id: str, signer: str = "idp", sha: str = "", **lies: Any) -> str:
     home = "http://testserver/sign-in/saml"
     said = {"acs": f"{home}/{row.pk}/", "audience": f"{home}/{row.pk}/metadata/", "issuer": ENTITY}
-    said |= {"ends": at(300), "begins": at(-5), "groups": "mcp-admins", "format": "persistent", "name": "u1", **lies}
+    said |= {"ends": at(300), "begins": at(-5), "groups": "mcp-admins", "format": f"{NAMED}persistent", "name": "u1"}
+    said |= {"qualifiers": "", "session": "", **lies}
     replied = f' InResponseTo="{request_id}"' if request_id else ""
     assertion = (
         f'<saml:Assertion xmlns:saml="urn:oasis:names:tc:SAML:2.0:assertion" ID="_{uuid4().hex}" Version="2.0" '
         f'IssueInstant="{at(0)}"><saml:Issuer>{said["issuer"]}</saml:Issuer><saml:Subject><saml:NameID '
-        f'Format="urn:oasis:names:tc:SAML:2.0:nameid-format:{said["format"]}">{said["name"]}</saml:NameID>'
+        f'Format="{said["format"]}"{said["qualifiers"]}>{said["name"]}</saml:NameID>'
         '<saml:SubjectConfirmation Method="urn:oasis:names:tc:SAML:2.0:cm:bearer"><saml:SubjectConfirmationData '
         f'NotOnOrAfter="{said["ends"]}" Recipient="{said["acs"]}"{replied}/></saml:SubjectConfirmation></saml:Subject>'
         f'<saml:Conditions NotBefore="{said["begins"]}" NotOnOrAfter="{said["ends"]}"><saml:AudienceRestriction>'
         f"<saml:Audience>{said['audience']}</saml:Audience></saml:AudienceRestriction></saml:Conditions>"
-        f'<saml:AuthnStatement AuthnInstant="{at(0)}"><saml:AuthnContext><saml:AuthnContextClassRef>x'
+        f'<saml:AuthnStatement AuthnInstant="{at(0)}"{said["session"]}><saml:AuthnContext><saml:AuthnContextClassRef>x'
         "</saml:AuthnContextClassRef></saml:AuthnContext></saml:AuthnStatement><saml:AttributeStatement>"
         '<saml:Attribute Name="email"><saml:AttributeValue>ann@acme.example</saml:AttributeValue></saml:Attribute>'
         f'<saml:Attribute Name="groups"><saml:AttributeValue>{said["groups"]}</saml:AttributeValue></saml:Attribute>'
@@ -115,20 +117,27 @@ def response(row: Issuer, request_id: str, signer: str = "idp", sha: str = "", *
     )
 
 
-def sent(browser: Client, issuer: Issuer, xml: str) -> Any:
+def post_response(browser: Client, issuer: Issuer, xml: str) -> Any:
     return browser.post(
         reverse("sign-in-saml", args=[issuer.pk]), {"SAMLResponse": base64.b64encode(xml.encode()).decode()}
     )
 
 
+def copy_of(browser: Client) -> Client:
+    """A browser with the same cookies."""
+    found = Client()
+    found.cookies.load({name: morsel.value for name, morsel in browser.cookies.items()})
+    return found
+
+
 def test_a_person_signs_in_once_with_an_answer_and_for_an_hour(issuer: Issuer, client: Client) -> None:
-    xml = response(issuer, asked(client, issuer))
-    answer = sent(client, issuer, xml)
+    xml = response(issuer, begin_sign_in(client, issuer))
+    answer = post_response(client, issuer, xml)
     assert (answer.status_code, answer["Location"]) == (302, "/docs/")
     assert client.session.get_expiry_age() <= 3600
     assert Membership.objects.get(user__username="ann@acme").role == "admin"
-    assert "used before" in sent(client, issuer, xml).content.decode()
-    assert sent(Client(), issuer, xml).status_code == 403
+    assert "began in another browser" in post_response(client, issuer, xml).content.decode()
+    assert post_response(Client(), issuer, xml).status_code == 403
     Identity.objects.update(
         verified_at=timezone.now() - timedelta(minutes=58), checked_at=timezone.now() - timedelta(minutes=5)
     )
@@ -148,14 +157,14 @@ def test_a_person_signs_in_once_with_an_answer_and_for_an_hour(issuer: Issuer, c
         ({"issuer": "https://other.example"}, "another issuer"),
         ({"ends": at(-90)}, "has expired"),
         ({"begins": at(3600)}, "not valid yet"),
-        ({"format": "transient"}, "persistent"),
+        ({"format": f"{NAMED}transient"}, "persistent"),
         ({"groups": "g9"}, "No rule of Acme fits your groups (g9)"),
     ],
 )
 def test_an_answer_that_is_wrong_is_refused_with_its_reason(
     issuer: Issuer, client: Client, lie: dict[str, str], told: str
 ) -> None:
-    answer = sent(client, issuer, response(issuer, asked(client, issuer), **lie))
+    answer = post_response(client, issuer, response(issuer, begin_sign_in(client, issuer), **lie))
     assert answer.status_code == 403
     assert told in answer.content.decode()
     assert told in SignInEvent.objects.get(step=SignInStep.REJECTED).reason
@@ -221,17 +230,17 @@ def test_nobody_comes_in_by_an_assertion_that_the_signature_does_not_cover(
     issuer: Issuer, client: Client, how: str
 ) -> None:
     wrap, reason = WRAPPINGS[how]
-    request = asked(client, issuer)
-    good = response(issuer, request, groups="staff-1")
+    request = begin_sign_in(client, issuer)
+    good, copied = response(issuer, request, groups="staff-1"), copy_of(client)
     forged = part(response(issuer, request, signer=""))
     refused(client, issuer, wrap(good, forged), reason)
     # What was wrapped is good by itself, with the role that it states.
-    assert sent(client, issuer, good).status_code == 302
+    assert post_response(copied, issuer, good).status_code == 302
     assert Membership.objects.get().role == "auditor"
 
 
 def refused(client: Client, issuer: Issuer, xml: str, reason: str) -> None:
-    assert reason in sent(client, issuer, xml).content.decode()
+    assert reason in post_response(client, issuer, xml).content.decode()
     assert reason in SignInEvent.objects.get(step=SignInStep.REJECTED).reason
     assert not Membership.objects.exists()
     assert client.get("/admin/tools_app/tool/").status_code == 302
@@ -257,24 +266,24 @@ def refused(client: Client, issuer: Issuer, xml: str, reason: str) -> None:
 def test_an_answer_that_cannot_be_read_or_belongs_to_no_request_is_refused_with_its_reason(
     issuer: Issuer, client: Client, change: Callable[[str], str], reason: str
 ) -> None:
-    refused(client, issuer, change(response(issuer, asked(client, issuer))), reason)
+    refused(client, issuer, change(response(issuer, begin_sign_in(client, issuer))), reason)
 
 
 def test_an_assertion_for_another_request_of_the_same_browser_is_refused(issuer: Issuer, client: Client) -> None:
-    xml = response(issuer, asked(client, issuer))
-    named = re.sub('InResponseTo="[^"]*"', f'InResponseTo="{asked(client, issuer)}"', xml, count=1)
+    xml = response(issuer, begin_sign_in(client, issuer))
+    named = re.sub('InResponseTo="[^"]*"', f'InResponseTo="{begin_sign_in(client, issuer)}"', xml, count=1)
     refused(client, issuer, named, "belongs to another sign-in")
 
 
 def test_a_comment_does_not_shorten_the_name_of_a_person(issuer: Issuer, client: Client) -> None:
     """Comments are not signed: with one, the owner of u1.evil could pass for u1."""
-    xml = response(issuer, asked(client, issuer), name="u1.evil").replace("u1.evil", "u1<!-- -->.evil")
-    assert sent(client, issuer, xml).status_code == 302
+    xml = response(issuer, begin_sign_in(client, issuer), name="u1.evil").replace("u1.evil", "u1<!-- -->.evil")
+    assert post_response(client, issuer, xml).status_code == 302
     assert Identity.objects.get().subject == "u1.evil"
 
 
 def test_connections_end_an_hour_after_the_sign_in_unless_a_directory_vouches(issuer: Issuer, client: Client) -> None:
-    assert sent(client, issuer, response(issuer, asked(client, issuer))).status_code == 302
+    assert post_response(client, issuer, response(issuer, begin_sign_in(client, issuer))).status_code == 302
     service, _ = service_clients.create(issuer.tenant, "Editor")
     person = Identity.objects.get().person
     Connection.objects.filter(pk=service.connection.pk).update(person=person)
@@ -294,7 +303,7 @@ def test_connections_end_an_hour_after_the_sign_in_unless_a_directory_vouches(is
     assert tokens.issue_access(row, "mcp:read").expires_in == 3600
     # Checked once when its time is over, then as everybody is.
     Identity.objects.update(checked_at=timezone.now() - timedelta(minutes=5))
-    before = timezone.now() - directory.EVERY
+    before = timezone.now() - directory.CHECK_INTERVAL
     assert validity.check_due(before).count() == 1
     directory.check(lambda: True)
     Identity.objects.update(checked_at=timezone.now() - timedelta(minutes=1, seconds=5))
@@ -302,12 +311,55 @@ def test_connections_end_an_hour_after_the_sign_in_unless_a_directory_vouches(is
     assert tokens.is_valid(row)
 
 
+def person_with_a_connection(issuer: Issuer) -> Connection:
+    """The person who signed in, with a client."""
+    service, _ = service_clients.create(issuer.tenant, "Editor")
+    Connection.objects.filter(pk=service.connection.pk).update(person=Identity.objects.get().person)
+    return Connection.objects.get(pk=service.connection.pk)
+
+
+def test_connections_end_with_the_session_at_the_provider(issuer: Issuer, client: Client) -> None:
+    xml = response(issuer, begin_sign_in(client, issuer), session=f' SessionNotOnOrAfter="{at(600)}"')
+    assert post_response(client, issuer, xml).status_code == 302
+    row = person_with_a_connection(issuer)
+    assert 590 <= tokens.issue_access(row, "mcp:read").expires_in <= 600
+    AccessToken.objects.update(expires_at=timezone.now() + timedelta(hours=1))
+    _, personal = personal_tokens.issue(row.person, "script")
+    assert tokens.is_valid(row)
+    over = timezone.now() - timedelta(seconds=1)
+    Identity.objects.update(session_ends_at=over, checked_at=over - timedelta(minutes=1))
+    assert not tokens.is_valid(row)
+    assert not tokens.valid_access_tokens().exists()
+    assert personal_tokens.find(personal) is None
+    directory.check(lambda: True)
+    assert not Membership.objects.exists()
+    assert "The session at Acme has ended" in SignInEvent.objects.get(step=SignInStep.LEFT).reason
+    # The next sign-in, with an answer that states no end, gives it back.
+    assert post_response(client, issuer, response(issuer, begin_sign_in(client, issuer))).status_code == 302
+    assert tokens.is_valid(row)
+
+
+def test_a_directory_that_vouches_outlasts_the_session_but_not_the_sign_in_that_an_admin_asks_for(
+    issuer: Issuer, client: Client
+) -> None:
+    scim = ScimClient(issuer)
+    scim.group("mcp-admins", scim.user("ann", externalId="u1"))
+    assert post_response(client, issuer, response(issuer, begin_sign_in(client, issuer))).status_code == 302
+    row = person_with_a_connection(issuer)
+    Identity.objects.update(session_ends_at=timezone.now() - timedelta(seconds=1))
+    assert tokens.is_valid(row)
+    Issuer.objects.update(sign_in_minutes=30)
+    assert 1790 <= tokens.issue_access(row, "mcp:read").expires_in <= 1800
+    Identity.objects.update(signed_in_at=timezone.now() - timedelta(minutes=31))
+    assert not tokens.is_valid(row)
+
+
 def test_sign_in_begins_here_unless_an_admin_allows_otherwise(issuer: Issuer, client: Client) -> None:
-    assert "Sign-in does not begin at Acme" in sent(client, issuer, response(issuer, "")).content.decode()
+    assert "Sign-in does not begin at Acme" in post_response(client, issuer, response(issuer, "")).content.decode()
     Issuer.objects.update(allows_unasked=True)
-    late = sent(client, issuer, response(issuer, "", ends=at(900)))
+    late = post_response(client, issuer, response(issuer, "", ends=at(900)))
     assert "more than 10 minutes" in late.content.decode()
-    assert sent(client, issuer, response(issuer, "")).status_code == 302
+    assert post_response(client, issuer, response(issuer, "")).status_code == 302
 
 
 def test_a_directory_knows_a_person_by_an_attribute_of_the_assertion(issuer: Issuer, client: Client) -> None:
@@ -316,14 +368,14 @@ def test_a_directory_knows_a_person_by_an_attribute_of_the_assertion(issuer: Iss
     scim = ScimClient(issuer)
     ann = scim.user("ann", externalId="mcp-admins")
     scim.group("mcp-admins", ann)
-    assert sent(client, issuer, response(issuer, asked(client, issuer))).status_code == 302
+    assert post_response(client, issuer, response(issuer, begin_sign_in(client, issuer))).status_code == 302
     DirectoryUser.objects.update(active=False)
     browser = Client()
-    assert sent(browser, issuer, response(issuer, asked(browser, issuer))).status_code == 403
+    assert post_response(browser, issuer, response(issuer, begin_sign_in(browser, issuer))).status_code == 403
 
 
 def test_a_personal_token_ends_an_hour_after_the_sign_in(issuer: Issuer, client: Client) -> None:
-    assert sent(client, issuer, response(issuer, asked(client, issuer))).status_code == 302
+    assert post_response(client, issuer, response(issuer, begin_sign_in(client, issuer))).status_code == 302
     row, token = personal_tokens.issue(Identity.objects.get().person, "script")
     assert personal_tokens.find(token) == row
     Identity.objects.update(verified_at=timezone.now() - timedelta(minutes=58))
@@ -331,8 +383,8 @@ def test_a_personal_token_ends_an_hour_after_the_sign_in(issuer: Issuer, client:
 
 
 def test_an_answer_with_white_space_around_it_is_read_as_any_other(issuer: Issuer, client: Client) -> None:
-    xml = "\n <?xml version='1.0' encoding='UTF-8'?>" + response(issuer, asked(client, issuer), signer="other")
-    assert "of another certificate" in sent(client, issuer, xml).content.decode()
+    xml = "\n <?xml version='1.0' encoding='UTF-8'?>" + response(issuer, begin_sign_in(client, issuer), signer="other")
+    assert "of another certificate" in post_response(client, issuer, xml).content.decode()
 
 
 def test_the_hub_shows_its_metadata(issuer: Issuer, client: Client) -> None:

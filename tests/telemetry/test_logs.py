@@ -9,7 +9,7 @@ import structlog
 
 from tools_app.audit.recorder.redaction import is_secret
 from tools_app.telemetry import scrubbing
-from tools_app.telemetry.log_context import about
+from tools_app.telemetry.log_context import log_fields
 from tools_app.telemetry.logs import formatter
 
 
@@ -18,9 +18,9 @@ def a_call(monkeypatch):
     """A call that runs."""
     monkeypatch.setattr(scrubbing, "_known", scrubbing._Known())
     scrubbing.hide_arguments(is_secret)
-    token = about.set(("tools/call", '"7"', "acme", None, "0192-call", "0af7", [{"password": "hunter22"}]))
+    token = log_fields.set(("tools/call", '"7"', "acme", None, "0192-call", "0af7", [{"password": "hunter22"}]))
     yield
-    about.reset(token)
+    log_fields.reset(token)
 
 
 def record(message, *values, exc_info=None, **more):

@@ -7,7 +7,7 @@ import pytest
 
 from tools_app.audit.recorder.redaction import is_secret
 from tools_app.telemetry import scrubbing
-from tools_app.telemetry.log_context import FIELDS, about
+from tools_app.telemetry.log_context import FIELDS, log_fields
 from tools_app.telemetry.scrubbing import scrubbed
 
 SECRET = "s3cr3t/V4lue"
@@ -90,24 +90,24 @@ def test_arguments_with_secret_names_are_hidden_in_whatever_the_call_logs(monkey
     monkeypatch.setattr(scrubbing, "_known", scrubbing._Known())
     scrubbing.hide_arguments(is_secret)
     arguments = {"nested": [{"api_token": {"deep": ["hunter22"]}}], "pin": 123456, "city": "Amsterdam"}
-    token = about.set((None,) * len(FIELDS) + ([arguments],))
+    token = log_fields.set((None,) * len(FIELDS) + ([arguments],))
     try:
         assert scrubbed("no hunter22 nor 123456 in Amsterdam") == "no [redacted] nor [redacted] in Amsterdam"
     finally:
-        about.reset(token)
+        log_fields.reset(token)
 
 
 def test_many_long_arguments_with_secret_names_are_hidden_in_little_time(monkeypatch):
     monkeypatch.setattr(scrubbing, "_known", scrubbing._Known())
     scrubbing.hide_arguments(is_secret)
     values = [f"{number:04d}" * 1024 for number in range(100)]
-    token = about.set((None,) * len(FIELDS) + ([{"tokens": {"token": values}}],))
+    token = log_fields.set((None,) * len(FIELDS) + ([{"tokens": {"token": values}}],))
     try:
         began = process_time()
         shown = scrubbed(f"{values[0]} and {values[99]}")
         assert process_time() - began < 1.0
     finally:
-        about.reset(token)
+        log_fields.reset(token)
     assert shown == f"{scrubbing.HIDDEN} and {scrubbing.HIDDEN}"
 
 

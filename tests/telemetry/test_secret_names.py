@@ -88,11 +88,12 @@ def test_a_short_secret_is_not_looked_for_in_encoded_texts() -> None:
     assert Scrubber(["abc"]).text("616263 YWJj") == "616263 YWJj"
 
 
+@pytest.mark.slow
 @given(st.text(min_size=1, max_size=30), st.text(max_size=30), st.text(max_size=30))
 def test_no_spelling_of_a_secret_comes_through(secret: str, before: str, after: str) -> None:
     scrubber = Scrubber([secret])
     for spell in (str, partial(quote, safe="", errors="replace"), partial(quote_plus, errors="replace"), json.dumps):
-        assert not scrubber.finds(scrubber.text(before + spell(secret) + after).replace(REPLACEMENT, "\n\n"))
+        assert not any(map(scrubber.finds, scrubber.text(before + spell(secret) + after).split(REPLACEMENT)))
         if len(secret) > len(REPLACEMENT):
             assert secret not in scrubber.text(before + spell(secret) + after)
 

@@ -8,7 +8,7 @@ import pytest
 from tools_app.telemetry import snapshots
 from tools_app.telemetry.exposition import exposed
 from tools_app.telemetry.registry import METRICS, MetricRegistry
-from tools_app.telemetry.snapshots import Publisher, gathered
+from tools_app.telemetry.snapshots import Publisher, current_snapshots
 
 CALLS = "mcphub_calls_total"
 OK = ("tools/call", "ok", "2026-07-28", "inline")
@@ -32,7 +32,7 @@ def process(tmp_path):
 
 
 def lines(directory):
-    return exposed(gathered(directory)).decode().splitlines()
+    return exposed(current_snapshots(directory)).decode().splitlines()
 
 
 def grow_old(publisher, seconds):
@@ -89,7 +89,7 @@ def test_a_process_that_ends_leaves_its_counts_at_once(process, tmp_path):
     publisher.withdraw()
 
     assert f"{CALLS}{TOLD_OK} 4.0" in lines(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [snapshots.BEQUEST]
+    assert [path.name for path in tmp_path.iterdir()] == [snapshots.DEAD_PROCESSES]
 
 
 def test_a_file_that_is_not_whole_is_passed_over(process, tmp_path):

@@ -10,7 +10,7 @@ from tools_app.models import AlertDestination, AlertRule, Change, Tenant
 from tools_app.tenant_config import plan as planning
 from tools_app.tenant_config.document import read
 from tools_app.tenant_config.export import export
-from tools_app.tenant_config.plan import NotApplied, apply, plan
+from tools_app.tenant_config.plan import ApplyError, apply, plan
 
 pytestmark = pytest.mark.django_db
 FILE = """
@@ -23,7 +23,7 @@ alert_rules:
 """
 
 
-def told(found: Any) -> list[str]:
+def plan_problems(found: Any) -> list[str]:
     return [str(problem) for problem in found.problems]
 
 
@@ -80,7 +80,7 @@ def test_another_tenant_gets_the_webhook_without_its_url_and_is_told(
     applied(FILE)
     text = export(tenant)
     found = plan(other_tenant, read(text), None)
-    assert (told(found), found.missing_urls, found.new_webhooks) == ([], ["chat"], ["chat"])
+    assert (plan_problems(found), found.missing_urls, found.new_webhooks) == ([], ["chat"], ["chat"])
     apply(found)
     other_tenant.refresh_from_db()
     again = plan(other_tenant, read(text), None)
@@ -142,8 +142,8 @@ def test_each_change_is_recorded_and_the_url_is_not(tenant: Tenant) -> None:
 )
 def test_what_the_admins_forms_refuse_is_refused_here_too(planned: Any, body: str, says: str) -> None:
     found = planned(f"mcphub: 1\n{body}")
-    assert any(says in problem for problem in told(found)), told(found)
-    with pytest.raises(NotApplied):
+    assert any(says in problem for problem in plan_problems(found)), plan_problems(found)
+    with pytest.raises(ApplyError):
         apply(found)
     assert not AlertRule.objects.exists()
     assert not AlertDestination.objects.exists()
@@ -152,7 +152,7 @@ def test_what_the_admins_forms_refuse_is_refused_here_too(planned: Any, body: st
 def test_the_kind_of_a_row_stays(applied: Any, planned: Any, tenant: Tenant) -> None:
     applied(FILE)
     found = planned("mcphub: 1\nalert_rules: {errors: {kind: p95}}\nalert_destinations: {mail: {kind: webhook}}")
-    assert [problem.split(":")[0] for problem in told(found)] == [
+    assert [problem.split(":")[0] for problem in plan_problems(found)] == [
         "alert_destinations.mail.kind",
         "alert_rules.errors.kind",
     ]
@@ -161,7 +161,7 @@ def test_the_kind_of_a_row_stays(applied: Any, planned: Any, tenant: Tenant) -> 
 def test_a_rule_cannot_notify_what_the_same_file_deletes(applied: Any, planned: Any, tenant: Tenant) -> None:
     applied(FILE)
     text = "mcphub: 1\nalert_destinations: {}\nalert_rules: {errors: {kind: error_rate, destinations: [mail]}}"
-    assert "there is no alert destination with the name 'mail'" in told(planned(text, prune=True))[0]
+    assert "there is no alert destination with the name 'mail'" in plan_problems(planned(text, prune=True))[0]
     assert not planned(text).problems
 
 
@@ -171,7 +171,7 @@ def test_rows_of_the_file_and_rows_that_stay_count_together(applied: Any, planne
         f"m{number}: {{kind: email, email: a@b.example}}" for number in range(destinations.MAX_DESTINATIONS)
     )
     found = planned(f"mcphub: 1\nalert_destinations: {{{rows}}}")
-    assert told(found) == ["alert_destinations: A tenant has at most 20 alert destinations. Delete one first."]
+    assert plan_problems(found) == ["alert_destinations: A tenant has at most 20 alert destinations. Delete one first."]
     assert not planned(f"mcphub: 1\nalert_destinations: {{{rows}}}", prune=True).problems
 
 

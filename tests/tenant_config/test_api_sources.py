@@ -12,10 +12,11 @@ from tools_app.catalog import authoring, compiled
 from tools_app.catalog.sources import documents
 from tools_app.catalog.sources.plan import apply as apply_document
 from tools_app.catalog.sources.plan import plan as plan_document
+from tools_app.catalog.sources.settings import save_source
 from tools_app.models import ApiSource, Tenant, Tool
 from tools_app.tenant_config.document import read
 from tools_app.tenant_config.export import export
-from tools_app.tenant_config.plan import Doing, Plan, apply, plan
+from tools_app.tenant_config.plan import Plan, StepAction, apply, plan
 
 LIST = {"operationId": "list_books", "summary": "List books", "security": [{"key": []}], **OK}
 SCHEMES = {"components": {"securitySchemes": {"key": {"type": "apiKey", "in": "header", "name": "X-Key"}}}}
@@ -51,6 +52,23 @@ def test_a_file_has_the_source_and_what_is_overridden_and_no_secret(tenant: Tena
     assert "hush-hush" not in text
 
 
+def test_a_file_has_the_options_of_a_source_and_the_schema_of_a_result(
+    tenant: Tenant, source: ApiSource, planned: Any
+) -> None:
+    answer = {"200": {"description": "OK", "content": {"application/json": {"schema": {"type": "array"}}}}}
+    source.cycle_depth, source.output_schemas = 2, True
+    refreshed(save_source(source), {**LIST, "responses": answer})
+    said = yaml.safe_load(export(tenant))
+
+    assert (said["api_sources"]["books"]["cycle_depth"], said["api_sources"]["books"]["output_schemas"]) == (2, True)
+    assert said["tools"]["list_books"]["output_schema"]["properties"] == {"result": {"type": "array"}}
+    assert planned(export(tenant), prune=True).steps == []
+    said["api_sources"]["books"]["cycle_depth"] = 6
+    assert [problem.message for problem in planned(yaml.safe_dump(said)).problems] == [
+        "Ensure this value is less than or equal to 5."
+    ]
+
+
 def test_what_a_tenant_exports_changes_nothing_in_it(tenant: Tenant, source: ApiSource, planned: Any) -> None:
     found = planned(export(tenant), prune=True)
 
@@ -61,7 +79,7 @@ def test_another_tenant_gets_tools_that_run_and_a_refresh_keeps_what_is_overridd
     tenant: Tenant, source: ApiSource, other_tenant: Tenant
 ) -> None:
     found = plan(other_tenant, read(export(tenant)), None)
-    assert (found.problems, found.missing_secrets, found.count(Doing.CREATE)) == (
+    assert (found.problems, found.missing_secrets, found.count(StepAction.CREATE)) == (
         [],
         {"TOKEN": ["API source books"]},
         2,

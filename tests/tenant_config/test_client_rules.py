@@ -6,9 +6,9 @@ import pytest
 
 from tools_app.access.oauth import hosts
 from tools_app.models import ClientDecision, ClientPolicy, Tenant, TenantScope
-from tools_app.tenant_config.document import BadBlueprint, read
+from tools_app.tenant_config.document import InvalidConfiguration, read
 from tools_app.tenant_config.export import described
-from tools_app.tenant_config.plan import Doing, plan
+from tools_app.tenant_config.plan import StepAction, plan
 
 pytestmark = pytest.mark.django_db
 
@@ -26,9 +26,9 @@ def test_a_file_decides_about_clients_and_names_scopes(applied: Any, planned: An
     found = applied(FILE)
     assert found.problems == []
     assert sorted((step.doing, step.kind, step.name) for step in found.steps) == [
-        (Doing.CREATE, "client policy", "*"),
-        (Doing.CREATE, "client policy", "claude.ai"),
-        (Doing.CREATE, "scope", "reports"),
+        (StepAction.CREATE, "client policy", "*"),
+        (StepAction.CREATE, "client policy", "claude.ai"),
+        (StepAction.CREATE, "scope", "reports"),
     ]
     assert dict(ClientPolicy.objects.values_list("host", "decision")) == {"*": "deny", "claude.ai": "allow"}
     scope = TenantScope.objects.get()
@@ -48,7 +48,10 @@ def test_a_change_is_previewed_with_both_sides_and_the_rest_is_kept_or_pruned(
     assert step.sides == ({"decision": "allow"}, {"decision": "ask"})
     assert planned(text).kept == ["client policy *"]
     found = applied(text, prune=True)
-    assert {(step.doing, step.name) for step in found.steps} == {(Doing.CHANGE, "claude.ai"), (Doing.DELETE, "*")}
+    assert {(step.doing, step.name) for step in found.steps} == {
+        (StepAction.CHANGE, "claude.ai"),
+        (StepAction.DELETE, "*"),
+    }
     assert ClientPolicy.objects.get().decision == ClientDecision.ASK
     # The section of scopes is not in the file, so they stay.
     assert TenantScope.objects.exists()
@@ -81,7 +84,7 @@ def test_what_the_forms_refuse_is_refused_here_too(planned: Any, text: str, told
     ],
 )
 def test_what_has_another_shape_is_refused_with_its_place(text: str, told: str) -> None:
-    with pytest.raises(BadBlueprint) as refused:
+    with pytest.raises(InvalidConfiguration) as refused:
         read(f"mcphub: 1\n{text}\n")
     assert told in str(refused.value)
 
@@ -92,5 +95,5 @@ def test_a_tenant_has_so_many_of_each(tenant: Tenant, applied: Any) -> None:
     ClientPolicy.objects.create(tenant=tenant, host="another", decision="deny")
     (problem,) = plan(tenant, read(f"mcphub: 1\nclient_policies:\n{rows}\n"), None).problems
     assert "at most 200 client policies" in str(problem)
-    with pytest.raises(BadBlueprint):
+    with pytest.raises(InvalidConfiguration):
         read(f"mcphub: 1\nclient_policies:\n{rows}\n  more: {{decision: deny}}\n")

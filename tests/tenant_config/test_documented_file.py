@@ -16,7 +16,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/configuration-files.md"
 def test_the_documented_file_is_applied_as_it_stands(applied: Any, tenant: Tenant) -> None:
     (text,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     found = applied(text)
-    assert (found.problems, found.missing_secrets, len(found.steps)) == ([], {"API_TOKEN": ["tool find_user"]}, 12)
+    assert (found.problems, found.missing_secrets, len(found.steps)) == ([], {"API_TOKEN": ["tool find_user"]}, 13)
     tenant.refresh_from_db()
     assert "Bearer {secret:API_TOKEN}" in export(tenant)
     assert applied(text).is_empty

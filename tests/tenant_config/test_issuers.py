@@ -9,7 +9,7 @@ from tools_app.access.issuers import directory, people
 from tools_app.issuers import provider, setup
 from tools_app.models import Directory, Issuer, Membership, Tenant
 from tools_app.tenant_config.export import described, export
-from tools_app.tenant_config.plan import Doing
+from tools_app.tenant_config.plan import StepAction
 
 pytestmark = pytest.mark.django_db
 
@@ -36,8 +36,8 @@ def test_a_file_sets_issuers_up_and_says_whose_client_secret_is_missing(
     found = applied(FILE)
     assert found.problems == []
     assert [(step.doing, step.kind, step.name) for step in found.steps] == [
-        (Doing.CREATE, "issuer", "Staff"),
-        (Doing.CREATE, "issuer", "CI"),
+        (StepAction.CREATE, "issuer", "Staff"),
+        (StepAction.CREATE, "issuer", "CI"),
     ]
     assert found.missing_client_secrets == ["Staff"]
     staff = Issuer.objects.get(name="Staff")
@@ -71,12 +71,15 @@ def test_a_file_has_neither_the_client_secret_nor_the_directorys_token_and_leave
 
 def test_changed_rules_and_pruned_issuers_count_for_their_people_at_once(applied: Any, tenant: Tenant) -> None:
     applied(FILE)
-    identity = people.signed_in(Issuer.objects.get(name="Staff"), {"sub": "u1", "groups": ["admins"]})
+    identity = people.sign_in(Issuer.objects.get(name="Staff"), {"sub": "u1", "groups": ["admins"]})
     assert Membership.objects.get(user=identity.person).role == "admin"
     applied(FILE.replace("role: admin", "role: operator"))
     assert Membership.objects.get(user=identity.person).role == "operator"
     found = applied("mcphub: 1\nissuers: {}\n", prune=True)
-    assert {(step.doing, step.name) for step in found.steps} == {(Doing.DELETE, "Staff"), (Doing.DELETE, "CI")}
+    assert {(step.doing, step.name) for step in found.steps} == {
+        (StepAction.DELETE, "Staff"),
+        (StepAction.DELETE, "CI"),
+    }
     assert not Membership.objects.exists()
     assert User.objects.filter(pk=identity.person_id).exists()
 

@@ -13,8 +13,8 @@ from tools_app.catalog import authoring
 from tools_app.models import Change, Membership, Prompt, Resource, Role, Secret, Tenant, Tool, ToolRevision, versioned
 from tools_app.tenant_config.document import read
 from tools_app.tenant_config.export import export
-from tools_app.tenant_config.plan import NotApplied, apply, plan
-from tools_app.tenant_config.steps import Doing
+from tools_app.tenant_config.plan import ApplyError, apply, plan
+from tools_app.tenant_config.steps import StepAction
 
 pytestmark = pytest.mark.django_db
 
@@ -33,7 +33,7 @@ def rows(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
 
 
-def told(found: Any) -> list[str]:
+def plan_problems(found: Any) -> list[str]:
     return [str(problem) for problem in found.problems]
 
 
@@ -53,7 +53,7 @@ def test_another_tenant_becomes_the_same(full: Tenant, other_tenant: Tenant) -> 
     found = plan(other_tenant, read(export(full)), None)
     assert not found.problems
     assert found.missing_secrets == {"TOKEN": ["tool find"]}
-    assert found.count(Doing.CREATE) == 6
+    assert found.count(StepAction.CREATE) == 6
     apply(found)
     authoring.set_secret(other_tenant, "TOKEN", "another")
     other_tenant.refresh_from_db()
@@ -154,8 +154,8 @@ def test_a_row_may_become_of_another_kind(full: Any, applied: Any) -> None:
 )
 def test_what_the_admins_forms_refuse_is_refused_here_too(planned: Any, body: str, says: str) -> None:
     found = planned(f"mcphub: 1\n{body}")
-    assert any(says in problem for problem in told(found)), told(found)
-    with pytest.raises(NotApplied, match="The file is invalid"):
+    assert any(says in problem for problem in plan_problems(found)), plan_problems(found)
+    with pytest.raises(ApplyError, match="The file is invalid"):
         apply(found)
     assert not Tool.objects.exists()
 
@@ -164,7 +164,7 @@ def test_what_only_superusers_decide_stands_in_the_way_of_others(planned: Any, t
     admin = User.objects.create_user("alice")
     Membership.objects.create(user=admin, tenant=tenant, role=Role.ADMIN)
     text = "mcphub: 1\ntenant: {name: New, is_public: true, keep_days: 1}"
-    problems = told(planned(text, admin))
+    problems = plan_problems(planned(text, admin))
     assert [problem.split(":")[0] for problem in problems] == ["tenant.is_public", "tenant.keep_days"]
     assert not planned(text, User.objects.create_superuser("root")).problems
     assert not planned(text).problems
@@ -182,7 +182,7 @@ def test_settings_that_the_file_does_not_name_stay(applied: Any, tenant: Tenant)
 def test_a_tenant_that_was_changed_since_the_plan_is_left_alone(planned: Any, tenant: Tenant) -> None:
     found = planned(TOOL)
     authoring.set_secret(tenant, "NEW", "value")
-    with pytest.raises(NotApplied, match="changed since"):
+    with pytest.raises(ApplyError, match="changed since"):
         apply(found)
     assert not Tool.objects.exists()
 
@@ -314,6 +314,7 @@ prompt_rows = st.fixed_dictionaries(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(file=st.builds(dict.__or__, resource_rows, contents), tool=tool_rows, prompt=prompt_rows)
+@pytest.mark.slow
 @pytest.mark.parametrize("written_before", [False, True])
 def test_an_export_that_is_read_in_again_is_exported_as_it_was(
     tenant: Tenant, other_tenant: Tenant, written_before: bool, file: Any, tool: Any, prompt: Any

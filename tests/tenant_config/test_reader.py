@@ -5,25 +5,25 @@ import time
 import pytest
 
 from tools_app.tenant_config import reader
-from tools_app.tenant_config.document import BadBlueprint, read
+from tools_app.tenant_config.document import InvalidConfiguration, read
 
 HTTP = "{request: {method: GET, base_url: 'https://a.example'}"
 
 
-def told(text: str) -> str:
-    with pytest.raises(BadBlueprint) as found:
+def read_error(text: str) -> str:
+    with pytest.raises(InvalidConfiguration) as found:
         read(text)
     return str(found.value)
 
 
 def test_a_file_that_says_nothing_is_sound() -> None:
-    blueprint = read("mcphub: 1")
-    assert (blueprint.tenant, blueprint.secrets, blueprint.sections["tools"]) == ({}, None, None)
+    configuration = read("mcphub: 1")
+    assert (configuration.tenant, configuration.secrets, configuration.sections["tools"]) == ({}, None, None)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "tenant: {}", "mcphub: 2", "just words"])
 def test_a_file_that_does_not_begin_as_it_must_is_refused(text: str) -> None:
-    assert "start with `mcphub: 1`" in told(text)
+    assert "start with `mcphub: 1`" in read_error(text)
 
 
 @pytest.mark.parametrize(
@@ -61,11 +61,11 @@ def test_a_file_that_does_not_begin_as_it_must_is_refused(text: str) -> None:
     ],
 )
 def test_a_field_that_is_wrong_is_named_with_its_path(body: str, says: str) -> None:
-    assert says in told(f"mcphub: 1\n{body}")
+    assert says in read_error(f"mcphub: 1\n{body}")
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
-    assert len(told("mcphub: 1\ntenant: {a: 1, b: 2}\ntools: {c: 3}").splitlines()) == 3
+    assert len(read_error("mcphub: 1\ntenant: {a: 1, b: 2}\ntools: {c: 3}").splitlines()) == 3
 
 
 @pytest.mark.parametrize(
@@ -96,14 +96,14 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     ],
 )
 def test_what_no_file_needs_is_refused(text: str, says: str) -> None:
-    assert says in told(text)
+    assert says in read_error(text)
 
 
 def test_a_bomb_of_aliases_goes_off_nowhere() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
     began = time.thread_time()
-    assert "is an alias" in told("\n".join(lines))
+    assert "is an alias" in read_error("\n".join(lines))
     assert time.thread_time() - began < 5
 
 

@@ -7,7 +7,7 @@ import pytest
 from tools_app.access import keys
 from tools_app.models import Tenant, Tool, Toolset
 from tools_app.tenant_config.export import described
-from tools_app.tenant_config.plan import Doing
+from tools_app.tenant_config.plan import StepAction
 
 pytestmark = pytest.mark.django_db
 
@@ -56,7 +56,7 @@ def test_a_toolset_is_pruned_unless_a_key_uses_it(applied: Any, planned: Any, te
     key.toolset = None
     key.save()
     (step,) = applied(text, prune=True).steps
-    assert (step.doing, step.name) == (Doing.DELETE, "Reading")
+    assert (step.doing, step.name) == (StepAction.DELETE, "Reading")
     assert not Toolset.objects.exists()
 
 

@@ -8,9 +8,9 @@ import yaml
 
 from tools_app.catalog import authoring
 from tools_app.models import Tenant, Tool, Upstream, UpstreamItem
-from tools_app.tenant_config.document import BadBlueprint, read
+from tools_app.tenant_config.document import InvalidConfiguration, read
 from tools_app.tenant_config.export import export
-from tools_app.tenant_config.plan import Doing, Plan, apply, plan
+from tools_app.tenant_config.plan import Plan, StepAction, apply, plan
 
 LISTED = {"name": "lend", "inputSchema": {"type": "object"}}
 COMMAND = ["some-server", "--all"]
@@ -70,7 +70,7 @@ def test_another_tenant_gets_the_upstream_without_what_it_offers(
     tenant: Tenant, books: Upstream, other_tenant: Tenant
 ) -> None:
     found = plan(other_tenant, read(export(tenant)), None)
-    assert (found.problems, found.missing_secrets, found.count(Doing.CREATE)) == (
+    assert (found.problems, found.missing_secrets, found.count(StepAction.CREATE)) == (
         [],
         {"BOOKS": ["upstream books"]},
         1,
@@ -122,7 +122,7 @@ def test_what_cannot_be_used_is_refused_at_its_place(
 
 
 def test_a_file_approves_nothing() -> None:
-    with pytest.raises(BadBlueprint, match=r"upstreams\.a\.approved: unknown field"):
+    with pytest.raises(InvalidConfiguration, match=r"upstreams\.a\.approved: unknown field"):
         read("mcphub: 1\nupstreams: {a: {url: 'https://x.example.com', approved: {}}}\n")
 
 

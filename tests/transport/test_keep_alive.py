@@ -44,7 +44,7 @@ def clock(settings: Any) -> Clock:
 
 def test_a_silent_stream_is_called_again_and_again_and_never_late(clock: Clock) -> None:
     timer, calls = KeepAliveTimer(clock), [0.0]
-    timer.spoke(lambda: calls.append(clock.now))
+    timer.note_activity(lambda: calls.append(clock.now))
     clock.advance(30.0)
     gaps = [later - earlier for earlier, later in pairwise(calls)]
     assert len(gaps) >= 9
@@ -55,11 +55,11 @@ def test_a_silent_stream_is_called_again_and_again_and_never_late(clock: Clock) 
 def test_a_stream_that_speaks_is_not_called(clock: Clock) -> None:
     timer, calls = KeepAliveTimer(clock), []
 
-    def call() -> None:
+    def callback() -> None:
         calls.append(clock.now)
 
     for _ in range(20):
-        timer.spoke(call)
+        timer.note_activity(callback)
         clock.advance(1.0)
     assert calls == []
 
@@ -67,16 +67,16 @@ def test_a_stream_that_speaks_is_not_called(clock: Clock) -> None:
 def test_a_stream_that_is_over_is_not_called_and_leaves_no_timer_behind(clock: Clock) -> None:
     timer, calls = KeepAliveTimer(clock), []
 
-    def call() -> None:
+    def callback() -> None:
         calls.append(clock.now)
 
-    timer.spoke(call)
-    timer.forget(call)
-    timer.forget(call)
+    timer.note_activity(callback)
+    timer.remove(callback)
+    timer.remove(callback)
     clock.advance(30.0)
     assert calls == []
     assert clock.timers == []
-    timer.spoke(call)
+    timer.note_activity(callback)
     clock.advance(SECONDS)
     assert len(calls) == 1
 
@@ -87,16 +87,16 @@ def test_many_streams_that_began_together_are_called_one_after_the_other(clock: 
     late = []
 
     def call_of(stream: int) -> Callable[[], None]:
-        def call() -> None:
+        def callback() -> None:
             calls[clock.now] += 1
             if clock.now - last[stream] > SECONDS + 1e-6:
                 late.append(stream)
             last[stream] = clock.now
 
-        return call
+        return callback
 
     for stream in last:
-        timer.spoke(call_of(stream))
+        timer.note_activity(call_of(stream))
     clock.advance(60.0)
     assert not late
     settled = [count for at, count in calls.items() if at > 30.0]

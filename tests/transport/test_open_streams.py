@@ -25,23 +25,23 @@ class Store:
         self.caller: Principal | None = CALLER
         self.ended: set[str] = set()
         self.questions = {"keys": 0, "sessions": 0, "callers": 0, "permits": 0}
-        self.standing = 0
+        self.key_state = 0
         self.renewed: list[str] = []
         self.checked = asyncio.Semaphore(0)
 
     async def renew(self, keys: Collection[str]) -> None:
         self.renewed += keys
 
-    async def standing_of(self, digests: Collection[str]) -> Mapping[str, int]:
+    async def key_states(self, digests: Collection[str]) -> Mapping[str, int]:
         self.questions["keys"] += 1
-        return dict.fromkeys(digests, self.standing) if self.caller else {}
+        return dict.fromkeys(digests, self.key_state) if self.caller else {}
 
-    async def still_open(self, ids: Mapping[str, UUID]) -> Collection[str]:
+    async def open_digests(self, ids: Mapping[str, UUID]) -> Collection[str]:
         self.questions["sessions"] += 1
         self.checked.release()
         return set(ids) - self.ended
 
-    async def who(self) -> Principal | None:
+    async def resolve(self) -> Principal | None:
         self.questions["callers"] += 1
         # As from the cache: equal, but another object at each renewal.
         return msgspec.structs.replace(self.caller) if self.caller else None
@@ -57,8 +57,8 @@ class Store:
 def store(monkeypatch: pytest.MonkeyPatch) -> Store:
     store = Store()
     monkeypatch.setattr(principal.cache, "renew", store.renew)
-    monkeypatch.setattr(principal, "standing_of", store.standing_of)
-    monkeypatch.setattr(sessions, "still_open", store.still_open)
+    monkeypatch.setattr(principal, "key_states", store.key_states)
+    monkeypatch.setattr(sessions, "open_digests", store.open_digests)
     monkeypatch.setattr(streams, "GUARD_SECONDS", 0.001)
     return store
 
@@ -71,10 +71,10 @@ def stream_of(
         return caller.methods is None
 
     facts: Any = SimpleNamespace(digest=session, id=uuid4()) if session else None
-    return OpenStream(credential, facts, store.who, permits, identity)
+    return OpenStream(credential, facts, store.resolve, permits, identity)
 
 
-async def ended(*of: OpenStream) -> None:
+async def wait_closed(*of: OpenStream) -> None:
     async with asyncio.timeout(WAIT_SECONDS):
         for stream in of:
             end = asyncio.Event()
@@ -108,7 +108,7 @@ def test_a_key_that_is_invalid_ends_its_streams_and_no_others(store: Store) -> N
             guard.add(stream)
         await store.checks(2)
         store.caller = None
-        await ended(*own)
+        await wait_closed(*own)
         return foreign.is_ended
 
     assert asyncio.run(scenario()) is False
@@ -126,7 +126,7 @@ def test_a_caller_that_changed_is_checked_by_each_stream(store: Store) -> None:
         assert store.questions["permits"] == asked + 3
         assert not any(stream.is_ended for stream in opened)
         store.caller = msgspec.structs.replace(CALLER, methods=("ping",))
-        await ended(*opened)
+        await wait_closed(*opened)
 
     asyncio.run(scenario())
 
@@ -152,14 +152,14 @@ def test_a_session_that_ended_ends_its_streams_and_no_others(store: Store) -> No
             guard.add(stream)
         await store.checks(2)
         store.ended.add(over)
-        await ended(*gone)
+        await wait_closed(*gone)
         return any(stream.is_ended for stream in there)
 
     assert asyncio.run(scenario()) is False
 
 
 def test_a_session_that_begins_during_a_check_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    still_open = store.still_open
+    still_open = store.open_digests
 
     async def scenario() -> bool:
         guard, begins = OpenStreams(), stream_of(store)
@@ -169,7 +169,7 @@ def test_a_session_that_begins_during_a_check_goes_on(store: Store, monkeypatch:
             begins.session = begins.session or facts
             return await still_open(ids)
 
-        monkeypatch.setattr(sessions, "still_open", slowly)
+        monkeypatch.setattr(sessions, "open_digests", slowly)
         guard.add(begins)
         await store.checks(3)
         return begins.is_ended
@@ -185,12 +185,12 @@ def test_a_key_that_stays_as_it_is_is_not_loaded_again(store: Store) -> None:
             guard.add(stream)
         await store.checks(5)
         assert (store.renewed, store.questions["callers"]) == ([key.digest], 1)
-        store.standing += 1
+        store.key_state += 1
         store.caller = msgspec.structs.replace(CALLER, redacted_keys=("ssn",))
         await store.checks(5)
         assert (store.renewed, store.questions["callers"]) == ([key.digest] * 2, 2)
         store.caller = None
-        await ended(*opened)
+        await wait_closed(*opened)
 
     asyncio.run(scenario())
 

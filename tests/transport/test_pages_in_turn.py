@@ -7,7 +7,7 @@ import pytest
 from django.http import HttpRequest, HttpResponse
 
 from tools_app.core.fair_scheduler import FairScheduler
-from tools_app.core.waiting_line import Background
+from tools_app.core.wait_queue import Background
 from tools_app.transport import stranger_queue
 from tools_app.transport.stranger_queue import page_time_middleware, queued_pages
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.http import HttpRequest
 
-from tools_app.access.principal import address_of
+from tools_app.access.principal import client_ip_of
 from tools_app.transport import stranger_queue
 from tools_app.transport.request import AsgiRequest
 
@@ -35,4 +35,4 @@ def test_forwarded_addresses_in_several_headers_are_one_list_for_calls_queues_an
     page = HttpRequest()
     # As Django's ASGI handler joins them.
     page.META = {"REMOTE_ADDR": "192.0.2.1"} | ({"HTTP_X_FORWARDED_FOR": ",".join(sent)} if sent else {})
-    assert address_of(page) == address
+    assert client_ip_of(page) == address

@@ -2,15 +2,31 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from tools_app.core import request_memory
+from tools_app.core.request_memory import MemoryBudget, MessageMemory
 from tools_app.transport import state
-from tools_app.transport.websocket import WebSocketConsumer
+from tools_app.transport.connection import Connection
+from tools_app.transport.websocket import MAX_WAITING_MESSAGES, WebSocketConsumer
 
 WAIT_SECONDS = 30.0
 PING = '{"jsonrpc":"2.0","id":1,"method":"ping"}'
+
+
+def scope_of(key: str) -> dict[str, Any]:
+    return {
+        "type": "websocket",
+        "path": "/ws",
+        "query_string": b"",
+        "scheme": "ws",
+        "client": ("127.0.0.1", 1),
+        "headers": [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {key}".encode())],
+        "subprotocols": ["mcp"],
+    }
 
 
 async def serve(consumer: WebSocketConsumer, key: str) -> list[str]:
@@ -32,17 +48,8 @@ async def serve(consumer: WebSocketConsumer, key: str) -> list[str]:
         if message["type"] != "websocket.accept":
             raise ConnectionResetError
 
-    scope = {
-        "type": "websocket",
-        "path": "/ws",
-        "query_string": b"",
-        "scheme": "ws",
-        "client": ("127.0.0.1", 1),
-        "headers": [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {key}".encode())],
-        "subprotocols": ["mcp"],
-    }
     try:
-        await asyncio.wait_for(consumer(scope, receive, send), WAIT_SECONDS)
+        await asyncio.wait_for(consumer(scope_of(key), receive, send), WAIT_SECONDS)
     finally:
         state.discard()
     return sent
@@ -58,3 +65,53 @@ def test_a_client_that_is_gone_is_no_error(
     assert consumer._serving is not None
     assert consumer._serving.exception() is None
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_the_memory_of_messages_that_are_not_served_any_more_is_given_back(
+    transactional_db: None, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools_app.transport.state.process.start", lambda _: None)
+    monkeypatch.setattr("tools_app.core.notifications.listener.TopicListener.start", lambda _: None)
+    budget = MemoryBudget(lambda: (10_000_000, 10_000_000))
+    monkeypatch.setattr(request_memory, "_bodies", budget)
+    memory = MessageMemory()
+    consumer = WebSocketConsumer()
+
+    async def scenario() -> None:
+        served, is_over, closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def serve_nothing(_self: Connection, _messages: Any) -> None:
+            served.set()
+            await is_over.wait()
+
+        async def end_while_one_waits() -> None:
+            while not consumer._inbox._putters:  # type: ignore[attr-defined] # noqa: ASYNC110
+                await asyncio.sleep(0)
+            is_over.set()
+
+        async def events() -> AsyncIterator[dict[str, Any]]:
+            yield {"type": "websocket.connect"}
+            await served.wait()
+            ending = asyncio.create_task(end_while_one_waits())
+            for _ in range(MAX_WAITING_MESSAGES + 1):
+                await memory.admit(100_000)
+                memory.complete()
+                yield {"type": "websocket.receive", "text": "x" * 100_000}
+            await ending
+            await closed.wait()
+            yield {"type": "websocket.disconnect", "code": 1006}
+
+        async def send(message: dict[str, Any]) -> None:
+            if message["type"] == "websocket.close":
+                closed.set()
+
+        monkeypatch.setattr(Connection, "serve", serve_nothing)
+        scope = scope_of(key) | {request_memory.MESSAGE_MEMORY: memory}
+        received = events()
+        try:
+            await asyncio.wait_for(consumer(scope, received.__anext__, send), WAIT_SECONDS)
+        finally:
+            state.discard()
+
+    asyncio.run(scenario())
+    assert budget._held == {}

@@ -3,12 +3,13 @@
 import base64
 import hashlib
 import json
+import threading
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.upstreams import scripted
-from tests.web_services import Received, Service, answered
+from tests.web_services import WAIT_SECONDS, Received, Service, http_response
 
 JSON = "application/json"
 
@@ -30,11 +31,17 @@ class Authority:
     forms: list[dict[str, str]] = field(default_factory=list)
     registered: int = 0
     problem: str = ""
+    lifetime: int | str | None = 3600
+    # A refresh waits for `released`, after it set `arrived`.
+    arrived: threading.Event = field(default_factory=threading.Event)
+    released: threading.Event = field(default_factory=threading.Event)
     refused: bytes = b""
     scope: str = "read"
     padding: str = ""
     # Where its metadata is.
     place: str = "/.well-known/oauth-authorization-server"
+    # What it does not have.
+    missing: frozenset[str] = frozenset()
 
     @property
     def url(self) -> str:
@@ -43,6 +50,7 @@ class Authority:
 
     def started(self, service: Service) -> "Authority":
         self.service = service
+        self.released.set()
         self.challenge = f'Bearer resource_metadata="{self.url}/.well-known/oauth-protected-resource/mcp", scope="read"'
         self.resource = {"resource": f"{self.url}/mcp", "authorization_servers": [self.url]}
         self.server = {
@@ -57,7 +65,7 @@ class Authority:
         return self
 
     def answer(self, request: Received) -> Any:
-        match request.target:
+        match "" if request.target in self.missing else request.target:
             case "/.well-known/oauth-protected-resource/mcp":
                 return self._json(self.resource)
             case self.place:
@@ -69,38 +77,45 @@ class Authority:
                 return self._token(request)
             case "/mcp":
                 return self._called(request)
-        return self._json({}, 404)
+            case "/authorize":
+                status = 400
+            case _:
+                status = 404
+        return self._json({}, status)
 
     def allow(self, address: str) -> dict[str, str]:
         """Let a person in who was sent to `address`; returns the parameters of the way back."""
-        asked = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
-        assert asked["code_challenge_method"] == "S256"
-        assert asked["resource"] == self.resource["resource"]
+        parameters = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
+        assert parameters["code_challenge_method"] == "S256"
+        assert parameters["resource"] == self.resource["resource"]
         code = f"code-{len(self.codes)}"
-        self.codes[code] = asked["code_challenge"]
-        self.scope = asked.get("scope", "")
-        return {"code": code, "state": asked["state"], "iss": self.server["issuer"]}
+        self.codes[code] = parameters["code_challenge"]
+        self.scope = parameters.get("scope", "")
+        return {"code": code, "state": parameters["state"], "iss": self.server["issuer"]}
 
     def _token(self, request: Received) -> bytes:
         form = {name: values[0] for name, values in parse_qs(request.body.decode()).items()}
         self.forms.append(form)
         if self.problem:
             return self._json({"error": self.problem}, 400)
-        if form["grant_type"] == "authorization_code":
+        if form["grant_type"] == "refresh_token":
+            self.arrived.set()
+            assert self.released.wait(WAIT_SECONDS)
+        else:
             assert self.codes.pop(form["code"]) == digest(form["code_verifier"])
         number = len(self.forms)
         self.valid = {f"token-{number}"}
-        issued = {"access_token": f"token-{number}", "token_type": "Bearer", "expires_in": 3600}
+        issued = {"access_token": f"token-{number}", "token_type": "Bearer", "expires_in": self.lifetime}
         return self._json({**issued, "refresh_token": f"refresh-{number}", "scope": self.scope})
 
     def _called(self, request: Received) -> Any:
-        sent = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if sent not in self.valid:
-            return answered(401, b"{}", JSON, WWW_Authenticate=self.challenge, Connection="close")
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if token not in self.valid:
+            return http_response(401, b"{}", JSON, WWW_Authenticate=self.challenge, Connection="close")
         if self.refused and b"tools/call" in request.body:
             return self.refused
-        return scripted.modern(lambda _request, _message: f"looked with {len(sent)}")(request)
+        return scripted.modern(lambda _request, _message: f"looked with {len(token)}")(request)
 
     def _json(self, document: dict[str, Any], status: int = 200) -> bytes:
         body = json.dumps({**document, **({"padding": self.padding} if self.padding else {})}).encode()
-        return answered(status, body, JSON, Connection="close")
+        return http_response(status, body, JSON, Connection="close")

@@ -10,15 +10,21 @@ from tests.web_services import http, serve
 from tests.wire.conftest import client, make_client
 from tools_app.models import Tenant, Upstream
 from tools_app.upstreams import connections, service
+from tools_app.upstreams.credentials import refresh
 
 __all__ = ["client", "http", "make_client", "sdk_server", "serve"]
 
 
 @pytest.fixture(autouse=True)
-def fresh_connections(transactional_db: None) -> Iterator[None]:
-    """Close the connections of a test with it."""
+def fresh_connections(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close the connections of a test with it.
+
+    A test says itself when due tokens are refreshed: housekeeping would do it between two of its lines.
+    """
+    monkeypatch.setattr(refresh.Refresher, "run", lambda _: None)
     yield
     connections.current.stop()
+    refresh.refresher.stop()
 
 
 @pytest.fixture
@@ -36,7 +42,7 @@ def add(near: Tenant) -> Callable[..., Upstream]:
     def make(server: SdkServer | str, name: str = "books", prefix: str = "books", **more: Any) -> Upstream:
         url = server if isinstance(server, str) else server.url
         upstream = Upstream.objects.create(tenant=near, name=name, prefix=prefix, url=url, **more)
-        good, bad = service.acceptable(service.discover(upstream).items)
+        good, bad = service.partition_acceptable(service.discover(upstream).items)
         assert not bad
         service.accept(good)
         return upstream

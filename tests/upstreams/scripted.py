@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.web_services import Received, answered
+from tests.web_services import Received, http_response
 from tests.wire.client import MODERN
 
 LOOK = {"name": "look", "description": "Look.", "inputSchema": {"type": "object"}}
@@ -14,7 +14,7 @@ JSON = "application/json"
 def reply(id: Any, result: Any = None, error: Any = None) -> bytes:
     """A response as JSON."""
     body = {"error": error} if error is not None else {"result": result}
-    return answered(200, json.dumps({"jsonrpc": "2.0", "id": id, **body}).encode(), JSON, Connection="close")
+    return http_response(200, json.dumps({"jsonrpc": "2.0", "id": id, **body}).encode(), JSON, Connection="close")
 
 
 def result(text: str) -> dict[str, Any]:

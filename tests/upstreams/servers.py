@@ -11,13 +11,14 @@ import pytest
 import uvicorn
 from mcp import types
 from mcp.server.lowlevel import Server
-from mcp.shared.exceptions import MCPDeprecationWarning
+from mcp.shared.exceptions import MCPDeprecationWarning, UrlElicitationRequiredError
 
 from tools_app.server.base import bind
 from tools_app.upstreams import connections
 
 WAIT_SECONDS = 30.0
 MODERN = "2026-07-28"
+PAGE = "https://example.com/sign-in"
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 ASKING = ("ask", "declared", "several")
 ECHO = {
@@ -50,6 +51,8 @@ class SdkServer:
     headers: list[dict[str, str]] = field(default_factory=list)
     began: threading.Event = field(default_factory=threading.Event)
     cancelled: threading.Event = field(default_factory=threading.Event)
+    visited: threading.Event = field(default_factory=threading.Event)
+    page: str = PAGE
     lists: int = 0
     era: str = ""
     port: int = 0
@@ -174,6 +177,27 @@ class SdkServer:
             model, page, roots = await asyncio.gather(sampled, opened, listed)
             said = (model.content.text, page.action, roots.roots[0].uri)
         return types.CallToolResult(content=[text_block(" ".join(map(str, said)))])
+
+    async def _visit(self, context: Any, _arguments: dict[str, Any]) -> types.CallToolResult:
+        """Send a person to a page, and say that it is done with while the call still runs."""
+        answer = await context.session.elicit_url("Open", PAGE, "e1", related_request_id=context.request_id)
+        for id in ("e1", "unknown"):
+            await context.session.send_elicit_complete(id, context.request_id)
+        return types.CallToolResult(content=[text_block(answer.action)])
+
+    async def _needs(self, context: Any, _arguments: dict[str, Any]) -> types.CallToolResult:
+        """Refuse to run before a page was visited."""
+        self.began.set()
+        self._session, self._loop = context.session, asyncio.get_running_loop()
+        if not self.visited.is_set():
+            page = types.ElicitRequestURLParams(message="Sign in", url=self.page, elicitation_id="e2")
+            raise UrlElicitationRequiredError([page], "Sign in first.")
+        return types.CallToolResult(content=[text_block("ran")])
+
+    def complete(self, id: str) -> None:
+        """Say on the session's own stream that a page is done with."""
+        telling = asyncio.run_coroutine_threadsafe(self._session.send_elicit_complete(id), self._loop)
+        telling.result(WAIT_SECONDS)
 
     async def _resources(self, _context: Any, _params: Any) -> types.ListResourcesResult:
         return types.ListResourcesResult(

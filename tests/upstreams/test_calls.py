@@ -38,7 +38,9 @@ def test_a_call_passes_through_with_its_structured_result(upstream: SdkServer, p
 
 def test_progress_comes_before_the_result(upstream: SdkServer, peer: Peer) -> None:
     with peer.stream("tools/call", {"name": "books_count", "arguments": {}, "_meta": {"progressToken": "p"}}) as stream:
-        heard = [one for one in stream.ends() if "method" not in one or one["method"] == "notifications/progress"]
+        heard = [
+            one for one in stream.read_to_end() if "method" not in one or one["method"] == "notifications/progress"
+        ]
     told = [(one["params"]["progress"], one["params"]["message"]) for one in heard[:-1]]
     assert told == [(1, "Step 1"), (2, "Step 2"), (3, "Step 3")]
     assert heard[-1]["result"]["content"][0]["text"] == "3"

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
 from tests.upstreams import scripted
 from tests.upstreams.test_credentials import CALL, PAGE, outcome, person, text
@@ -14,6 +15,7 @@ from tests.wire.client import RawClient, message_of
 from tools_app.access import keys
 from tools_app.access import tokens as personal_tokens
 from tools_app.models import (
+    ApiKey,
     Change,
     CredentialKind,
     Membership,
@@ -22,6 +24,7 @@ from tools_app.models import (
     Upstream,
     UpstreamCredential,
 )
+from tools_app.models.oauth import Connection, OAuthClient
 from tools_app.upstreams.credentials import owners, store
 from tools_app.upstreams.credentials.store import Owner
 
@@ -117,6 +120,40 @@ def test_a_revoked_key_keeps_no_credential(upstream: Upstream, near: Tenant) -> 
     assert not store.of_owner(upstream.pk, Owner(key_id=row.pk)).exists()
     owners.delete_unusable()
     assert UpstreamCredential.objects.get().owner_name == "the tenant"
+
+
+@pytest.mark.parametrize("how", ["expires", "person leaves"])
+def test_a_key_that_ends_keeps_no_credential(upstream: Upstream, near: Tenant, ben: Client, how: str) -> None:
+    row, _ = keys.issue(near, "second")
+    connect(row)
+    store.save_value(upstream, Owner(key_id=row.pk), "of-a-key")
+    assert store.of_owner(upstream.pk, Owner(key_id=row.pk)).exists()
+    if how == "expires":
+        ApiKey.objects.filter(pk=row.pk).update(expires_at=timezone.now())
+    else:
+        Membership.objects.get(user__username="ben").delete()
+    assert not store.of_owner(upstream.pk, Owner(key_id=row.pk)).exists()
+
+
+def test_admins_enter_nothing_for_the_connection_of_somebody_else(
+    upstream: Upstream, near: Tenant, ben: Client
+) -> None:
+    upstream.credential_owner = "key"
+    upstream.save()
+    row, _ = keys.issue(near, "second")
+    address = f"/connections/upstreams/{upstream.pk}?key={row.pk}"
+    admin = person("ann", near, Role.ADMIN)
+    assert admin.get(address).status_code == 200
+    connect(row)
+    assert admin.get(address).status_code == 404
+    assert ben.get(address).status_code == 200
+
+
+def connect(key: ApiKey) -> None:
+    """Let a key be the one of ben's connection."""
+    client = OAuthClient.objects.create(client_id="known", source="dynamic", name="App")
+    ben = User.objects.get(username="ben")
+    Connection.objects.create(tenant=key.tenant, person=ben, client=client, key=key)
 
 
 def test_a_persons_value_is_entered_listed_and_deleted_over_the_rest_api(

@@ -3,7 +3,9 @@
 import asyncio
 import base64
 import re
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from html import unescape
@@ -18,10 +20,11 @@ from django.utils import timezone
 
 from tests.upstreams import scripted
 from tests.upstreams.authority import Authority
-from tests.web_services import Received, Service, answered
+from tests.web_services import WAIT_SECONDS, Received, Service, http_response
 from tests.wire.client import RawClient, message_of
 from tools_app.access import keys
 from tools_app.catalog import authoring
+from tools_app.catalog.http import documents
 from tools_app.models import (
     ApiKey,
     Change,
@@ -36,10 +39,12 @@ from tools_app.models import (
 )
 from tools_app.upstreams import service
 from tools_app.upstreams.credentials import refresh, store
-from tools_app.upstreams.credentials.store import TENANT, Granted, Owner, Tokens
+from tools_app.upstreams.credentials.store import TENANT, Grant, Owner, Tokens
 
 HUB = "https://hub.example"
 PAGE = "/connections/upstreams"
+RESOURCE = "/.well-known/oauth-protected-resource"
+SERVER = "/.well-known/oauth-authorization-server"
 CALL = {"name": "books_look", "arguments": {}}
 
 
@@ -150,7 +155,7 @@ def test_a_client_of_a_handshake_is_asked_on_its_stream_with_the_address_that_it
         assert (question["method"], question["params"]["mode"]) == ("elicitation/create", "url")
         assert question["params"]["url"].startswith(f"{client.url}{PAGE}/{upstream.pk}?key=")
         peer.respond(question["id"], {"action": "decline"})
-        assert stream.ends()[-1]["result"]["isError"]
+        assert stream.read_to_end()[-1]["result"]["isError"]
 
 
 # --- OAuth -------------------------------------------------------------------------------------------------------
@@ -220,6 +225,7 @@ def test_a_static_client_is_used_with_its_secret(
 ) -> None:
     authoring.set_secret(signing.tenant, "CLIENT", "hush:hush")
     signing.oauth_client_id, signing.oauth_client_secret = "known", "CLIENT"
+    signing.oauth_issuer = authority.url
     signing.save()
     authority.server["token_endpoint_auth_methods_supported"] = [method]
     sign_in(admin, signing, authority)
@@ -233,6 +239,30 @@ def test_a_static_client_is_used_with_its_secret(
         assert sent == [f"Basic {base64.b64encode(b'known:hush%3Ahush').decode()}"]
         assert not {"client_id", "client_secret"} & set(authority.forms[0])
     assert not authority.registered
+
+
+@pytest.mark.parametrize(
+    ("issuer", "said"),
+    [("https://login.example", "is one of https://login.example."), ("", "Enter it as the OAuth issuer")],
+)
+def test_an_upstream_that_names_another_server_gets_no_secret(
+    admin: Client, signing: Upstream, authority: Authority, issuer: str, said: str
+) -> None:
+    authoring.set_secret(signing.tenant, "CLIENT", "hush:hush")
+    signing.oauth_client_id, signing.oauth_client_secret, signing.oauth_issuer = "known", "CLIENT", issuer
+    signing.save()
+    assert said in unescape(leave(admin, signing))
+    assert not authority.forms
+
+
+def test_the_page_says_which_server_the_person_is_sent_to(
+    admin: Client, signing: Upstream, authority: Authority
+) -> None:
+    sent = {"entry": f"{signing.pk}/", "save": "1"}
+    assert (
+        f"<strong>{urlsplit(authority.url).netloc}</strong>"
+        in admin.post(f"{PAGE}/{signing.pk}", sent).content.decode()
+    )
 
 
 def test_a_hub_at_a_public_address_signs_in_with_its_own_document(
@@ -272,6 +302,61 @@ def test_metadata_is_found_at_each_well_known_address(
     sign_in(admin, signing, authority)
 
 
+OLD_SERVER = frozenset({RESOURCE, f"{RESOURCE}/mcp"})
+
+
+@pytest.mark.parametrize("missing", [OLD_SERVER, OLD_SERVER | {SERVER}])
+def test_a_server_of_2025_03_26_is_its_own_authorization_server(
+    near: Tenant, admin: Client, authority: Authority, client: RawClient, missing: frozenset[str]
+) -> None:
+    """With metadata of that, or with the default endpoints."""
+    authority.missing, authority.challenge = missing, "Bearer"
+    authority.server["authorization_response_iss_parameter_supported"] = False
+    words = ("--tenant", near.slug, "--name", "books", "--prefix", "books")
+    call_command("add_upstream", *words, "--url", f"{authority.url}/mcp")
+    row = Upstream.objects.get(name="books")
+    assert row.credential == "oauth"
+    address = leave(admin, row)
+    assert address.startswith(f"{authority.url}/authorize?")
+    assert "Signed in" in come_back(admin, authority.allow(address))
+    call_command("add_upstream", *words, "--accept")
+    assert text(outcome(client)) == "looked with 7"
+    assert authority.registered == 1
+
+
+@pytest.mark.parametrize(
+    ("missing", "changes", "said"),
+    [
+        (OLD_SERVER | {SERVER, "/authorize"}, {}, "no /authorize"),
+        (OLD_SERVER, {"issuer": "https://evil.example"}, "of another issuer"),
+        (OLD_SERVER, {"code_challenge_methods_supported": []}, "PKCE with S256"),
+        (OLD_SERVER - {RESOURCE}, {}, "of another resource"),
+    ],
+)
+def test_an_old_server_is_its_own_authorization_server_only_if_nothing_contradicts(
+    admin: Client,
+    signing: Upstream,
+    authority: Authority,
+    missing: frozenset[str],
+    changes: dict[str, Any],
+    said: str,
+) -> None:
+    authority.missing, authority.challenge = missing, "Bearer"
+    authority.resource["resource"] = "https://evil.example/mcp"
+    authority.place = authority.place if RESOURCE in missing else RESOURCE
+    authority.server.update(changes)
+    authority.server["resource"] = "https://evil.example/mcp"
+    assert said in unescape(leave(admin, signing))
+    assert not authority.forms
+
+
+def test_metadata_that_the_challenge_names_and_is_missing_is_not_made_up(
+    admin: Client, signing: Upstream, authority: Authority
+) -> None:
+    authority.missing = OLD_SERVER | {SERVER}
+    assert "does not say where to sign in" in leave(admin, signing)
+
+
 def test_a_token_endpoint_that_is_away_costs_nothing(
     admin: Client, signing: Upstream, authority: Authority, client: RawClient
 ) -> None:
@@ -281,8 +366,8 @@ def test_a_token_endpoint_that_is_away_costs_nothing(
     assert not UpstreamCredential.objects.exists()
     authority.server["token_endpoint"] = there
     row = sign_in(admin, signing, authority)
-    tokens = replace(Tokens.read(store.opened(row)), token_endpoint="http://127.0.0.1:9/token")
-    store.save_tokens(signing, TENANT, tokens, Granted(seconds=3600))
+    tokens = replace(Tokens.read(store.unseal(row)), token_endpoint="http://127.0.0.1:9/token")
+    store.save_tokens(signing, TENANT, tokens, Grant(seconds=3600))
     UpstreamCredential.objects.update(refresh_at=timezone.now())
     asyncio.run(refresh.refresh_due())
     row.refresh_from_db()
@@ -314,6 +399,137 @@ def test_tokens_are_refreshed_once_before_they_expire(
     assert len(authority.forms) == 4
 
 
+def test_calls_whose_token_was_refused_share_one_refresh(
+    admin: Client, signing: Upstream, authority: Authority, client: RawClient, eventually: Callable[..., object]
+) -> None:
+    sign_in(admin, signing, authority)
+    authority.valid.clear()
+    authority.released.clear()
+    assert authority.service
+    asked = sum(one.target == "/mcp" for one in authority.service.received)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(outcome, client)
+        assert authority.arrived.wait(WAIT_SECONDS)
+        second = threads.submit(outcome, client)
+        received = authority.service.received
+        eventually(lambda: sum(one.target == "/mcp" for one in received) == asked + 2)
+        authority.released.set()
+        for one in (first, second):
+            assert not one.result().get("isError"), one.result()
+    assert [form.get("refresh_token") for form in authority.forms] == [None, "refresh-1"]
+
+
+def test_a_refused_token_that_was_replaced_meanwhile_is_not_refreshed_again(
+    admin: Client, signing: Upstream, authority: Authority
+) -> None:
+    row = sign_in(admin, signing, authority)
+
+    assert asyncio.run(refresh.refresh(row.pk, rejected=row))
+    assert not asyncio.run(refresh.refresh(row.pk, rejected=row))
+
+    assert [form.get("refresh_token") for form in authority.forms] == [None, "refresh-1"]
+
+
+def test_a_call_that_is_cancelled_loses_no_new_token(admin: Client, signing: Upstream, authority: Authority) -> None:
+    row = sign_in(admin, signing, authority)
+    authority.released.clear()
+
+    async def cancelled() -> None:
+        call = asyncio.create_task(refresh.refresh(row.pk, rejected=row))
+        assert await asyncio.to_thread(authority.arrived.wait, WAIT_SECONDS)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    asyncio.run(cancelled())
+    authority.released.set()
+    # A process that ends waits for it.
+    refresh.refresher.stop()
+    row.refresh_from_db()
+    assert Tokens.read(store.unseal(row)).refresh_token == "refresh-2"
+    assert not row.is_claimed
+
+
+@pytest.mark.parametrize(("lifetime", "expires"), [(None, None), ("60", 60), ("soon", None), (10**12, None)])
+def test_tokens_are_refreshed_also_without_a_usable_lifetime(
+    admin: Client, signing: Upstream, authority: Authority, lifetime: int | str | None, expires: int | None
+) -> None:
+    authority.lifetime = lifetime
+    row = sign_in(admin, signing, authority)
+    assert row.refresh_at
+    left = row.refresh_at - timezone.now()
+    assert (row.expires_at is None) == (expires is None)
+    assert timedelta(seconds=40) < left < timedelta(hours=1)
+
+
+@pytest.mark.parametrize("what", ["upstream", "tenant"])
+def test_nothing_is_refreshed_for_what_is_disabled(
+    admin: Client, signing: Upstream, authority: Authority, what: str
+) -> None:
+    sign_in(admin, signing, authority)
+    UpstreamCredential.objects.update(refresh_at=timezone.now())
+    if what == "upstream":
+        Upstream.objects.update(enabled=False)
+    else:
+        Tenant.objects.update(is_active=False)
+    asyncio.run(refresh.refresh_due())
+    assert len(authority.forms) == 1
+
+
+def test_one_tenant_with_many_tokens_leaves_room_for_others(
+    signing: Upstream, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Tenant.objects.create(slug="globex", name="Globex")
+    of_other = Upstream.objects.create(tenant=other, name="books", url=signing.url, credential="oauth")
+    given = Tokens("token", "refresh", f"{authority.url}/token", "known", "", "none", authority.url, signing.url)
+    rows = [keys.issue(signing.tenant, f"key {number}")[0] for number in range(3)]
+    for row in rows:
+        store.save_tokens(signing, Owner(key_id=row.pk), given, Grant(3600))
+    store.save_tokens(of_other, TENANT, given, Grant(3600))
+    now = timezone.now()
+    UpstreamCredential.objects.filter(tenant=signing.tenant).update(refresh_at=now - timedelta(seconds=9))
+    UpstreamCredential.objects.filter(tenant=other).update(refresh_at=now)
+    monkeypatch.setattr(refresh, "TENANT_BATCH", 2)
+    asyncio.run(refresh.refresh_due())
+    refreshed = UpstreamCredential.objects.filter(refresh_at__gt=now)
+    assert sorted(refreshed.values_list("tenant__slug", flat=True)) == sorted(["globex", *[signing.tenant.slug] * 2])
+
+
+def test_a_token_is_not_sent_to_another_path(
+    admin: Client, signing: Upstream, authority: Authority, client: RawClient
+) -> None:
+    sign_in(admin, signing, authority)
+    signing.url = f"{authority.url}/somebody-else"
+    signing.save()
+    assert "needs a sign-in" in text(outcome(client))
+    assert authority.service
+    assert not [one for one in authority.service.received if one.target == "/somebody-else"]
+
+
+def test_an_upstream_that_answers_without_end_is_not_waited_for(
+    admin: Client, signing: Upstream, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "TIMEOUT_SECONDS", 0.2)
+    hung_up = threading.Event()
+    called = authority.answer
+
+    def drip(request: Received) -> Any:
+        if request.target != "/mcp":
+            yield called(request)
+            return
+        yield b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n"
+        for _ in range(500):
+            yield b" "
+            if hung_up.wait(0.02):
+                return
+
+    assert authority.service
+    authority.service.answer = drip
+    address = leave(admin, signing)
+    hung_up.set()
+    assert "code_challenge" in address, "the well-known addresses remain"
+
+
 def test_a_failed_refresh_keeps_the_token_until_it_expires_and_then_names_the_link(
     admin: Client, signing: Upstream, authority: Authority, client: RawClient
 ) -> None:
@@ -336,7 +552,7 @@ def test_a_call_that_needs_more_permissions_says_where_to_allow_them(
 ) -> None:
     sign_in(admin, signing, authority)
     challenge = 'Bearer error="insufficient_scope", scope="write"'
-    authority.refused = answered(403, b"{}", "application/json", WWW_Authenticate=challenge, Connection="close")
+    authority.refused = http_response(403, b"{}", "application/json", WWW_Authenticate=challenge, Connection="close")
     said = text(outcome(client))
     assert "asks for more permissions for this: write." in said
     assert f"{PAGE}/{signing.pk}" in said
@@ -350,8 +566,9 @@ def test_a_call_that_needs_more_permissions_says_where_to_allow_them(
         ({"server.code_challenge_methods_supported": ["plain"]}, "PKCE with S256"),
         ({"resource.resource": "https://evil.example/mcp"}, "of another resource"),
         ({"resource.authorization_servers": ["http://10.0.0.1"]}, "does not start with https://"),
-        ({"resource.authorization_servers": ["https://10.0.0.1"]}, "private or reserved"),
+        ({"resource.authorization_servers": ["https://10.0.0.1"]}, "can allow it under Tenant > Allowed networks"),
         ({"server.token_endpoint": "http://10.0.0.1/token"}, "does not start with https://"),
+        ({"server.authorization_endpoint": "https://login.example/authorize"}, "of another server than the issuer"),
         ({"server.authorization_endpoint": "javascript:alert(1)"}, "authorization endpoint is invalid"),
         ({"padding": "x" * 70_000}, "larger than"),
         ({"challenge": 'Bearer resource_metadata="http://169.254.169.254/latest"'}, "does not start with https://"),

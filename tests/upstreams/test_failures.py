@@ -65,7 +65,7 @@ def test_a_connection_that_a_call_began_to_use_is_not_closed_as_idle(
         if connection.endpoint.name == "a":
             is_closing.set()
             await asyncio.to_thread(may_close.wait, 10)
-        closed.append((connection.endpoint.name, connection.users))
+        closed.append((connection.endpoint.name, connection.active_calls))
 
     monkeypatch.setattr(Connection, "close", close)
     made = [Upstream.objects.create(tenant=near, name=name, url="http://127.0.0.1:9/mcp") for name in "ab"]
@@ -79,7 +79,7 @@ def test_a_connection_that_a_call_began_to_use_is_not_closed_as_idle(
     async def works(connection: Connection) -> int:
         may_close.set()
         await asyncio.sleep(0.1)
-        return connection.users
+        return connection.active_calls
 
     try:
         for endpoint in endpoints:

@@ -10,13 +10,13 @@ import pytest
 from tests.upstreams import scripted
 from tests.upstreams.scripted import JSON, LOOK, reply, result
 from tests.upstreams.servers import SdkServer
-from tests.web_services import Received, Service, answered
+from tests.web_services import Received, Service, http_response
 from tests.wire.client import Peer, RawClient
 from tools_app.catalog import authoring
 from tools_app.models import Call, CallEvent, Outcome, Tenant, Upstream
 from tools_app.server.embedded import EmbeddedHub
 from tools_app.upstreams import connections, service
-from tools_app.upstreams.errors import UpstreamFailed
+from tools_app.upstreams.errors import LoopRefused, UpstreamFailed
 
 WAIT_SECONDS = 30.0
 EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
@@ -71,20 +71,20 @@ class Forgetful:
 
     def __call__(self, request: Received) -> bytes:  # noqa: PLR0911 - one for each kind of request
         if request.method != "POST":
-            return answered(405)
+            return http_response(405)
         message = json.loads(request.body)
         if message["method"] == "server/discover":
-            return answered(400, b"Bad Request", Connection="close")
+            return http_response(400, b"Bad Request", Connection="close")
         if message["method"] == "initialize":
             self.sessions += 1
             self.known.add(f"s{self.sessions}")
             found = {"protocolVersion": "2025-03-26", "capabilities": {"tools": {}}, "serverInfo": {"name": "old"}}
             body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": found}).encode()
-            return answered(200, body, JSON, Mcp_Session_Id=f"s{self.sessions}", Connection="close")
+            return http_response(200, body, JSON, Mcp_Session_Id=f"s{self.sessions}", Connection="close")
         if request.headers.get("mcp-session-id") not in self.known:
-            return answered(404, b"no such session", Connection="close")
+            return http_response(404, b"no such session", Connection="close")
         if "id" not in message:
-            return answered(202, Connection="close")
+            return http_response(202, Connection="close")
         if message["method"] == "tools/list":
             return reply(message["id"], {"tools": [LOOK]})
         self.ran += 1
@@ -176,7 +176,7 @@ def test_logs_and_progress_arrive_in_order_and_before_the_result(
     add(f"{serve(scripted.modern(answer)).url}/mcp", prefix="")
     meta = {"progressToken": 5, "io.modelcontextprotocol/logLevel": "info"}
     with peer.stream("tools/call", {"name": "look", "arguments": {}, "_meta": meta}) as stream:
-        heard = stream.ends()
+        heard = stream.read_to_end()
     assert [one.get("method") for one in heard] == ["notifications/progress", "notifications/message", None]
     assert heard[1]["params"]["logger"] == "shelf"
     assert list(CallEvent.objects.order_by("sequence").values_list("kind", flat=True)) == ["progress", "log"]
@@ -202,7 +202,7 @@ def test_logs_and_progress_arrive_in_order_and_before_the_result(
     ],
 )
 def test_an_invalid_answer_is_an_error_of_the_tool(look: Callable[..., Any], body: bytes, message: str) -> None:
-    outcome = look(lambda _request, asked: answered(200, body.replace(b"ID", str(asked["id"]).encode()), JSON))
+    outcome = look(lambda _request, asked: http_response(200, body.replace(b"ID", str(asked["id"]).encode()), JSON))
     assert outcome["isError"]
     assert message in text_of(outcome)
 
@@ -212,7 +212,7 @@ def test_an_invalid_answer_is_an_error_of_the_tool(look: Callable[..., Any], bod
     [(401, "refused the credential"), (302, "redirects"), (500, "HTTP 500"), (202, "gives no answer")],
 )
 def test_a_status_without_an_answer_is_told(look: Callable[..., Any], status: int, message: str) -> None:
-    assert message in text_of(look(lambda _request, _asked: answered(status, b"")))
+    assert message in text_of(look(lambda _request, _asked: http_response(status, b"")))
 
 
 def test_a_result_above_the_limit_is_refused_while_it_comes(look: Callable[..., Any], settings: Any) -> None:
@@ -227,7 +227,7 @@ def test_a_result_above_the_limit_is_refused_while_it_comes(look: Callable[..., 
 
 
 def test_one_that_is_away_is_not_tried_for_each_call(look: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert text_of(look(lambda _request, _message: answered(503, b"")))
+    assert text_of(look(lambda _request, _message: http_response(503, b"")))
     service_of = look.served[0]  # type: ignore[attr-defined]
     look()
     look()
@@ -295,8 +295,18 @@ def test_a_hub_that_is_its_own_upstream_is_noticed_when_it_is_added(hub: Embedde
     upstream = Upstream.objects.create(
         tenant=near, name="self", url=f"{hub.url}/mcp", headers={"Authorization": f"Bearer {key}"}
     )
-    with pytest.raises(UpstreamFailed, match="an upstream of the hub is the hub itself"):
+    with pytest.raises(UpstreamFailed, match="the URL of the upstream leads back to it"):
         service.discover(upstream)
+
+
+@pytest.mark.parametrize(("path", "transport"), [("/mcp", "http"), ("/t/acme/mcp", "http"), ("/sse", "sse")])
+def test_a_circle_is_named_before_a_sign_in_is_asked_for(
+    hub: EmbeddedHub, near: Tenant, path: str, transport: str
+) -> None:
+    upstream = Upstream.objects.create(tenant=near, name="self", url=f"{hub.url}{path}", transport=transport)
+    with pytest.raises(LoopRefused, match="the URL of the upstream leads back to it"):
+        service.discover(upstream)
+    assert "leads back to it" in upstream.status.problem
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.upstreams.test_http import EVENTS
-from tests.web_services import Received, Service, answered
+from tests.web_services import Received, Service, http_response
 from tests.wire.client import RawClient
 from tools_app.models import Tenant, Upstream
 from tools_app.upstreams import service
@@ -36,7 +36,7 @@ def test_calls_pass_with_their_progress(sse_url: str, add: Callable[..., Upstrea
     peer = client.peer("2026-07-28")
     params = {"name": "count", "arguments": {"steps": 2}, "_meta": {"progressToken": 1}}
     with peer.stream("tools/call", params) as stream:
-        heard = stream.ends()
+        heard = stream.read_to_end()
     assert [one["params"]["progress"] for one in heard[:-1]] == [1, 2]
     assert heard[-1]["result"]["structuredContent"] == {"result": "counted"}
 
@@ -80,7 +80,7 @@ def test_a_stream_that_ends_fails_what_waits_for_it(
             said.put(None)
         elif "id" in message:
             said.put(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": found}).encode())
-        return answered(202, Connection="close")
+        return http_response(202, Connection="close")
 
     add(f"{serve(answer).url}/sse", transport="sse", prefix="")
     result = client.peer("2026-07-28").result("end")

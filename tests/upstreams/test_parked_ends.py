@@ -9,7 +9,7 @@ import pytest
 from django.db import OperationalError
 
 from tests.upstreams.servers import SdkServer
-from tests.upstreams.test_questions import FORMS, all_settled, asking, named, retried, said
+from tests.upstreams.test_questions import FORMS, all_settled, asking, named, result_text, retried
 from tests.wire.client import MODERN, Peer, RawClient
 from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls import parked
@@ -47,7 +47,7 @@ def answering(peer: Peer) -> Iterator[Callable[..., Callable[[], dict[str, Any]]
 
     def start(asked: dict[str, Any], **arguments: Any) -> Callable[[], dict[str, Any]]:
         got: list[dict[str, Any]] = []
-        thread = threading.Thread(target=lambda: got.append(answered(peer, asked, **arguments)))
+        thread = threading.Thread(target=lambda: got.append(answer_questions(peer, asked, **arguments)))
         thread.start()
         threads.append(thread)
 
@@ -62,7 +62,7 @@ def answering(peer: Peer) -> Iterator[Callable[..., Callable[[], dict[str, Any]]
         thread.join(WAIT_SECONDS)
 
 
-def answered(peer: Peer, asked: dict[str, Any], **arguments: Any) -> dict[str, Any]:
+def answer_questions(peer: Peer, asked: dict[str, Any], **arguments: Any) -> dict[str, Any]:
     answers = dict.fromkeys(asked["inputRequests"], named("Ada"))
     result: dict[str, Any] = retried(peer, "books_ask", asked, answers, **arguments)["result"]
     return result
@@ -90,7 +90,7 @@ def test_a_call_that_was_answered_runs_on_for_as_long_as_its_client_waits(
     assert not server.cancelled.is_set()
     # Its holder lets go.
     parked_rows.release(ParkedCall.objects.get().pk)
-    assert "was lost" in said(result())
+    assert "was lost" in result_text(result())
     assert all_settled(sweeper)
     assert outcomes() == [Outcome.INPUT_REQUIRED, Outcome.LOST]
 
@@ -127,7 +127,7 @@ def test_an_outcome_that_nobody_fetches_is_recorded(
     sweeper = ParkedSweeper()
     eventually(lambda: all_settled(sweeper))
     assert outcomes() == [Outcome.INPUT_REQUIRED, Outcome.TOOL_ERROR]
-    assert "not run again" in said(answered(peer, asked, patience=0.2))
+    assert "not run again" in result_text(answer_questions(peer, asked, patience=0.2))
 
 
 def test_an_outcome_that_was_fetched_is_recorded_by_the_call_that_fetched_it(
@@ -135,7 +135,7 @@ def test_an_outcome_that_was_fetched_is_recorded_by_the_call_that_fetched_it(
 ) -> None:
     asked = peer.result("books_ask", {"patience": 0.2})
     eventually(lambda: ParkedCall.objects.get().status == ParkedStatus.ENDED)
-    assert answered(peer, asked, patience=0.2)["isError"]
+    assert answer_questions(peer, asked, patience=0.2)["isError"]
     impatient()
     assert all_settled(ParkedSweeper())
     assert outcomes() == [Outcome.INPUT_REQUIRED, Outcome.TOOL_ERROR]
@@ -161,24 +161,24 @@ def test_ended_calls_that_nobody_fetched_count_towards_each_bound(
     monkeypatch.setattr(parked_rows, bound, 1)
     peer.result("books_ask", {"patience": 0.2})
     eventually(lambda: ParkedCall.objects.get().status == ParkedStatus.ENDED)
-    assert "Too many calls wait for their clients" in said(peer.result("books_ask", {"patience": 0.2}))
+    assert "Too many calls wait for their clients" in result_text(peer.result("books_ask", {"patience": 0.2}))
     assert ParkedCall.objects.count() == 1
 
 
 def test_a_large_outcome_is_not_kept_for_a_client_that_may_not_come(
     peer: Peer, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(parking, "MAX_KEPT_BYTES", 10)
+    monkeypatch.setattr(parking, "MAX_STORED_BYTES", 10)
     asked = peer.result("books_ask", {"patience": 0.2})
     eventually(lambda: ParkedCall.objects.get().status == ParkedStatus.ENDED)
-    assert "a result of more than 10 bytes" in said(answered(peer, asked, patience=0.2))
+    assert "a result of more than 10 bytes" in result_text(answer_questions(peer, asked, patience=0.2))
 
 
 def test_further_questions_that_are_too_large_end_the_call(
     peer: Peer, monkeypatch: pytest.MonkeyPatch, server: SdkServer
 ) -> None:
-    monkeypatch.setattr(parking, "MAX_KEPT_BYTES", 10)
-    assert "asked too much" in said(answered(peer, peer.result("books_ask", {"times": 2}), times=2))
+    monkeypatch.setattr(parking, "MAX_STORED_BYTES", 10)
+    assert "asked too much" in result_text(answer_questions(peer, peer.result("books_ask", {"times": 2}), times=2))
     assert server.cancelled.wait(WAIT_SECONDS)
 
 
@@ -198,9 +198,9 @@ def test_a_duplicate_of_an_answer_does_not_take_its_result(
     asked = peer.result("books_ask")
     first = answering(asked)
     eventually(lambda: ParkedCall.objects.get().status == ParkedStatus.ENDED)
-    assert "not run again" in said(answered(peer, asked))
+    assert "not run again" in result_text(answer_questions(peer, asked))
     may_look.set()
-    assert said(first()) == "Ada"
+    assert result_text(first()) == "Ada"
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
@@ -218,14 +218,14 @@ def test_an_answer_that_the_database_does_not_confirm_is_told_as_unknown(
     asked = peer.result("books_ask", {"then": "wait"} if is_stored else {})
     with monkeypatch.context() as patch:
         patch.setattr(parked_rows, "accept", failing)
-        result = answered(peer, asked, **({"then": "wait"} if is_stored else {}))
-    assert "did not confirm the answer" in said(result)
+        result = answer_questions(peer, asked, **({"then": "wait"} if is_stored else {}))
+    assert "did not confirm the answer" in result_text(result)
     if is_stored:
         assert server.cancelled.wait(WAIT_SECONDS)
         eventually(lambda: all_settled(ParkedSweeper()))
         assert outcomes() == [Outcome.INPUT_REQUIRED, Outcome.LOST]
     else:
-        assert said(answered(peer, asked)) == "Ada"
+        assert result_text(answer_questions(peer, asked)) == "Ada"
 
 
 def test_a_call_that_cannot_be_kept_asks_nobody(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +233,7 @@ def test_a_call_that_cannot_be_kept_asks_nobody(peer: Peer, monkeypatch: pytest.
         raise OperationalError("away")
 
     monkeypatch.setattr(parked_rows, "insert", away)
-    assert "cannot be kept" in said(peer.result("books_ask"))
+    assert "cannot be kept" in result_text(peer.result("books_ask"))
 
 
 def test_a_call_whose_holder_let_go_is_recorded_once_if_its_client_does_not_come(
@@ -255,7 +255,7 @@ def test_a_call_whose_holder_let_go_is_recorded_once_if_its_client_comes_after_a
     connections.current.stop()
     for _ in range(3):
         ParkedSweeper().sweep()
-    assert "was lost" in said(answered(peer, asked))
+    assert "was lost" in result_text(answer_questions(peer, asked))
     impatient()
     sweeper = ParkedSweeper()
     eventually(lambda: all_settled(sweeper))

@@ -9,9 +9,9 @@ import pytest
 
 from tests.upstreams.scripted import reply, result
 from tests.upstreams.servers import SdkServer, tool
-from tests.web_services import Received, Service, answered
+from tests.web_services import Received, Service, http_response
 from tests.wire.client import MODERN, RawClient, error_of, message_of
-from tools_app.models import ItemState, Upstream, UpstreamItem
+from tools_app.models import CallEvent, ItemState, Upstream, UpstreamItem
 
 TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 SLOW = {**tool("slow"), "execution": {"taskSupport": "required"}}
@@ -59,15 +59,23 @@ class TaskServer:
     def __init__(self) -> None:
         self.may_end = threading.Event()
         self.asked: list[str] = []
+        self.token: str | int = ""
 
     def answer(self, request: Received) -> Any:
         if request.method != "POST":
-            return answered(405)
+            return http_response(405)
         message = json.loads(request.body)
         self.asked.append(message["method"])
         if "id" not in message:
-            return answered(202)
-        return reply(message["id"], self._result(message["method"], message.get("params", {})))
+            return http_response(202)
+        result = self._result(message["method"], message.get("params", {}))
+        if message["method"] != "tasks/result":
+            return reply(message["id"], result)
+        params = {"progressToken": self.token, "progress": 1, "total": 2, "message": "Half"}
+        progress = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+        ended = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+        stream = "".join(f"data: {json.dumps(one)}\n\n" for one in (progress, ended))
+        return http_response(200, stream.encode(), "text/event-stream")
 
     def _result(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         match method:
@@ -79,6 +87,7 @@ class TaskServer:
                 return {"tools": [SLOW]}
             case "tools/call":
                 assert "task" in params
+                self.token = params["_meta"]["progressToken"]
                 return {"task": {"taskId": "t1", "status": "working"}}
             case "tasks/result":
                 assert params["taskId"] == "t1"
@@ -112,6 +121,9 @@ def test_a_tool_that_runs_only_as_a_task_does_so_in_a_task_of_the_hub(
 
     assert eventually(ended)["result"]["content"][0]["text"] == "done"
     assert error_of(client.peer(MODERN).call("books_slow"))["code"] == -32021
+    # Progress has the token of the call, and comes with the request for the result.
+    (progress,) = CallEvent.objects.filter(kind="progress")
+    assert json.loads(progress.data)["message"] == "Half"
 
 
 def test_cancelling_a_task_of_the_hub_cancels_that_of_the_upstream(

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from copy import deepcopy
+from io import StringIO
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 
 from tests.upstreams.servers import ECHO, SdkServer, tool
 from tests.wire.client import Peer, RawClient, message_of
@@ -64,6 +66,19 @@ def test_a_changed_definition_is_not_called_until_it_is_accepted(
     assert Tool.objects.get(name="books_echo").revision == 2
 
 
+def test_what_an_admin_set_outlasts_a_changed_definition(
+    server: SdkServer, upstream: Upstream, peer: Peer, checked_each_time: None
+) -> None:
+    own = {"enabled": False, "timeout_seconds": 7.0, "calls_per_minute": 5, "aliases": ["repeat"], "result_bytes": 4096}
+    Tool.objects.filter(name="books_echo").update(**own)
+    server.tools[0] = {**deepcopy(ECHO), **CHANGES["description"]}
+    service.discover(upstream)
+    service.accept([UpstreamItem.objects.get(name="echo")])
+    tool = Tool.objects.get(name="books_echo")
+    assert tool.description == CHANGES["description"]["description"]
+    assert {name: getattr(tool, name) for name in own} == own
+
+
 def test_other_tools_of_the_upstream_are_called_meanwhile(
     server: SdkServer, peer: Peer, checked_each_time: None
 ) -> None:
@@ -102,8 +117,28 @@ def test_a_removed_tool_is_not_called_and_a_new_one_not_offered(
     tools = message_of(peer.request("tools/list"))["result"]["tools"]
     assert "books_shout" not in {one["name"] for one in tools}
     item = UpstreamItem.objects.get(name="echo")
-    service.forget(item)
+    service.delete_item(item)
     assert not Tool.objects.filter(name="books_echo").exists()
+
+
+@pytest.mark.parametrize(
+    ("definition", "former"),
+    [
+        ({"name": "repeat"}, "echo"),
+        ({"name": "echo_2", "description": "Something else."}, "echo"),
+        ({"name": "shout", "description": "Something else."}, None),
+    ],
+)
+def test_a_new_tool_that_may_be_a_removed_one_under_another_name_is_marked(
+    server: SdkServer, upstream: Upstream, definition: dict[str, Any], former: str | None
+) -> None:
+    server.tools[0] = {**ECHO, **definition}
+    found = service.discover(upstream)
+    (new,) = [item for item in found.items if item.state == ItemState.NEW]
+    assert service.former_names(found.items) == ({} if former is None else {new: former})
+    out = StringIO()
+    call_command("add_upstream", "--tenant", "acme", "--name", upstream.name, stdout=out)
+    assert ("Perhaps echo, which is no longer listed." in out.getvalue()) == (former is not None)
 
 
 def test_a_new_tool_that_is_gone_before_anybody_looked_leaves_nothing(server: SdkServer, upstream: Upstream) -> None:
@@ -117,7 +152,7 @@ def test_a_new_tool_that_is_gone_before_anybody_looked_leaves_nothing(server: Sd
 def test_a_deleted_tool_can_be_accepted_again(upstream: Upstream, peer: Peer) -> None:
     Tool.objects.get(name="books_echo").delete()
     item = UpstreamItem.objects.get(name="echo")
-    assert service.is_waiting(item)
+    assert service.is_pending(item)
     service.accept([item])
     assert not echoed(peer)["isError"]
 
@@ -146,7 +181,7 @@ def test_a_definition_that_the_hub_cannot_offer_says_why(
 ) -> None:
     proposed = {"name": "odd", "inputSchema": {"type": "object"}, **definition}
     item = UpstreamItem(tenant=upstream.tenant, upstream=upstream, kind="tool", name="odd", proposed=proposed)
-    assert message in service.acceptable([item])[1][item]
+    assert message in service.partition_acceptable([item])[1][item]
 
 
 def test_items_of_two_kinds_with_one_name_are_judged_each_for_itself(upstream: Upstream) -> None:
@@ -154,7 +189,7 @@ def test_items_of_two_kinds_with_one_name_are_judged_each_for_itself(upstream: U
     prompt = UpstreamItem(
         tenant=upstream.tenant, upstream=upstream, kind="prompt", name="odd", proposed={"name": "odd"}
     )
-    good, bad = service.acceptable([tool, prompt])
+    good, bad = service.partition_acceptable([tool, prompt])
     assert good == [prompt]
     assert list(bad) == [tool]
 

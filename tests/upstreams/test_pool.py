@@ -43,11 +43,13 @@ class Server:
 
 def pool_of(size: int = 2, idle: int = 2, seconds: float = 60.0) -> ConnectionPool:
     dialer = CheckedDialer(parse_networks(["127.0.0.0/8"]))
-    bounds: dict[str, Any] = {"connect_seconds": SECONDS, "idle_seconds": SECONDS, "wait_seconds": 0.01}
-    return ConnectionPool(dialer, trusted_certificates(), size=size, idle=idle, seconds=seconds, **bounds)
+    bounds: dict[str, Any] = {"connect_seconds": SECONDS, "read_seconds": SECONDS, "wait_seconds": 0.01}
+    return ConnectionPool(
+        dialer, trusted_certificates(), size=size, max_idle=idle, keep_alive_seconds=seconds, **bounds
+    )
 
 
-async def sent(connection: HttpConnection, url: Url) -> bytes:
+async def exchange_once(connection: HttpConnection, url: Url) -> bytes:
     response = await connection.send(request_head("GET", url, (), None), None)
     return b"".join([chunk async for chunk in response.chunks()])
 
@@ -55,7 +57,7 @@ async def sent(connection: HttpConnection, url: Url) -> bytes:
 async def ask(pool: ConnectionPool, url: Url) -> bytes:
     connection = await pool.acquire(url)
     try:
-        return await sent(connection, url)
+        return await exchange_once(connection, url)
     finally:
         pool.release(url, connection)
 
@@ -82,7 +84,7 @@ def run(work: Callable[[Server], Awaitable[None]]) -> None:
 def test_a_connection_that_may_be_closed_right_after_its_first_answer_is_not_taken_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tools_app.upstreams.pool.FIRST_REST_SECONDS", 60.0)
+    monkeypatch.setattr("tools_app.upstreams.pool.SETTLE_SECONDS", 60.0)
 
     async def work(server: Server) -> None:
         pool = pool_of()
@@ -94,7 +96,7 @@ def test_a_connection_that_may_be_closed_right_after_its_first_answer_is_not_tak
 
 
 def test_one_request_after_another_takes_the_same_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools_app.upstreams.pool.FIRST_REST_SECONDS", 0.0)
+    monkeypatch.setattr("tools_app.upstreams.pool.SETTLE_SECONDS", 0.0)
 
     async def work(server: Server) -> None:
         pool = pool_of()
@@ -165,7 +167,7 @@ def test_a_retired_pool_closes_what_is_unused_at_once_and_the_rest_after_use() -
         connection = await pool.acquire(server.url)
         await pool.retire()
         await server.ended.acquire()
-        assert await sent(connection, server.url) == b"ok"
+        assert await exchange_once(connection, server.url) == b"ok"
         assert connection.is_reusable
         pool.release(server.url, connection)
         await server.ended.acquire()

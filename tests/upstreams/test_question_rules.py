@@ -14,12 +14,12 @@ from tests.web_services import Service
 from tests.wire.client import MODERN, RawClient
 from tools_app.models import Upstream
 from tools_app.tool_api.results import ToolError
-from tools_app.upstreams import exchange
 from tools_app.upstreams.errors import ErrorResponse, UpstreamFailed
+from tools_app.upstreams.exchanges import exchange
 from tools_app.upstreams.parked_rows import Ticket
 from tools_app.upstreams.parking import Step
-from tools_app.upstreams.questions import BadQuestion, question_of
-from tools_app.upstreams.runs import Run
+from tools_app.upstreams.questions import InvalidQuestion, question_of
+from tools_app.upstreams.runs import UpstreamRequest
 
 FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
 
@@ -39,7 +39,7 @@ FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {
     ],
 )
 def test_what_cannot_be_asked_is_refused_with_the_reason(method: str, params: Any, problem: str) -> None:
-    with pytest.raises(BadQuestion, match=problem):
+    with pytest.raises(InvalidQuestion, match=problem):
         question_of({"method": method, "params": params})
 
 
@@ -92,7 +92,7 @@ def test_a_modern_upstream_that_asks_wrongly_is_an_error(
     result: dict[str, Any],
     message: str,
 ) -> None:
-    monkeypatch.setattr(exchange, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(exchange, "REPEAT_SECONDS", 0.0)
     add(f"{serve(scripted.modern(lambda _request, asked: reply(asked['id'], result))).url}/mcp", prefix="")
     ended = client.peer(MODERN, {"elicitation": {}}).result("look")
     assert ended["isError"]
@@ -132,7 +132,7 @@ def test_the_open_questions_of_a_call_are_bounded_together_and_what_is_open_at_i
             await ended.wait()
             return {}
 
-        run = Run(work())
+        run = UpstreamRequest(work())
         params = FORM | {"message": "x" * 250_000}
         questions = [{"id": n, "method": "elicitation/create", "params": params} for n in range(5)]
         answers = [asyncio.ensure_future(run.answer(question)) for question in questions]
@@ -143,3 +143,47 @@ def test_the_open_questions_of_a_call_are_bounded_together_and_what_is_open_at_i
     *open_ones, refused = [answer["error"]["message"] for answer in asyncio.run(asked())]
     assert "larger than 1048576 bytes together" in refused
     assert open_ones == ["The call has ended."] * 4
+
+
+def test_a_request_that_was_cancelled_before_it_began_is_not_sent() -> None:
+    """The call is cancelled on one event loop, and its request begins on another."""
+    sent, told = [], []
+
+    async def work() -> dict[str, Any]:
+        sent.append("request")
+        return {}
+
+    async def cancelled_first() -> None:
+        run = UpstreamRequest()
+        run.cancel()
+        run.start(work(), lambda: told.append("end"))
+        await asyncio.sleep(0)
+        assert not run.is_done()
+
+    asyncio.run(cancelled_first())
+    assert sent == told == []
+
+
+def test_the_caller_of_a_request_is_told_once_of_its_first_question_or_its_end() -> None:
+    async def asked(*, asks: bool) -> int:
+        told: list[str] = []
+        is_told = asyncio.Event()
+        run = UpstreamRequest()
+
+        def tell() -> None:
+            told.append("told")
+            is_told.set()
+
+        async def work() -> dict[str, Any]:
+            if asks:
+                await run.answer({"id": 1, "method": "elicitation/create", "params": FORM})
+            return {}
+
+        run.start(work(), tell)
+        await is_told.wait()
+        run.reply({"elicitation-1": {"result": {}}})
+        await run.ended()
+        await asyncio.sleep(0)
+        return len(told)
+
+    assert asyncio.run(asked(asks=True)) == asyncio.run(asked(asks=False)) == 1

@@ -82,7 +82,7 @@ def all_settled(sweeper: ParkedSweeper) -> bool:
     return not ParkedCall.objects.exists()
 
 
-def said(result: dict[str, Any]) -> str:
+def result_text(result: dict[str, Any]) -> str:
     text: str = result["content"][0]["text"]
     return text
 
@@ -93,7 +93,7 @@ def test_a_form_is_asked_in_every_cell_of_eras(upstream: SdkServer, client: RawC
     names = iter(("Ada", "Bob", "Cid"))
     peer = client.peer(version, FORMS)
     result = finished(peer, "books_ask", lambda _request: named(next(names)), times=3)
-    assert said(result) == "Ada Bob Cid"
+    assert result_text(result) == "Ada Bob Cid"
     # A modern upstream is called again with each answer, as its revision demands; an older one is called once.
     assert upstream.called.count("ask") == (4 if upstream.era == "modern" else 1)
     assert all_settled(ParkedSweeper())
@@ -105,7 +105,7 @@ def test_models_pages_and_roots_are_asked_in_every_cell_of_eras(
     upstream: SdkServer, client: RawClient, version: str
 ) -> None:
     result = finished(client.peer(version, ALL), "books_several", answer_of)
-    assert said(result) == "Hi accept file:///home"
+    assert result_text(result) == "Hi accept file:///home"
 
 
 def test_an_upstream_is_told_of_what_the_client_can_answer_and_of_no_more(
@@ -113,7 +113,7 @@ def test_an_upstream_is_told_of_what_the_client_can_answer_and_of_no_more(
 ) -> None:
     for version in (OLD, MODERN):
         for capabilities in ({}, FORMS, ALL):
-            declared = json.loads(said(client.peer(version, capabilities).result("books_declared")))
+            declared = json.loads(result_text(client.peer(version, capabilities).result("books_declared")))
             assert declared.keys() == capabilities.keys()
             assert set(declared.get("elicitation", ())) == {None: set(), 0: {"form"}}.get(
                 None if not capabilities else len(capabilities["elicitation"]), {"form", "url"}
@@ -138,18 +138,18 @@ def test_what_happens_after_the_answer_is_told_on_the_stream_of_the_answer(old: 
     params = {**call_params("books_ask", {"times": 1}, {"progressToken": "p"}), "requestState": asked["requestState"]}
     params["inputResponses"] = dict.fromkeys(asked["inputRequests"], named("Ada"))
     with modern.stream("tools/call", params) as stream:
-        progress, ended = stream.ends()
+        progress, ended = stream.read_to_end()
     assert (progress["params"]["progressToken"], progress["params"]["message"]) == ("p", "Answer 1")
-    assert said(ended["result"]) == "Ada"
+    assert result_text(ended["result"]) == "Ada"
 
 
 def test_an_answer_counts_once_and_nothing_is_run_again(old: SdkServer, modern: Peer) -> None:
     asked = modern.result("books_ask")
     answers = {name: {"action": "decline"} for name in asked["inputRequests"]}
-    assert said(retried(modern, "books_ask", asked, answers)["result"]) == "decline"
+    assert result_text(retried(modern, "books_ask", asked, answers)["result"]) == "decline"
     again = retried(modern, "books_ask", asked, answers)["result"]
     assert again["isError"]
-    assert "It is not run again" in said(again)
+    assert "It is not run again" in result_text(again)
     assert old.called == ["ask"]
 
 
@@ -157,9 +157,9 @@ def test_an_answer_that_is_sent_again_does_not_disturb_the_call(old: SdkServer, 
     asked = modern.result("books_ask", {"times": 2})
     answers = dict.fromkeys(asked["inputRequests"], named("Ada"))
     again = retried(modern, "books_ask", asked, answers, times=2)["result"]
-    assert "It is not run again" in said(retried(modern, "books_ask", asked, answers, times=2)["result"])
+    assert "It is not run again" in result_text(retried(modern, "books_ask", asked, answers, times=2)["result"])
     second = dict.fromkeys(again["inputRequests"], named("Bob"))
-    assert said(retried(modern, "books_ask", again, second, times=2)["result"]) == "Ada Bob"
+    assert result_text(retried(modern, "books_ask", again, second, times=2)["result"]) == "Ada Bob"
 
 
 def test_a_call_whose_answers_are_never_valid_is_cancelled(
@@ -169,7 +169,7 @@ def test_a_call_whose_answers_are_never_valid_is_cancelled(
     bad = dict.fromkeys(asked["inputRequests"], named("Ada") | {"content": {"name": 7}})
     for _ in range(2):
         asked = retried(modern, "books_ask", asked, bad)["result"]
-    assert "No answer to" in said(retried(modern, "books_ask", asked, bad)["result"])
+    assert "No answer to" in result_text(retried(modern, "books_ask", asked, bad)["result"])
     assert old.cancelled.wait(30)
     eventually(lambda: all_settled(ParkedSweeper()))
 
@@ -185,7 +185,7 @@ def test_an_answer_of_anybody_else_is_refused_and_the_call_still_waits(
     wrong = retried(modern, "books_ask", asked, answers, times=2)
     assert wrong["error"]["code"] == -32602
     assert ParkedCall.objects.get().status == ParkedStatus.ASKING
-    assert said(retried(modern, "books_ask", asked, answers)["result"]) == "Ada"
+    assert result_text(retried(modern, "books_ask", asked, answers)["result"]) == "Ada"
 
 
 def test_an_invalid_answer_is_asked_for_again_and_does_not_reach_the_upstream(old: SdkServer, modern: Peer) -> None:
@@ -193,7 +193,7 @@ def test_an_invalid_answer_is_asked_for_again_and_does_not_reach_the_upstream(ol
     (name,) = asked["inputRequests"]
     again = retried(modern, "books_ask", asked, {name: {"action": "accept", "content": {"name": 7}}})["result"]
     assert "The last answer was invalid" in again["inputRequests"][name]["params"]["message"]
-    assert said(retried(modern, "books_ask", again, {name: named("Ada")})["result"]) == "Ada"
+    assert result_text(retried(modern, "books_ask", again, {name: named("Ada")})["result"]) == "Ada"
 
 
 def test_a_question_beyond_the_bound_is_refused_to_the_upstream(
@@ -201,9 +201,9 @@ def test_a_question_beyond_the_bound_is_refused_to_the_upstream(
 ) -> None:
     monkeypatch.setattr(parked_rows, "MAX_PARKED_OF_UPSTREAM", 1)
     first = modern.result("books_ask")
-    assert "Too many calls wait for their clients" in said(modern.result("books_ask"))
+    assert "Too many calls wait for their clients" in result_text(modern.result("books_ask"))
     answers = dict.fromkeys(first["inputRequests"], named("Ada"))
-    assert said(retried(modern, "books_ask", first, answers)["result"]) == "Ada"
+    assert result_text(retried(modern, "books_ask", first, answers)["result"]) == "Ada"
     assert all_settled(ParkedSweeper())
     assert modern.result("books_ask")["resultType"] == "input_required"
 
@@ -212,19 +212,21 @@ def test_a_question_beyond_the_bound_is_refused_to_the_upstream(
 def test_a_form_that_asks_for_a_secret_is_refused_to_the_upstream(
     old: SdkServer, client: RawClient, version: str
 ) -> None:
-    assert "secrets such as 'password'" in said(client.peer(version, FORMS).result("books_ask", {"field": "password"}))
+    assert "secrets such as 'password'" in result_text(
+        client.peer(version, FORMS).result("books_ask", {"field": "password"})
+    )
 
 
 def test_the_error_of_a_client_reaches_the_upstream(old: SdkServer, client: RawClient) -> None:
     peer = client.peer(OLD, FORMS)
     with peer.stream("tools/call", call_params("books_ask")) as stream:
         peer.respond(stream.next()["id"], error={"code": -1, "message": "Not now"})
-        assert "Not now" in said(stream.ends()[-1]["result"])
+        assert "Not now" in result_text(stream.read_to_end()[-1]["result"])
 
 
 def test_an_upstream_that_goes_on_without_an_answer_withdraws_its_question(old: SdkServer, client: RawClient) -> None:
     with client.peer(OLD, FORMS).stream("tools/call", call_params("books_ask", {"patience": 0.2})) as stream:
-        asked, withdrawn, ended = stream.ends()
+        asked, withdrawn, ended = stream.read_to_end()
     assert withdrawn["method"] == "notifications/cancelled"
     assert withdrawn["params"]["requestId"] == asked["id"]
     assert ended["result"]["isError"] is True
@@ -264,14 +266,14 @@ def test_a_call_whose_client_never_answers_is_cancelled_and_recorded(
     assert (asking_call.outcome, end.outcome) == (Outcome.INPUT_REQUIRED, Outcome.TIMEOUT)
     assert "did not answer" in end.cause
     late = retried(modern, "books_ask", asked, dict.fromkeys(asked["inputRequests"], named("Ada")))["result"]
-    assert "no answer came in time" in said(late)
+    assert "no answer came in time" in result_text(late)
 
 
 def test_a_call_whose_holder_is_lost_is_lost_and_the_client_is_told(old: SdkServer, modern: Peer) -> None:
     asked = modern.result("books_ask")
     connections.current.stop()
     lost = retried(modern, "books_ask", asked, dict.fromkeys(asked["inputRequests"], named("Ada")))["result"]
-    assert "was lost" in said(lost)
+    assert "was lost" in result_text(lost)
     assert Call.objects.filter(outcome=Outcome.LOST).count() == 1
     assert old.called == ["ask"]
 
@@ -316,7 +318,7 @@ def test_a_late_question_about_a_call_that_timed_out_reaches_no_other_client(
 ) -> None:
     run_program(near, settings, "late.py")
     Tool.objects.update(timeout_seconds=0.5)
-    assert "did not finish" in said(modern.result("slow"))
+    assert "did not finish" in result_text(modern.result("slow"))
     Tool.objects.update(timeout_seconds=20)
     colleague = make_client(keys.issue(near, "colleague")[1]).peer(MODERN, FORMS)
     assert colleague.result("slow", {"answer": True})["content"] == []
@@ -349,7 +351,7 @@ def test_a_call_that_gets_no_session_in_time_says_so(
     assert modern.result("ask")["resultType"] == "input_required"
     with client.peer(OLD, FORMS).stream("tools/call", call_params("ask")) as stream:
         assert stream.next()["method"] == "elicitation/create"
-        assert "is busy: all 2 sessions" in said(modern.result("read", {"path": "/"}))
+        assert "is busy: all 2 sessions" in result_text(modern.result("read", {"path": "/"}))
 
 
 def test_answers_go_to_no_other_definition_than_the_one_that_asked(
@@ -360,7 +362,7 @@ def test_answers_go_to_no_other_definition_than_the_one_that_asked(
     asked = peer.result("books_ask")
     Upstream.objects.update(url=f"{Upstream.objects.get().url}?other")
     answers = dict.fromkeys(asked["inputRequests"], named("Ada"))
-    refused = eventually(lambda: said(retried(peer, "books_ask", asked, answers)["result"]))
+    refused = eventually(lambda: result_text(retried(peer, "books_ask", asked, answers)["result"]))
     assert "has changed since its upstream asked" in refused
     assert upstream.called == ["ask"]
 

@@ -15,9 +15,10 @@ from tests.wire.client import Peer, RawClient
 from tools_app.catalog import authoring
 from tools_app.models import CallPayload, Tenant, Upstream
 from tools_app.models.calls import Call
-from tools_app.upstreams import commands, connections, launcher, service, stdio
+from tools_app.upstreams import commands, connections, service, stdio
 from tools_app.upstreams.drafts import upstream_faults
 from tools_app.upstreams.errors import UpstreamFailed
+from tools_app.upstreams.isolation import launcher
 
 # It starts processes.
 pytestmark = pytest.mark.slow
@@ -46,7 +47,7 @@ def peer(client: RawClient, program: Upstream) -> Peer:
     return client.peer("2026-07-28")
 
 
-def said(peer: Peer, tool: str, **arguments: Any) -> Any:
+def call_result(peer: Peer, tool: str, **arguments: Any) -> Any:
     return peer.result(tool, arguments)["structuredContent"]
 
 
@@ -58,17 +59,17 @@ def is_alive(pid: int) -> bool:
 
 
 def test_its_environment_holds_nothing_of_the_hub(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = said(peer, "environment")
-    assert set(found) - {"LC_CTYPE"} == {"HOME", "LANG", "PATH", "TMPDIR", "TOKEN"}
+    found = call_result(peer, "environment")
+    assert set(found) - {"LC_CTYPE"} == {"GIT_CONFIG_NOSYSTEM", "HOME", "LANG", "PATH", "TMPDIR", "TOKEN"}
     assert found["TOKEN"] == "[redacted]"
 
 
 def test_the_launcher_obeys_no_variable_of_the_tenant(peer: Peer) -> None:
-    program = Path(f"/proc/{said(peer, 'spawn')['own']}/stat").read_text()
+    program = Path(f"/proc/{call_result(peer, 'spawn')['own']}/stat").read_text()
     launcher_pid = program.rpartition(")")[2].split()[1]
     launched = Path(f"/proc/{launcher_pid}/environ").read_bytes().split(b"\0")
     assert {one.partition(b"=")[0] for one in launched if one} == {b"PATH", b"LANG", b"LAUNCH_ENVIRONMENT"}
-    assert "LAUNCH_ENVIRONMENT" not in said(peer, "environment")
+    assert "LAUNCH_ENVIRONMENT" not in call_result(peer, "environment")
 
 
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "Locpath", "GCONV_PATH", "PYTHONPATH", "npm_config_registry", "ENV"])
@@ -95,13 +96,13 @@ def test_a_value_that_no_variable_can_have_is_refused_by_the_name_of_the_variabl
 def test_it_reads_and_writes_its_own_directory_and_nothing_of_others(peer: Peer, tmp_path: Path, settings: Any) -> None:
     secret = tmp_path / "secret"
     secret.write_text("x")
-    home = said(peer, "environment")["HOME"]
-    assert said(peer, "write", path=f"{home}/note")["said"] == "written"
-    assert said(peer, "read", path=f"{home}/note")["said"] == "read"
-    assert said(peer, "read", path=str(secret))["said"] == "PermissionError"
-    assert said(peer, "write", path=str(tmp_path / "new"))["said"] == "PermissionError"
-    assert said(peer, "read", path=f"/proc/{os.getpid()}/environ")["said"] == "PermissionError"
-    assert said(peer, "read", path=str(Path(settings.MCPHUB_DATA_DIR, "secret.key")))["said"] in {
+    home = call_result(peer, "environment")["HOME"]
+    assert call_result(peer, "write", path=f"{home}/note")["said"] == "written"
+    assert call_result(peer, "read", path=f"{home}/note")["said"] == "read"
+    assert call_result(peer, "read", path=str(secret))["said"] == "PermissionError"
+    assert call_result(peer, "write", path=str(tmp_path / "new"))["said"] == "PermissionError"
+    assert call_result(peer, "read", path=f"/proc/{os.getpid()}/environ")["said"] == "PermissionError"
+    assert call_result(peer, "read", path=str(Path(settings.MCPHUB_DATA_DIR, "secret.key")))["said"] in {
         "PermissionError",
         "FileNotFoundError",
     }
@@ -112,14 +113,14 @@ def test_it_opens_no_connections_unless_the_operator_allows_it(
     peer: Peer, sdk_server: Callable[..., SdkServer], settings: Any
 ) -> None:
     port = sdk_server().port
-    assert said(peer, "connect", port=port)["said"] == "PermissionError"
+    assert call_result(peer, "connect", port=port)["said"] == "PermissionError"
     connections.current.stop()
     settings.MCPHUB_UPSTREAM_NETWORK = True
-    assert said(peer, "connect", port=port)["said"] == "connected"
+    assert call_result(peer, "connect", port=port)["said"] == "connected"
 
 
 def test_all_that_it_started_ends_with_it(peer: Peer, eventually: Callable[..., Any]) -> None:
-    pids = said(peer, "spawn").values()
+    pids = call_result(peer, "spawn").values()
     assert all(map(is_alive, pids))
     connections.current.stop()
     eventually(lambda: not any(map(is_alive, pids)))
@@ -132,7 +133,7 @@ def test_one_that_dies_in_a_call_is_started_again_by_the_next_one(peer: Peer) ->
         "Upstream 'program': The upstream's process has ended. The call may have run."
     )
     assert Call.objects.get(tool_name="die").cause == "out of paper"
-    assert said(peer, "read", path="/etc/hosts") == {"said": "read"}
+    assert call_result(peer, "read", path="/etc/hosts") == {"said": "read"}
 
 
 @pytest.mark.parametrize(
@@ -205,5 +206,5 @@ def test_commands_are_matched_word_by_word(settings: Any, entry: str, command: l
 
 
 def test_a_secret_is_in_no_record(peer: Peer) -> None:
-    said(peer, "environment")
+    call_result(peer, "environment")
     assert "hush-hush-1" not in str(CallPayload.objects.values_list("result", flat=True))

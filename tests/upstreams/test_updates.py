@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from tests.upstreams.scripted import reply
-from tests.web_services import Received, Service, answered
+from tests.web_services import Received, Service, http_response
 from tests.wire.client import MODERN, Peer, RawClient, Stream, error_of, message_of
 from tools_app.catalog import authoring
 from tools_app.models import ItemState, Resource, ResourceKind, Tenant, Upstream, UpstreamItem
 from tools_app.upstreams import connections, service
 from tools_app.upstreams.credentials.store import TENANT, save_value
+
+pytestmark = pytest.mark.slow
 
 GUIDE, PAGE, SECRET = "docs://guide", "docs://page/7", "docs://secret"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
@@ -39,22 +41,24 @@ class Publisher:
     def answer(self, request: Received) -> Any:
         if request.method == "GET":
             known = request.headers.get("mcp-session-id") == f"s{self.sessions}"
-            return self._stream([]) if known else answered(404)
+            return self._stream([]) if known else http_response(404)
         message = json.loads(request.body) if request.method == "POST" else {}
         if "id" not in message:
-            return answered(202)
+            return http_response(202)
         if message["method"] in {"resources/subscribe", "subscriptions/listen"}:
             self.tokens.append(request.headers.get("x-token", ""))
         session = request.headers.get("mcp-session-id")
         if session and session != f"s{self.sessions}":
-            return answered(404)
+            return http_response(404)
         if message["method"] == "subscriptions/listen":
             return self._listen(message)
         result = self._result(message["method"], message.get("params", {}))
         if message["method"] != "initialize":
             return reply(message["id"], result)
         body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()
-        return answered(200, body, "application/json", Connection="close", **{"Mcp-Session-Id": f"s{self.sessions}"})
+        return http_response(
+            200, body, "application/json", Connection="close", **{"Mcp-Session-Id": f"s{self.sessions}"}
+        )
 
     def _result(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         capabilities = {"tools": {"listChanged": True}, "resources": {"subscribe": True}}
@@ -129,7 +133,7 @@ def publisher(request: pytest.FixtureRequest, serve: Callable[..., Service], nea
     publisher = Publisher()
     url = f"{serve(publisher.answer).url}/mcp"
     upstream = Upstream.objects.create(tenant=near, name="books", prefix="books", url=url, era=request.param)
-    good, _ = service.acceptable(service.discover(upstream).items)
+    good, _ = service.partition_acceptable(service.discover(upstream).items)
     service.accept([item for item in good if item.name != SECRET])
     yield publisher
     connections.current.stop()

@@ -37,7 +37,7 @@ class Talk:
         """The next message of the hub."""
         raise NotImplementedError
 
-    def ends(self) -> list[Message]:
+    def read_to_end(self) -> list[Message]:
         """Wait until the hub ends the channel: what was still said."""
         raise NotImplementedError
 
@@ -125,8 +125,8 @@ class SseTalk(Talk):
     def next(self) -> Message:
         return self.stream.next()
 
-    def ends(self) -> list[Message]:
-        return self.stream.ends()
+    def read_to_end(self) -> list[Message]:
+        return self.stream.read_to_end()
 
 
 class SocketTalk(Talk):
@@ -145,7 +145,7 @@ class SocketTalk(Talk):
         assert "\n" not in message
         return json.loads(message)
 
-    def ends(self) -> list[Message]:
+    def read_to_end(self) -> list[Message]:
         said = []
         with suppress(ConnectionClosed):
             while True:

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import pytest
 
 WAIT_SECONDS = 30.0
 # Nothing here is encrypted, and reading the machine's certificates for each client takes longer than most tests.
@@ -20,10 +21,13 @@ NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 MODERN = "2026-07-28"
 HANDSHAKES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 ALL_VERSIONS = (*HANDSHAKES, MODERN)
-BOTH = "application/json, text/event-stream"
+# As parameters of tests: what differs between revisions differs between the first and the last of an era, too.
+EACH_HANDSHAKE = [pytest.param(one, marks=pytest.mark.slow) if one in HANDSHAKES[1:-1] else one for one in HANDSHAKES]
+EACH_VERSION = [*EACH_HANDSHAKE, MODERN]
+ACCEPT_BOTH = "application/json, text/event-stream"
 META = "io.modelcontextprotocol/"
 # The parameter that the header Mcp-Name repeats.
-NAMED_BY = {
+NAME_PARAMETERS = {
     "tools/call": "name",
     "prompts/get": "name",
     "resources/read": "uri",
@@ -37,7 +41,7 @@ Headers = Mapping[str, str | None]
 
 
 @dataclass(frozen=True)
-class Heard:
+class ReceivedMessage:
     """One message of an event stream, the id of its event, and when it arrived, by the monotonic clock."""
 
     message: dict[str, Any]
@@ -77,7 +81,7 @@ class RawClient:
 
     def headers(self, more: Headers | None = None) -> dict[str, str]:
         bearer = f"Bearer {self.key}" if self.key else None
-        fields = {"Authorization": bearer, "Accept": BOTH, "Content-Type": "application/json", **(more or {})}
+        fields = {"Authorization": bearer, "Accept": ACCEPT_BOTH, "Content-Type": "application/json", **(more or {})}
         return {name: value for name, value in fields.items() if value is not None}
 
     def post(self, body: Any, headers: Headers | None = None) -> httpx.Response:
@@ -134,7 +138,7 @@ class Peer:
             return {}
         return {SESSION: self.session_id, "MCP-Protocol-Version": self.version}
 
-    def written(
+    def build_request(
         self, method: str, params: Mapping[str, Any] | None, id: Any, headers: Headers | None
     ) -> tuple[dict[str, Any], dict[str, str | None]]:
         if self.is_modern:
@@ -146,7 +150,7 @@ class Peer:
     def request(
         self, method: str, params: Mapping[str, Any] | None = None, *, id: Any = 1, headers: Headers | None = None
     ) -> httpx.Response:
-        return self.client.post(*self.written(method, params, id, headers))
+        return self.client.post(*self.build_request(method, params, id, headers))
 
     def notify(self, method: str, params: Mapping[str, Any] | None = None) -> httpx.Response:
         body = {"jsonrpc": "2.0", "method": method, "params": dict(params or {})}
@@ -176,7 +180,7 @@ class Peer:
         self, method: str, params: Mapping[str, Any] | None = None, *, id: Any = 1, headers: Headers | None = None
     ) -> Iterator["Stream"]:
         """A request whose answer is read while it comes."""
-        body, fields = self.written(method, params, id, headers)
+        body, fields = self.build_request(method, params, id, headers)
         sent = {"content": json.dumps(body).encode(), "headers": self.client.headers(fields)}
         with self.client.http.stream("POST", self.client.path, **sent) as response:
             yield Stream(response)
@@ -200,7 +204,7 @@ class Stream:
         self._events = _events(response)
         self._heard = _messages(self._events)
 
-    def __iter__(self) -> Iterator[Heard]:
+    def __iter__(self) -> Iterator[ReceivedMessage]:
         return self._heard
 
     def next(self) -> dict[str, Any]:
@@ -210,7 +214,7 @@ class Stream:
         """The next event, with or without a message."""
         return next(self._events)
 
-    def ends(self) -> list[dict[str, Any]]:
+    def read_to_end(self) -> list[dict[str, Any]]:
         """Read to the end: what was still said."""
         return [heard.message for heard in self._heard]
 
@@ -226,10 +230,10 @@ def _events(response: httpx.Response) -> Iterator[Event]:
             fields = {}
 
 
-def _messages(events: Iterator[Event]) -> Iterator[Heard]:
+def _messages(events: Iterator[Event]) -> Iterator[ReceivedMessage]:
     for event in events:
         if event.data:
-            yield Heard(json.loads(event.data), time.monotonic(), event.id)
+            yield ReceivedMessage(json.loads(event.data), time.monotonic(), event.id)
 
 
 def rpc(method: str, params: Mapping[str, Any] | None = None, *, id: Any = 1) -> dict[str, Any]:
@@ -255,7 +259,7 @@ def modern_request(
     given = dict(params or {})
     given["_meta"] = {**modern_meta(), META + "clientCapabilities": dict(capabilities or {}), **given.get("_meta", {})}
     fields = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, "Mcp-Name": None}
-    named = given.get(NAMED_BY.get(method, ""))
+    named = given.get(NAME_PARAMETERS.get(method, ""))
     if isinstance(named, str) and named.isascii() and named.isprintable():
         fields["Mcp-Name"] = named
     return rpc(method, given, id=id), fields
@@ -286,7 +290,7 @@ def text_of(response: httpx.Response) -> str:
 
 
 @contextmanager
-def connected(url: str) -> Iterator[socket.socket]:
+def raw_connection(url: str) -> Iterator[socket.socket]:
     """A bare connection, for what no HTTP library would send."""
     place = urlsplit(url)
     with socket.create_connection((place.hostname, place.port), timeout=WAIT_SECONDS) as connection:
@@ -294,7 +298,7 @@ def connected(url: str) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def answered(connection: socket.socket) -> Iterator[http.client.HTTPResponse]:
+def read_response(connection: socket.socket) -> Iterator[http.client.HTTPResponse]:
     response = http.client.HTTPResponse(connection)
     try:
         response.begin()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.wire.client import ALL_VERSIONS, HANDSHAKES, Peer, RawClient
+from tests.wire.client import EACH_HANDSHAKE, EACH_VERSION, Peer, RawClient
 from tools_app.audit.recorder import denials
 from tools_app.server.embedded import EmbeddedHub
 
@@ -35,13 +35,13 @@ def client(make_client: Callable[..., RawClient], key: str) -> RawClient:
     return make_client(key)
 
 
-@pytest.fixture(params=ALL_VERSIONS)
+@pytest.fixture(params=EACH_VERSION)
 def peer(request: pytest.FixtureRequest, client: RawClient) -> Peer:
     """A client of each revision in turn."""
     return client.peer(request.param)
 
 
-@pytest.fixture(params=HANDSHAKES)
+@pytest.fixture(params=EACH_HANDSHAKE)
 def session(request: pytest.FixtureRequest, client: RawClient) -> Peer:
     """A client of each handshake revision in turn."""
     return client.handshake(request.param)

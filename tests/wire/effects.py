@@ -13,7 +13,7 @@ from django.db import models
 from django.test import Client
 
 from tests.upstreams import scripted
-from tests.web_services import Received, Service, answered
+from tests.web_services import Received, Service, http_response
 from tests.wire.client import RawClient, error_of, message_of, modern_request
 from tools_app.access import impersonation, keys, tokens
 from tools_app.catalog import authoring
@@ -82,7 +82,7 @@ class World:
         client.http = self.client.http
         return client
 
-    def asked(self, method: str, params: Mapping[str, Any] | None = None, **how: Any) -> Any:
+    def request(self, method: str, params: Mapping[str, Any] | None = None, **how: Any) -> Any:
         """The result of a request, or the number of its error."""
         answer = self.at(how.get("path", "/mcp"), how.get("key", self.key)).modern(method, params)
         message = message_of(answer)
@@ -90,21 +90,21 @@ class World:
 
     def called(self, **how: Any) -> Any:
         """What a call says: the service's answer, that it failed, or the number of an error."""
-        result = self.asked("tools/call", {"name": "find", "arguments": {"term": "words"}}, **how)
+        result = self.request("tools/call", {"name": "find", "arguments": {"term": "words"}}, **how)
         if not isinstance(result, dict):
             return result
         return "failed" if result["isError"] else result["content"][0]["text"]
 
     def looked(self) -> Any:
         """What a call of the upstream's tool says, which belongs to the other tenant."""
-        result = self.asked("tools/call", {"name": "look", "arguments": {}}, key=self.other_key)
+        result = self.request("tools/call", {"name": "look", "arguments": {}}, key=self.other_key)
         if not isinstance(result, dict):
             return result
         return "failed" if result["isError"] else result["content"][0]["text"]
 
     def listed(self, kind: str, **how: Any) -> Any:
         """The entries of a list, or the number of an error."""
-        result = self.asked(f"{kind}/list", **how)
+        result = self.request(f"{kind}/list", **how)
         return result[kind] if isinstance(result, dict) else result
 
     def entry(self, kind: str, name: str) -> Any:
@@ -117,12 +117,12 @@ class World:
         return [entry["name"] for entry in self.listed("tools")]
 
     def found(self, word: str) -> Any:
-        told = self.asked("tools/call", {"name": "find_tools", "arguments": {"query": word}})
+        told = self.request("tools/call", {"name": "find_tools", "arguments": {"query": word}})
         return [tool["name"] for tool in told["structuredContent"]["tools"]] if "content" in told else told
 
     def read(self) -> Any:
         """The only contents of the resource, or the number of an error."""
-        result = self.asked("resources/read", {"uri": "docs://guide"})
+        result = self.request("resources/read", {"uri": "docs://guide"})
         if not isinstance(result, dict):
             return result
         contents = result["contents"][0]
@@ -130,7 +130,7 @@ class World:
 
     def got(self) -> Any:
         """The text of the prompt."""
-        result = self.asked("prompts/get", {"name": "greet", "arguments": {"who": "Ann"}})
+        result = self.request("prompts/get", {"name": "greet", "arguments": {"who": "Ann"}})
         return result["messages"][0]["content"]["text"] if isinstance(result, dict) else result
 
     def recorded_arguments(self) -> str:
@@ -261,7 +261,7 @@ def service_answer(slow: Event) -> Callable[[Received], bytes]:
         if request.target.startswith("/slow"):
             slow.wait(LONGER_THAN_ALLOWED)
         said = f"{request.target.partition('?')[0]} {request.headers.get('x-token', '')}".strip()
-        return answered(200, said.encode(), "text/plain")
+        return http_response(200, said.encode(), "text/plain")
 
     return answer
 
@@ -294,6 +294,7 @@ class NoEffect:
 
 
 IDENTITY = NoEffect("A row with another id is another row.")
+OF_THE_NEXT_IMPORT = NoEffect("It says how the document is read next; tests/management/test_import_openapi.py.")
 FOR_PEOPLE = NoEffect("Pages and the REST API show it, which read it from the database for each request.")
 OF_THE_PAST = NoEffect("It tells what happened.")
 SHOWN_PART = NoEffect("People recognise the credential by it; requests are matched by the digest.")
@@ -428,6 +429,7 @@ EFFECTS: Final[dict[type[models.Model], dict[str, Effect | NoEffect]]] = {
         "credential_header": NoEffect("Only with a credential; see tests/upstreams/test_credentials.py."),
         "oauth_client_id": NoEffect("It counts at the next sign-in; see tests/upstreams/test_credentials.py."),
         "oauth_client_secret": NoEffect("It counts at the next sign-in; see tests/upstreams/test_credentials.py."),
+        "oauth_issuer": NoEffect("It counts at the next sign-in; see tests/upstreams/test_credentials.py."),
         "oauth_scopes": NoEffect("They count at the next sign-in; see tests/upstreams/test_credentials.py."),
         "environment": NoEffect("Only for stdio; see tests/upstreams/test_stdio.py."),
         "enabled": Effect(False, World.looked, UNKNOWN),
@@ -541,7 +543,7 @@ EFFECTS: Final[dict[type[models.Model], dict[str, Effect | NoEffect]]] = {
         "tenant": Effect(_moved, World.called, "failed"),
         "name": Effect("other", World.called, "failed"),
         "ciphertext": Effect(
-            lambda world: authoring.sealed_secret(world.tenant.pk, "token", "hush-hush-2"),
+            lambda world: authoring.encrypt_secret(world.tenant.pk, "token", "hush-hush-2"),
             lambda world: (world.called(), world.service.received[-1].headers.get("x-token"))[1],
             "hush-hush-2",
         ),
@@ -572,6 +574,8 @@ EFFECTS: Final[dict[type[models.Model], dict[str, Effect | NoEffect]]] = {
             },
         ),
         "secrets": Effect({}, World.called, "/first", OPERATION),
+        "cycle_depth": OF_THE_NEXT_IMPORT,
+        "output_schemas": OF_THE_NEXT_IMPORT,
         "servers": Effect(
             _named_server("/v2"), World.called, "/v2/first [redacted]", OPERATION | {ApiSource: {"base_url": ""}}
         ),

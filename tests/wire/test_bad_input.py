@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from tests.wire.client import (
-    BOTH,
+    ACCEPT_BOTH,
     MODERN,
     SESSION,
     RawClient,
-    answered,
     call_params,
-    connected,
     error_of,
     head_of,
     modern_request,
+    raw_connection,
+    read_response,
     rpc,
 )
 
@@ -189,11 +189,11 @@ def test_a_body_of_the_largest_size_is_read(client: RawClient, settings: Any) ->
 
 def chunked(client: RawClient, chunks: list[bytes], headers: dict[str, str]) -> tuple[int, bytes]:
     fields = {**client.headers(headers), "Transfer-Encoding": "chunked", "Connection": "close"}
-    with connected(client.url) as connection:
+    with raw_connection(client.url) as connection:
         connection.sendall(head_of(client.url, "POST", list(fields.items())))
         for chunk in [*chunks, b""]:
             connection.sendall(b"%x\r\n%b\r\n" % (len(chunk), chunk))
-        with answered(connection) as response:
+        with read_response(connection) as response:
             return response.status, response.read()
 
 
@@ -211,7 +211,7 @@ def test_a_chunked_body_that_grows_too_large_is_refused(client: RawClient, setti
 
 
 def test_a_client_that_leaves_in_the_middle_of_its_body_disturbs_nobody(client: RawClient) -> None:
-    with connected(client.url) as connection:
+    with raw_connection(client.url) as connection:
         fields = {**client.headers(), "Content-Length": "500"}
         connection.sendall(head_of(client.url, "POST", list(fields.items())) + b'{"jsonrpc"')
     assert client.modern("server/discover").status_code == 200
@@ -257,9 +257,9 @@ def test_white_space_around_a_header_is_no_part_of_it(client: RawClient, offer: 
     body = json.dumps(message).encode()
     padded = {name: f" \t{value}\t " for name, value in client.headers(fields).items()}
     given = [*padded.items(), ("Content-Length", str(len(body))), ("Connection", "close")]
-    with connected(client.url) as connection:
+    with raw_connection(client.url) as connection:
         connection.sendall(head_of(client.url, "POST", given) + body)
-        with answered(connection) as response:
+        with read_response(connection) as response:
             assert (response.status, json.loads(response.read())["result"]["isError"]) == (200, False)
 
 
@@ -269,9 +269,9 @@ def test_a_routing_header_that_comes_twice_is_refused(client: RawClient, header:
     body = json.dumps(message).encode()
     given = [*client.headers(fields).items(), ("Content-Length", str(len(body))), ("Connection", "close")]
     given.append((header, str(fields[header])))
-    with connected(client.url) as connection:
+    with raw_connection(client.url) as connection:
         connection.sendall(head_of(client.url, "POST", given) + body)
-        with answered(connection) as response:
+        with read_response(connection) as response:
             assert response.status == 400
             assert json.loads(response.read())["error"]["code"] == -32020
 
@@ -313,7 +313,7 @@ def test_an_unsupported_revision_is_told_the_supported_ones(client: RawClient) -
 
 @pytest.mark.parametrize("verb", ["PUT", "PATCH", "HEAD"])
 def test_another_verb_is_told_which_there_are(client: RawClient, verb: str) -> None:
-    response = client.http.request(verb, "/mcp", headers={**client.headers(), "Accept": BOTH})
+    response = client.http.request(verb, "/mcp", headers={**client.headers(), "Accept": ACCEPT_BOTH})
     assert response.status_code == 405
     assert response.headers["allow"] == "POST, GET, DELETE, OPTIONS"
 

@@ -12,11 +12,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from tests.wire.client import connected, head_of, rpc
+from tests.wire.client import head_of, raw_connection, rpc
 from tools_app.access import tokens
+from tools_app.core import request_memory
 from tools_app.models import Membership, Role, Tenant
 from tools_app.server.embedded import EmbeddedHub
-from tools_app.transport import page_guard, request
+from tools_app.transport import page_guard, request_head
 
 FORM = "application/x-www-form-urlencoded"
 ENDLESS = {"Transfer-Encoding": "chunked"}
@@ -35,7 +36,7 @@ def answer_of(connection: socket.socket, method: str = "POST") -> tuple[int, dic
 @contextmanager
 def begun(hub: EmbeddedHub, path: str, headers: dict[str, str], method: str = "POST") -> Iterator[socket.socket]:
     """A connection on which the head of a request was sent."""
-    with connected(hub.url) as connection:
+    with raw_connection(hub.url) as connection:
         connection.sendall(head_of(hub.url, method, [*headers.items()], path))
         yield connection
 
@@ -168,8 +169,8 @@ def test_a_connection_goes_on_after_a_short_body_was_refused(hub: EmbeddedHub, k
 def test_a_body_that_comes_too_slowly_is_given_up(
     hub: EmbeddedHub, key: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request, "BODY_SECONDS", 0.1)
-    monkeypatch.setattr(request, "BYTES_PER_SECOND", 1024**3)
+    monkeypatch.setattr(request_memory, "BODY_SECONDS", 0.1)
+    monkeypatch.setattr(request_memory, "BYTES_PER_SECOND", 1024**3)
     headers = {"Content-Type": "application/json", "Content-Length": "1000", "Authorization": f"Bearer {key}"}
     with begun(hub, path, headers) as connection:
         connection.sendall(b"{")
@@ -184,7 +185,7 @@ def test_two_hosts_are_refused_on_every_path(hub: EmbeddedHub, key: str) -> None
     for path in ("/mcp", "/admin/login/", "/healthz", "/api/v1/me/"):
         for others in ([own], ["evil.example"]):
             lines = [f"GET {path} HTTP/1.1", f"Host: {own}", *(f"Host: {other}" for other in others), "", ""]
-            with connected(hub.url) as connection:
+            with raw_connection(hub.url) as connection:
                 connection.sendall("\r\n".join(lines).encode())
                 status, _, body = answer_of(connection, "GET")
                 assert (status, b"Host" in body) == (400, True)
@@ -195,7 +196,7 @@ def test_a_host_in_the_target_has_to_be_the_one_in_the_header(hub: EmbeddedHub, 
     own = urlsplit(hub.url).netloc
     for path in ("/healthz", "/healthz?x=1"):
         lines = [f"GET http://{authority or own}{path} HTTP/1.1", f"Host: {own}", "", ""]
-        with connected(hub.url) as connection:
+        with raw_connection(hub.url) as connection:
             connection.sendall("\r\n".join(lines).encode())
             assert answer_of(connection, "GET")[0] == status
 
@@ -205,7 +206,7 @@ def test_a_host_in_the_target_has_to_be_the_one_in_the_header(hub: EmbeddedHub, 
     ["Content-Length: 2\r\nContent-Length: 3", "Content-Length: 2\r\nTransfer-Encoding: chunked", "Content-Length: x"],
 )
 def test_lengths_that_disagree_are_refused(hub: EmbeddedHub, lengths: str) -> None:
-    with connected(hub.url) as connection:
+    with raw_connection(hub.url) as connection:
         connection.sendall(f"POST /mcp HTTP/1.1\r\nHost: {urlsplit(hub.url).netloc}\r\n{lengths}\r\n\r\n{{}}".encode())
         assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
 
@@ -214,22 +215,22 @@ def test_lengths_that_disagree_are_refused(hub: EmbeddedHub, lengths: str) -> No
 @pytest.mark.parametrize(
     ("more", "headers", "status"),
     [
-        ("?x=" + "y" * request.MAX_QUERY_BYTES, 0, 414),
+        ("?x=" + "y" * request_head.MAX_QUERY_BYTES, 0, 414),
         ("?x=%00", 0, 400),
-        ("x" * request.MAX_PATH_BYTES, 0, 414),
+        ("x" * request_head.MAX_PATH_BYTES, 0, 414),
         ("%00", 0, 400),
-        ("", request.MAX_HEADERS, 431),
+        ("", request_head.MAX_HEADERS, 431),
     ],
     ids=["query", "query-nul", "path", "path-nul", "headers"],
 )
 def test_a_head_beyond_its_bounds_is_refused(hub: EmbeddedHub, path: str, more: str, headers: int, status: int) -> None:
     fields = [(f"X-{number}", "y") for number in range(headers)]
-    with connected(hub.url) as connection:
+    with raw_connection(hub.url) as connection:
         connection.sendall(head_of(hub.url, "GET", fields, path + more))
         assert answer_of(connection, "GET")[0] == status
 
 
 def test_a_head_without_end_is_refused(hub: EmbeddedHub) -> None:
-    with connected(hub.url) as connection:
+    with raw_connection(hub.url) as connection:
         connection.sendall(f"GET /{'x' * 40_000}".encode())
         assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")

@@ -7,15 +7,17 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx
+import orjson
 import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
@@ -26,8 +28,9 @@ from joserfc.jwk import ECKey
 
 from tests.sign_in.scim import GROUP, PATCH, USER, ScimClient
 from tests.sign_in.test_saml import pair
+from tests.web_services import WAIT_SECONDS
 from tests.wire.channels import sse
-from tests.wire.client import MODERN, Peer, RawClient, answered, connected, head_of
+from tests.wire.client import MODERN, Peer, RawClient, head_of, raw_connection, read_response
 from tools_app.access import keys, sessions, tokens
 from tools_app.access.issuers import directory as scim_directory
 from tools_app.access.issuers import people, provisioning
@@ -39,6 +42,7 @@ from tools_app.access.oauth import (
     clients,
     devices,
     hosts,
+    key_sets,
     redirects,
     service_clients,
     tenant_scopes,
@@ -49,27 +53,31 @@ from tools_app.api.scim import bounds as scim_bounds
 from tools_app.api.scim import queries
 from tools_app.catalog import authoring, compiled, shaping, skills, toolsets, uri_templates
 from tools_app.catalog import search as tool_search
-from tools_app.catalog.http.documents import Unreadable
+from tools_app.catalog.http.documents import DocumentError
 from tools_app.catalog.kinds import curl, http_request, operation_styles, stored
 from tools_app.catalog.kinds.http_config import HttpConfig
 from tools_app.catalog.kinds.http_draft import draft_of
 from tools_app.catalog.kinds.templates import Values
 from tools_app.catalog.openapi import arguments as openapi_arguments
+from tools_app.catalog.openapi import bundle as openapi_bundle
 from tools_app.catalog.openapi import operations as openapi
 from tools_app.catalog.openapi import reader as openapi_reader
 from tools_app.catalog.sources import settings as source_settings
 from tools_app.catalog.validation import sizes
 from tools_app.catalog.validation.items import prompt_faults, resource_faults, tool_faults
 from tools_app.catalog.validation.resources import MAX_BYTES, MAX_CHARACTERS, file_fault, text_fault, uri_fault
-from tools_app.core import field_mask
+from tools_app.core import field_mask, request_memory
+from tools_app.core.request_memory import MemoryBudget
 from tools_app.documentation import search
 from tools_app.issuers import configuration, direct, provider, saml, saml_metadata, setup
 from tools_app.issuers import tokens as issued
+from tools_app.management.bound import Bound
 from tools_app.management.commands.input_bounds import BEGIN, END
-from tools_app.management.input_bounds import Bound, markdown, table
+from tools_app.management.input_bounds import markdown, table
 from tools_app.models import (
     MAX_TOOLSETS,
     AccessToken,
+    ApiKey,
     ApiSource,
     ClientPolicy,
     Issuer,
@@ -78,11 +86,13 @@ from tools_app.models import (
     PromptKind,
     Resource,
     ResourceKind,
+    RunningCall,
     Session,
     SignInEvent,
     Tenant,
     TenantScope,
     Tool,
+    ToolKind,
     Toolset,
     Upstream,
     directory,
@@ -93,15 +103,22 @@ from tools_app.models import (
 from tools_app.oauth import authorize, device_page, endpoints, server
 from tools_app.protocol import jsonrpc, schema_bounds
 from tools_app.protocol.authoring_schema import check_schema
-from tools_app.protocol.errors import RpcError
+from tools_app.protocol.errors import OVER_LIMIT, RpcError
 from tools_app.protocol.schema import TOO_MUCH_WORK, CompiledSchema
+from tools_app.server.websocket_input import SMALL_BYTES
 from tools_app.tenant_config import document, reader
 from tools_app.tool_api.context import ToolContext
 from tools_app.tool_api.results import ToolError
 from tools_app.toolkit import tool
-from tools_app.transport import legacy_sse, page_guard, request, sse_mailbox
+from tools_app.transport import legacy_sse, page_guard, request_head, sse_mailbox
+from tools_app.upstreams import connections as upstream_connections
 from tools_app.upstreams import drafts as upstream_drafts
+from tools_app.upstreams import parked_rows
 from tools_app.upstreams.credentials import store as upstream_store
+from tools_app.upstreams.errors import UpstreamFailed
+from tools_app.upstreams.exchanges import tasks
+from tools_app.upstreams.parked_rows import Ticket
+from tools_app.upstreams.updates import connection_updates
 
 # It tries every bound.
 pytestmark = pytest.mark.slow
@@ -184,7 +201,8 @@ def person(ground: Ground) -> User:
 def headers(ground: Ground) -> Answers:
     usual = len(got(ground).request.headers)
     first, second = (
-        got(ground, **{f"X-{number}": "y" for number in range(request.MAX_HEADERS - usual + more)}) for more in (0, 1)
+        got(ground, **{f"X-{number}": "y" for number in range(request_head.MAX_HEADERS - usual + more)})
+        for more in (0, 1)
     )
     return first, second
 
@@ -197,24 +215,24 @@ def head(ground: Ground) -> Answers:
 
 @probe("path of a request")
 def path(ground: Ground) -> Answers:
-    assert got(ground, "/" + "x" * (request.MAX_PATH_BYTES - 1)).status_code == 404
+    assert got(ground, "/" + "x" * (request_head.MAX_PATH_BYTES - 1)).status_code == 404
     assert got(ground, "/x%00").status_code == 400
-    return got(ground), got(ground, "/" + "x" * request.MAX_PATH_BYTES)
+    return got(ground), got(ground, "/" + "x" * request_head.MAX_PATH_BYTES)
 
 
 @probe("query of a request")
 def query(ground: Ground) -> Answers:
     assert got(ground, "/healthz?x=%00").status_code == 400
-    most = request.MAX_QUERY_BYTES
+    most = request_head.MAX_QUERY_BYTES
     return got(ground, f"/healthz?{'x' * most}"), got(ground, f"/healthz?{'x' * (most + 1)}")
 
 
 @probe("`Host` of a request")
 def host(ground: Ground) -> Answers:
     own = urlsplit(ground.client.url).netloc
-    with connected(ground.client.url) as connection:
+    with raw_connection(ground.client.url) as connection:
         connection.sendall(head_of(ground.client.url, "GET", [("Host", own)], "/healthz"))
-        with answered(connection) as twice:
+        with read_response(connection) as twice:
             return got(ground), httpx.Response(twice.status)
 
 
@@ -256,8 +274,8 @@ def api(ground: Ground) -> Answers:
 
 @probe("time to receive a body")
 def time_of_body(ground: Ground) -> Answers:
-    ground.monkeypatch.setattr(request, "BODY_SECONDS", 0.2)
-    ground.monkeypatch.setattr(request, "BYTES_PER_SECOND", 1024**3)
+    ground.monkeypatch.setattr(request_memory, "BODY_SECONDS", 0.2)
+    ground.monkeypatch.setattr(request_memory, "BYTES_PER_SECOND", 1024**3)
     over = threading.Event()
 
     def pieces(last: threading.Event) -> Iterator[bytes]:
@@ -288,6 +306,51 @@ def pipelined(_ground: Ground) -> None:
     """Shown by `tests/server/test_uvicorn.py`."""
 
 
+@probe("time in which a client reads nothing of what it is sent")
+def reading(_ground: Ground) -> None:
+    """Shown by `tests/server/test_idle_connections.py` and `test_websockets.py` with a shorter one."""
+
+
+@contextmanager
+def without_memory(ground: Ground, budget: MemoryBudget) -> Iterator[None]:
+    """The tenant holds more than it may, and its requests do not wait."""
+    ground.monkeypatch.setattr(request_memory, "WAIT_SECONDS", 0.01)
+    assert budget.try_hold(ground.tenant.pk, 2**40)
+    yield
+    budget.free(ground.tenant.pk, 2**40)
+
+
+@probe("bodies above 64 KiB that a tenant sends at once")
+def bodies(ground: Ground) -> Answers:
+    content = json.dumps(PING).encode().ljust(1_000_000)
+    with without_memory(ground, request_memory._bodies):
+        assert ground.post(PING).status_code == 200
+        refused = ground.post(content)
+    return ground.post(content), refused
+
+
+@probe("answers above 64 KiB to a tenant, until they are read")
+def results(ground: Ground) -> None:
+    authoring.add_code_tools(ground.tenant, ["echo"])
+    authoring.save_tool(
+        Tool(
+            tenant=ground.tenant,
+            name="wordy",
+            kind=ToolKind.HTTP,
+            input_schema={"type": "object", "properties": {"q": {"type": "string", "description": "x" * 100_000}}},
+            config={"method": "GET", "base_url": "https://api.example.com", "path": "first"},
+        )
+    )
+    with without_memory(ground, request_memory._results):
+        assert ground.session.result("echo", {"message": "x"})["isError"] is False
+        refused = ground.session.result("echo", {"message": "x" * 100_000})
+        assert "Too many large" in refused["content"][0]["text"]
+        page = ground.client.modern("tools/list")
+        assert (page.status_code, page.json()["error"]["code"]) == (429, OVER_LIMIT)
+    assert ground.session.result("echo", {"message": "x" * 100_000})["isError"] is False
+    assert ground.client.modern("tools/list").status_code == 200
+
+
 @probe("queued requests of a tenant")
 def waiting(_ground: Ground) -> None:
     """`tests/core/test_fair_scheduler.py` fills the line."""
@@ -306,6 +369,11 @@ def waiting_pages(_ground: Ground) -> None:
 @probe("message over a WebSocket")
 def message_over_a_websocket(ground: Ground) -> None:
     """Shown by `tests/wire/test_websocket.py`."""
+
+
+@probe(f"pings, pongs and fragments below {SMALL_BYTES} bytes over a WebSocket")
+def small_frames(_ground: Ground) -> None:
+    """Shown by `tests/server/test_websockets.py`."""
 
 
 @probe("body of a request to `/mcp`")
@@ -464,7 +532,7 @@ def answer_to_a_question(ground: Ground) -> Answers:
         with peer.stream("tools/call", {"name": "roots", "arguments": {}}) as stream:
             sent = {"roots": [{"uri": "x" * (jsonrpc.MAX_ANSWER_BYTES - empty + more)}]}
             answers.append(peer.respond(stream.next()["id"], sent))
-            ends.append(stream.ends()[-1]["result"]["content"][0]["text"])
+            ends.append(stream.read_to_end()[-1]["result"]["content"][0]["text"])
     assert ends[0] == "1"
     assert f"has more than {jsonrpc.MAX_ANSWER_BYTES} bytes" in ends[1]
     return answers[0], answers[1]
@@ -571,7 +639,7 @@ def rows_of_a_tenant(ground: Ground) -> None:
         row.clean()
     rows = [f"  x{number}: {{function: echo}}\n" for number in range(3)]
     assert document.read(f"mcphub: 1\ntools:\n{''.join(rows[:2])}").sections["tools"]
-    with pytest.raises(document.BadBlueprint, match="at most 2"):
+    with pytest.raises(document.InvalidConfiguration, match="at most 2"):
         document.read(f"mcphub: 1\ntools:\n{''.join(rows)}")
 
 
@@ -583,6 +651,37 @@ def upstreams_of_a_tenant(ground: Ground) -> None:
     row.save()
     other = Upstream(tenant=ground.tenant, name="more", url="https://books.example.com/mcp")
     assert "at most 1 upstreams" in upstream_drafts.upstream_faults(other)["name"][0]
+
+
+@probe("calls of upstreams that wait for answers of their clients")
+def parked_calls(ground: Ground) -> None:
+    names = ("MAX_PARKED_OF_KEY", "MAX_PARKED_OF_UPSTREAM", "MAX_PARKED_OF_TENANT", "MAX_PARKED")
+    upstream = Upstream.objects.create(tenant=ground.tenant, name="books", url="https://books.example/mcp")
+    key = ApiKey.objects.filter(tenant=ground.tenant).first()
+    assert key is not None
+    call = RunningCall.objects.create(
+        tenant=ground.tenant,
+        api_key=key,
+        tool_name="x",
+        status="running",
+        background=False,
+        owner=uuid4(),
+        timeout_seconds=60,
+    )
+    for number, name in enumerate(names, 1):
+        parked_rows.insert(Ticket(uuid4(), 1), ground.tenant.pk, upstream.pk, call.pk)
+        with ground.monkeypatch.context() as bound:
+            bound.setattr(parked_rows, name, number)
+            with pytest.raises(parked_rows.TooManyParked):
+                parked_rows.insert(Ticket(uuid4(), 1), ground.tenant.pk, upstream.pk, call.pk)
+
+
+@probe("resources of an upstream that are subscribed to")
+def subscribed_resources(_ground: Ground) -> None:
+    updates = connection_updates.ConnectionUpdates(AsyncMock(), lambda _uris: None)
+    updates._wake = lambda: None  # type: ignore[method-assign]
+    updates.set_uris(f"docs://{number}" for number in range(connection_updates.MAX_URIS + 1))
+    assert len(updates._uris) == connection_updates.MAX_URIS
 
 
 @probe("credential for an upstream")
@@ -686,7 +785,7 @@ def tenant_file(_ground: Ground) -> None:
     most = reader.MAX_BYTES
     assert reader.parse("a: x".ljust(most)) == {"a": "x"}
     for refused in ("a: x".ljust(most + 1), "a: &a [x]\nb: *a"):
-        with pytest.raises(reader.Unreadable):
+        with pytest.raises(reader.YamlError):
             reader.parse(refused)
 
 
@@ -708,7 +807,7 @@ def skill_frontmatter(_ground: Ground) -> None:
     text = "x" * (skills.MAX_FRONTMATTER - len(head))
     assert skills.frontmatter(f"---\n{head}{text}\n---\n", "skill://own/SKILL.md")
     for refused in (f"{head}{text}x", "name: &a own\ndescription: *a"):
-        with pytest.raises(skills.BadManifest):
+        with pytest.raises(skills.InvalidManifest):
             skills.frontmatter(f"---\n{refused}\n---\n", "skill://own/SKILL.md")
 
 
@@ -746,11 +845,11 @@ def work(_ground: Ground) -> None:
 def pasted_text(_ground: Ground) -> None:
     url = "https://api.example.com/"
     assert draft_of(url.ljust(curl.MAX_PASTE_LENGTH, "x")).fields
-    with pytest.raises(curl.BadPaste, match="The limit is"):
+    with pytest.raises(curl.InvalidPaste, match="The limit is"):
         draft_of(url.ljust(curl.MAX_PASTE_LENGTH + 1, "x"))
     headers = " -H a:b" * (curl.MAX_WORDS // 2 - 1)
     assert draft_of(f"curl {url}{headers}").fields
-    with pytest.raises(curl.BadPaste):
+    with pytest.raises(curl.InvalidPaste):
         draft_of(f"curl {url}{headers} -s")
 
 
@@ -779,12 +878,27 @@ def api_document(_ground: Ground) -> None:
         b'{"a":' + b"[" * (openapi_reader.MAX_DEPTH + 1) + b"]" * (openapi_reader.MAX_DEPTH + 1) + b"}",
         b'{"a":[' + b"1," * many + b"1,1,1]}",
     ):
-        with pytest.raises(openapi_reader.Unreadable, match=r"larger than|deeper than|more than"):
+        with pytest.raises(openapi_reader.UnreadableDocument, match=r"larger than|deeper than|more than"):
             openapi_reader.read(text)
     openapi_reader.read(b'{"a":' + b"[" * (openapi_reader.MAX_DEPTH - 2) + b"]" * (openapi_reader.MAX_DEPTH - 2) + b"}")
     paths = {f"/{number}": {"get": {}} for number in range(openapi.MAX_OPERATIONS + 1)}
-    with pytest.raises(openapi_reader.Unreadable, match="operations"):
+    with pytest.raises(openapi_reader.UnreadableDocument, match="operations"):
         openapi.parse(json.dumps({"openapi": "3.1.0", "paths": paths}).encode())
+
+
+@probe("documents that an OpenAPI document refers to")
+def api_documents(_ground: Ground) -> None:
+    def skipped(most: int) -> list[str]:
+        numbers = range(most)
+        paths = {f"/{number}": {"get": {"parameters": [{"$ref": f"{number}.json"}]}} for number in numbers}
+        text = json.dumps({"openapi": "3.1.0", "paths": paths}).encode()
+        other = b'{"name": "a", "in": "query"}'
+        whole = openapi_bundle.bundled(text, "https://a/b", lambda _: other)
+        return [one.reason for one in openapi.parse(whole).skipped]
+
+    assert not skipped(openapi_bundle.MAX_DOCUMENTS)
+    (reason,) = skipped(openapi_bundle.MAX_DOCUMENTS + 1)
+    assert "more than 100 others" in reason
 
 
 @probe("operation of an OpenAPI document")
@@ -810,6 +924,47 @@ def api_sources(ground: Ground) -> None:
     assert source_settings.source_faults(made[-1]) == {}
     made[-1].save()
     assert "name" in source_settings.source_faults(ApiSource(tenant=tenant, name="more"))
+
+
+@probe("connections of a tenant to upstreams, in a process")
+def connections_to_upstreams(ground: Ground) -> None:
+    def endpoint(number: int, *command: str) -> Any:
+        return Mock(tenant_id=ground.tenant.pk, id=uuid4(), url=str(number), command=command)
+
+    holder = upstream_connections.Connections()
+    try:
+        ground.monkeypatch.setattr(upstream_connections, "MAX_PROCESSES", 1)
+        holder._connection(endpoint(1, "run"))
+        with pytest.raises(ToolError, match="already runs 1 upstreams as processes"):
+            holder._connection(endpoint(2, "run"))
+        ground.monkeypatch.setattr(upstream_connections, "MAX_CONNECTIONS", 2)
+        holder._connection(endpoint(3))
+        with pytest.raises(ToolError, match="Too many credentials"):
+            holder._connection(endpoint(4))
+    finally:
+        holder._by_endpoint.clear()
+        holder.close()
+
+
+@probe("id of a task of an upstream")
+def task_of_an_upstream(_ground: Ground) -> None:
+    def made(length: int) -> str:
+        created = {"taskId": "x" * length}
+        return tasks.UpstreamTask(Mock(), created, {}, Mock(), AsyncMock(), is_left=lambda: False).id
+
+    assert len(made(tasks.MAX_ID_LENGTH)) == tasks.MAX_ID_LENGTH
+    with pytest.raises(UpstreamFailed, match="without a valid id"):
+        made(tasks.MAX_ID_LENGTH + 1)
+
+
+@probe("list of an upstream")
+@probe("message of an upstream")
+@probe("notifications of an upstream's call")
+@probe("questions of an upstream's call")
+@probe("calls of one upstream at the same time, in a process")
+@probe("tasks of a caller, with those that upstreams run")
+def upstreams(_ground: Ground) -> None:
+    """Shown by `tests/upstreams` (bounds, bad upstreams, question rules, questions, pool) and `tests/wire/tasks`."""
 
 
 @probe("alert rules and destinations of a tenant")
@@ -897,7 +1052,7 @@ def registrations(ground: Ground) -> Answers:
     return within[-1], beyond
 
 
-@probe("registered clients that nobody connected")
+@probe("registered clients without a connection")
 def unused_clients(ground: Ground) -> Answers:
     rows = (OAuthClient(client_id=f"c{number}", source="dynamic") for number in range(clients.MAX_UNUSED - 1))
     OAuthClient.objects.bulk_create(rows)
@@ -961,12 +1116,16 @@ def live_tokens(ground: Ground) -> None:
     assert access_digest(issued[-1]) in left
 
 
-@probe("public keys of a service client")
+@probe("public keys of a client that signs")
 def public_keys(_ground: Ground) -> None:
     key = ECKey.generate_key("P-256").as_dict(private=False)
-    service_clients.checked({"keys": [key] * service_clients.MAX_KEYS})
+    key_sets.checked({"keys": [key] * key_sets.MAX_KEYS})
     with pytest.raises(ValidationError):
-        service_clients.checked({"keys": [key] * (service_clients.MAX_KEYS + 1)})
+        key_sets.checked({"keys": [key] * (key_sets.MAX_KEYS + 1)})
+    room = key_sets.MAX_KEYS_BYTES - len(orjson.dumps([{**key, "note": ""}]))
+    key_sets.checked({**key, "note": "x" * room})
+    with pytest.raises(ValidationError, match="more than 65536 bytes"):
+        key_sets.checked({**key, "note": "x" * (room + 1)})
 
 
 @probe("steps of sign-ins by strangers")
@@ -1053,6 +1212,34 @@ def mask_of_tool(_ground: Ground) -> None:
         field_mask.FieldMask("|".join(["[@,@]"] * 40)).apply({})
 
 
+@probe("results that wait to be shaped")
+def results_to_shape(ground: Ground) -> None:
+    async def scenario() -> tuple[object, object]:
+        shaper = shaping._threads()
+        begun, released = threading.Event(), threading.Event()
+        owner = ground.tenant.pk
+
+        def hold() -> None:
+            begun.set()
+            released.wait(WAIT_SECONDS)
+
+        first = asyncio.create_task(shaper.run(owner, hold))
+        assert await asyncio.to_thread(begun.wait, WAIT_SECONDS)
+        items = shaping.Shaping(None, 1, None)
+        waiting = [
+            asyncio.create_task(shaping.shape_in_thread(owner, items, b'{"content":[]}'))
+            for _ in range(shaping.MAX_WAITING_OF_TENANT)
+        ]
+        await asyncio.sleep(0)
+        beyond = await shaping.shape_in_thread(owner, items, b'{"content":[]}')
+        released.set()
+        await asyncio.gather(first, *waiting)
+        assert beyond is not None
+        return beyond.result.content, beyond.result.structured
+
+    assert asyncio.run(scenario()) == ([{"type": "text", "text": shaping.BUSY}], None)
+
+
 @probe("part of a whole result")
 def part_of_result(_ground: Ground) -> None:
     uri, most = "result://00000000-0000-0000-0000-000000000000", shaping.MAX_PART_BYTES
@@ -1095,20 +1282,27 @@ def rules_of_an_issuer(ground: Ground) -> None:
 def token_of_an_issuer(_ground: Ground) -> None:
     for length, told in ((issued.MAX_TOKEN, "This is not a signed JWT."), (issued.MAX_TOKEN + 1, "too long")):
         with pytest.raises(issued.InvalidToken, match=told):
-            issued.unverified("x" * length)
+            issued.decode_unverified("x" * length)
 
 
 @probe("SAML response")
 def saml_response(_ground: Ground) -> None:
     for length, told in ((saml.MAX_RESPONSE, "It is not XML."), (saml.MAX_RESPONSE + 4, "has more than")):
         with pytest.raises(provider.SignInFailed, match=told):
-            saml.parsed("eHh4" * (length // 4))
+            saml.parse_response("eHh4" * (length // 4))
+
+
+@probe("page that a sign-in leads to")
+@probe("sign-ins by SAML that a browser has begun")
+@probe("used assertions of an issuer that are remembered")
+def sign_in_by_saml(_ground: Ground) -> None:
+    """Shown by `tests/sign_in/test_saml_hardening.py`."""
 
 
 @probe("SAML metadata that is read")
 def saml_metadata_that_is_read(_ground: Ground) -> None:
     for length, told in ((configuration.MAX_BYTES, "It is not XML."), (configuration.MAX_BYTES + 1, "has more than")):
-        with pytest.raises(Unreadable, match=told):
+        with pytest.raises(DocumentError, match=told):
             saml_metadata.parse(b"x" * length)
 
 
@@ -1125,7 +1319,7 @@ def saml_metadata_that_is_pasted(ground: Ground) -> None:
 def certificates_of_a_saml_issuer(_ground: Ground) -> None:
     pem = pair("idp")[1]
     assert len(saml_metadata.pem_certificates(pem * saml_metadata.MAX_CERTIFICATES)) == saml_metadata.MAX_CERTIFICATES
-    with pytest.raises(Unreadable):
+    with pytest.raises(DocumentError):
         saml_metadata.pem_certificates(pem * (saml_metadata.MAX_CERTIFICATES + 1))
 
 
@@ -1134,8 +1328,8 @@ def token_used_as_it_is(_ground: Ground) -> None:
     for length, told in ((direct.MAX_TOKEN, "This is not a signed JWT."), (direct.MAX_TOKEN + 1, "too long")):
         token = "eyJ" + "x" * (length - 3)
         with pytest.raises(issued.InvalidToken, match=told):
-            issued.unverified(token, direct.MAX_TOKEN)
-        with pytest.raises(direct.NotAccepted):
+            issued.decode_unverified(token, direct.MAX_TOKEN)
+        with pytest.raises(direct.TokenRejected):
             asyncio.run(direct.accept(token, origin="https://hub.example", slug=None, address=""))
 
 
@@ -1144,7 +1338,7 @@ def tokens_verified_at_a_time(ground: Ground) -> None:
     ground.monkeypatch.setattr(direct, "MAX_WAITING_OF_TENANT", 1)
 
     async def two() -> list[object]:
-        checks = direct.Verifications()
+        checks = direct.TenantQueue()
         work = [checks.run(ground.tenant.pk, bool) for _ in range(2)]
         return await asyncio.gather(*work, return_exceptions=True)
 
@@ -1263,7 +1457,7 @@ def members_of_a_page(ground: Ground) -> None:
         known.group(name, one, other)
     for most, shown in ((4, 2), (3, 1)):
         ground.monkeypatch.setattr(scim_bounds, "MAX_PAGE_MEMBERS", most)
-        assert known.told("GET", "Groups")["itemsPerPage"] == shown
+        assert known.request("GET", "Groups")["itemsPerPage"] == shown
 
 
 @probe("path of a directory's operation")

@@ -25,7 +25,7 @@ def test_the_notification_stops_the_call_and_its_record_says_so(session: Peer, e
     with session.stream("tools/call", LONG, id="long") as stream:
         assert stream.next()["method"] == "notifications/progress"
         assert session.notify("notifications/cancelled", {"requestId": "long", "reason": "enough"}).status_code == 202
-        assert all("result" not in message for message in stream.ends())
+        assert all("result" not in message for message in stream.read_to_end())
     call = eventually(Call.objects.first)
     assert (call.outcome, call.cause) == ("cancelled", "cancelled by its client: enough")
     assert 0 < call.event_count < 600
@@ -58,7 +58,7 @@ def test_a_notification_about_another_request_is_ignored(client: RawClient, requ
     with session.stream("tools/call", call_params("count", {"n": 3}, {"progressToken": "t"}), id="1") as stream:
         stream.next()
         assert session.notify("notifications/cancelled", {"requestId": request_id}).status_code == 202
-        assert stream.ends()[-1]["result"]["isError"] is False
+        assert stream.read_to_end()[-1]["result"]["isError"] is False
 
 
 def test_another_session_cannot_cancel_the_call(client: RawClient) -> None:
@@ -66,7 +66,7 @@ def test_another_session_cannot_cancel_the_call(client: RawClient) -> None:
     with own.stream("tools/call", call_params("count", {"n": 3}, {"progressToken": "t"}), id=1) as stream:
         stream.next()
         assert other.notify("notifications/cancelled", {"requestId": 1}).status_code == 202
-        assert stream.ends()[-1]["result"]["isError"] is False
+        assert stream.read_to_end()[-1]["result"]["isError"] is False
 
 
 def test_a_call_can_follow_one_that_was_cancelled_under_the_same_id(client: RawClient) -> None:
@@ -74,7 +74,7 @@ def test_a_call_can_follow_one_that_was_cancelled_under_the_same_id(client: RawC
     with session.stream("tools/call", LONG, id=1) as stream:
         stream.next()
         session.notify("notifications/cancelled", {"requestId": 1})
-        stream.ends()
+        stream.read_to_end()
     assert text_of(session.call("count", {"n": 1}, id=1)) == "1"
 
 
@@ -104,7 +104,7 @@ def cancelled(session: Peer, name: str, reason: object) -> None:
     with session.stream("tools/call", call_params(name, {}, {"progressToken": "t"}), id=1) as stream:
         stream.next()
         assert session.notify("notifications/cancelled", {"requestId": 1, "reason": reason}).status_code == 202
-        assert stream.ends() == []
+        assert stream.read_to_end() == []
 
 
 @pytest.mark.shows("cancellation.reason-logged")

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 from tests.wire.channels import OPENERS, TRANSPORTS, Talk
-from tests.wire.client import ALL_VERSIONS, HANDSHAKES, META, MODERN, WAIT_SECONDS, RawClient, call_params, message_of
+from tests.wire.client import (
+    ALL_VERSIONS,
+    EACH_HANDSHAKE,
+    EACH_VERSION,
+    META,
+    MODERN,
+    WAIT_SECONDS,
+    RawClient,
+    call_params,
+    message_of,
+)
 from tests.wire.task_tools import NAME_FORM, Gate, accepted
 from tools_app.access import keys
 from tools_app.catalog import authoring
@@ -83,7 +93,7 @@ def quiet(opened: Open, client: RawClient) -> Talk:
     return opened(client)
 
 
-@pytest.fixture(params=ALL_VERSIONS)
+@pytest.fixture(params=EACH_VERSION)
 def every(request: pytest.FixtureRequest, quiet: Talk) -> Talk:
     """A client of each revision in turn."""
     return quiet.speak(request.param)
@@ -95,7 +105,7 @@ def talk(request: pytest.FixtureRequest, quiet: Talk) -> Talk:
     return quiet.speak(request.param)
 
 
-@pytest.fixture(params=HANDSHAKES)
+@pytest.fixture(params=EACH_HANDSHAKE)
 def session(request: pytest.FixtureRequest, quiet: Talk) -> Talk:
     """A client of each handshake revision in turn, which answers what it is asked."""
     return quiet.speak(request.param, {"sampling": {}, "elicitation": {}})
@@ -132,7 +142,7 @@ def test_it_says_what_streamable_http_says(every: Talk, client: RawClient) -> No
 
 
 @pytest.mark.shows("custom-transport.keeps-protocol")
-@pytest.mark.parametrize("version", HANDSHAKES)
+@pytest.mark.parametrize("version", EACH_HANDSHAKE)
 def test_the_session_opens_as_over_streamable_http(quiet: Talk, client: RawClient, version: str) -> None:
     assert quiet.initialize(version)["result"] == client.initialize(version).json()["result"]
 
@@ -208,7 +218,7 @@ def test_both_eras_can_be_spoken_on_one_channel(quiet: Talk) -> None:
 # --- Changes ----------------------------------------------------------------------------------------------------------
 
 
-def written(tenant: Tenant) -> Resource:
+def create_resource(tenant: Tenant) -> Resource:
     row = Resource(tenant=tenant, uri="docs://own", name="own", kind=ResourceKind.TEXT, text="old")
     return authoring.save_resource(row)
 
@@ -216,7 +226,7 @@ def written(tenant: Tenant) -> Resource:
 def test_changes_are_told_on_the_same_channel(
     session: Talk, tenant: Tenant, offer: Offer, eventually: Callable[..., Any]
 ) -> None:
-    row = written(tenant)
+    row = create_resource(tenant)
     # What is new is known within a second.
     eventually(lambda: session.ask("resources/subscribe", {"uri": "docs://own"}).get("result") == {})
     row.text = "new"
@@ -230,11 +240,11 @@ def test_changes_are_told_on_the_same_channel(
 
 
 def test_a_resource_that_comes_back_is_news_to_those_who_waited_for_it(quiet: Talk, tenant: Tenant) -> None:
-    row = written(tenant)
+    row = create_resource(tenant)
     assert quiet.speak("2025-11-25").ask("resources/subscribe", {"uri": "docs://own"})["result"] == {}
     authoring.delete(row)
     assert quiet.next()["method"] == "notifications/resources/list_changed"
-    written(tenant)
+    create_resource(tenant)
     news = [quiet.next()["method"] for _ in range(2)]
     assert news == ["notifications/resources/list_changed", "notifications/resources/updated"]
 
@@ -242,7 +252,7 @@ def test_a_resource_that_comes_back_is_news_to_those_who_waited_for_it(quiet: Ta
 @pytest.mark.shows("custom-transport.keeps-patterns")
 def test_a_modern_client_listens_until_it_cancels(modern: Talk, tenant: Tenant, offer: Offer) -> None:
     wanted = {"toolsListChanged": True, "resourceSubscriptions": ["docs://own"]}
-    row = written(tenant)
+    row = create_resource(tenant)
     modern.request("subscriptions/listen", {"notifications": wanted}, id="sub")
     named = {"io.modelcontextprotocol/subscriptionId": "sub"}
     assert modern.next()["params"] == {"_meta": named, "notifications": wanted}
@@ -450,14 +460,14 @@ def test_a_channel_ends_soon_after_its_key_was_revoked(
 ) -> None:
     quiet.speak(version)
     keys.revoke(ApiKey.objects.get(digest=keys.digest_of(client.key or "")))
-    assert quiet.ends() == []
+    assert quiet.read_to_end() == []
     eventually(lambda: not Session.objects.filter(ended_at=None).exists())
 
 
 def test_a_channel_ends_with_its_session(quiet: Talk) -> None:
     quiet.speak("2025-11-25")
     Session.objects.update(ended_at="2026-01-01T00:00Z")
-    assert quiet.ends() == []
+    assert quiet.read_to_end() == []
 
 
 @pytest.fixture
@@ -486,7 +496,7 @@ def test_a_hub_that_stops_says_farewell_to_those_who_listen(
     assert (closed["id"], closed["result"]["resultType"]) == ("sub", "complete")
     assert closed["result"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == "sub"
     gate.open()
-    said = modern.ends()
+    said = modern.read_to_end()
     assert [(message["id"], message["result"]["content"][0]["text"]) for message in said] == [("held", "held no more")]
 
 
@@ -496,7 +506,7 @@ def test_a_hub_that_stops_lets_calls_finish_and_then_ends_the_channel(
     quiet.speak("2025-06-18").call("count", {"n": 3}, id=1, meta=TOLD)
     quiet.next()
     stopping()
-    assert quiet.ends()[-1]["result"]["content"][0]["text"] == "3"
+    assert quiet.read_to_end()[-1]["result"]["content"][0]["text"] == "3"
     assert eventually(Call.objects.first).outcome == "ok"
     assert eventually(lambda: Session.objects.get().end_reason) == "closed"
 

@@ -44,7 +44,7 @@ def given(peer: Peer) -> dict[str, Any]:
     return result
 
 
-def listed(peer: Peer, name: str) -> dict[str, Any]:
+def listed_tool(peer: Peer, name: str) -> dict[str, Any]:
     tools = message_of(peer.request("tools/list"))["result"]["tools"]
     return {one["name"]: one for one in tools}[name]
 
@@ -116,10 +116,10 @@ def test_structured_content_fits_its_schema_where_the_revision_has_any(
     assert [orjson.loads(block["text"]) for block in result["content"]] == [structured]
     if peer.version < "2025-06-18":
         assert result.keys() == {"content", "isError"}
-        assert "outputSchema" not in listed(peer, "give")
+        assert "outputSchema" not in listed_tool(peer, "give")
         return
     assert result["structuredContent"] == structured
-    schema = listed(peer, "give")["outputSchema"]
+    schema = listed_tool(peer, "give")["outputSchema"]
     assert (schema["type"], schema["required"]) == ("object", ["result"])
 
 
@@ -202,7 +202,7 @@ def test_a_result_that_is_no_json_is_an_error_of_the_tool(
 def test_an_output_schema_that_is_no_objects_is_for_the_modern_era(peer: Peer, gives: Callable[..., None]) -> None:
     numbers = {"type": "array", "items": {"type": "integer"}}
     gives([1, 2], output_schema=numbers)
-    assert listed(peer, "give").get("outputSchema") == (numbers if peer.version == MODERN else None)
+    assert listed_tool(peer, "give").get("outputSchema") == (numbers if peer.version == MODERN else None)
     result = given(peer)
     assert (result["content"], result["isError"]) == ([text("[1,2]")], False)
     assert result.get("structuredContent") == ([1, 2] if peer.version == MODERN else None)
@@ -214,10 +214,10 @@ def test_an_output_schema_that_is_no_objects_is_for_the_modern_era(peer: Peer, g
 def test_icons_are_listed_where_the_revision_knows_them(peer: Peer, gives: Callable[..., None]) -> None:
     icons = [{"src": "https://acme.example/icon.png", "mimeType": "image/png", "sizes": ["48x48"]}]
     gives("x", icons=icons)
-    assert listed(peer, "give").get("icons") == (icons if peer.version >= "2025-11-25" else None)
+    assert listed_tool(peer, "give").get("icons") == (icons if peer.version >= "2025-11-25" else None)
 
 
 def test_annotations_are_listed_where_the_revision_knows_them(peer: Peer, gives: Callable[..., None]) -> None:
     gives("x", read_only=True, destructive=False, annotations={"title": "Give", "openWorldHint": True})
     expected = {"title": "Give", "openWorldHint": True, "readOnlyHint": True, "destructiveHint": False}
-    assert listed(peer, "give").get("annotations") == (expected if peer.version >= "2025-03-26" else None)
+    assert listed_tool(peer, "give").get("annotations") == (expected if peer.version >= "2025-03-26" else None)

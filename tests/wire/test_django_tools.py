@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.core.cache import cache
 
-from tests.conftest import forget_everything
+from tests.conftest import reset_process_state
 from tests.wire import django_views
 from tests.wire.client import MODERN, Peer, RawClient, error_of, message_of
 from tests.wire.django_views import GroupViewSet, colleagues
@@ -115,7 +115,7 @@ def test_a_key_that_acts_for_nobody_is_offered_none_of_them_and_cannot_call_them
 
 def test_an_anonymous_caller_of_a_public_tenant_gets_none(make_client: MakeClient, tenant: Tenant) -> None:
     Tenant.objects.update(is_public=True, public_tools=["*"])
-    forget_everything()
+    reset_process_state()
     assert list(tools_of(make_client(None, f"/t/{tenant.slug}/mcp").peer(MODERN))) == ["echo"]
 
 

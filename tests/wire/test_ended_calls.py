@@ -19,7 +19,7 @@ from tests.wire.channels import OPENERS, TRANSPORTS
 from tests.wire.client import MODERN, WAIT_SECONDS, Peer, RawClient, call_params, message_of, rpc
 from tests.wire.task_tools import EXTENSION, NAME_FORM
 from tools_app.access import keys
-from tools_app.calls import run
+from tools_app.calls import run, sweeper
 from tools_app.calls.background import queue
 from tools_app.models import ApiKey, Call, CallEvent, CallInput, Membership, Role, RunningCall, Session, Tenant, Tool
 from tools_app.toolkit import CallCancelled, ProtocolError, ToolContext, ToolError, tool
@@ -228,7 +228,7 @@ def test_a_call_that_waits_for_its_client_is_answered(
     with session.stream("tools/call", call_params("asks")) as stream:
         assert stream.next()["method"] == "elicitation/create"
         cancel(begun(eventually, "asks", "waiting"))
-        withdrawn, answer = stream.ends()
+        withdrawn, answer = stream.read_to_end()
     assert withdrawn["method"] == "notifications/cancelled"
     assert failure_in(answer) == BY_ADMIN
     assert recorded(eventually) == ("cancelled", by_whom)
@@ -273,7 +273,7 @@ def test_who_comes_back_to_the_stream_of_a_cancelled_call_finds_its_answer(
     cancel(begun(eventually, "works"))
     recorded(eventually)
     with session.listening({"Last-Event-ID": last}) as stream:
-        assert failure_in(stream.ends()[-1]) == BY_ADMIN
+        assert failure_in(stream.read_to_end()[-1]) == BY_ADMIN
 
 
 def test_both_streams_of_one_call_bring_its_answer(client: RawClient, cancel: Cancel, eventually: Eventually) -> None:
@@ -282,8 +282,8 @@ def test_both_streams_of_one_call_bring_its_answer(client: RawClient, cancel: Ca
         last = next(iter(stream)).id
         with session.listening({"Last-Event-ID": last}) as again:
             cancel(begun(eventually, "works"))
-            assert failure_in(again.ends()[-1]) == BY_ADMIN
-        assert failure_in(stream.ends()[-1]) == BY_ADMIN
+            assert failure_in(again.read_to_end()[-1]) == BY_ADMIN
+        assert failure_in(stream.read_to_end()[-1]) == BY_ADMIN
 
 
 # --- Tasks ------------------------------------------------------------------------------------------------------
@@ -473,11 +473,10 @@ def test_a_call_whose_tool_ignores_its_cancellation_is_answered_all_the_same(
     aside: Callable[..., Future[Any]],
     eventually: Eventually,
     deaf: threading.Event,
-    settings: Any,
     way: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    settings.MCPHUB_CANCEL_TIMEOUT = 0.1
+    monkeypatch.setattr(sweeper, "CANCEL_SECONDS", 0.1)
     monkeypatch.setattr(delivery, "STREAM_AFTER_SECONDS", 0.1)
 
     def ask() -> Any:

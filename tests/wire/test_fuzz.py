@@ -22,7 +22,7 @@ import httpx
 import pytest
 from pydantic import Field
 
-from tests.wire.client import BOTH, HANDSHAKES, META, MODERN, NAMED_BY, SESSION, RawClient, modern_meta
+from tests.wire.client import ACCEPT_BOTH, HANDSHAKES, META, MODERN, NAME_PARAMETERS, SESSION, RawClient, modern_meta
 from tests.wire.task_tools import NAME_FORM
 from tools_app.calls import run
 from tools_app.calls.background import start_task
@@ -271,15 +271,15 @@ class Fuzzer:
         return self.random.choice(known) if known else value
 
     def _headers(self, version: str, key: str, message: dict[str, Any]) -> dict[str, bytes]:
-        fields = {"Accept": BOTH.encode(), "Content-Type": b"application/json"}
+        fields = {"Accept": ACCEPT_BOTH.encode(), "Content-Type": b"application/json"}
         if key:
             fields["Authorization"] = f"Bearer {key}".encode()
         if version != MODERN:
             return fields | {SESSION: self.sessions.get((version, key), "none").encode()}
         method, params = str(message.get("method", "")), message.get("params", {})
         fields |= {"MCP-Protocol-Version": MODERN.encode(), "Mcp-Method": method.encode()}
-        if method in NAMED_BY:
-            fields["Mcp-Name"] = encoded(str(params.get(NAMED_BY[method], "")))
+        if method in NAME_PARAMETERS:
+            fields["Mcp-Name"] = encoded(str(params.get(NAME_PARAMETERS[method], "")))
         if params.get("name") == "mirrors":
             fields["Mcp-Param-Region"] = b"north"
         return fields

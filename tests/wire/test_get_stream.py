@@ -31,13 +31,13 @@ def test_a_stream_ends_with_its_session_and_told_nothing_of_other_tenants(sessio
     with session.listening() as stream:
         authoring.add_code_tools(other_tenant, ["echo"])
         session.delete()
-        assert stream.ends() == []
+        assert stream.read_to_end() == []
 
 
 def test_a_stream_ends_soon_after_its_key_was_revoked(client: RawClient) -> None:
     with client.handshake().listening() as stream:
         keys.revoke(ApiKey.objects.get(digest=keys.digest_of(client.key)))
-        assert stream.ends() == []
+        assert stream.read_to_end() == []
 
 
 def test_it_needs_a_client_that_takes_streams(client: RawClient) -> None:

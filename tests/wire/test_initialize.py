@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from tests.wire.client import HANDSHAKES, SESSION, RawClient, error_of, rpc
+from tests.wire.client import EACH_HANDSHAKE, SESSION, RawClient, error_of, rpc
 from tools_app.models import Session, Tenant
 
 
 @pytest.mark.shows("lifecycle.initialize-answer", "lifecycle.same-version", "tools.capability")
-@pytest.mark.parametrize("version", HANDSHAKES)
+@pytest.mark.parametrize("version", EACH_HANDSHAKE)
 def test_the_revision_that_was_asked_for_is_agreed_on(client: RawClient, version: str) -> None:
     response = client.initialize(version)
     assert response.status_code == 200

@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.conftest import forget_everything
+from tests.conftest import reset_process_state
 from tests.wire.channels import OPENERS, TRANSPORTS, socket
 from tests.wire.client import MODERN, SESSION, Peer, RawClient, error_of, message_of, rpc
 from tests.wire.task_tools import EXTENSION, Gate, register
@@ -113,7 +113,7 @@ def test_a_narrowed_key_finds_its_tasks_of_hidden_tools_no_more(with_key: MakeKe
     task = message_of(peer.request("tools/call", params))["result"]["task"]["taskId"]
     assert "result" in message_of(peer.request("tasks/get", {"taskId": task}))
     change(client, tool_patterns=["echo"])
-    forget_everything()
+    reset_process_state()
     assert error_of(peer.request("tasks/get", {"taskId": task}))["code"] == -32602
     assert message_of(peer.request("tasks/list"))["result"]["tasks"] == []
 
@@ -238,7 +238,7 @@ def test_other_scopes_hold_within_a_second_and_end_open_streams(
     client = with_key()
     with hearing(client, version) as stream:
         change(client, methods=["prompts/*"])
-        stream.ends()
+        stream.read_to_end()
     eventually(lambda: client.modern("tools/list").status_code == 403, 1.5)
 
 
@@ -247,7 +247,7 @@ def test_other_scopes_end_a_websocket_whose_session_was_told_of_changes(with_key
     with socket(client) as talk:
         talk.speak("2025-11-25")
         change(client, tool_patterns=["echo"])
-        talk.ends()
+        talk.read_to_end()
 
 
 # --- Networks ---------------------------------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ def test_narrower_networks_reach_whoever_is_connected(with_key: MakeKey, eventua
         eventually(lambda: is_closed(talk), 1.5)
     with hearing(with_key(), MODERN) as stream:
         ApiKey.objects.update(networks=["192.0.2.0/24"])
-        stream.ends()
+        stream.read_to_end()
 
 
 def test_a_session_is_not_carried_to_another_network(with_key: MakeKey, settings: Any) -> None:
@@ -361,7 +361,7 @@ def test_both_keys_are_good_during_the_overlap_and_the_new_one_after_it(
     assert refused(error_of(after.modern("prompts/list")), "prompts/list")
     with hearing(make_client(key), "2025-11-25") as stream:
         keys.set_overlap(old, timedelta())
-        stream.ends()
+        stream.read_to_end()
     eventually(lambda: before.modern("tools/list").status_code == 401, 1.5)
     assert after.modern("tools/list").status_code == 200
     keys.set_overlap(old, timedelta(hours=1))
@@ -372,4 +372,4 @@ def test_an_open_stream_ends_when_its_key_expires(make_client: MakeClient, tenan
     row, key = keys.issue(tenant, "short")
     with hearing(make_client(key), MODERN) as stream:
         ApiKey.objects.filter(pk=row.pk).update(expires_at=timezone.now())
-        stream.ends()
+        stream.read_to_end()

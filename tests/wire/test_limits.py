@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from tests.conftest import forget_everything
+from tests.conftest import reset_process_state
 from tests.wire import channels
 from tests.wire.channels import SocketTalk, Talk
-from tests.wire.client import ALL_VERSIONS, MODERN, Peer, RawClient, error_of, message_of, rpc, text_of
+from tests.wire.client import EACH_VERSION, MODERN, Peer, RawClient, error_of, message_of, rpc, text_of
 from tools_app.access import keys, sessions
+from tools_app.calls import limits as call_limits
 from tools_app.catalog import authoring
 from tools_app.models import ApiKey, Call, RunningCall, Session, Tenant, Tool
 from tools_app.toolkit import ToolContext, ToolError, prompt, resource, tool
@@ -28,7 +29,7 @@ WAIT_SECONDS = 30.0
 def limit(scope: str, **limits: int | None) -> None:
     LIMITED[scope].objects.update(**limits)
     Tenant.objects.update(catalog_version=1000)
-    forget_everything()
+    reset_process_state()
 
 
 def denials(eventually: Callable[..., Any], most: int = 1) -> list[Call]:
@@ -85,7 +86,7 @@ def test_requests_of_every_kind_count_and_are_refused_in_the_same_way(
         assert stream.response.status_code == 429
 
 
-@pytest.mark.parametrize("version", ALL_VERSIONS)
+@pytest.mark.parametrize("version", EACH_VERSION)
 def test_each_request_counts_once(client: RawClient, version: str) -> None:
     peer = client.peer(version)
     limit("key", requests_per_day=3)
@@ -119,9 +120,9 @@ def test_a_limit_of_zero_lets_no_call_through_but_all_else_and_says_that_waiting
 
 @pytest.mark.parametrize("scope", ["tool", "tenant"])
 def test_nobody_waits_for_a_place_where_there_is_none(
-    client: RawClient, offer: Callable[..., object], settings: Any, scope: str
+    client: RawClient, offer: Callable[..., object], monkeypatch: pytest.MonkeyPatch, scope: str
 ) -> None:
-    settings.MCPHUB_CONCURRENCY_WAIT = 1000.0
+    monkeypatch.setattr(call_limits, "CONCURRENCY_WAIT_SECONDS", 1000.0)
     offer("echo")
     limit(scope, calls_in_flight=0)
     refused = client.peer(MODERN).call("echo", {"message": "x"})
@@ -129,7 +130,7 @@ def test_nobody_waits_for_a_place_where_there_is_none(
     assert error_of(refused)["message"] == never("calls at once", scope)
 
 
-def test_a_limit_of_zero_streams_or_sessions_says_so(client: RawClient, settings: Any) -> None:
+def test_a_limit_of_zero_streams_or_sessions_says_so(client: RawClient) -> None:
     peer = client.handshake()
     limit("tenant", open_streams=0, most_sessions=0)
     with peer.listening() as stream:
@@ -139,9 +140,6 @@ def test_a_limit_of_zero_streams_or_sessions_says_so(client: RawClient, settings
     refused = client.initialize()
     assert_never(refused)
     assert error_of(refused)["message"] == never("open sessions", "tenant")
-    limit("tenant", most_sessions=None)
-    settings.MCPHUB_MAX_SESSIONS = 0
-    assert "An operator of the hub can change MCPHUB_MAX_SESSIONS." in error_of(client.initialize())["message"]
 
 
 def never(limited: str, scope: str) -> str:
@@ -160,7 +158,7 @@ def test_what_one_limit_refuses_counts_against_no_other(client: RawClient, offer
     offer("echo", "echo_ip")
     limit("tenant", calls_per_day=2)
     Tool.objects.filter(name="echo").update(calls_per_day=0)
-    forget_everything()
+    reset_process_state()
     peer = client.handshake()
     assert [peer.call("echo", {"message": "x"}).status_code for _ in range(3)] == [429] * 3
     assert [peer.call("echo_ip").status_code for _ in range(3)] == [200, 200, 429]
@@ -313,12 +311,12 @@ def test_a_call_that_finds_no_place_for_a_while_is_refused(
     waits: list[str],
     pool: ThreadPoolExecutor,
     gate: threading.Event,
-    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
     eventually: Callable[..., Any],
     scope: str,
     tool_name: str,
 ) -> None:
-    settings.MCPHUB_CONCURRENCY_WAIT = 0.2
+    monkeypatch.setattr(call_limits, "CONCURRENCY_WAIT_SECONDS", 0.2)
     limit(scope, calls_in_flight=2)
     running = [calling(pool, client, name, tool_name) for name in "ab"]
     eventually(lambda: len(waits) == 2)
@@ -343,10 +341,10 @@ def test_a_call_that_finds_no_place_waits_for_its_turn(
     waits: list[str],
     pool: ThreadPoolExecutor,
     gate: threading.Event,
-    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
     eventually: Callable[..., Any],
 ) -> None:
-    settings.MCPHUB_CONCURRENCY_WAIT = WAIT_SECONDS
+    monkeypatch.setattr(call_limits, "CONCURRENCY_WAIT_SECONDS", WAIT_SECONDS)
     limit("tenant", calls_in_flight=1)
     first = calling(pool, client, "first")
     eventually(lambda: waits == ["first"])
@@ -356,9 +354,13 @@ def test_a_call_that_finds_no_place_waits_for_its_turn(
 
 
 def test_a_call_that_was_cancelled_gives_its_place_back(
-    client: RawClient, waits: list[str], pool: ThreadPoolExecutor, settings: Any, eventually: Callable[..., Any]
+    client: RawClient,
+    waits: list[str],
+    pool: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Callable[..., Any],
 ) -> None:
-    settings.MCPHUB_CONCURRENCY_WAIT = 0.05
+    monkeypatch.setattr(call_limits, "CONCURRENCY_WAIT_SECONDS", 0.05)
     peer = client.handshake()
     limit("tool", calls_in_flight=1)
     running = pool.submit(peer.call, "waits", {"name": "a"}, id=7)
@@ -377,10 +379,10 @@ def test_what_has_no_limit_goes_past_those_who_wait(
     waits: list[str],
     gate: threading.Event,
     pool: ThreadPoolExecutor,
-    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
     eventually: Callable[..., Any],
 ) -> None:
-    settings.MCPHUB_CONCURRENCY_WAIT = WAIT_SECONDS
+    monkeypatch.setattr(call_limits, "CONCURRENCY_WAIT_SECONDS", WAIT_SECONDS)
     Tool.objects.filter(name="waits").update(calls_in_flight=1)
     limit("tenant", is_active=True)
     calling(pool, client, "a")
@@ -440,7 +442,7 @@ def test_a_websocket_over_the_limit_is_closed_with_a_code_that_says_so(
     first = sockets()
     assert "result" in asked(first, 1)
     second = sockets()
-    assert (second.ends(), second.close_code) == ([], 4429)
+    assert (second.read_to_end(), second.close_code) == ([], 4429)
     assert "result" in asked(first, 2)
     (call,) = denials(eventually)
     assert (call.http_status, call.method) == (429, "WebSocket")
@@ -481,13 +483,17 @@ def test_a_session_over_the_limit_is_told_how_sessions_end(
     assert client.initialize().status_code == 200
 
 
-def test_a_hub_has_a_limit_of_sessions_for_those_who_have_none(client: RawClient, settings: Any) -> None:
-    settings.MCPHUB_MAX_SESSIONS = 1
+def test_a_hub_has_a_limit_of_sessions_for_those_who_have_none(
+    client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "DEFAULT_MAX_SESSIONS", 1)
     assert [client.initialize().status_code for _ in range(2)] == [200, 429]
 
 
-def test_sessions_that_nobody_uses_any_more_do_not_count(client: RawClient, settings: Any) -> None:
-    settings.MCPHUB_MAX_SESSIONS = 1
+def test_sessions_that_nobody_uses_any_more_do_not_count(
+    client: RawClient, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "DEFAULT_MAX_SESSIONS", 1)
     client.handshake()
     settings.MCPHUB_SESSION_IDLE_TIMEOUT = 1e-6
     assert client.initialize().status_code == 200
@@ -666,6 +672,6 @@ def test_limits_of_one_tenant_are_not_those_of_another(
 ) -> None:
     Tenant.objects.filter(slug="acme").update(requests_per_day=0)
     other = make_client(keys.issue(other_tenant, "other")[1])
-    forget_everything()
+    reset_process_state()
     assert client.modern("tools/list").status_code == 429
     assert other.modern("tools/list").status_code == 200

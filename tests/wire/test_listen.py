@@ -71,7 +71,7 @@ def test_changes_of_another_tenant_are_not_told(
         stream.next()
         authoring.add_code_tools(other_tenant, ["echo", "count"])
         revoke(client)
-        assert [message.get("method") for message in stream.ends()] == ["notifications/cancelled", None]
+        assert [message.get("method") for message in stream.read_to_end()] == ["notifications/cancelled", None]
 
 
 def revoke(client: RawClient) -> None:
@@ -82,7 +82,7 @@ def test_a_stream_ends_soon_after_its_key_was_revoked(client: RawClient) -> None
     with listening(client, {"toolsListChanged": True}) as stream:
         stream.next()
         revoke(client)
-        told, result = stream.ends()
+        told, result = stream.read_to_end()
     assert (told["method"], told["params"]["requestId"]) == ("notifications/cancelled", "sub-1")
     assert result["result"]["resultType"] == "complete"
 

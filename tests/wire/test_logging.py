@@ -60,13 +60,13 @@ def wanting(peer: Peer, level: str | None, name: str = "talk", method: str = "to
     return call_params(name)
 
 
-def heard(peer: Peer, level: str | None, name: str = "talk") -> list[dict[str, Any]]:
+def log_messages(peer: Peer, level: str | None, name: str = "talk") -> list[dict[str, Any]]:
     """What the client hears of a call, without its result."""
     with peer.stream("tools/call", wanting(peer, level, name)) as stream:
         if stream.response.headers["content-type"] == "application/json":
             stream.response.read()
             return []
-        *said, last = stream.ends()
+        *said, last = stream.read_to_end()
     assert last["result"]["content"][0]["text"] == "done"
     assert {message["method"] for message in said} <= {MESSAGE}
     return [message["params"] for message in said]
@@ -79,13 +79,13 @@ def levels(said: list[dict[str, Any]]) -> list[str]:
 @pytest.mark.parametrize("level", LOG_LEVELS)
 def test_a_client_hears_what_is_as_severe_as_it_wants(client: RawClient, talk: None, level: str) -> None:
     expected = list(LOG_LEVELS[LOG_LEVELS.index(level) :])
-    assert levels(heard(client.peer(MODERN), level)) == expected
-    assert levels(heard(client.handshake(), level)) == expected
+    assert levels(log_messages(client.peer(MODERN), level)) == expected
+    assert levels(log_messages(client.handshake(), level)) == expected
 
 
 @pytest.mark.shows("logging.context")
 def test_a_message_says_who_says_what_and_how_severe_it_is(peer: Peer, talk: None) -> None:
-    assert heard(peer, "emergency") == [{"level": "emergency", "logger": "lips", "data": "It is emergency."}]
+    assert log_messages(peer, "emergency") == [{"level": "emergency", "logger": "lips", "data": "It is emergency."}]
 
 
 @pytest.mark.shows("logging.context")
@@ -94,27 +94,29 @@ def test_a_message_without_a_logger_comes_from_its_tool(
     client: RawClient, says: Callable[..., None], background: bool
 ) -> None:
     says({"shelf": 5}, background=background)
-    assert heard(client.handshake(), "debug", "say") == [{"level": "info", "logger": "say", "data": {"shelf": 5}}]
+    assert log_messages(client.handshake(), "debug", "say") == [
+        {"level": "info", "logger": "say", "data": {"shelf": 5}}
+    ]
 
 
 def test_without_a_word_the_modern_era_is_silent_and_a_session_hears_info(peer: Peer, talk: None) -> None:
     expected = [] if peer.is_modern else list(LOG_LEVELS[1:])
-    assert levels(heard(peer, None)) == expected
+    assert levels(log_messages(peer, None)) == expected
     assert CallEvent.objects.filter(kind="log").count() == len(LOG_LEVELS)
 
 
 def test_the_level_of_one_request_is_not_that_of_the_next(client: RawClient, talk: None) -> None:
     peer = client.peer(MODERN)
-    assert levels(heard(peer, "alert")) == ["alert", "emergency"]
-    assert heard(peer, None) == []
+    assert levels(log_messages(peer, "alert")) == ["alert", "emergency"]
+    assert log_messages(peer, None) == []
 
 
 def test_the_level_is_a_sessions_own(client: RawClient, talk: None) -> None:
     quiet, other = client.handshake(), client.handshake()
-    assert levels(heard(quiet, "emergency")) == ["emergency"]
-    assert levels(heard(other, None)) == list(LOG_LEVELS[1:])
-    assert levels(heard(quiet, None)) == ["emergency"]
-    assert levels(heard(quiet, "debug")) == list(LOG_LEVELS)
+    assert levels(log_messages(quiet, "emergency")) == ["emergency"]
+    assert levels(log_messages(other, None)) == list(LOG_LEVELS[1:])
+    assert levels(log_messages(quiet, None)) == ["emergency"]
+    assert levels(log_messages(quiet, "debug")) == list(LOG_LEVELS)
 
 
 @pytest.mark.shows("logging.errors")
@@ -123,7 +125,7 @@ def test_a_level_that_is_none_is_refused_and_the_old_one_stays(session: Peer, ta
     for level in ("loud", "INFO", "", None, 3, ["info"], {"level": "info"}):
         response = set_level(session, level)
         assert (response.status_code, error_of(response)["code"]) == (200, -32602)
-    assert levels(heard(session, None)) == ["critical", "alert", "emergency"]
+    assert levels(log_messages(session, None)) == ["critical", "alert", "emergency"]
 
 
 @pytest.mark.shows("logging.bad-level")
@@ -161,7 +163,7 @@ def test_resources_and_prompts_log_too(
         wanted = {**wanting(peer, "debug", logger), **params}
         wanted.pop("arguments")
         with peer.stream(method, wanted) as stream:
-            message, answer = stream.ends()
+            message, answer = stream.read_to_end()
         assert message["params"]["logger"] == logger
         assert "result" in answer
 
@@ -184,7 +186,7 @@ def test_messages_come_on_the_stream_of_their_own_call_alone(
             peer.stream("tools/call", wanting(peer, "debug"), id=5) as own,
             peer.stream("tools/call", wanting(peer, "emergency"), id=6) as other,
         ):
-            assert [len(own.ends()), len(other.ends())] == [len(LOG_LEVELS) + 1, 2]
+            assert [len(own.read_to_end()), len(other.read_to_end())] == [len(LOG_LEVELS) + 1, 2]
         offer("echo")
         assert stream.next()["method"] == "notifications/tools/list_changed"
 
@@ -192,7 +194,7 @@ def test_messages_come_on_the_stream_of_their_own_call_alone(
 @pytest.mark.shows("logging.control")
 def test_what_is_no_json_becomes_text(peer: Peer, says: Callable[..., None]) -> None:
     says({"at": datetime(2026, 1, 31, tzinfo=UTC), "set": {1}, "not": float("nan"), "words": "ä\n\x00"})
-    (message,) = heard(peer, "debug", "say")
+    (message,) = log_messages(peer, "debug", "say")
     assert message["data"] == {"at": "2026-01-31T00:00:00+00:00", "set": "{1}", "not": None, "words": "ä\n\x00"}
 
 
@@ -212,7 +214,7 @@ def test_what_is_named_like_a_secret_is_hidden(
     says(
         {"user": "ada", "password": "hunter2", "more": [{"apiKey": "hunter2", "SSN": "hunter2"}]}, background=background
     )
-    (message,) = heard(client.handshake(), "debug", "say")
+    (message,) = log_messages(client.handshake(), "debug", "say")
     hidden = {"user": "ada", "password": "[redacted]", "more": [{"apiKey": "[redacted]", "SSN": "[redacted]"}]}
     assert message["data"] == hidden
     assert orjson.loads(CallEvent.objects.get().data)["data"] == hidden
@@ -244,7 +246,7 @@ def test_a_tool_that_logs_without_pause_does_not_flood_its_client(
     client: RawClient, says: Callable[..., None], background: bool
 ) -> None:
     says("again", times=1000, background=background)
-    said = heard(client.handshake(), "debug", "say")
+    said = log_messages(client.handshake(), "debug", "say")
     took = Call.objects.get().duration_us / 1_000_000
     assert 100 <= len(said) <= 100 * (int(took) + 2)
     assert len(said) < 1000
@@ -262,7 +264,7 @@ def test_a_flood_at_one_level_drowns_no_other(
         return "done"
 
     offer("flood")
-    said = heard(client.handshake(), "debug", "flood")
+    said = log_messages(client.handshake(), "debug", "flood")
     assert said[-1] == {"level": "alert", "logger": "flood", "data": "land"}
     assert len(said) < 300
 
@@ -273,6 +275,6 @@ def test_a_message_that_is_too_long_is_cut_and_says_so(
 ) -> None:
     settings.MCPHUB_MAX_PAYLOAD_BYTES = 1000
     says("x" * 5000, background=background)
-    (message,) = heard(client.handshake(), "debug", "say")
+    (message,) = log_messages(client.handshake(), "debug", "say")
     assert (message["level"], message["data"]["truncated"], message["data"]["size"]) == ("info", True, 5002)
     assert len(json.dumps(message)) < 1200

@@ -44,7 +44,7 @@ def said(peer: Peer, method: str, params: dict[str, Any]) -> list[Any]:
         if stream.response.headers["content-type"] == "application/json":
             stream.response.read()
             return [stream.response.json()]
-        return stream.ends()
+        return stream.read_to_end()
 
 
 def all_said(peer: Peer) -> list[Any]:

@@ -13,12 +13,12 @@ from tests.wire.client import (
     MODERN,
     Peer,
     RawClient,
-    answered,
     call_params,
-    connected,
     error_of,
     head_of,
     modern_request,
+    raw_connection,
+    read_response,
     text_of,
 )
 from tools_app.models import Call
@@ -157,9 +157,9 @@ def sent_raw(client: RawClient, region: str, *headers: tuple[str, str]) -> tuple
     body, fields = modern_request("tools/call", call_params("place", {"place": {"region": region}}))
     content = json.dumps(body).encode()
     known = client.headers({**fields, "Content-Length": str(len(content))})
-    with connected(client.url) as connection:
+    with raw_connection(client.url) as connection:
         connection.sendall(head_of(client.url, "POST", [*known.items(), *headers]) + content)
-        with answered(connection) as response:
+        with read_response(connection) as response:
             return response.status, json.loads(response.read())
 
 

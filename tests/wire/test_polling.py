@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.wire.client import WAIT_SECONDS, Heard, Peer, RawClient, call_params, message_of, text_of
+from tests.wire.client import WAIT_SECONDS, Peer, RawClient, ReceivedMessage, call_params, message_of, text_of
 from tools_app.models import Call, CallEvent
 from tools_app.toolkit import ToolContext, tool
 
@@ -57,12 +57,12 @@ def offer_pausing(registries: None, offer: Offer, came_back: Event) -> Callable[
     return add
 
 
-def rest_of(peer: Peer, last_event: str) -> list[Heard]:
+def rest_of(peer: Peer, last_event: str) -> list[ReceivedMessage]:
     with peer.listening({LAST_EVENT: last_event}) as stream:
         return list(stream)
 
 
-def said(heard: list[Heard]) -> list[int]:
+def progress_values(heard: list[ReceivedMessage]) -> list[int]:
     return [message.message["params"]["progress"] for message in heard if "method" in message.message]
 
 
@@ -76,12 +76,12 @@ def test_a_call_ends_its_stream_and_its_client_comes_back_for_the_rest(
         primer = stream.next_event()
         heard = list(stream)
     assert int(primer.fields["retry"]) > 0
-    assert said(heard) == [1]
+    assert progress_values(heard) == [1]
     assert not Call.objects.exists()
     with peer.listening({LAST_EVENT: heard[-1].id}) as stream:
         came_back.set()
         rest = list(stream)
-    assert said(rest) == [2]
+    assert progress_values(rest) == [2]
     assert rest[-1].message["id"] == 7
     assert rest[-1].message["result"]["content"] == [{"type": "text", "text": "done"}]
     kinds = CallEvent.objects.order_by("sequence").values_list("kind", flat=True)
@@ -97,10 +97,10 @@ def test_a_client_that_comes_back_late_finds_the_answer(
     peer = client.handshake(NEWEST)
     with peer.stream("tools/call", call_params("pausing", meta=TOKEN)) as stream:
         primer = stream.next_event()
-        stream.ends()
+        stream.read_to_end()
     eventually(Call.objects.exists)
     rest = rest_of(peer, primer.id)
-    assert said(rest) == [1, 2]
+    assert progress_values(rest) == [1, 2]
     assert rest[-1].message["result"]["content"][0]["text"] == "done"
 
 
@@ -122,7 +122,7 @@ def test_a_call_that_closes_its_stream_and_is_done_at_once_is_answered_all_the_s
                 answer = message_of(stream.response)
             else:
                 primer = stream.next_event()
-                answers = stream.ends() or [heard.message for heard in rest_of(peer, primer.id)]
+                answers = stream.read_to_end() or [heard.message for heard in rest_of(peer, primer.id)]
                 (answer,) = answers
         assert answer["id"] == id
         assert answer["result"]["content"][0]["text"] == "done"
@@ -136,7 +136,7 @@ def test_a_client_that_was_never_told_to_come_back_keeps_its_stream(
     with client.peer(version).stream("tools/call", call_params("pausing", meta=TOKEN), id=7) as stream:
         assert stream.next()["params"]["progress"] == 1
         came_back.set()
-        rest = stream.ends()
+        rest = stream.read_to_end()
     assert [message.get("id") for message in rest] == [None, 7]
     assert rest[-1]["result"]["content"][0]["text"] == "done"
 

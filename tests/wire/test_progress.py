@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import orjson
 import pytest
 
-from tests.wire.client import Heard, Peer, RawClient, call_params, message_of
+from tests.wire.client import Peer, RawClient, ReceivedMessage, call_params, message_of
 from tools_app.models import Call, CallEvent
 from tools_app.tool_api import context as tool_context
 from tools_app.tool_api.context import ProgressThrottle
@@ -21,7 +21,7 @@ def demo(offer: Callable[..., object]) -> None:
     offer("count")
 
 
-def counted(peer: Peer, token: object) -> list[Heard]:
+def counted(peer: Peer, token: object) -> list[ReceivedMessage]:
     params = call_params("count", {"n": STEPS}, {"progressToken": token})
     with peer.stream("tools/call", params, id=7) as stream:
         assert stream.response.headers["content-type"] == "text/event-stream"
@@ -69,7 +69,7 @@ def test_steps_arrive_while_the_tool_runs_and_not_at_its_end(
         for number, event in enumerate(heard):
             assert stream.next()["params"]["progress"] == number
             event.set()
-        assert stream.ends()[-1]["result"]["content"][0]["text"] == "done"
+        assert stream.read_to_end()[-1]["result"]["content"][0]["text"] == "done"
 
 
 @pytest.mark.shows("progress.known-token", "progress.token")
@@ -106,7 +106,7 @@ def reporting(registries: None, offer: Callable[..., object]) -> Callable[..., N
 
 def reported(peer: Peer) -> list[float]:
     with peer.stream("tools/call", call_params("report", meta={"progressToken": "t"})) as stream:
-        *steps, last = stream.ends()
+        *steps, last = stream.read_to_end()
     assert last["result"]["content"][0]["text"] == "done"
     return [step["params"]["progress"] for step in steps]
 
@@ -229,7 +229,7 @@ def test_the_last_of_what_was_too_much_is_heard_while_the_tool_goes_on(
     with peer.stream("tools/call", call_params("bursts", meta={"progressToken": "t"})) as stream:
         heard = [stream.next()["params"]["progress"] for _ in range(6)]
         go_on.set()
-        stream.ends()
+        stream.read_to_end()
     assert heard == [0, 1, 2, 3, 4, 49]
 
 
@@ -253,7 +253,7 @@ def test_a_tool_that_fails_is_heard_to_its_last_value(
 
     offer("fails")
     with client.handshake().stream("tools/call", call_params("fails", meta={"progressToken": "t"})) as stream:
-        *steps, last = stream.ends()
+        *steps, last = stream.read_to_end()
     assert [step["params"]["progress"] for step in steps] == [0, 1, 2, 3, 4, 49]
     assert last["result"]["isError"] is True
     assert Call.objects.get().event_count == 6

@@ -250,7 +250,7 @@ def test_a_prompt_takes_from_the_limits(client: RawClient, review: list[str]) ->
 
 
 @pytest.fixture
-def written(tenant: Tenant) -> Prompt:
+def create_prompt(tenant: Tenant) -> Prompt:
     """A prompt of messages with placeholders."""
     return authoring.save_prompt(
         Prompt(
@@ -268,7 +268,7 @@ def written(tenant: Tenant) -> Prompt:
     )
 
 
-def test_placeholders_become_what_was_filled_in_and_other_braces_stay(peer: Peer, written: Prompt) -> None:
+def test_placeholders_become_what_was_filled_in_and_other_braces_stay(peer: Peer, create_prompt: Prompt) -> None:
     question, answer = texts_of(peer, "weather/now", city="Bern", unit="°C")
     assert question == 'What is Bern like, in °C? {"json": {other}} Bern'
     assert answer == "Let me see."
@@ -278,7 +278,7 @@ def test_placeholders_become_what_was_filled_in_and_other_braces_stay(peer: Peer
 
 
 @pytest.mark.shows("prompts.injection")
-def test_an_argument_stays_a_text_whatever_it_says(peer: Peer, written: Prompt) -> None:
+def test_an_argument_stays_a_text_whatever_it_says(peer: Peer, create_prompt: Prompt) -> None:
     for value in ("{unit}", "{{unit}}", "{city}", "{secret:TOKEN}", "%(unit)s", "${unit}", "\\1", "{0.__class__}"):
         question, _ = texts_of(peer, "weather/now", city=value, unit="hot")
         assert question == f'What is {value} like, in hot? {{"json": {{other}}}} {value}'

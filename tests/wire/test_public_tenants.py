@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import forget_everything
+from tests.conftest import reset_process_state
 from tests.wire.client import MODERN, SESSION, Peer, RawClient, Stream, error_of, message_of
 from tools_app.access import keys
 from tools_app.catalog import authoring
@@ -44,7 +44,7 @@ def add_resource(tenant: Tenant, uri: str) -> Resource:
 
 def change(tenant: Tenant, **fields: Any) -> None:
     Tenant.objects.filter(pk=tenant.pk).update(**fields)
-    forget_everything()
+    reset_process_state()
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_anybody_hears_of_what_anybody_may_read_and_of_nothing_else(
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", MODERN])
-@pytest.mark.parametrize("closed", [{"is_public": False}, {"is_active": False}])
+@pytest.mark.parametrize("closed", [{"is_public": False}, pytest.param({"is_active": False}, marks=pytest.mark.slow)])
 def test_what_is_closed_again_ends_open_streams_and_refuses_within_about_a_second(
     anybody: RawClient,
     tenant: Tenant,
@@ -242,7 +242,7 @@ def test_what_is_closed_again_ends_open_streams_and_refuses_within_about_a_secon
 ) -> None:
     with hearing(anybody, version) as stream:
         Tenant.objects.filter(pk=tenant.pk).update(**closed)
-        stream.ends()
+        stream.read_to_end()
     eventually(lambda: anybody.modern("tools/list").status_code == 401)
     assert anybody.initialize().status_code == 401
 

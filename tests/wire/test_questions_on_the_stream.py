@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 
-from tests.wire.client import HANDSHAKES, Peer, RawClient, Stream, call_params, error_of, message_of, text_of
+from tests.wire.client import (
+    EACH_HANDSHAKE,
+    HANDSHAKES,
+    Peer,
+    RawClient,
+    Stream,
+    call_params,
+    error_of,
+    message_of,
+    text_of,
+)
 from tools_app.access import keys
 from tools_app.calls import inputs
 from tools_app.models import ApiKey, Call, CallEvent, CallInput, RunningCall, Session, Tenant
@@ -167,22 +177,22 @@ def asker(client: RawClient) -> Peer:
 
 
 @contextmanager
-def asked(peer: Peer, id: Any = 7) -> Iterator[tuple[Stream, dict[str, Any]]]:
+def asking_call(peer: Peer, id: Any = 7) -> Iterator[tuple[Stream, dict[str, Any]]]:
     """A call of "ask": its stream, and the first question on it."""
     with peer.stream("tools/call", call_params("ask"), id=id) as stream:
         yield stream, stream.next()
 
 
-def told(stream: Stream) -> Any:
+def final_value(stream: Stream) -> Any:
     """What the function was told, by its result, which is the last message of the stream."""
-    (last,) = stream.ends()
+    (last,) = stream.read_to_end()
     assert last["result"]["isError"] is False, last
     return json.loads(last["result"]["content"][0]["text"])
 
 
 def failure(stream: Stream) -> str:
     """The text of the tool error that ends the stream."""
-    *_, last = stream.ends()
+    *_, last = stream.read_to_end()
     assert last["result"]["isError"] is True
     return last["result"]["content"][0]["text"]
 
@@ -199,7 +209,7 @@ def test_a_form_goes_out_on_the_calls_stream_and_its_answer_reaches_the_function
     offer_asking: Callable[..., None], asker: Peer, eventually: Offer, way: str
 ) -> None:
     offer_asking(one_form, way)
-    with asked(asker) as (stream, question):
+    with asking_call(asker) as (stream, question):
         assert stream.response.headers["content-type"] == "text/event-stream"
         assert isinstance(question.pop("id"), str)
         params = {"message": "Who are you?", "requestedSchema": FORM}
@@ -207,7 +217,7 @@ def test_a_form_goes_out_on_the_calls_stream_and_its_answer_reaches_the_function
         call_id = CallEvent.objects.get().call_id
         answered = asker.respond(f"{call_id}:elicitation-1", {"action": "accept", "content": FILLED})
         assert (answered.status_code, answered.content) == (202, b"")
-        assert told(stream) == ["accept", FILLED]
+        assert final_value(stream) == ["accept", FILLED]
     event = CallEvent.objects.get()
     assert (event.kind, event.sequence) == ("request", 1)
     assert json.loads(event.data) == {"name": "elicitation-1", "method": "elicitation/create", "params": params}
@@ -216,7 +226,7 @@ def test_a_form_goes_out_on_the_calls_stream_and_its_answer_reaches_the_function
     assert not RunningCall.objects.exists()
 
 
-@pytest.mark.parametrize("version", HANDSHAKES)
+@pytest.mark.parametrize("version", EACH_HANDSHAKE)
 @pytest.mark.parametrize(
     ("asking", "method", "params", "answer", "heard"),
     [
@@ -242,10 +252,10 @@ def test_models_and_roots_are_asked_for_in_each_revision(
 ) -> None:
     offer_asking(asking)
     peer = client.handshake(version, ALL)
-    with asked(peer) as (stream, question):
+    with asking_call(peer) as (stream, question):
         assert (question["method"], question["params"]) == (method, params)
         assert peer.respond(question["id"], answer).status_code == 202
-        assert told(stream) == heard
+        assert final_value(stream) == heard
 
 
 @pytest.mark.shows("elicitation.url-request")
@@ -255,12 +265,12 @@ def test_a_page_has_its_mode_its_message_its_address_and_an_id_of_its_own(
     offer_asking(one_page)
     ids = set()
     for _ in range(2):
-        with asked(asker) as (stream, question):
+        with asking_call(asker) as (stream, question):
             ids.add(question["params"].pop("elicitationId"))
             assert question["method"] == "elicitation/create"
             assert question["params"] == {"mode": "url", "message": "Please sign in", "url": PAGE}
             asker.respond(question["id"], {"action": "accept"})
-            assert told(stream) == "accept"
+            assert final_value(stream) == "accept"
     assert len(ids) == 2
     assert all(isinstance(id, str) and id for id in ids)
 
@@ -271,9 +281,9 @@ def test_a_person_who_will_not_answer_is_an_answer_too(
     offer_asking: Callable[..., None], asker: Peer, action: str
 ) -> None:
     offer_asking(one_form)
-    with asked(asker) as (stream, question):
+    with asking_call(asker) as (stream, question):
         asker.respond(question["id"], {"action": action})
-        assert told(stream) == [action, {}]
+        assert final_value(stream) == [action, {}]
 
 
 @pytest.mark.shows("elicitation.declined")
@@ -282,9 +292,9 @@ def test_a_client_that_answers_with_an_error_fails_the_call_in_its_words(
     offer_asking: Callable[..., None], asker: Peer, way: str
 ) -> None:
     offer_asking(one_model, way)
-    with asked(asker) as (stream, question):
+    with asking_call(asker) as (stream, question):
         asker.respond(question["id"], error={"code": -1, "message": "User rejected sampling request"})
-        (last,) = stream.ends()
+        (last,) = stream.read_to_end()
     assert last["result"]["isError"] is True
     assert "User rejected sampling request" in last["result"]["content"][0]["text"]
 
@@ -316,7 +326,7 @@ def test_an_answer_that_does_not_fit_the_question_fails_the_call_and_says_why(
     offer_asking: Callable[..., None], asker: Peer, asking: Asking, answer: Any, said: str
 ) -> None:
     offer_asking(asking)
-    with asked(asker) as (stream, question):
+    with asking_call(asker) as (stream, question):
         assert asker.respond(question["id"], answer).status_code == 202
         assert said in failure(stream)
 
@@ -326,12 +336,12 @@ def test_several_questions_go_out_together_and_are_answered_in_any_order(
     offer_asking: Callable[..., None], asker: Peer, way: str
 ) -> None:
     offer_asking(two_at_once, way)
-    with asked(asker) as (stream, who):
+    with asking_call(asker) as (stream, who):
         where = stream.next()
         assert (who["method"], where["method"]) == ("elicitation/create", "roots/list")
         asker.respond(where["id"], ROOTS)
         accept(asker, who)
-        assert told(stream) == [{"name": "Ada"}, ROOTS["roots"]]
+        assert final_value(stream) == [{"name": "Ada"}, ROOTS["roots"]]
 
 
 @pytest.mark.usefixtures("registries")
@@ -351,7 +361,7 @@ def test_what_a_resource_and_a_prompt_ask_is_asked_on_their_streams(
     for method, params in (("resources/read", {"uri": "docs://who"}), ("prompts/get", {"name": "greet"})):
         with asker.stream(method, params) as stream:
             accept(asker, stream.next(), f"Ada of {method}")
-            (last,) = stream.ends()
+            (last,) = stream.read_to_end()
             assert f"Ada of {method}" in json.dumps(last["result"])
 
 
@@ -371,7 +381,7 @@ def test_an_answer_of_anybody_else_or_to_anything_else_changes_nothing(
     yes = {"action": "accept", "content": {"name": "Mallory", "age": 1}}
     colleague = make_client(keys.issue(tenant, "colleague")[1])
     others = [client.handshake(NEWEST, ALL), colleague.handshake(NEWEST, ALL), make_client(other_key).handshake()]
-    with asked(asker) as (stream, question):
+    with asking_call(asker) as (stream, question):
         assert [other.respond(question["id"], yes).status_code for other in others] == [202] * 3
         call_id = question["id"].partition(":")[0]
         for id in ("nobody", 1, call_id, f"{call_id}:elicitation-2", f"{call_id}:", ":elicitation-1"):
@@ -379,7 +389,7 @@ def test_an_answer_of_anybody_else_or_to_anything_else_changes_nothing(
         assert Peer(colleague, NEWEST, asker.session_id).respond(question["id"], yes).status_code == 404
         assert not CallInput.objects.exists()
         asker.respond(question["id"], {"action": "decline"})
-        assert told(stream) == ["decline", {}]
+        assert final_value(stream) == ["decline", {}]
 
 
 @pytest.mark.shows("base.own-request-ids")
@@ -390,13 +400,13 @@ def test_an_answer_counts_once_and_each_question_has_an_id_of_its_own(
     offer_asking(same_key_twice, way)
     ids = []
     for call in range(2):
-        with asked(asker, id=call) as (stream, first):
+        with asking_call(asker, id=call) as (stream, first):
             accept(asker, first, "one")
             second = stream.next()
             accept(asker, first, "again")
             accept(asker, second, "two")
             accept(asker, second, "again")
-            assert told(stream) == ["one", "two"]
+            assert final_value(stream) == ["one", "two"]
             ids += [first["id"], second["id"]]
     assert len(set(ids)) == 4
     eventually(lambda: not CallInput.objects.exists())
@@ -410,9 +420,9 @@ def test_whatever_a_client_and_its_user_claim_to_be_the_key_says_who_they_are(
     info = {"name": other_tenant.slug, "version": "1"}
     opened = client.initialize(capabilities=ALL, clientInfo=info)
     peer = Peer(client, NEWEST, opened.headers["Mcp-Session-Id"], ALL)
-    with asked(peer) as (stream, question):
+    with asking_call(peer) as (stream, question):
         accept(peer, question, "the admin of rival")
-        assert told(stream) == ["the admin of rival", "acme", "rival"]
+        assert final_value(stream) == ["the admin of rival", "acme", "rival"]
     call = Call.objects.get()
     assert (call.tenant, call.api_key) == (tenant, ApiKey.objects.get())
 
@@ -424,10 +434,10 @@ def test_without_a_key_nobody_is_asked_anything_and_no_answer_makes_up_for_one(
     offer_asking(one_page)
     nobody = Peer(make_client(None), NEWEST, asker.session_id)
     assert nobody.call("ask").status_code == 401
-    with asked(asker) as (stream, question):
+    with asking_call(asker) as (stream, question):
         assert nobody.respond(question["id"], {"action": "accept"}).status_code == 401
         asker.respond(question["id"], {"action": "accept"})
-        assert told(stream) == "accept"
+        assert final_value(stream) == "accept"
     assert nobody.call("ask").status_code == 401
 
 
@@ -448,20 +458,20 @@ def test_a_question_without_an_answer_is_withdrawn_and_an_answer_that_comes_late
 
     settings.MCPHUB_ELICITATION_TIMEOUT = 0.1
     offer_asking(form_then_roots, way)
-    with asked(asker) as (stream, form):
+    with asking_call(asker) as (stream, form):
         withdrawn = stream.next()
         assert withdrawn["method"] == "notifications/cancelled"
         assert withdrawn["params"]["requestId"] == form["id"]
         accept(asker, form)
         assert not CallInput.objects.exists()
         asker.respond(stream.next()["id"], ROOTS)
-        assert told(stream) == ["The client did not answer within 0.1 seconds.", ROOTS["roots"]]
+        assert final_value(stream) == ["The client did not answer within 0.1 seconds.", ROOTS["roots"]]
     kinds = CallEvent.objects.order_by("sequence").values_list("kind", flat=True)
     assert list(kinds) == ["request", "withdrawal", "request"]
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("asking", [same_key_twice, side_by_side])
+@pytest.mark.parametrize("asking", [pytest.param(same_key_twice, marks=pytest.mark.slow), side_by_side])
 def test_waiting_for_an_answer_is_not_the_functions_time(
     offer_asking: Callable[..., None],
     asker: Peer,
@@ -473,19 +483,19 @@ def test_waiting_for_an_answer_is_not_the_functions_time(
     offer_asking(asking, way, timeout=0.4, read_only=True)
     monkeypatch.setattr(inputs, "POLL_SECONDS", 0.3)
     answer = {**ROOTS, "action": "accept", "content": {"name": "Ada"}}
-    with asked(asker) as (stream, first):
+    with asking_call(asker) as (stream, first):
         eventually(lambda: RunningCall.objects.filter(status="waiting").exists())
         asker.respond(first["id"], answer)
         second = stream.next()
-        eventually(lambda: CallInput.objects.filter(sealed=inputs.TAKEN).exists())
+        eventually(lambda: CallInput.objects.filter(sealed=inputs.ALREADY_READ).exists())
         eventually(lambda: RunningCall.objects.filter(status="waiting").exists())
         asker.respond(second["id"], answer)
-        assert told(stream) in (["Ada", "Ada"], [ROOTS["roots"], ROOTS["roots"]])
+        assert final_value(stream) in (["Ada", "Ada"], [ROOTS["roots"], ROOTS["roots"]])
 
 
 def test_after_its_answer_the_functions_time_goes_on(offer_asking: Callable[..., None], asker: Peer) -> None:
     offer_asking(form_then_hang, timeout=0.2)
-    with asked(asker) as (stream, question):
+    with asking_call(asker) as (stream, question):
         asker.respond(question["id"], ROOTS)
         assert "did not finish within 0.2 seconds" in failure(stream)
     assert Call.objects.get().outcome == "timeout"
@@ -498,10 +508,10 @@ def test_a_call_that_is_cancelled_while_it_waits_stops_and_takes_its_question_ba
 ) -> None:
     left = Event()
     offer_asking(one_form, way, left=left)
-    with asked(asker) as (stream, question):
+    with asking_call(asker) as (stream, question):
         eventually(lambda: RunningCall.objects.filter(status="waiting").exists())
         asker.notify("notifications/cancelled", {"requestId": 7, "reason": "no longer needed"})
-        messages = stream.ends()
+        messages = stream.read_to_end()
     assert [message["method"] for message in messages] == ["notifications/cancelled"]
     assert messages[0]["params"]["requestId"] == question["id"]
     assert way == "async" or left.wait(2.0)
@@ -559,9 +569,9 @@ def test_a_client_that_names_no_mode_has_forms(
 ) -> None:
     offer_asking(one_form)
     peer = client.handshake(NEWEST, {"elicitation": elicitation})
-    with asked(peer) as (stream, question):
+    with asking_call(peer) as (stream, question):
         peer.respond(question["id"], {"action": "decline"})
-        assert told(stream) == ["decline", {}]
+        assert final_value(stream) == ["decline", {}]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -698,10 +708,10 @@ def test_the_context_of_other_servers_is_left_alone_unless_the_client_declares_i
 ) -> None:
     offer_asking(model_with_context)
     peer = client.handshake(version, {"sampling": sampling})
-    with asked(peer) as (stream, question):
+    with asking_call(peer) as (stream, question):
         assert question["params"].get("includeContext") == ("thisServer" if sent else None)
         peer.respond(question["id"], REPLY)
-        assert told(stream) == REPLY
+        assert final_value(stream) == REPLY
 
 
 @pytest.mark.shows("sampling.loop-limit")
@@ -710,7 +720,7 @@ def test_a_call_that_asks_again_and_again_is_stopped(
 ) -> None:
     monkeypatch.setattr(contexts, "MAX_QUESTIONS", 2)
     offer_asking(three_in_a_row)
-    with asked(asker) as (stream, question):
+    with asking_call(asker) as (stream, question):
         asker.respond(question["id"], ROOTS)
         asker.respond(stream.next()["id"], ROOTS)
         assert failure(stream) == "A call can ask at most 2 questions."
@@ -728,12 +738,12 @@ def test_secrets_in_questions_and_answers_reach_whom_they_are_for_and_are_nowher
     monkeypatch.setattr(inputs, "_take", lambda *what: take(*what) if may_take.is_set() else None)
     offer_asking(model_with_secret, way)
     answer = {**REPLY, "_meta": {"access_token": "hunter3"}}
-    with asked(asker) as (stream, question):
+    with asking_call(asker) as (stream, question):
         assert question["params"]["metadata"] == {"api_key": "hunter2"}
         asker.respond(question["id"], answer)
         assert b"hunter" not in bytes(CallInput.objects.get().sealed)
         may_take.set()
-        assert told(stream) == answer
+        assert final_value(stream) == answer
     shown = json.loads(CallEvent.objects.get().data)
     assert shown["shown"]["params"]["metadata"] == {"api_key": "[redacted]"}
     assert "hunter" not in CallEvent.objects.get().data
@@ -746,10 +756,10 @@ def test_roots_that_changed_are_asked_for_anew_and_nothing_of_them_is_kept(
 ) -> None:
     offer_asking(the_roots)
     for uri in ("file:///srv/one", "file:///srv/two"):
-        with asked(asker) as (stream, question):
+        with asking_call(asker) as (stream, question):
             assert question["method"] == "roots/list"
             asker.respond(question["id"], {"roots": [{"uri": uri}]})
-            assert told(stream) == [{"uri": uri}]
+            assert final_value(stream) == [{"uri": uri}]
         changed = asker.notify("notifications/roots/list_changed")
         assert (changed.status_code, changed.content) == (202, b"")
     eventually(lambda: not CallInput.objects.exists())

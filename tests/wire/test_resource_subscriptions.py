@@ -23,10 +23,10 @@ MakeClient = Callable[..., RawClient]
 def readable(tenant: Tenant) -> None:
     """Resources that are told of by code; a change of their rows is another matter."""
     for uri in ("docs://a", LAST):
-        written(tenant, uri)
+        create_resource(tenant, uri)
 
 
-def written(tenant: Tenant, uri: str) -> Resource:
+def create_resource(tenant: Tenant, uri: str) -> Resource:
     return authoring.save_resource(Resource(tenant=tenant, uri=uri, name="own", kind=ResourceKind.TEXT, text="old"))
 
 
@@ -45,7 +45,7 @@ def hearing(peer: Peer, *uris: str) -> Iterator[Stream]:
         yield stream
 
 
-def heard(stream: Stream) -> str:
+def updated_uri(stream: Stream) -> str:
     """The URI of the next message, which is of the right form."""
     message = stream.next()
     assert message.keys() == {"jsonrpc", "method", "params"}
@@ -54,12 +54,12 @@ def heard(stream: Stream) -> str:
 
 
 def test_an_edit_of_an_admin_is_told_to_subscribers(peer: Peer, tenant: Tenant) -> None:
-    row = written(tenant, "docs://own")
+    row = create_resource(tenant, "docs://own")
     with hearing(peer, "docs://own") as stream:
         for text in ("new", "newer"):
             row.text = text
             authoring.save_resource(row)
-            assert heard(stream) == "docs://own"
+            assert updated_uri(stream) == "docs://own"
             read = peer.request("resources/read", {"uri": "docs://own"})
             assert message_of(read)["result"]["contents"][0]["text"] == text
 
@@ -83,7 +83,7 @@ def test_code_tells_of_one_resource_of_a_template(
         for uri in ("docs://pages/b", "docs://pages/a", LAST):
             resource_updated(tenant.pk, uri)
         # Changes that come together are told in any order.
-        assert {heard(stream), heard(stream)} == {"docs://pages/a", LAST}
+        assert {updated_uri(stream), updated_uri(stream)} == {"docs://pages/a", LAST}
 
 
 def test_code_tells_of_a_resource_by_its_uri(
@@ -96,7 +96,7 @@ def test_code_tells_of_a_resource_by_its_uri(
     offer_resources("docs://guide")
     with hearing(peer, "docs://guide") as stream:
         resource_updated(tenant.pk, "docs://guide")
-        assert heard(stream) == "docs://guide"
+        assert updated_uri(stream) == "docs://guide"
 
 
 def test_nothing_is_told_of_what_was_not_subscribed_to(peer: Peer, tenant: Tenant) -> None:
@@ -104,18 +104,18 @@ def test_nothing_is_told_of_what_was_not_subscribed_to(peer: Peer, tenant: Tenan
         authoring.save_resource(Resource.objects.get(tenant=tenant, uri="docs://a"))
         resource_updated(tenant.pk, "docs://a")
         resource_updated(tenant.pk, LAST)
-        assert heard(stream) == LAST
+        assert updated_uri(stream) == LAST
 
 
 def test_nothing_is_told_of_another_tenants_resource_of_the_same_uri(
     peer: Peer, tenant: Tenant, other_tenant: Tenant
 ) -> None:
-    foreign = written(other_tenant, "docs://a")
+    foreign = create_resource(other_tenant, "docs://a")
     with hearing(peer, "docs://a", LAST) as stream:
         authoring.save_resource(foreign)
         resource_updated(other_tenant.pk, "docs://a")
         resource_updated(tenant.pk, LAST)
-        assert heard(stream) == LAST
+        assert updated_uri(stream) == LAST
 
 
 @pytest.mark.shows("resources.access")
@@ -135,26 +135,26 @@ def test_nothing_is_told_of_what_one_may_not_read(
     with hearing(peer, *(["docs://nothing", *unreadable] if peer.is_modern else []), LAST) as stream:
         for uri in ("docs://a", "docs://nothing", "docs://pages/a", LAST):
             resource_updated(tenant.pk, uri)
-        assert heard(stream) == LAST
+        assert updated_uri(stream) == LAST
 
 
 def test_a_change_is_told_to_each_subscriber(make_client: MakeClient, tenant: Tenant, key: str) -> None:
     second = keys.issue(tenant, "second")[1]
-    row = written(tenant, "docs://own")
+    row = create_resource(tenant, "docs://own")
     one, other = make_client(key).handshake(), make_client(second).peer(MODERN)
     with hearing(one, "docs://own") as first, hearing(other, "docs://own") as another:
         authoring.save_resource(row)
-        assert (heard(first), heard(another)) == ("docs://own", "docs://own")
+        assert (updated_uri(first), updated_uri(another)) == ("docs://own", "docs://own")
 
 
 def test_who_unsubscribes_hears_no_more(session: Peer, tenant: Tenant) -> None:
     with hearing(session, "docs://a", LAST) as stream:
         resource_updated(tenant.pk, "docs://a")
-        assert heard(stream) == "docs://a"
+        assert updated_uri(stream) == "docs://a"
         assert message_of(session.request("resources/unsubscribe", {"uri": "docs://a"}))["result"] == {}
         resource_updated(tenant.pk, "docs://a")
         resource_updated(tenant.pk, LAST)
-        assert heard(stream) == LAST
+        assert updated_uri(stream) == LAST
 
 
 def test_one_may_subscribe_while_a_stream_is_open_and_more_than_once(session: Peer, tenant: Tenant) -> None:
@@ -162,10 +162,10 @@ def test_one_may_subscribe_while_a_stream_is_open_and_more_than_once(session: Pe
         for _ in range(2):
             assert message_of(session.request("resources/subscribe", {"uri": LAST}))["result"] == {}
         resource_updated(tenant.pk, LAST)
-        assert heard(stream) == LAST
+        assert updated_uri(stream) == LAST
         message_of(session.request("resources/subscribe", {"uri": "docs://a"}))
         resource_updated(tenant.pk, "docs://a")
-        assert heard(stream) == "docs://a"
+        assert updated_uri(stream) == "docs://a"
 
 
 def test_a_subscription_is_a_sessions_own(client: RawClient, tenant: Tenant) -> None:
@@ -174,7 +174,7 @@ def test_a_subscription_is_a_sessions_own(client: RawClient, tenant: Tenant) -> 
     with hearing(other, LAST) as stream:
         resource_updated(tenant.pk, "docs://a")
         resource_updated(tenant.pk, LAST)
-        assert heard(stream) == LAST
+        assert updated_uri(stream) == LAST
 
 
 def test_to_unsubscribe_from_what_one_never_heard_of_is_no_error(session: Peer) -> None:
@@ -184,7 +184,7 @@ def test_to_unsubscribe_from_what_one_never_heard_of_is_no_error(session: Peer) 
 def test_who_subscribes_to_what_names_nothing_is_refused_and_nothing_is_kept(
     session: Peer, other_tenant: Tenant
 ) -> None:
-    written(other_tenant, "docs://theirs")
+    create_resource(other_tenant, "docs://theirs")
     for uri in ("docs://nothing", "docs://theirs", "docs://" + "x" * 8_000):
         refusal = error_of(session.request("resources/subscribe", {"uri": uri}))
         assert refusal == {"code": -32002, "message": "Resource not found", "data": {"uri": uri}}
@@ -218,7 +218,7 @@ def test_the_uris_of_a_session_are_bounded_together(
 def test_subscriptions_are_bounded(session: Peer, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "MAX_SUBSCRIPTIONS", 2)
     for uri in ("a://a", "a://b", "a://c"):
-        written(tenant, uri)
+        create_resource(tenant, uri)
     answers = [session.request("resources/subscribe", {"uri": uri}) for uri in ("a://a", "a://b", "a://b", "a://c")]
     assert ["result" in message_of(answer) for answer in answers] == [True, True, True, False]
     assert error_of(answers[3])["message"].startswith("A session has at most 2 subscriptions")
@@ -252,12 +252,12 @@ def test_the_modern_era_has_no_such_methods(client: RawClient, method: str) -> N
 
 
 def test_what_is_gone_is_told_by_the_list_alone(session: Peer, tenant: Tenant) -> None:
-    row = written(tenant, "docs://own")
+    row = create_resource(tenant, "docs://own")
     with hearing(session, "docs://own", LAST) as stream:
         authoring.delete(row)
         assert stream.next()["method"] == "notifications/resources/list_changed"
         resource_updated(tenant.pk, LAST)
-        assert heard(stream) == LAST
+        assert updated_uri(stream) == LAST
 
 
 # --- Several streams of one session -----------------------------------------------------------------------------------
@@ -284,15 +284,15 @@ def test_of_two_streams_of_a_session_the_newest_tells_and_the_other_takes_over(
     with hearing(session, "docs://a", LAST) as first:
         with session.listening() as second:
             resource_updated(tenant.pk, "docs://a")
-            assert heard(second) == "docs://a"
+            assert updated_uri(second) == "docs://a"
             eventually(lambda: sorted(looks) == [False, True])
         eventually(lambda: tenant.sessions.get().listener is None)
         resource_updated(tenant.pk, LAST)
-        assert heard(first) == LAST
+        assert updated_uri(first) == LAST
 
 
 def test_a_stream_that_comes_back_misses_nothing_that_comes_after(session: Peer, tenant: Tenant) -> None:
     for uri in ("docs://a", LAST):
         with hearing(session, "docs://a", LAST) as stream:
             resource_updated(tenant.pk, uri)
-            assert heard(stream) == uri
+            assert updated_uri(stream) == uri

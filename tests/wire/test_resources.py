@@ -55,7 +55,7 @@ def library(registries: None, offer_resources: OfferResources) -> list[Resource]
     return offer_resources(*URIS)
 
 
-def listed(peer: Peer, method: str = "resources/list") -> Any:
+def list_resources(peer: Peer, method: str = "resources/list") -> Any:
     (field,) = {"resources", "resourceTemplates"} & message_of(peer.request(method))["result"].keys()
     return message_of(peer.request(method))["result"][field]
 
@@ -86,8 +86,8 @@ def is_not_found(peer: Peer, uri: str) -> bool:
 
 
 def test_resources_and_templates_come_in_the_order_of_their_uris(peer: Peer, library: list[Resource]) -> None:
-    assert [one["uri"] for one in listed(peer)] == URIS[:4]
-    assert [one["uriTemplate"] for one in listed(peer, "resources/templates/list")] == URIS[4:]
+    assert [one["uri"] for one in list_resources(peer)] == URIS[:4]
+    assert [one["uriTemplate"] for one in list_resources(peer, "resources/templates/list")] == URIS[4:]
 
 
 def test_each_revision_gets_the_fields_that_it_knows(peer: Peer, library: list[Resource]) -> None:
@@ -101,7 +101,7 @@ def test_each_revision_gets_the_fields_that_it_knows(peer: Peer, library: list[R
     }
     if peer.version < "2025-06-18":
         del expected["title"]
-    assert listed(peer)[2] == expected
+    assert list_resources(peer)[2] == expected
 
 
 def test_texts_values_and_results_are_read_as_they_are(peer: Peer, library: list[Resource]) -> None:
@@ -175,7 +175,7 @@ def test_what_is_disabled_or_another_tenants_looks_like_what_never_was(
     for one in library:
         authoring.set_enabled(one, enabled=False)
     assert all(is_not_found(peer, uri) for uri in ("rival://plans", "docs://guide", "docs://pages/intro"))
-    assert (listed(peer), listed(peer, "resources/templates/list")) == ([], [])
+    assert (list_resources(peer), list_resources(peer, "resources/templates/list")) == ([], [])
 
 
 CLIMBING = (
@@ -306,7 +306,7 @@ def test_what_was_read_is_fresh_only_when_it_arrives(peer: Peer, library: list[R
 # --- What an admin writes ---------------------------------------------------------------------------------------------
 
 
-def written(tenant: Tenant, kind: ResourceKind, uri: str = "docs://own", **fields: Any) -> Resource:
+def create_resource(tenant: Tenant, kind: ResourceKind, uri: str = "docs://own", **fields: Any) -> Resource:
     return authoring.save_resource(Resource(tenant=tenant, uri=uri, name="own", kind=kind, **fields))
 
 
@@ -322,7 +322,7 @@ def written(tenant: Tenant, kind: ResourceKind, uri: str = "docs://own", **field
 def test_a_text_and_a_file_are_read_as_they_were_stored(
     peer: Peer, tenant: Tenant, kind: ResourceKind, fields: dict[str, Any], expected: dict[str, str]
 ) -> None:
-    written(tenant, kind, **fields)
+    create_resource(tenant, kind, **fields)
     assert contents_of(peer, "docs://own") == [{"uri": "docs://own", **expected}]
 
 
@@ -373,7 +373,7 @@ def remote(tenant: Tenant, service: Service) -> Resource:
         "path": "pages/{page}",
         "headers": {"Authorization": "Bearer {secret:TOKEN}"},
     }
-    return written(tenant, ResourceKind.HTTP, "api://{page}", config=config)
+    return create_resource(tenant, ResourceKind.HTTP, "api://{page}", config=config)
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from tests.wire.client import (
-    BOTH,
+    ACCEPT_BOTH,
+    EACH_HANDSHAKE,
     HANDSHAKES,
     MODERN,
     SESSION,
     WAIT_SECONDS,
-    Heard,
     Peer,
     RawClient,
+    ReceivedMessage,
     Stream,
     call_params,
     rpc,
@@ -109,11 +110,11 @@ def offer_steps(registries: None, offer: Offer, gate: Gate) -> Callable[..., Non
     return add
 
 
-def steps_of(messages: list[Heard]) -> list[int]:
+def steps_of(messages: list[ReceivedMessage]) -> list[int]:
     return [heard.message["params"]["progress"] for heard in messages if "method" in heard.message]
 
 
-def resumed(peer: Peer, last_event: str) -> list[Heard]:
+def resumed(peer: Peer, last_event: str) -> list[ReceivedMessage]:
     """All of a stream that is taken up again, to its end."""
     with peer.listening({LAST_EVENT: last_event}) as stream:
         assert stream.response.status_code == 200
@@ -126,7 +127,7 @@ def is_plain(stream: Stream, offer: Offer) -> bool:
     return stream.next()["method"] == CHANGED
 
 
-def ended_call(peer: Peer, gate: Gate, **arguments: Any) -> list[Heard]:
+def ended_call(peer: Peer, gate: Gate, **arguments: Any) -> list[ReceivedMessage]:
     """All messages of a call of "steps" that was heard to its end."""
     gate.open()
     with peer.stream("tools/call", call_params("steps", arguments, TOKEN), id="s") as stream:
@@ -188,7 +189,7 @@ def test_no_two_events_of_a_session_have_the_same_id(
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("version", HANDSHAKES)
+@pytest.mark.parametrize("version", EACH_HANDSHAKE)
 def test_a_client_that_lost_its_stream_comes_back_while_the_call_still_runs(
     offer_steps: Callable[..., None], gate: Gate, client: RawClient, version: str, way: str
 ) -> None:
@@ -231,7 +232,7 @@ def test_a_stream_that_breaks_again_and_again_loses_and_repeats_nothing(
     peer = client.handshake(NEWEST)
     with peer.stream("tools/call", call_params("steps", meta=TOKEN), id="s") as stream:
         last = stream.next_event().id
-    heard: list[Heard] = []
+    heard: list[ReceivedMessage] = []
     while not (heard and "result" in heard[-1].message):
         if len(heard) == 3:
             gate.open()
@@ -299,7 +300,7 @@ def test_a_long_past_is_replayed_whole_and_in_order(
     peer = client.handshake(NEWEST)
     with peer.stream("tools/call", call_params("chatter", meta=TOKEN)) as stream:
         primer = stream.next_event()
-        stream.ends()
+        stream.read_to_end()
     again = resumed(peer, primer.id)
     assert steps_of(again) == list(range(50))
     assert again[-1].message["result"]["content"][0]["text"] == "done"
@@ -343,7 +344,7 @@ def test_an_event_brings_back_its_own_stream_and_nothing_of_another(
     for token in ("one", "two"):
         with peer.stream("tools/call", call_params("steps", meta={"progressToken": token}), id=token) as stream:
             streams[token] = stream.next_event().id
-            stream.ends()
+            stream.read_to_end()
     for token, primer in streams.items():
         again = resumed(peer, primer)
         assert {heard.message["params"]["progressToken"] for heard in again[:-1]} == {token}
@@ -434,7 +435,7 @@ def test_the_stream_of_changes_has_nothing_of_a_call_that_runs_beside_it(
         assert heard[-1].message["id"] == "s"
         assert is_plain(changes, offer)
         session.delete()
-        assert changes.ends() == []
+        assert changes.read_to_end() == []
 
 
 @pytest.mark.shows("streamable-http.one-stream")
@@ -443,9 +444,9 @@ def test_a_change_is_told_on_one_of_a_sessions_streams(offer: Offer, session: Pe
         offer("echo")
         assert second.next()["method"] == CHANGED
         session.delete()
-        assert (first.ends(), second.ends()) == ([], [])
+        assert (first.read_to_end(), second.read_to_end()) == ([], [])
 
 
 def test_a_stream_needs_a_session(client: RawClient) -> None:
-    fields = client.headers({"Accept": BOTH, SESSION: None, LAST_EVENT: "x/1"})
+    fields = client.headers({"Accept": ACCEPT_BOTH, SESSION: None, LAST_EVENT: "x/1"})
     assert client.http.get(client.path, headers=fields).status_code == 400

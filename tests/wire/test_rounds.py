@@ -61,8 +61,8 @@ def asking_tools(registries: None, offer: Offer) -> None:
 
     @tool
     async def model(context: ToolContext) -> str:
-        said = await context.sample([user("The capital of France?")], 50, key="model")
-        return str(said["content"]["text"])
+        result_text = await context.sample([user("The capital of France?")], 50, key="model")
+        return str(result_text["content"]["text"])
 
     @tool
     async def roots(context: ToolContext) -> str:
@@ -108,7 +108,7 @@ def second_round(
     return message_of(peer.request("tools/call", params, id=2))["result"]
 
 
-def said(result: Mapping[str, Any]) -> str:
+def result_text(result: Mapping[str, Any]) -> str:
     assert result["resultType"] == "complete", result
     assert result["isError"] is False, result
     return result["content"][0]["text"]
@@ -148,7 +148,7 @@ def test_a_call_asks_in_its_answer_and_goes_on_over_a_fresh_connection(
     assert isinstance(asked["requestState"], str)
     assert META + "serverInfo" in asked["_meta"]
     assert "content" not in asked
-    assert said(second_round(make_client(key).peer(MODERN, ALL), "ask", asked, {"who": ADA})) == "hello Ada"
+    assert result_text(second_round(make_client(key).peer(MODERN, ALL), "ask", asked, {"who": ADA})) == "hello Ada"
     assert list(Call.objects.order_by("started_at").values_list("outcome", flat=True)) == ["input_required", "ok"]
     assert not CallEvent.objects.exists()
     assert not RunningCall.objects.exists()
@@ -160,7 +160,7 @@ def test_each_round_remembers_the_answers_and_the_state_of_those_before(asker: P
     assert list(first["inputRequests"]) == ["who"]
     second = second_round(asker, "register", first, {"who": ADA})
     assert list(second["inputRequests"]) == ["old"]
-    assert said(second_round(asker, "register", second, {"old": OLD})) == "plain Ada, 36, asked in 3 runs"
+    assert result_text(second_round(asker, "register", second, {"old": OLD})) == "plain Ada, 36, asked in 3 runs"
     outcomes = Call.objects.order_by("started_at").values_list("outcome", flat=True)
     assert list(outcomes) == ["input_required", "input_required", "ok"]
 
@@ -187,7 +187,7 @@ def test_what_is_missing_or_does_not_fit_is_asked_again(
     second = second_round(asker, "both", first, responses)
     assert set(second["inputRequests"]) == open_ones
     last = second_round(asker, "both", second, {name: {"who": ADA, "old": OLD}[name] for name in open_ones})
-    assert said(last) == "{'name': 'Ada'} {'age': 36}"
+    assert result_text(last) == "{'name': 'Ada'} {'age': 36}"
 
 
 def test_what_does_not_fit_is_told_in_the_question_and_after_three_times_in_an_error(asker: Peer) -> None:
@@ -210,17 +210,17 @@ def test_answers_that_are_missing_are_asked_for_as_often_as_they_are(asker: Peer
     for _ in range(5):
         asked = second_round(asker, "both", asked, {})
         assert asked["inputRequests"]["who"]["params"]["message"] == "Who?"
-    assert said(second_round(asker, "both", asked, {"who": ADA, "old": OLD})) == "{'name': 'Ada'} {'age': 36}"
+    assert result_text(second_round(asker, "both", asked, {"who": ADA, "old": OLD})) == "{'name': 'Ada'} {'age': 36}"
 
 
 def test_answers_are_taken_without_a_state_too(asker: Peer) -> None:
     params = {**call_params("both"), "inputResponses": {"who": ADA, "old": OLD}}
-    assert said(message_of(asker.request("tools/call", params))["result"]) == "{'name': 'Ada'} {'age': 36}"
+    assert result_text(message_of(asker.request("tools/call", params))["result"]) == "{'name': 'Ada'} {'age': 36}"
 
 
 def test_questions_of_all_kinds_go_out_in_one_answer_and_never_on_the_stream(asker: Peer) -> None:
     with asker.stream("tools/call", call_params("trip", meta={"progressToken": "t"})) as stream:
-        *before, last = stream.ends()
+        *before, last = stream.read_to_end()
     assert [message["method"] for message in before] == ["notifications/progress"]
     assert {name: asked["method"] for name, asked in last["result"]["inputRequests"].items()} == {
         "who": "elicitation/create",
@@ -228,7 +228,7 @@ def test_questions_of_all_kinds_go_out_in_one_answer_and_never_on_the_stream(ask
         "roots": "roots/list",
     }
     responses = {"who": ADA, "model": REPLY, "roots": ROOTS}
-    assert said(second_round(asker, "trip", last["result"], responses)) == '["model", "roots", "who"]'
+    assert result_text(second_round(asker, "trip", last["result"], responses)) == '["model", "roots", "who"]'
 
 
 @pytest.mark.parametrize(
@@ -242,14 +242,14 @@ def test_questions_of_all_kinds_go_out_in_one_answer_and_never_on_the_stream(ask
 def test_models_roots_and_pages_are_asked_for_in_rounds(
     asker: Peer, name: str, response: dict[str, Any], heard: str
 ) -> None:
-    assert said(second_round(asker, name, first_round(asker, name), response)) == heard
+    assert result_text(second_round(asker, name, first_round(asker, name), response)) == heard
 
 
 @pytest.mark.shows("elicitation.declined")
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 def test_a_person_who_will_not_answer_is_an_answer_too(asker: Peer, action: str) -> None:
     asked = first_round(asker, "greet")
-    assert said(second_round(asker, "greet", asked, {"who": {"action": action}})) == action
+    assert result_text(second_round(asker, "greet", asked, {"who": {"action": action}})) == action
 
 
 @pytest.mark.shows("sampling.content")
@@ -286,7 +286,7 @@ def test_a_client_that_never_comes_back_leaves_nothing_behind(asker: Peer, tenan
     assert not RunningCall.objects.exists()
     assert not CallAnswer.objects.exists()
     assert not CallInput.objects.exists()
-    assert said(message_of(asker.call("quiet"))["result"]) == "asked nothing"
+    assert result_text(message_of(asker.call("quiet"))["result"]) == "asked nothing"
 
 
 # --- The state -----------------------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ def test_a_state_is_good_for_a_while_only(asker: Peer, monkeypatch: pytest.Monke
     monkeypatch.setattr(multi_round, "time", SimpleNamespace(time=lambda: began))
     asked = first_round(asker, "greet")
     monkeypatch.setattr(multi_round, "time", SimpleNamespace(time=lambda: began + multi_round.STATE_SECONDS - 1))
-    assert said(second_round(asker, "greet", asked, {"who": ADA})) == "hello Ada"
+    assert result_text(second_round(asker, "greet", asked, {"who": ADA})) == "hello Ada"
     monkeypatch.setattr(multi_round, "time", SimpleNamespace(time=lambda: began + multi_round.STATE_SECONDS + 1))
     error = refused(asker, answering(asked, {"who": ADA}, **call_params("greet")))
     assert "expired" in error["message"]
@@ -345,7 +345,7 @@ def test_a_state_is_good_for_nobody_else(
     for stranger in (keys.issue(tenant, "colleague")[1], other_key):
         peer = make_client(stranger).peer(MODERN, ALL)
         refused(peer, answering(asked, {"who": ADA}, **call_params("greet")))
-    assert said(second_round(asker, "greet", asked, {"who": ADA})) == "hello Ada"
+    assert result_text(second_round(asker, "greet", asked, {"who": ADA})) == "hello Ada"
 
 
 @pytest.mark.shows("mrtr.replay")
@@ -360,7 +360,7 @@ def test_a_state_is_good_for_nothing_else(asker: Peer, offer_prompts: Offer) -> 
     refused(asker, answering(asked, {"who": ADA}, **call_params("greet", {"greeted": "me"})))
     refused(asker, answering(asked, {"who": ADA}, **call_params("greet")))
     refused(asker, answering(asked, {"who": ADA}, name="greet", arguments={"greeted": "you"}), "prompts/get")
-    assert said(second_round(asker, "greet", asked, {"who": ADA}, greeted="you")) == "hello Ada"
+    assert result_text(second_round(asker, "greet", asked, {"who": ADA}, greeted="you")) == "hello Ada"
 
 
 def test_a_state_cannot_be_read_by_who_carries_it(asker: Peer) -> None:
@@ -416,7 +416,7 @@ def test_a_model_is_given_tools_only_if_the_client_declares_that_it_takes_them(c
     error = error_of(client.peer(MODERN, ALL).call("look"))
     assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": {"sampling": {"tools": {}}}})
     able = client.peer(MODERN, {"sampling": {"tools": {}}})
-    assert said(second_round(able, "look", first_round(able, "look"), {"look": REPLY})) == "looked"
+    assert result_text(second_round(able, "look", first_round(able, "look"), {"look": REPLY})) == "looked"
 
 
 @pytest.mark.shows("base.no-memory")
@@ -440,7 +440,7 @@ def test_rounds_of_several_calls_take_turns_on_several_connections(
     for turn, (name, questions) in enumerate(asked.items()):
         for peer in (peers[turn], peers[1 - turn]):
             who = {"action": "accept", "content": {"name": name}}
-            assert said(second_round(peer, "greet", questions, {"who": who}, greeted=name)) == f"hello {name}"
+            assert result_text(second_round(peer, "greet", questions, {"who": who}, greeted=name)) == f"hello {name}"
 
 
 # --- What is recorded ----------------------------------------------------------------------------------------------
@@ -460,7 +460,7 @@ def test_secrets_in_answers_and_state_are_not_in_the_audit_log(asker: Peer, offe
     first = first_round(asker, "reveal")
     assert first["inputRequests"]["first"]["params"]["metadata"] == {"api_key": "hunter2"}
     second = second_round(asker, "reveal", first, {"first": {**REPLY, "_meta": {"token": "hunter2"}}})
-    assert said(second_round(asker, "reveal", second, {"second": ROOTS})) == "hunter2"
+    assert result_text(second_round(asker, "reveal", second, {"second": ROOTS})) == "hunter2"
     early = Call.objects.filter(outcome="input_required").order_by("started_at").select_related("payload")
     kept = [orjson.loads(call.payload.texts().result) for call in early]
     assert [list(asked["inputRequests"]) for asked in kept] == [["first"], ["second"]]

@@ -87,7 +87,7 @@ def test_each_of_many_clients_hears_its_own_answers_and_its_own_progress(
         for turn in range(ROUNDS):
             said = f"{own}, turn {turn}"
             with peer.stream("tools/call", call_params(name, {"name": said}, {"progressToken": "t"}), id=1) as stream:
-                told, answer = stream.ends()
+                told, answer = stream.read_to_end()
             assert told["params"] == {"progressToken": "t", "progress": 1, "message": said}
             assert (answer["id"], answer["result"]["content"][0]["text"]) == (1, said)
 
@@ -120,7 +120,7 @@ def test_questions_of_one_name_have_ids_of_their_own_and_each_call_gets_the_answ
                 asked.append(question["id"])
                 said = f"{own}, turn {turn}"
                 peer.respond(question["id"], {"action": "accept", "content": {"name": said}})
-                (answer,) = stream.ends()
+                (answer,) = stream.read_to_end()
             assert (answer["id"], answer["result"]["content"][0]["text"]) == (1, said)
 
     together(peers, talk)
@@ -140,7 +140,7 @@ def test_two_calls_of_one_session_ask_under_different_ids_even_if_their_own_are_
         assert first["id"] != second["id"]
         peer.respond(second["id"], {"action": "accept", "content": {"name": "second"}})
         peer.respond(first["id"], {"action": "accept", "content": {"name": "first"}})
-        texts = [stream.ends()[-1]["result"]["content"][0]["text"] for stream in (one, other)]
+        texts = [stream.read_to_end()[-1]["result"]["content"][0]["text"] for stream in (one, other)]
     assert texts == ["first", "second"]
 
 
@@ -154,9 +154,9 @@ def test_one_clients_cancellation_is_not_the_others(
             one.next()
             question = two.next()
             cancelling.notify("notifications/cancelled", {"requestId": 1})
-            assert all("result" not in message for message in one.ends())
+            assert all("result" not in message for message in one.read_to_end())
             going_on.respond(question["id"], {"action": "accept", "content": {"name": "still here"}})
-            assert two.ends()[-1]["result"]["content"][0]["text"] == "still here"
+            assert two.read_to_end()[-1]["result"]["content"][0]["text"] == "still here"
     eventually(lambda: not RunningCall.objects.exists())
     assert sorted(Call.objects.values_list("outcome", flat=True)) == ["cancelled", "cancelled", "ok", "ok"]
 

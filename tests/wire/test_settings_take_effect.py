@@ -11,6 +11,7 @@ from django.db import models
 from tests.web_services import Service, serve  # noqa: F401 - a fixture
 from tests.wire.client import RawClient
 from tests.wire.effects import EFFECTS, Effect, World, build, service_answer
+from tools_app.calls import limits
 from tools_app.core import refresh_ahead_cache
 from tools_app.core.notifications import publish
 from tools_app.models import Tool
@@ -31,11 +32,11 @@ FIELDS = [
 
 
 @pytest.fixture
-def quickly(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is remembered is read anew after 20 ms, as it is after 0.9 s otherwise; nobody waits long for a place."""
     monkeypatch.setattr(refresh_ahead_cache, "RENEW_AFTER", 0.01)
     monkeypatch.setattr(refresh_ahead_cache, "TOO_OLD_AFTER", 0.02)
-    settings.MCPHUB_CONCURRENCY_WAIT = 0.02
+    monkeypatch.setattr(limits, "CONCURRENCY_WAIT_SECONDS", 0.02)
 
 
 @pytest.fixture

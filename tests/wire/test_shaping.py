@@ -9,7 +9,8 @@ import pytest
 from tests.wire.client import MODERN, Peer, RawClient, error_of, message_of
 from tests.wire.task_tools import EXTENSION, look
 from tools_app.access import keys
-from tools_app.catalog import authoring
+from tools_app.catalog import authoring, shaping
+from tools_app.core.fair_threads import FairThreads, QueueFull
 from tools_app.methods.permissions import named_in
 from tools_app.models import Call, CallPayload, Resource, Tenant, Tool
 from tools_app.tool_api.results import ToolResult, text
@@ -190,7 +191,13 @@ def test_a_result_that_the_log_cuts_is_offered_as_what_is_kept(
     assert (told["name"].startswith("First 1000 bytes of "), told["size"]) == (True, 1000)
     text, place = read(peer, told["uri"])
     assert len(text.encode()) <= 1000
-    assert "The audit log keeps no more than the first" in place
+    kept = len(text.encode())
+    assert f"The audit log keeps no more than the first {kept} of " in place
+    for uri in (f"{told['uri']}?offset={kept}", f"{told['uri']}?offset={kept + 100}&length=10"):
+        refused = error_of(peer.request("resources/read", {"uri": uri}))
+        assert (refused["code"], refused["data"]["kept"]) == (-32602, kept)
+        assert "MCPHUB_MAX_PAYLOAD_BYTES" in refused["message"]
+        assert refused["data"]["size"] > kept
 
 
 def test_a_resource_of_a_similar_name_needs_its_own_permission(client: RawClient, tenant: Tenant) -> None:
@@ -198,3 +205,20 @@ def test_a_resource_of_a_similar_name_needs_its_own_permission(client: RawClient
     assert read(client.peer(MODERN), "result://own") == ["words"]
     assert named_in("resources/read", {"uri": "result://own"}) == "result://own"
     assert not named_in("resources/read", {"uri": "result://00000000-0000-0000-0000-000000000000?length=5"})
+
+
+def test_while_too_many_results_are_shaped_a_further_one_is_not_shown(
+    client: RawClient, shape: Callable[..., Tool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_about: object) -> object:
+        raise QueueFull
+
+    shape("people", result_mask=MASK)
+    monkeypatch.setattr(FairThreads, "run", full)
+    peer = client.peer("2026-07-28")
+    result = peer.result("people")
+    assert result["content"][0]["text"] == shaping.BUSY
+    assert "structuredContent" not in result
+    assert "people" in read(peer, uri_in(result))[0]
+    call = Call.objects.get(tool_name="people")
+    assert (call.outcome, call.cause) == ("ok", "Too many results of the tenant waited to be shaped.")

@@ -29,7 +29,7 @@ def test_a_tool_that_reports_progress_for_ever_ends_at_its_limit(
 
     offer("go_on")
     with peer.stream("tools/call", call_params("go_on", meta={"progressToken": "t"})) as stream:
-        *steps, last = stream.ends()
+        *steps, last = stream.read_to_end()
     assert {step["method"] for step in steps} == {"notifications/progress"}
     assert last["result"]["isError"] is True
     assert f"did not finish within {SECONDS:g} seconds" in last["result"]["content"][0]["text"]

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.wire.client import (
-    BOTH,
+    ACCEPT_BOTH,
     WAIT_SECONDS,
     Peer,
     RawClient,
@@ -171,7 +171,7 @@ def test_a_client_that_takes_only_streams_gets_one(peer: Peer, accept: str) -> N
     assert text_of(response) == "hello x"
 
 
-@pytest.mark.parametrize("accept", [JSON, "application/*", "*/*", BOTH, None])
+@pytest.mark.parametrize("accept", [JSON, "application/*", "*/*", ACCEPT_BOTH, None])
 def test_a_quick_answer_is_json_for_whoever_takes_it(peer: Peer, accept: str | None) -> None:
     del peer.client.http.headers["accept"]
     response = peer.call("echo", {"message": "x"}, headers={"Accept": accept})

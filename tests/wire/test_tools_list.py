@@ -13,7 +13,7 @@ from tools_app.models import Tenant, Tool
 DEMO = ["calculator", "count", "echo", "echo_ip", "search_docs", "test_throw"]
 
 
-def listed(peer: Peer, cursor: str | None = None) -> dict[str, Any]:
+def list_tools(peer: Peer, cursor: str | None = None) -> dict[str, Any]:
     response = peer.request("tools/list", {"cursor": cursor} if cursor else {})
     assert response.status_code == 200
     return message_of(response)["result"]
@@ -26,7 +26,7 @@ def names(result: dict[str, Any]) -> list[str]:
 @pytest.mark.shows("tools.list", "tools.order")
 def test_tools_come_in_the_order_of_their_names(peer: Peer, offer: Callable[..., object]) -> None:
     offer(*reversed(DEMO))
-    result = listed(peer)
+    result = list_tools(peer)
     assert names(result) == DEMO
     assert "nextCursor" not in result
 
@@ -38,7 +38,7 @@ def test_tools_of_another_tenant_and_disabled_ones_are_not_shown(
     authoring.add_code_tools(other_tenant, ["calculator"])
     _, disabled = offer("count", "echo")
     authoring.set_enabled(disabled, enabled=False)
-    assert names(listed(peer)) == ["count"]
+    assert names(list_tools(peer)) == ["count"]
 
 
 def test_a_stored_tool_whose_pattern_is_refused_by_now_is_left_out_and_takes_no_other_with_it(
@@ -50,7 +50,7 @@ def test_a_stored_tool_whose_pattern_is_refused_by_now_is_left_out_and_takes_no_
         Tool(tenant=tenant, name="find", kind="http", input_schema=schema, config={"base_url": "https://a.example"})
     )
     peer = client.peer(MODERN)
-    assert names(listed(peer)) == ["echo"]
+    assert names(list_tools(peer)) == ["echo"]
     assert error_of(peer.call("find", {"x": "x" * 60_000}))["code"] == -32602
     assert text_of(peer.call("echo", {"message": "hello"})) == "hello hello"
     (record,) = [record for record in caplog.records if record.name == compiled.__name__]
@@ -62,8 +62,8 @@ def test_a_stored_tool_whose_pattern_is_refused_by_now_is_left_out_and_takes_no_
 def test_pages_hold_each_tool_once(peer: Peer, offer: Callable[..., object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paging, "PAGE_SIZE", 4)
     offer(*DEMO)
-    first = listed(peer)
-    second = listed(peer, first["nextCursor"])
+    first = list_tools(peer)
+    second = list_tools(peer, first["nextCursor"])
     assert (names(first), names(second)) == (DEMO[:4], DEMO[4:])
     assert "nextCursor" not in second
 
@@ -74,7 +74,7 @@ def test_a_last_page_that_is_full_has_no_successor(
     monkeypatch.setattr(paging, "PAGE_SIZE", 3)
     offer(*DEMO)
     peer = client.handshake()
-    assert "nextCursor" not in listed(peer, listed(peer)["nextCursor"])
+    assert "nextCursor" not in list_tools(peer, list_tools(peer)["nextCursor"])
 
 
 @pytest.mark.shows("pagination.stable-cursors")
@@ -84,10 +84,10 @@ def test_a_page_goes_on_after_a_tool_that_is_gone(
     monkeypatch.setattr(paging, "PAGE_SIZE", 2)
     tools = offer(*DEMO)
     peer = client.handshake()
-    cursor = listed(peer)["nextCursor"]
+    cursor = list_tools(peer)["nextCursor"]
     authoring.delete(tools[1])
-    eventually(lambda: "count" not in names(listed(peer)))
-    assert names(listed(peer, cursor)) == ["echo", "echo_ip"]
+    eventually(lambda: "count" not in names(list_tools(peer)))
+    assert names(list_tools(peer, cursor)) == ["echo", "echo_ip"]
 
 
 @pytest.mark.shows("pagination.bad-cursor")
@@ -105,7 +105,7 @@ def test_a_cursor_that_was_changed_is_refused(
 ) -> None:
     monkeypatch.setattr(paging, "PAGE_SIZE", 1)
     offer(*DEMO)
-    cursor = listed(peer)["nextCursor"]
+    cursor = list_tools(peer)["nextCursor"]
     tampered = ("A" if cursor[0] != "A" else "B") + cursor[1:]
     assert error_of(peer.request("tools/list", {"cursor": tampered}))["code"] == -32602
 
@@ -113,7 +113,7 @@ def test_a_cursor_that_was_changed_is_refused(
 @pytest.mark.shows("lifecycle.keeps-version", "lifecycle.must-keep-version")
 def test_each_revision_gets_the_fields_that_it_knows(peer: Peer, offer: Callable[..., object]) -> None:
     offer("calculator")
-    (tool,) = listed(peer)["tools"]
+    (tool,) = list_tools(peer)["tools"]
     expected = {"name", "description", "inputSchema"}
     expected |= {"annotations"} if peer.version >= "2025-03-26" else set()
     expected |= {"title", "outputSchema"} if peer.version >= "2025-06-18" else set()
@@ -125,14 +125,14 @@ def test_annotations_title_and_output_schema_are_those_of_the_code(
     client: RawClient, offer: Callable[..., object]
 ) -> None:
     offer("calculator")
-    (tool,) = listed(client.peer("2025-11-25"))["tools"]
+    (tool,) = list_tools(client.peer("2025-11-25"))["tools"]
     assert tool["title"] == "Calculator"
     assert tool["annotations"] == {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
     assert tool["outputSchema"]["properties"]["result"]["type"] == "number"
 
 
 def test_caching_hints_are_for_the_modern_era_alone(peer: Peer) -> None:
-    result = listed(peer)
+    result = list_tools(peer)
     own = {"ttlMs", "cacheScope", "resultType", "_meta"} if peer.is_modern else set()
     assert result.keys() == {"tools"} | own
     assert result["tools"] == []
@@ -143,6 +143,6 @@ def test_caching_hints_are_for_the_modern_era_alone(peer: Peer) -> None:
 def test_a_change_is_seen_within_a_second(
     peer: Peer, offer: Callable[..., Any], eventually: Callable[..., Any]
 ) -> None:
-    assert names(listed(peer)) == []
+    assert names(list_tools(peer)) == []
     offer("echo")
-    eventually(lambda: names(listed(peer)) == ["echo"], 1.0)
+    eventually(lambda: names(list_tools(peer)) == ["echo"], 1.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import forget_everything
+from tests.conftest import reset_process_state
 from tests.wire.channels import OPENERS, TRANSPORTS
 from tests.wire.client import MODERN, Peer, RawClient, error_of, message_of
 from tests.wire.task_tools import EXTENSION, NAME_FORM, Gate, register
@@ -82,7 +82,7 @@ def test_the_toolset_of_another_tenant_gives_nothing(
 ) -> None:
     authoring.add_code_tools(other_tenant, ["echo"])
     ApiKey.objects.filter(digest=keys.digest_of(other_key)).update(toolset=reading)
-    forget_everything()
+    reset_process_state()
     peer = make_client(other_key).peer(MODERN)
     assert names(peer) == []
     assert error_of(peer.call("echo", {"message": "x"}))["code"] == -32602
@@ -113,7 +113,7 @@ def test_another_toolset_of_a_key_ends_its_streams_and_holds_within_a_second(
     client = with_key()
     with hearing(client, version) as stream:
         ApiKey.objects.filter(digest=keys.digest_of(client.key or "")).update(toolset=reading)
-        stream.ends()
+        stream.read_to_end()
     eventually(lambda: names(client.peer(version)) == ["echo", "search_docs"], 1.5)
 
 
@@ -129,7 +129,7 @@ def test_a_key_finds_no_task_of_a_tool_that_its_toolset_lost(
     assert "result" in message_of(peer.request("tasks/get", {"taskId": task}))
     toolset.tools = ["echo"]
     toolset.save()
-    forget_everything()
+    reset_process_state()
     assert error_of(peer.request("tasks/get", {"taskId": task}))["code"] == -32602
     assert message_of(peer.request("tasks/list"))["result"]["tasks"] == []
 
@@ -188,7 +188,7 @@ def test_the_score_of_a_tool_does_not_depend_on_tools_that_are_hidden(
 
     before = told()
     Tool.objects.exclude(name__in=["echo", "count"]).delete()
-    forget_everything()
+    reset_process_state()
     assert told() == before
     assert len(before["tools"]) == 2
 
@@ -266,7 +266,7 @@ def test_a_target_reports_progress_asks_and_fails_as_if_it_was_called_directly(
         "_meta": {"progressToken": "p"},
     }
     with peer.stream("tools/call", params) as stream:
-        told = stream.ends()
+        told = stream.read_to_end()
     assert told[0]["params"] == {"progressToken": "p", "progress": 1, "total": 2}
     assert told[-1]["result"] == peer.result("steps", {"count": 2})
     assert by_call_tool(peer, "steps", count=1)["result"]["isError"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.wire import test_fuzz
-from tests.wire.client import BOTH, HANDSHAKES, META, MODERN, NAMED_BY, SESSION, RawClient, modern_meta
+from tests.wire.client import ACCEPT_BOTH, HANDSHAKES, META, MODERN, NAME_PARAMETERS, SESSION, RawClient, modern_meta
 from tests.wire.test_fuzz import CAPABILITIES, FAULTS, NOTIFICATIONS, REQUESTS, Attempt, encoded, places_in, send
 from tools_app.methods import context
 from tools_app.protocol.errors import INTERNAL_ERROR, PARSE_ERROR
@@ -71,7 +71,7 @@ def messages(version: str) -> list[dict[str, Any]]:
 
 def attempt(client: RawClient, version: str, session: str, message: dict[str, Any]) -> Attempt:
     fields = {
-        "Accept": BOTH.encode(),
+        "Accept": ACCEPT_BOTH.encode(),
         "Content-Type": b"application/json",
         "Authorization": f"Bearer {client.key}".encode(),
     }
@@ -80,13 +80,15 @@ def attempt(client: RawClient, version: str, session: str, message: dict[str, An
     else:
         method, params = message.get("method", ""), message.get("params", {})
         fields |= {"MCP-Protocol-Version": MODERN.encode(), "Mcp-Method": encoded(method)}
-        if method in NAMED_BY and isinstance(params, dict):
-            fields["Mcp-Name"] = encoded(str(params.get(NAMED_BY[method], "")))
+        if method in NAME_PARAMETERS and isinstance(params, dict):
+            fields["Mcp-Name"] = encoded(str(params.get(NAME_PARAMETERS[method], "")))
         if isinstance(params, dict) and params.get("name") == "mirrors":
             fields["Mcp-Param-Region"] = b"north"
     return Attempt("POST", "/mcp", fields, json.dumps(message).encode(), [])
 
 
+@pytest.mark.slow
+@pytest.mark.postgresql
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("version", [HANDSHAKES[-1], MODERN])
 def test_no_parameter_with_u_0000_is_a_failure(

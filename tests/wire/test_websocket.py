@@ -1,5 +1,6 @@
 """The hub's own transport, WebSocket: what is its own beside what `test_channels.py` shows of it."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,11 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from tests.server import frames
 from tests.wire.channels import SocketTalk, socket
-from tests.wire.client import MODERN, RawClient, connected
+from tests.wire.client import MODERN, RawClient, modern_request, raw_connection
 from tools_app.access import keys
+from tools_app.core import request_memory
 from tools_app.models import ApiKey, Call, Tenant
 from tools_app.toolkit import tool
 from tools_app.transport import state
@@ -90,7 +93,7 @@ def test_a_page_of_an_allowed_origin_gets_one(client: RawClient, settings: Any, 
 
 @pytest.mark.shows("custom-transport.security")
 def test_the_hub_answers_for_no_other_host(client: RawClient) -> None:
-    with connected(client.url) as sock, pytest.raises(InvalidStatus) as caught:
+    with raw_connection(client.url) as sock, pytest.raises(InvalidStatus) as caught:
         connect("ws://evil.net/ws", sock=sock, additional_headers=client.headers())
     assert caught.value.response.status_code == 403
 
@@ -155,7 +158,7 @@ def test_a_message_may_come_in_several_frames(talk: SocketTalk) -> None:
 
 def test_a_binary_frame_is_no_message(talk: SocketTalk) -> None:
     talk.socket.send(PING)
-    assert (talk.ends(), talk.close_code) == ([], NOT_TEXT)
+    assert (talk.read_to_end(), talk.close_code) == ([], NOT_TEXT)
 
 
 def test_a_message_has_a_largest_size_in_bytes(talk: SocketTalk, settings: Any) -> None:
@@ -163,13 +166,13 @@ def test_a_message_has_a_largest_size_in_bytes(talk: SocketTalk, settings: Any) 
     talk.write(PING.ljust(100))
     assert talk.answer("p")["result"] == {}
     talk.write('"{}"'.format("é" * 50).encode())
-    assert (talk.ends(), talk.close_code) == ([], TOO_LARGE)
+    assert (talk.read_to_end(), talk.close_code) == ([], TOO_LARGE)
 
 
 def test_the_server_gathers_no_more_than_that(talk: SocketTalk, settings: Any) -> None:
     half = "x" * (settings.MCPHUB_MAX_BODY_BYTES // 2)
     talk.socket.send([half, half, "x"])
-    assert (talk.ends(), talk.close_code) == ([], MESSAGE_TOO_BIG)
+    assert (talk.read_to_end(), talk.close_code) == ([], MESSAGE_TOO_BIG)
 
 
 def test_a_result_may_be_larger_than_a_request(
@@ -186,12 +189,43 @@ def test_a_result_may_be_larger_than_a_request(
         assert len(talk.speak(MODERN).ask_tool("plenty")["result"]["content"][0]["text"]) == many
 
 
+def test_answers_that_a_client_does_not_read_hold_the_memory_of_its_tenant(
+    client: RawClient,
+    registries: None,
+    offer: Callable[..., object],
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Callable[..., Any],
+) -> None:
+    @tool
+    def plenty() -> str:
+        return "x" * 1_000_000
+
+    offer("plenty")
+    budget = request_memory.MemoryBudget(lambda: (3_000_000, 10_000_000))
+    monkeypatch.setattr(request_memory, "_results", budget)
+    monkeypatch.setattr(request_memory, "WAIT_SECONDS", 0.2)
+    call = {"name": "plenty", "arguments": {}}
+
+    def is_refused() -> bool:
+        return bool(client.modern("tools/call", call).json()["result"]["isError"])
+
+    with raw_connection(client.url) as raw:
+        frames.handshake(raw, "/ws", f"Authorization: Bearer {client.key}")
+        for number in range(20):
+            message, _ = modern_request("tools/call", call, id=number)
+            raw.sendall(frames.frame(frames.TEXT, json.dumps(message).encode()))
+        assert eventually(is_refused)
+        received = [json.loads(frames.read_frame(raw).payload)["id"] for _ in range(20)]
+    assert sorted(received) == list(range(20))
+    assert eventually(lambda: not is_refused())
+
+
 # --- The end ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_close_code_says_that_the_key_is_good_no_more(talk: SocketTalk, client: RawClient) -> None:
     keys.revoke(ApiKey.objects.get(digest=keys.digest_of(client.key or "")))
-    assert (talk.ends(), talk.close_code) == ([], NOT_ALLOWED)
+    assert (talk.read_to_end(), talk.close_code) == ([], NOT_ALLOWED)
 
 
 def test_the_close_code_says_that_the_hub_stops(
@@ -200,7 +234,7 @@ def test_the_close_code_says_that_the_hub_stops(
     (loop,) = [loop for loop in state._states if loop.is_running()]
     monkeypatch.setattr(web, "draining", True)
     loop.call_soon_threadsafe(web.streams.end_all)
-    assert (talk.ends(), talk.close_code) == ([], STOPPING)
+    assert (talk.read_to_end(), talk.close_code) == ([], STOPPING)
 
 
 @pytest.mark.shows("custom-transport.documented")

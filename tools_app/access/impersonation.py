@@ -16,15 +16,15 @@ import msgspec
 from django.contrib.auth.models import AnonymousUser, User
 
 from tools_app.access import permissions
-from tools_app.access.keys import ACTING_START, held
+from tools_app.access.keys import IMPERSONATION_PREFIX, without_connections
 from tools_app.core import encryption
 from tools_app.core.refresh_ahead_cache import RefreshAheadCache
 from tools_app.models import ApiKey, Membership, Role
 
-START: Final = ACTING_START
-SECONDS: Final = 900.0
-LONGEST = 500
-MAX_OPENED = 1000
+PREFIX: Final = IMPERSONATION_PREFIX
+LIFETIME_SECONDS: Final = 900.0
+MAX_LENGTH = 500
+MAX_CACHED = 1000
 _PURPOSE = "pass"
 
 
@@ -55,14 +55,14 @@ def issue(key: ApiKey, person: permissions.Person) -> str:
     if isinstance(person, AnonymousUser) or not permissions.may_change(person, key.tenant):
         raise NotAllowed
     return sealed(
-        ImpersonationToken(key.pk, int(person.pk or 0), time.time() + SECONDS, person.get_session_auth_hash())
+        ImpersonationToken(key.pk, int(person.pk or 0), time.time() + LIFETIME_SECONDS, person.get_session_auth_hash())
     )
 
 
-def sealed(said: ImpersonationToken) -> str:
+def sealed(token: ImpersonationToken) -> str:
     """Return a token in its wire form."""
-    raw = encryption.seal(msgspec.json.encode(said), _PURPOSE)
-    return START + base64.urlsafe_b64encode(raw).decode().rstrip("=")
+    raw = encryption.seal(msgspec.json.encode(token), _PURPOSE)
+    return PREFIX + base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 def is_known(credential: str) -> bool:
@@ -93,19 +93,19 @@ def _digest_of(credential: str) -> bytes:
 
 def _opened(credential: str) -> ImpersonationToken | None:
     """Open a token. Tokens in use are opened once."""
-    if len(credential) > LONGEST:
+    if len(credential) > MAX_LENGTH:
         return None
     digest = _digest_of(credential)
     opened = _known.get(digest)
     if opened is None and (opened := _unsealed(credential)) is not None:
         _known[digest] = opened
-        if len(_known) > MAX_OPENED:
+        if len(_known) > MAX_CACHED:
             _known.pop(next(iter(_known)))
     return opened
 
 
 def _unsealed(credential: str) -> ImpersonationToken | None:
-    text = credential.removeprefix(START)
+    text = credential.removeprefix(PREFIX)
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         return msgspec.json.decode(encryption.unseal(raw, _PURPOSE), type=ImpersonationToken)
@@ -113,17 +113,17 @@ def _unsealed(credential: str) -> ImpersonationToken | None:
         return None
 
 
-_Who = tuple[UUID, int]
+_HolderId = tuple[UUID, int]
 
 
-def _load(asked: Sequence[_Who]) -> Mapping[_Who, Holder]:
+def _load(asked: Sequence[_HolderId]) -> Mapping[_HolderId, Holder]:
     people = User.objects.filter(pk__in={person for _, person in asked}, is_active=True).in_bulk()
-    # Nobody acts as the connection of somebody else.
-    rows = held(ApiKey.objects.filter(pk__in={key for key, _ in asked})).in_bulk()
+    # A person cannot act as the connection of another person.
+    rows = without_connections(ApiKey.objects.filter(pk__in={key for key, _ in asked})).in_bulk()
     tenants = {row.tenant_id for row in rows.values()}
     admins = Membership.objects.filter(user__in=people, tenant__in=tenants, role=Role.ADMIN)
     run = set(admins.values_list("user_id", "tenant_id"))
-    found: dict[_Who, Holder] = {}
+    found: dict[_HolderId, Holder] = {}
     for key_id, person_id in asked:
         row, person = rows.get(key_id), people.get(person_id)
         if row and person and (person.is_superuser or (person_id, row.tenant_id) in run):
@@ -133,7 +133,7 @@ def _load(asked: Sequence[_Who]) -> Mapping[_Who, Holder]:
     return found
 
 
-holders: RefreshAheadCache[_Who, Holder] = RefreshAheadCache(_load)
+holders: RefreshAheadCache[_HolderId, Holder] = RefreshAheadCache(_load)
 
 
 def forget_all() -> None:

@@ -40,10 +40,10 @@ def send(row: Invitation, link: str) -> None:
     Raises NotSent, also if the tenant has sent too many: the hub is no mail relay.
     """
     places = [ConcurrencyLimit("tenant", "invitations", MAX_AN_HOUR, f"mail:{row.tenant_id}")]
-    if limits.hold_here(places, str(new_id()), HOUR_SECONDS) is not None:
+    if limits.acquire_here(places, str(new_id()), HOUR_SECONDS) is not None:
         raise NotSent(f"The e-mail was not sent: {MAX_AN_HOUR} invitations of a tenant are sent in an hour")
     tenant = " ".join(row.tenant.name.split())
-    said = {
+    context = {
         "who": row.invited_by.get_username() if row.invited_by else "Somebody",
         "tenant": tenant,
         "role": row.get_role_display().lower(),
@@ -51,6 +51,6 @@ def send(row: Invitation, link: str) -> None:
         "link": link,
     }
     try:
-        send_mail(f"Invitation to {tenant}", TEXT.format(**said), None, [row.email])
+        send_mail(f"Invitation to {tenant}", TEXT.format(**context), None, [row.email])
     except (OSError, smtplib.SMTPException) as problem:
         raise NotSent(f"The e-mail was not sent: {problem}") from problem

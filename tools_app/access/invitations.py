@@ -28,7 +28,7 @@ from tools_app.models import Identity, Invitation, Membership, Role, Tenant
 from tools_app.models.people import INVITATION_DAYS
 
 TOKEN_BYTES: Final = 32
-LONGEST: Final = 100
+MAX_TOKEN_LENGTH: Final = 100
 PROOF_SALT: Final = "tools_app.auth.invitations.proof"
 
 
@@ -42,11 +42,11 @@ class State(Enum):
     VOID = "Void"
 
 
-class NotInvited(ValueError):
+class InvitationError(ValueError):
     """The invitation cannot be created or accepted; the message says why."""
 
 
-def make(tenant: Tenant, email: str, role: str, by: User) -> tuple[Invitation, str]:
+def create(tenant: Tenant, email: str, role: str, by: User) -> tuple[Invitation, str]:
     """Create an invitation. Return it and the token of its link, which cannot be retrieved later.
 
     Raises NotInvited for somebody who is already a member or invited.
@@ -55,7 +55,7 @@ def make(tenant: Tenant, email: str, role: str, by: User) -> tuple[Invitation, s
     check(tenant, email)
     token = _new_token()
     row = Invitation.objects.create(
-        tenant=tenant, email=email, role=role, digest=digest_of(token), invited_by=by, expires_at=_some_days_on()
+        tenant=tenant, email=email, role=role, digest=digest_of(token), invited_by=by, expires_at=_new_expiry()
     )
     return row, token
 
@@ -63,9 +63,9 @@ def make(tenant: Tenant, email: str, role: str, by: User) -> tuple[Invitation, s
 def check(tenant: Tenant, email: str) -> None:
     """Raise NotInvited for somebody who is already a member or invited."""
     if Membership.objects.filter(tenant=tenant, user__email__iexact=email).exists():
-        raise NotInvited("Somebody with this e-mail is a member already: change the role on the member's page.")
-    if _unanswered(tenant).filter(email__iexact=email, expires_at__gt=timezone.now()).exists():
-        raise NotInvited("This e-mail is invited already: make a new link on the invitation's page, or revoke it.")
+        raise InvitationError("Somebody with this e-mail is a member already: change the role on the member's page.")
+    if _open_invitations(tenant).filter(email__iexact=email, expires_at__gt=timezone.now()).exists():
+        raise InvitationError("This e-mail is invited already: make a new link on the invitation's page, or revoke it.")
 
 
 def renew(row: Invitation, by: User) -> str | None:
@@ -74,18 +74,18 @@ def renew(row: Invitation, by: User) -> str | None:
     `by` becomes its inviter.
     """
     token = _new_token()
-    fields = {"digest": digest_of(token), "expires_at": _some_days_on(), "invited_by": by}
-    return token if _unanswered(row.tenant).filter(pk=row.pk).update(**fields) else None
+    fields = {"digest": digest_of(token), "expires_at": _new_expiry(), "invited_by": by}
+    return token if _open_invitations(row.tenant).filter(pk=row.pk).update(**fields) else None
 
 
 def revoke(row: Invitation) -> bool:
     """Revoke an invitation. Return False if it was already accepted or revoked."""
-    return bool(_unanswered(row.tenant).filter(pk=row.pk).update(revoked_at=timezone.now()))
+    return bool(_open_invitations(row.tenant).filter(pk=row.pk).update(revoked_at=timezone.now()))
 
 
 def find(token: str) -> Invitation | None:
     """Return the invitation of a link, in any state; None also if the proof is wrong."""
-    if len(token) > LONGEST:
+    if len(token) > MAX_TOKEN_LENGTH:
         return None
     digest = digest_of(token.partition(".")[0])
     row = Invitation.objects.select_related("tenant", "invited_by").filter(digest=digest).first()
@@ -94,7 +94,7 @@ def find(token: str) -> Invitation | None:
     return row if "." not in token or proves_address(row, token) else None
 
 
-def mailed(row: Invitation, token: str) -> str:
+def note_mailed(row: Invitation, token: str) -> str:
     """Return the token with its proof, for the e-mail to the invited address only."""
     return f"{token}.{_proof(row, settings.SECRET_KEY)}"
 
@@ -136,13 +136,15 @@ def accept(row: Invitation, person: User, *, confirmed: bool = False) -> bool:
     NotInvited for an account with another e-mail, unless its owner `confirmed` that the invitation is meant for them.
     """
     if belongs_elsewhere(row, person):
-        raise NotInvited(f"{person.get_username()} is an account of another company's sign-in. Use another account.")
+        raise InvitationError(
+            f"{person.get_username()} is an account of another company's sign-in. Use another account."
+        )
     if not confirmed and not is_for(row, person):
-        raise NotInvited(f"This invitation is for {row.email}, and this account has another e-mail.")
+        raise InvitationError(f"This invitation is for {row.email}, and this account has another e-mail.")
     if state_of(row) is not State.OPEN:
         return False
     now = timezone.now()
-    unanswered = _unanswered(row.tenant).filter(pk=row.pk, digest=row.digest, expires_at__gt=now)
+    unanswered = _open_invitations(row.tenant).filter(pk=row.pk, digest=row.digest, expires_at__gt=now)
     if not unanswered.update(accepted_at=now, accepted_by=person):
         return False
     Membership.objects.get_or_create(user=person, tenant=row.tenant, defaults={"role": row.role})
@@ -169,14 +171,14 @@ def _is_backed(row: Invitation) -> bool:
     return by.is_active and (row.tenant_id, Role.ADMIN) in roles
 
 
-def _unanswered(tenant: Tenant) -> QuerySet[Invitation]:
+def _open_invitations(tenant: Tenant) -> QuerySet[Invitation]:
     return Invitation.objects.filter(tenant=tenant, accepted_at=None, revoked_at=None)
 
 
 def _proof(row: Invitation, key: str) -> str:
     """Return a proof bound to the link and the address."""
-    said = f"{row.pk}:{row.digest}:{row.email}"
-    digest = salted_hmac(PROOF_SALT, said, secret=key, algorithm="sha256").digest()
+    subject = f"{row.pk}:{row.digest}:{row.email}"
+    digest = salted_hmac(PROOF_SALT, subject, secret=key, algorithm="sha256").digest()
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
@@ -184,5 +186,5 @@ def _new_token() -> str:
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
-def _some_days_on() -> datetime:
+def _new_expiry() -> datetime:
     return timezone.now() + timedelta(days=INVITATION_DAYS)

@@ -19,20 +19,20 @@ from tools_app.models import ApiKey, Tenant, Toolset
 from tools_app.models.validators import validate_networks, validate_patterns
 
 KEY_BYTES = 32
-KEY_START = "mcphub_"
+KEY_PREFIX = "mcphub_"
 # The prefix of impersonation tokens; see `access.impersonation`.
-ACTING_START: Final = "mcphub_pass_"
+IMPERSONATION_PREFIX: Final = "mcphub_pass_"
 # The prefix of OAuth access tokens, and of their digests; see `access.oauth.tokens`.
-ACCESS_START: Final = "mcphub_at_"
+ACCESS_PREFIX: Final = "mcphub_at_"
 ACCESS_DIGEST: Final = "at:"
 # How a signed token (JWT) begins: with a JSON object in base64.
-SIGNED_START: Final = "eyJ"
+JWT_PREFIX: Final = "eyJ"
 PREFIX_LENGTH = 12
-# In place of the first characters of a key, for keys that nobody holds: those of connections.
+# In place of the first characters of a key, for keys whose value no client has: those of connections.
 CONNECTION_PREFIX: Final = "sign-in"
 MIN_KEY = 32
 # How long before its expiry a key is reported as expiring soon.
-SOON: Final = timedelta(days=14)
+EXPIRES_SOON: Final = timedelta(days=14)
 MAX_OVERLAP: Final = timedelta(days=90)
 
 # Settings that a rotated key passes on to its successor, beside its name.
@@ -79,7 +79,7 @@ def signed_digest(token: str, place: str) -> str:
 
 def new_key() -> str:
     """Return a new key of 256 random bits."""
-    return KEY_START + secrets.token_urlsafe(KEY_BYTES)
+    return KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
 
 
 def check_strength(key: str) -> None:
@@ -87,9 +87,9 @@ def check_strength(key: str) -> None:
     if len(key) < MIN_KEY:
         raise WeakKey(f"An API key needs at least {MIN_KEY} characters.")
     reserved = (
-        (ACTING_START, "impersonation tokens"),
-        (ACCESS_START, "access tokens"),
-        (SIGNED_START, "signed tokens"),
+        (IMPERSONATION_PREFIX, "impersonation tokens"),
+        (ACCESS_PREFIX, "access tokens"),
+        (JWT_PREFIX, "signed tokens"),
     )
     for start, meaning in reserved:
         if key.startswith(start):
@@ -118,9 +118,9 @@ def issue(
     `tool_patterns`, `methods` and `networks` restrict what it allows, each empty for everything; `limits` are fields of
     LIMITS. With `acts_for_creator`, tools that need a person run for `created_by`. `toolset` restricts its tools
     further, and `presentation` is how they are listed, "" for as the tenant is set. `model` and `prefix` are of keys
-    that nobody holds. Raises WeakKey for a given `key` of fewer than 32 characters or one that looks like an
+    whose value no client has. Raises WeakKey for a given `key` of fewer than 32 characters or one that looks like an
     impersonation token, and ValidationError for an invalid pattern or network, the toolset of another tenant, or a key
-    that acts for nobody in particular.
+    that acts for no person.
     """
     if acts_for_creator and created_by is None:
         raise ValidationError({"acts_for_creator": "A key that acts for a person needs one who creates it."})
@@ -159,7 +159,7 @@ def check_toolset(tenant: Tenant, toolset: Toolset | None) -> None:
 
 
 def foreign_person(row: ApiKey, by: User | None) -> str | None:
-    """Return the username of the person for whom a key acts; None if that is `by`, or nobody."""
+    """Return the username of the person for whom a key acts; None if that is `by`, or no person."""
     person = row.created_by if row.acts_for_creator else None
     if person is None or (by is not None and by.pk == person.pk):
         return None
@@ -169,14 +169,14 @@ def foreign_person(row: ApiKey, by: User | None) -> str | None:
 def check_editor(row: ApiKey, by: User | None, fields: Iterable[str]) -> None:
     """Raise ValidationError for each of the `fields` of a key that `by` changes, but may not.
 
-    A key that acts for a person is an account of theirs in other apps: nobody else decides what it can do, from where
-    and for how long. Others may rename and revoke it.
+    A key that acts for a person is an account of theirs in other apps: no other person decides what it can do, from
+    where and for how long. Others may rename and revoke it.
     """
     name = foreign_person(row, by)
     refused = [field for field in fields if field not in RENAMING] if name is not None else []
     if refused:
-        said = f"Only {name} can change a key that acts for them. Revoke it instead."
-        raise ValidationError(dict.fromkeys(refused, said))
+        message = f"Only {name} can change a key that acts for them. Revoke it instead."
+        raise ValidationError(dict.fromkeys(refused, message))
 
 
 def revoke(row: ApiKey) -> bool:
@@ -205,10 +205,10 @@ def rotate(row: ApiKey, overlap: timedelta, by: User | None = None) -> tuple[Api
             **{name: getattr(row, name) for name in (*SCOPES, *LISTING)},
             limits={name: getattr(row, name) for name in LIMITS},
         )
-        ends = now + bounded(overlap)
+        ends = now + bounded_overlap(overlap)
         if row.expires_at:
             ends = min(row.expires_at, ends)
-        if not rotatable(ApiKey.objects.filter(pk=row.pk), now).update(expires_at=ends, replaced_by=new):
+        if not rotatable_keys(ApiKey.objects.filter(pk=row.pk), now).update(expires_at=ends, replaced_by=new):
             raise NotRotatable("Only a valid key can be rotated, and only once: issue a new key instead.")
     row.expires_at, row.replaced_by = ends, new
     return new, key
@@ -222,7 +222,7 @@ def set_overlap(row: ApiKey, overlap: timedelta, by: User | None = None) -> bool
     """
     if overlap > timedelta():
         check_editor(row, by, ["expires_at"])
-    ends = timezone.now() + bounded(overlap)
+    ends = timezone.now() + bounded_overlap(overlap)
     replaced = ApiKey.objects.filter(pk=row.pk, revoked_at=None, replaced_by__isnull=False)
     if not replaced.update(expires_at=ends):
         return False
@@ -230,23 +230,23 @@ def set_overlap(row: ApiKey, overlap: timedelta, by: User | None = None) -> bool
     return True
 
 
-def rotatable(rows: QuerySet[ApiKey], now: datetime | None = None) -> QuerySet[ApiKey]:
+def rotatable_keys(rows: QuerySet[ApiKey], now: datetime | None = None) -> QuerySet[ApiKey]:
     """Return those of `rows` that are valid now and have no valid successor."""
-    return valid(rows, now).filter(Q(replaced_by=None) | Q(replaced_by__revoked_at__isnull=False))
+    return valid_keys(rows, now).filter(Q(replaced_by=None) | Q(replaced_by__revoked_at__isnull=False))
 
 
-def held(rows: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
+def without_connections(rows: QuerySet[ApiKey]) -> QuerySet[ApiKey]:
     """Return those of `rows` that somebody holds, without the keys behind OAuth connections."""
     return rows.exclude(prefix=CONNECTION_PREFIX)
 
 
-def valid(rows: QuerySet[ApiKey], now: datetime | None = None) -> QuerySet[ApiKey]:
+def valid_keys(rows: QuerySet[ApiKey], now: datetime | None = None) -> QuerySet[ApiKey]:
     """Return those of `rows` that are valid now, as far as the key itself determines it."""
     now = now or timezone.now()
     return rows.filter(Q(expires_at=None) | Q(expires_at__gt=now), revoked_at=None)
 
 
-def bounded(overlap: timedelta) -> timedelta:
+def bounded_overlap(overlap: timedelta) -> timedelta:
     """Limit an overlap to the allowed range."""
     return min(max(overlap, timedelta()), MAX_OVERLAP)
 
@@ -254,8 +254,12 @@ def bounded(overlap: timedelta) -> timedelta:
 # --- Expiry ---------------------------------------------------------------------------------------------------
 
 
-def expiring_soon(rows: QuerySet[ApiKey] | None = None, within: timedelta = SOON) -> QuerySet[ApiKey]:
+def expiring_soon(rows: QuerySet[ApiKey] | None = None, within: timedelta = EXPIRES_SOON) -> QuerySet[ApiKey]:
     """Return those of `rows`, or of all keys, that expire `within` this time and have no successor, earliest first."""
     now = timezone.now()
     every = ApiKey.objects.all() if rows is None else rows
-    return valid(held(every), now).filter(expires_at__lte=now + within, replaced_by=None).order_by("expires_at")
+    return (
+        valid_keys(without_connections(every), now)
+        .filter(expires_at__lte=now + within, replaced_by=None)
+        .order_by("expires_at")
+    )

@@ -38,7 +38,7 @@ def attempt(name: str, address: str) -> Iterator[None]:
         ConcurrencyLimit("name", "logins", MAX_OF_NAME, f"logins:name:{digest}"),
     ]
     id = str(new_id())
-    if limits.hold_here(places, id, WAIT_SECONDS) is not None:
+    if limits.acquire_here(places, id, WAIT_SECONDS) is not None:
         raise TooManyAttempts
     failed = False
     try:

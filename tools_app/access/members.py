@@ -6,8 +6,8 @@ from tools_app.access import permissions
 from tools_app.models import Membership, Role
 
 # The role of a new member unless another one is selected.
-LEAST_ROLE = Role.OPERATOR
-ROLES_MEAN = (
+DEFAULT_ROLE = Role.OPERATOR
+ROLES_HELP = (
     "Admins can change everything of the tenant. Auditors can read everything. Operators can read the catalog, and who"
     " called what, when and with which outcome, but no arguments, events and results."
 )
@@ -18,7 +18,7 @@ MAX_ADMINS_NAMED = 9
 LAST_ADMIN = "This is the tenant's last admin. Make somebody else an admin first."
 
 
-class NobodyNamed(ValueError):
+class UnknownPerson(ValueError):
     """There is no such person."""
 
 
@@ -29,7 +29,7 @@ def person_named(text: str) -> User:
     """
     found = User.objects.filter(is_active=True, username=text.strip(), identity=None).first()
     if found is None:
-        raise NobodyNamed("There is no user with this name. Send an invitation instead.")
+        raise UnknownPerson("There is no user with this name. Send an invitation instead.")
     return found
 
 

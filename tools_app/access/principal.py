@@ -21,15 +21,15 @@ from django.utils import timezone
 from tools_app.access import impersonation, last_used
 from tools_app.access.keys import (
     ACCESS_DIGEST,
-    ACCESS_START,
+    ACCESS_PREFIX,
+    JWT_PREFIX,
     MIN_KEY,
-    SIGNED_START,
     access_digest,
     digest_of,
     signed_digest,
 )
 from tools_app.access.limits import quotas
-from tools_app.access.limits.quotas import UNLIMITED, Allowance
+from tools_app.access.limits.quotas import UNLIMITED, CallerLimits
 from tools_app.access.oauth import tenant_scopes
 from tools_app.access.oauth import tokens as oauth_tokens
 from tools_app.access.oauth.tenant_scopes import Grant
@@ -41,10 +41,10 @@ from tools_app.models import AccessToken, ApiKey, Tenant, TenantScope
 from tools_app.protocol.jsonrpc import MAX_CLIENT_NAME_LENGTH
 
 # What every client needs before anything else, and what discloses nothing of the tenant.
-ALWAYS: Final = frozenset({"initialize", "ping", "server/discover", "logging/setLevel"})
+UNRESTRICTED_METHODS: Final = frozenset({"initialize", "ping", "server/discover", "logging/setLevel"})
 Network = IPv4Network | IPv6Network
 # A network that contains no caller.
-NOWHERE: Final = ip_network("::/128")
+EMPTY_NETWORK: Final = ip_network("::/128")
 # Why a key is no longer valid, in the record of a denial. The client is not told.
 EXPIRED: Final = "The API key has expired."
 REVOKED: Final = "The API key was revoked."
@@ -67,7 +67,7 @@ class Principal(msgspec.Struct, frozen=True):
     tenant_id: UUID
     tenant_slug: str
     redacted_keys: tuple[str, ...]
-    allowed: Allowance = UNLIMITED
+    allowed: CallerLimits = UNLIMITED
     patterns: tuple[str, ...] | None = None
     methods: tuple[str, ...] | None = None
     networks: tuple[Network, ...] = ()
@@ -80,11 +80,11 @@ class Principal(msgspec.Struct, frozen=True):
     presentation: str = ""
 
     @property
-    def limited_as(self) -> str:
+    def limit_key(self) -> str:
         """The name of the counters for the caller's limits."""
         return str(self.key_id) if self.key_id else f"{self.tenant_id}:{rate_limit_key(self.address)}"
 
-    def named(self, client_name: str) -> str:
+    def recorded_name(self, client_name: str) -> str:
         """Return the name under which a client is recorded: its `clientInfo` name, unless a person acts as the key.
 
         Truncated to the length of the column.
@@ -96,21 +96,21 @@ class Principal(msgspec.Struct, frozen=True):
             client_name = f"client: {client_name}"
         return client_name[:MAX_CLIENT_NAME_LENGTH]
 
-    def may_use(self, name: str) -> bool:
+    def permits_name(self, name: str) -> bool:
         """Whether the caller may use the tool, prompt or resource of this name or URI."""
         return (self.patterns is None or matches(name, self.patterns)) and (
             self.grants is None or any(grant.covers(name) for grant in self.grants)
         )
 
-    def may_ask(self, method: str) -> bool:
+    def permits_method(self, method: str) -> bool:
         """Whether the caller may send requests of this method."""
-        return (self.methods is None or method in ALWAYS or matches(method, self.methods)) and not self.lacks_scope(
-            method
-        )
+        return (
+            self.methods is None or method in UNRESTRICTED_METHODS or matches(method, self.methods)
+        ) and not self.lacks_scope(method)
 
     def lacks_scope(self, method: str, name: str = "") -> bool:
         """Whether the caller's access token has too narrow a scope for this method, of this name if it has one."""
-        if self.grants is None or method in ALWAYS:
+        if self.grants is None or method in UNRESTRICTED_METHODS:
             return False
         return not any(grant.permits(method) and (not name or grant.covers(name)) for grant in self.grants)
 
@@ -121,11 +121,11 @@ class Principal(msgspec.Struct, frozen=True):
             return None
         return tuple(pattern for grant in self.grants for pattern in grant.names or ())
 
-    def may_call_from(self, address: str) -> bool:
+    def permits_address(self, address: str) -> bool:
         """Whether the caller may connect from this address."""
         return not self.networks or _within(address, self.networks)
 
-    def has_scopes_of(self, other: "Principal") -> bool:
+    def has_same_access_as(self, other: "Principal") -> bool:
         """Whether this caller has the same scopes as the other one, and sees tools in the same way."""
         return _scopes_of(self) == _scopes_of(other)
 
@@ -151,24 +151,24 @@ class Credential:
     """A request's credential: the key or token, whether it was in the URL, and whether it is an impersonation token or
     an OAuth access token, which may be a JWT that an issuer signed.
 
-    `digest` is its stored form, and `place` the tenant's slug in the path that it was sent to, "" without one.
+    `digest` is its stored form, and `tenant_slug` the tenant's slug in the path that it was sent to, "" without one.
     """
 
     __slots__ = ("digest", "from_query", "is_access_token", "is_impersonation", "is_signed", "key")
 
-    def __init__(self, key: str, *, from_query: bool = False, place: str = "") -> None:
+    def __init__(self, key: str, *, from_query: bool = False, tenant_slug: str = "") -> None:
         self.key = key
         self.from_query = from_query
-        self.is_impersonation = key.startswith(impersonation.START)
-        self.is_signed = key.startswith(SIGNED_START)
-        self.is_access_token = self.is_signed or key.startswith(ACCESS_START)
+        self.is_impersonation = key.startswith(impersonation.PREFIX)
+        self.is_signed = key.startswith(JWT_PREFIX)
+        self.is_access_token = self.is_signed or key.startswith(ACCESS_PREFIX)
         if self.is_signed:
-            self.digest = signed_digest(key, place)
+            self.digest = signed_digest(key, tenant_slug)
         else:
             self.digest = access_digest(key) if self.is_access_token else digest_of(key)
 
 
-class _KnownKey(msgspec.Struct, frozen=True):
+class _CachedKey(msgspec.Struct, frozen=True):
     digest: str
     key_id: UUID
     principal: Principal
@@ -178,32 +178,34 @@ class _KnownKey(msgspec.Struct, frozen=True):
     is_revoked: bool = False
 
 
-def _load(digests: Sequence[str]) -> Mapping[str, _KnownKey]:
+def _load(digests: Sequence[str]) -> Mapping[str, _CachedKey]:
     tokens = [digest for digest in digests if digest.startswith(ACCESS_DIGEST)]
     # Revoked keys too: their use is recorded under them.
     rows = ApiKey.objects.filter(digest__in=digests, tenant__is_active=True)
-    found = {row.digest: _known(row) for row in rows.select_related("tenant")} if len(tokens) < len(digests) else {}
+    found = (
+        {row.digest: _cached_key(row) for row in rows.select_related("tenant")} if len(tokens) < len(digests) else {}
+    )
     return found | (_load_tokens(tokens) if tokens else {})
 
 
-def _load_tokens(digests: Sequence[str]) -> dict[str, _KnownKey]:
+def _load_tokens(digests: Sequence[str]) -> dict[str, _CachedKey]:
     rows = list(oauth_tokens.valid_access_tokens().filter(digest__in=digests).select_related("connection__key__tenant"))
-    named = tenant_scopes.of_tenants(row.connection.tenant_id for row in rows)
-    return {row.digest: _known_token(row, named.get(row.connection.tenant_id, {})) for row in rows}
+    named = tenant_scopes.of_tenants(row.connection.tenant_id for row in rows if not tenant_scopes.is_all(row.scope))
+    return {row.digest: _cached_token(row, named.get(row.connection.tenant_id, {})) for row in rows}
 
 
-def _known_token(row: AccessToken, named: Mapping[str, TenantScope]) -> _KnownKey:
-    known, scopes = _known(row.connection.key), tuple(row.scope.split())
+def _cached_token(row: AccessToken, named: Mapping[str, TenantScope]) -> _CachedKey:
+    cached, scopes = _cached_key(row.connection.key), tuple(row.scope.split())
     grants = tenant_scopes.grants_of(scopes, named)
     principal = msgspec.structs.replace(
-        known.principal, scopes=scopes, grants=grants, person_id=row.connection.person_id
+        cached.principal, scopes=scopes, grants=grants, person_id=row.connection.person_id
     )
     # Tokens are never accepted in URLs (2026-07-28, authorization, §Access Token Usage).
-    ends = min(row.expires_at.timestamp(), known.expires_at)
-    return _KnownKey(row.digest, known.key_id, principal, allow_query=False, expires_at=ends)
+    ends = min(row.expires_at.timestamp(), cached.expires_at)
+    return _CachedKey(row.digest, cached.key_id, principal, allow_query=False, expires_at=ends)
 
 
-def _known(row: ApiKey) -> _KnownKey:
+def _cached_key(row: ApiKey) -> _CachedKey:
     tenant = row.tenant
     principal = Principal(
         key_id=row.pk,
@@ -219,7 +221,7 @@ def _known(row: ApiKey) -> _KnownKey:
         presentation=row.presentation,
     )
     expires_at = row.expires_at.timestamp() if row.expires_at else math.inf
-    return _KnownKey(row.digest, row.pk, principal, tenant.allow_query_key, expires_at, row.revoked_at is not None)
+    return _CachedKey(row.digest, row.pk, principal, tenant.allow_query_key, expires_at, row.revoked_at is not None)
 
 
 def _network(text: str) -> Network:
@@ -227,45 +229,45 @@ def _network(text: str) -> Network:
     try:
         return ip_network(text)
     except ValueError:
-        return NOWHERE
+        return EMPTY_NETWORK
 
 
 # Anyone can send any number of unknown keys: lookups within this many seconds share a query.
 GATHER_SECONDS: Final = 0.02
 
-cache: RefreshAheadCache[str, _KnownKey] = RefreshAheadCache(_load, gather_seconds=GATHER_SECONDS)
+cache: RefreshAheadCache[str, _CachedKey] = RefreshAheadCache(_load, gather_seconds=GATHER_SECONDS)
 
 
 # What open streams depend on.
-_STANDING: Final = ("tool_patterns", "methods", "networks", "toolset", "presentation")
-# The maximum number of keys in one query of `standing_of`.
+_STATE_COLUMNS: Final = ("tool_patterns", "methods", "networks", "toolset", "presentation")
+# The maximum number of keys in one query of `key_states`.
 MAX_LOAD: Final = 1000
 
 
-async def standing_of(digests: Collection[str]) -> Mapping[str, Hashable]:
+async def key_states(digests: Collection[str]) -> Mapping[str, Hashable]:
     """Return for each valid key what its open streams depend on: its scopes and networks, as the database has them.
 
     Costs a tenth of loading the keys. The use of a key is not noted. Raises the database's error.
     """
-    return await run_in_db_thread(_standing_of, list(digests)) if digests else {}
+    return await run_in_db_thread(_load_key_states, list(digests)) if digests else {}
 
 
-def _standing_of(digests: Sequence[str]) -> Mapping[str, Hashable]:
+def _load_key_states(digests: Sequence[str]) -> Mapping[str, Hashable]:
     unexpired = Q(expires_at=None) | Q(expires_at__gt=timezone.now())
     valid = ApiKey.objects.filter(unexpired, revoked_at=None, tenant__is_active=True).order_by()
     # As text, because it is only compared.
-    columns = [Cast(name, TextField()) for name in _STANDING]
+    columns = [Cast(name, TextField()) for name in _STATE_COLUMNS]
     tokens = [digest for digest in digests if digest.startswith(ACCESS_DIGEST)]
     held = [digest for digest in digests if not digest.startswith(ACCESS_DIGEST)]
     found: dict[str, Hashable] = {}
     for start in range(0, len(held), MAX_LOAD):
         some = valid.filter(digest__in=held[start : start + MAX_LOAD])
         found.update((row[0], row) for row in some.values_list("digest", "tenant__allow_query_key", *columns))
-    of_key = [Cast(f"connection__key__{name}", TextField()) for name in _STANDING]
+    of_key = [Cast(f"connection__key__{name}", TextField()) for name in _STATE_COLUMNS]
     for start in range(0, len(tokens), MAX_LOAD):
         some_tokens = oauth_tokens.valid_access_tokens().order_by().filter(digest__in=tokens[start : start + MAX_LOAD])
         rows = list(some_tokens.values_list("digest", "scope", "connection__tenant", *of_key))
-        named = tenant_scopes.of_tenants(row[2] for row in rows)
+        named = tenant_scopes.of_tenants(row[2] for row in rows if not tenant_scopes.is_all(row[1]))
         found.update((row[0], (row, tenant_scopes.grants_of(row[1].split(), named.get(row[2], {})))) for row in rows)
     return found
 
@@ -277,10 +279,10 @@ class _Public(msgspec.Struct, frozen=True):
 
 def _load_public(slugs: Sequence[str]) -> Mapping[str, _Public]:
     tenants = Tenant.objects.filter(slug__in=slugs, is_active=True, is_public=True)
-    return {tenant.slug: _Public(_anybody(tenant), tenant.public_calls_per_minute) for tenant in tenants}
+    return {tenant.slug: _Public(_public_principal(tenant), tenant.public_calls_per_minute) for tenant in tenants}
 
 
-def _anybody(tenant: Tenant) -> Principal:
+def _public_principal(tenant: Tenant) -> Principal:
     return Principal(
         key_id=None,
         tenant_id=tenant.pk,
@@ -303,25 +305,25 @@ def is_known(credential: Credential | None, tenant_slug: str | None) -> bool:
     return cache.has_row(credential.digest)
 
 
-async def anybody(tenant_slug: str, address: str) -> Principal | None:
+async def anonymous_principal(tenant_slug: str, address: str) -> Principal | None:
     """Return the principal of an anonymous caller at `address`; None unless the tenant is public."""
     public = await public_cache.get(tenant_slug)
     if public is None:
         return None
-    everybody = public.principal
+    public_principal = public.principal
     caller = rate_limit_key(address)
-    allowed = quotas.of_address(everybody.allowed, everybody.tenant_id, caller, public.calls_per_minute)
-    return msgspec.structs.replace(everybody, address=address, allowed=allowed)
+    allowed = quotas.of_address(public_principal.allowed, public_principal.tenant_id, caller, public.calls_per_minute)
+    return msgspec.structs.replace(public_principal, address=address, allowed=allowed)
 
 
-async def operator(tenant_slug: str) -> Principal | None:
+async def operator_principal(tenant_slug: str) -> Principal | None:
     """Return the principal of the hub's own commands for a tenant: no key, and everything that the tenant offers."""
-    return await run_in_db_thread(_operator, tenant_slug)
+    return await run_in_db_thread(_load_operator_principal, tenant_slug)
 
 
-def _operator(slug: str) -> Principal | None:
+def _load_operator_principal(slug: str) -> Principal | None:
     tenant = Tenant.objects.filter(slug=slug, is_active=True).first()
-    return msgspec.structs.replace(_anybody(tenant), patterns=None) if tenant else None
+    return msgspec.structs.replace(_public_principal(tenant), patterns=None) if tenant else None
 
 
 async def authenticate(credential: Credential) -> Principal | None:
@@ -339,23 +341,23 @@ async def authenticate(credential: Credential) -> Principal | None:
     elif len(credential.key) < MIN_KEY:
         # Too short to be a key.
         return None
-    known = await cache.get(digest)
+    cached = await cache.get(digest)
     if (
-        known is None
-        or not hmac.compare_digest(known.digest, digest)
-        or (credential.from_query and not known.allow_query)
+        cached is None
+        or not hmac.compare_digest(cached.digest, digest)
+        or (credential.from_query and not cached.allow_query)
     ):
         return None
-    if known.is_revoked or known.expires_at <= time.time():
+    if cached.is_revoked or cached.expires_at <= time.time():
         return None
     if holder is not None:
         # Not counted as a use of the key: its last use tells whether a client still has it.
-        return msgspec.structs.replace(known.principal, person=holder.username, person_id=holder.person_id)
-    last_used.key_used(known.key_id)
-    return known.principal
+        return msgspec.structs.replace(cached.principal, person=holder.username, person_id=holder.person_id)
+    last_used.key_used(cached.key_id)
+    return cached.principal
 
 
-async def authenticate_again(credential: Credential) -> Principal | None:
+async def authenticate_uncached(credential: Credential) -> Principal | None:
     """Return the principal of a credential that was stored a moment ago. Raises the database's error."""
     await cache.fresh(credential.digest)
     return await authenticate(credential)
@@ -370,12 +372,12 @@ class EndedKey(NamedTuple):
 
 def ended_key(credential: Credential) -> EndedKey | None:
     """Return whose key an invalid credential was, from the cache; None unless it was revoked or has expired."""
-    known = cache.last_row(credential.digest)
-    if known is None or not hmac.compare_digest(known.digest, credential.digest):
+    cached = cache.last_row(credential.digest)
+    if cached is None or not hmac.compare_digest(cached.digest, credential.digest):
         return None
-    if known.is_revoked:
-        return EndedKey(known.principal, REVOKED)
-    return EndedKey(known.principal, EXPIRED) if known.expires_at <= time.time() else None
+    if cached.is_revoked:
+        return EndedKey(cached.principal, REVOKED)
+    return EndedKey(cached.principal, EXPIRED) if cached.expires_at <= time.time() else None
 
 
 MAX_ADDRESS_LENGTH = 45
@@ -383,7 +385,7 @@ MAX_ADDRESS_LENGTH = 45
 NETWORK_BITS = 64
 
 
-def address_of(request: HttpRequest) -> str:
+def client_ip_of(request: HttpRequest) -> str:
     """Return the client's IP address of a Django request."""
     return client_ip(str(request.META.get("REMOTE_ADDR", "")), request.headers.get("X-Forwarded-For", ""))
 

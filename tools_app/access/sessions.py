@@ -28,6 +28,8 @@ MAX_SUBSCRIPTIONS = 500
 MAX_LOAD = 1000
 # Total length of one session's URIs: each process that serves the session holds them in memory.
 MAX_SUBSCRIBED_LENGTH = 128 * 1024
+# The limit of a tenant that has none of its own.
+DEFAULT_MAX_SESSIONS = 10_000
 # The retry delay when there are too many sessions: the end of one cannot be predicted.
 RETRY_SECONDS = 60
 
@@ -87,7 +89,7 @@ def _size_of(session: SessionFacts) -> int:
 cache: RefreshAheadCache[str, SessionFacts] = RefreshAheadCache(_load, _size_of)
 
 
-class Agreement(NamedTuple):
+class Negotiation(NamedTuple):
     """What `initialize` negotiated; a channel's session begins before it, without a version."""
 
     version: str = ""
@@ -104,7 +106,7 @@ class Agreement(NamedTuple):
         }
 
 
-async def start(principal: Principal, agreement: Agreement, remote_address: str, prefix: str = "") -> str:
+async def start(principal: Principal, negotiation: Negotiation, remote_address: str, prefix: str = "") -> str:
     """Store a new session of `principal`. Return its wire id: `prefix` and 256 random bits, visible ASCII.
 
     Raises RpcError if the tenant has reached its limit.
@@ -115,29 +117,28 @@ async def start(principal: Principal, agreement: Agreement, remote_address: str,
         tenant_id=principal.tenant_id,
         api_key_id=principal.key_id,
         remote_address=remote_address,
-        **agreement.columns(),
+        **negotiation.columns(),
     )
     most = principal.allowed.most_sessions
-    await run_in_db_thread(_start, row, settings.MCPHUB_MAX_SESSIONS if most is None else most, most is not None)
+    await run_in_db_thread(_start, row, DEFAULT_MAX_SESSIONS if most is None else most)
     return wire_id
 
 
-def _start(row: Session, most: int, of_tenant: bool) -> None:
+def _start(row: Session, most: int) -> None:
     with transaction.atomic():
         # Serialized across processes, so that each count includes the others.
         Tenant.objects.select_for_update(no_key=True).get(pk=row.tenant_id)
         alive = Session.objects.filter(tenant_id=row.tenant_id, ended_at=None, last_seen_at__gte=_idle_since())
         # The column makes the index `session_open` sufficient: rows are large.
         if alive.order_by().values("last_seen_at")[:most].count() >= most:
-            raise _too_many(most, of_tenant=of_tenant)
+            raise _too_many(most)
         row.save(force_insert=True)
 
 
-def _too_many(most: int, *, of_tenant: bool) -> RpcError:
+def _too_many(most: int) -> RpcError:
     data = {"scope": "tenant", "what": "sessions", "limit": most}
     if most == 0:
-        changed_by = "" if of_tenant else "An operator of the hub can change MCPHUB_MAX_SESSIONS."
-        return limit_of_zero("tenant", "open sessions", data, changed_by)
+        return limit_of_zero("tenant", "open sessions", data)
     message = (
         f"This tenant has {most} open sessions, which is its limit. A session ends when its client deletes it or"
         f" closes its connection, or when it was not used for {settings.MCPHUB_SESSION_IDLE_TIMEOUT:g} seconds."
@@ -145,18 +146,18 @@ def _too_many(most: int, *, of_tenant: bool) -> RpcError:
     return RpcError(OVER_LIMIT, message, {**data, "retryAfterSeconds": RETRY_SECONDS}, retry_after=RETRY_SECONDS)
 
 
-async def agree(session: SessionFacts, agreement: Agreement) -> None:
+async def store_negotiation(session: SessionFacts, negotiation: Negotiation) -> None:
     """Store the agreement of a session that was waiting for its `initialize`."""
-    await run_in_db_thread(Session.objects.filter(pk=session.id).update, **agreement.columns())
+    await run_in_db_thread(Session.objects.filter(pk=session.id).update, **negotiation.columns())
     cache.forget(session.digest)
 
 
 async def find(principal: Principal, wire_id: str) -> SessionFacts | None:
     """Return the live session `wire_id` of this key. None for an unknown, ended, idle or foreign one alike."""
-    return await alive(principal, digest_of(wire_id))
+    return await find_by_digest(principal, digest_of(wire_id))
 
 
-async def alive(principal: Principal, digest: str) -> SessionFacts | None:
+async def find_by_digest(principal: Principal, digest: str) -> SessionFacts | None:
     """Like `find`, by the digest of the wire id."""
     session = await cache.get(digest)
     if session is None or session.idle:
@@ -167,16 +168,16 @@ async def alive(principal: Principal, digest: str) -> SessionFacts | None:
     return session
 
 
-async def still_open(ids: Mapping[str, UUID]) -> Collection[str]:
+async def open_digests(ids: Mapping[str, UUID]) -> Collection[str]:
     """Return those of the sessions, ids by digest, that have neither ended nor expired. Counts as a use of them."""
     if not ids:
         return ()
-    found = await run_in_db_thread(_still_open, list(ids))
+    found = await run_in_db_thread(_open_digests, list(ids))
     last_used.sessions_used(ids[digest] for digest in found)
     return found
 
 
-def _still_open(digests: list[str]) -> Collection[str]:
+def _open_digests(digests: list[str]) -> Collection[str]:
     found: set[str] = set()
     for start in range(0, len(digests), MAX_LOAD):
         some = digests[start : start + MAX_LOAD]
@@ -219,13 +220,13 @@ async def unsubscribe(session: SessionFacts, uri: str) -> None:
     cache.forget(session.digest)
 
 
-async def listen_by(session: SessionFacts, stream: UUID) -> None:
+async def set_listener(session: SessionFacts, stream: UUID) -> None:
     """Make a stream the one that sends notifications of changes to a session's client."""
     await run_in_db_thread(Session.objects.filter(pk=session.id).update, listener=stream)
 
 
-async def stop_listening(session: SessionFacts, stream: UUID) -> None:
-    """Undo `listen_by`, unless another stream has replaced this one."""
+async def clear_listener(session: SessionFacts, stream: UUID) -> None:
+    """Undo `set_listener`, unless another stream has replaced this one."""
     await run_in_db_thread(Session.objects.filter(pk=session.id, listener=stream).update, listener=None)
 
 

@@ -12,24 +12,24 @@ from django.db.models import Q
 from django.utils import timezone
 
 from tools_app.access.issuers import validity
-from tools_app.access.keys import KEY_BYTES, KEY_START, digest_of
+from tools_app.access.keys import KEY_BYTES, KEY_PREFIX, digest_of
 from tools_app.models import PersonalToken
 
-START = "mcphubt_"
+PREFIX = "mcphubt_"
 PREFIX_LENGTH = 13
-LONGEST = 200
+MAX_LENGTH = 200
 # How often the last use is written: a script may send many requests per second.
-USE_NOTED_EVERY = timedelta(minutes=1)
+USE_INTERVAL = timedelta(minutes=1)
 
 
 def is_api_key(credential: str) -> bool:
     """Whether this is an MCP client's API key, sent to the REST API by mistake."""
-    return credential.startswith(KEY_START)
+    return credential.startswith(KEY_PREFIX)
 
 
 def issue(person: User, name: str, *, expires_at: datetime | None = None) -> tuple[PersonalToken, str]:
     """Store a new token of `person`. Return its row and the token itself, which cannot be retrieved later."""
-    token = START + secrets.token_urlsafe(KEY_BYTES)
+    token = PREFIX + secrets.token_urlsafe(KEY_BYTES)
     row = PersonalToken.objects.create(
         person=person, name=name, prefix=token[:PREFIX_LENGTH], digest=digest_of(token), expires_at=expires_at
     )
@@ -47,7 +47,7 @@ def revoke(row: PersonalToken) -> bool:
 
 def find(token: str) -> PersonalToken | None:
     """Return the row of a valid token: not revoked, not expired, its person active."""
-    if not token.startswith(START) or len(token) > LONGEST:
+    if not token.startswith(PREFIX) or len(token) > MAX_LENGTH:
         return None
     digest = digest_of(token)
     row = PersonalToken.objects.select_related("person").filter(digest=digest).first()
@@ -67,7 +67,7 @@ def is_valid(row: PersonalToken) -> bool:
 
 def _note_use(row: PersonalToken) -> None:
     now = timezone.now()
-    if row.last_used_at is not None and row.last_used_at > now - USE_NOTED_EVERY:
+    if row.last_used_at is not None and row.last_used_at > now - USE_INTERVAL:
         return
-    unnoted = Q(last_used_at=None) | Q(last_used_at__lte=now - USE_NOTED_EVERY)
+    unnoted = Q(last_used_at=None) | Q(last_used_at__lte=now - USE_INTERVAL)
     PersonalToken.objects.filter(unnoted, pk=row.pk).update(last_used_at=now)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from django.db.models import QuerySet, Sum
 
-from tools_app.access.keys import held
+from tools_app.access.keys import without_connections
 from tools_app.audit.stats import counters, storage
 from tools_app.audit.stats.overview import CallStatistics
 from tools_app.models import (
@@ -29,17 +29,20 @@ from tools_app.models import (
 
 MAX_SUBJECTS: Final = 20
 # Tools that failed recently, whose last calls are read.
-RECENTLY: Final = timedelta(hours=1)
+RECENT_PERIOD: Final = timedelta(hours=1)
 # Calls that say nothing about the tool, such as cancelled ones, are skipped: among so many rows for each that counts.
-ROWS_PER_CALL: Final = 3
-NEUTRAL: Final = frozenset({Outcome.CANCELLED.value, Outcome.DENIED.value, Outcome.INPUT_REQUIRED.value})
+ROWS_PER_OUTCOME: Final = 3
+NEUTRAL_OUTCOMES: Final = frozenset({Outcome.CANCELLED.value, Outcome.DENIED.value, Outcome.INPUT_REQUIRED.value})
 # Statistics of a process whose clock is a little ahead count, too.
-AHEAD: Final = timedelta(hours=1)
+CLOCK_TOLERANCE: Final = timedelta(hours=1)
 SUMS: Final = {f"sum_{name}": Sum(name) for name in counters.NUMBER_COLUMNS}
 
 
 class Finding(NamedTuple):
-    """One cause for which a rule's condition is met. `subject` tells causes apart: a tool, a key, a process."""
+    """One cause for which a rule's condition is met. `subject` tells causes apart: a tool, a key, a process.
+
+    `summary` begins with the figure: lists cut its end.
+    """
 
     subject: str
     value: float
@@ -68,7 +71,7 @@ def _p95(rule: AlertRule, now: datetime) -> list[Finding]:
     milliseconds = (statistics.p95_us or 0) / 1000
     if statistics.calls < rule.min_calls or milliseconds < rule.threshold:
         return []
-    text = f"p95 of {statistics.calls} calls was {milliseconds:.0f} ms{_within(rule)} (threshold {rule.threshold:g} ms)"
+    text = f"{milliseconds:.0f} ms at p95 of {statistics.calls} calls{_within(rule)} (threshold {rule.threshold:g} ms)"
     return [Finding("", round(milliseconds, 3), text)]
 
 
@@ -80,27 +83,27 @@ def _denials(rule: AlertRule, now: datetime) -> list[Finding]:
 
 
 def _failures(rule: AlertRule, now: datetime) -> Iterable[Finding]:
-    failing = _figures(rule, now - RECENTLY, now).filter(errors__gt=0).exclude(tool_name="")
+    failing = _figures(rule, now - RECENT_PERIOD, now).filter(errors__gt=0).exclude(tool_name="")
     names = failing.order_by().values("tool_name").annotate(sum_errors=Sum("errors")).order_by("-sum_errors")
     # Open alerts are checked until a call succeeds, even if the tool is no longer called.
-    open_ones = Alert.objects.filter(rule=rule, resolved_at=None).values_list("subject", flat=True)
-    recent = [name for name in names.values_list("tool_name", flat=True)[:500] if _matches(rule, name)]
-    for name in dict.fromkeys([*open_ones, *recent[:MAX_SUBJECTS]]):
-        needed = int(rule.threshold)
-        last = _last_outcomes(rule, name, needed)
-        if len(last) == needed and counters.FAILED.issuperset(last):
-            yield Finding(name, needed, f"The last {needed} calls of {name} failed")
+    open_subjects = Alert.objects.filter(rule=rule, resolved_at=None).values_list("subject", flat=True)
+    recent_names = [name for name in names.values_list("tool_name", flat=True)[:500] if _matches(rule, name)]
+    for name in dict.fromkeys([*open_subjects, *recent_names[:MAX_SUBJECTS]]):
+        count = int(rule.threshold)
+        outcomes = _last_outcomes(rule, name, count)
+        if len(outcomes) == count and counters.FAILED.issuperset(outcomes):
+            yield Finding(name, count, f"{count} calls in a row failed: {name}")
 
 
 def _last_outcomes(rule: AlertRule, tool_name: str, count: int) -> list[str]:
     calls = Call.objects.filter(tenant=rule.tenant_id, tool_name=tool_name).order_by("-started_at")
-    outcomes = calls.values_list("outcome", flat=True)[: count * ROWS_PER_CALL]
-    return [outcome for outcome in outcomes if outcome not in NEUTRAL][:count]
+    outcomes = calls.values_list("outcome", flat=True)[: count * ROWS_PER_OUTCOME]
+    return [outcome for outcome in outcomes if outcome not in NEUTRAL_OUTCOMES][:count]
 
 
 def _key_expires(rule: AlertRule, now: datetime) -> Iterable[Finding]:
     # The overlap of a rotated key ends as planned, as does a connection.
-    keys = held(ApiKey.objects.all()).filter(
+    keys = without_connections(ApiKey.objects.all()).filter(
         tenant=rule.tenant_id,
         revoked_at=None,
         replaced_by=None,
@@ -109,7 +112,7 @@ def _key_expires(rule: AlertRule, now: datetime) -> Iterable[Finding]:
     )
     for key in keys.order_by("expires_at")[:MAX_SUBJECTS]:
         days = (key.expires_at - now) / timedelta(days=1)  # type: ignore[operator]
-        yield Finding(str(key.pk), round(days, 3), f"The API key {key} expires on {key.expires_at:%Y-%m-%d %H:%M} UTC")
+        yield Finding(str(key.pk), round(days, 3), f"{key.expires_at:%Y-%m-%d %H:%M} UTC: the API key {key} expires")
 
 
 def _queue_age(rule: AlertRule, now: datetime) -> list[Finding]:
@@ -120,13 +123,13 @@ def _queue_age(rule: AlertRule, now: datetime) -> list[Finding]:
     seconds = (now - oldest).total_seconds() if oldest else 0
     if not oldest or seconds < rule.threshold:
         return []
-    text = f"The oldest background call has waited {seconds:.0f} s for a worker (threshold {rule.threshold:g} s)"
+    text = f"{seconds:.0f} s is how long the oldest background call has waited (threshold {rule.threshold:g} s)"
     return [Finding("", round(seconds, 3), text)]
 
 
 def _process_died(rule: AlertRule, now: datetime) -> Iterable[Finding]:
-    dead = ProcessDeath.objects.filter(died_at__gte=now - timedelta(minutes=rule.window_minutes))
-    for death in dead.order_by("-died_at")[:MAX_SUBJECTS]:
+    deaths = ProcessDeath.objects.filter(died_at__gte=now - timedelta(minutes=rule.window_minutes))
+    for death in deaths.order_by("-died_at")[:MAX_SUBJECTS]:
         yield Finding(str(death.pk), 1, f"A {death.kind} process died: {death.pid} on {death.host}"[:300])
 
 
@@ -152,7 +155,7 @@ def _statistics(rule: AlertRule, now: datetime) -> CallStatistics:
 
 
 def _figures(rule: AlertRule, begin: datetime, now: datetime) -> "QuerySet[CallFigures, Any]":
-    rows = storage.within(begin, now + AHEAD)
+    rows = storage.within(begin, now + CLOCK_TOLERANCE)
     return rows if rule.tenant_id is None else rows.filter(tenant_id=rule.tenant_id)
 
 

@@ -25,9 +25,9 @@ from django.utils import timezone
 
 from tools_app.alerts import destinations
 from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.client import Outbound, Terms, exchange
+from tools_app.catalog.http.client import Outbound, RequestPolicy, exchange
 from tools_app.catalog.http.errors import RequestFailed
-from tools_app.catalog.http.urls import BadUrl, parse_url
+from tools_app.catalog.http.urls import InvalidUrl, parse_url
 from tools_app.core import encryption
 from tools_app.models import AlertDelivery, AlertDestination, DeliveryStatus, DestinationKind
 from tools_app.models.alerts import MAX_ERROR_LENGTH
@@ -40,13 +40,13 @@ JITTER: Final = 0.2
 TIMEOUT_SECONDS: Final = 10.0
 MAX_RESPONSE_BYTES: Final = 64 * 1024
 # Longer than an attempt can take.
-LEASE: Final = timedelta(seconds=60)
-MAX_AT_ONCE: Final = 500
+LEASE_DURATION: Final = timedelta(seconds=60)
+BATCH: Final = 500
 # The same thread evaluates the rules.
-RUN_SECONDS: Final = 15.0
+MAX_RUN_SECONDS: Final = 15.0
 SLOW_SECONDS: Final = 1.0
 # The hub is no mail relay.
-MAX_EMAILS_AN_HOUR: Final = 100
+MAX_EMAILS_PER_HOUR: Final = 100
 GONE: Final = 410
 
 NO_MAIL: Final = "This hub cannot send e-mail. Set MCPHUB_EMAIL_URL."
@@ -55,35 +55,35 @@ NO_URL: Final = "The webhook has no URL. Set it on the page of the destination."
 GONE_REASON: Final = "The webhook answered 410 Gone."
 
 
-class Result(NamedTuple):
-    """The end of an attempt: no `error` means delivered. `final`: another attempt would not help."""
+class DeliveryResult(NamedTuple):
+    """The end of an attempt: no `error` means delivered. `is_final`: another attempt would not help."""
 
     error: str = ""
     status: int | None = None
-    final: bool = False
+    is_final: bool = False
 
 
-def deliver_due(may_go_on: Callable[[], bool] = lambda: True) -> int:
+def deliver_due(may_continue: Callable[[], bool] = lambda: True) -> int:
     """Send the messages that are due, one of each tenant in turn, and return how many were tried.
 
-    It stops when `may_go_on` says so, or after RUN_SECONDS. A tenant with a message that took longer than SLOW_SECONDS
-    waits for the next run, so that its slow receivers do not add up for the others.
+    It stops when `may_continue` says so, or after MAX_RUN_SECONDS. A tenant with a message that took longer than
+    SLOW_SECONDS waits for the next run, so that its slow receivers do not add up for the others.
     """
-    now, tried = timezone.now(), 0
+    now, attempts = timezone.now(), 0
     due = AlertDelivery.objects.filter(_claimable(now), status=DeliveryStatus.PENDING, next_attempt_at__lte=now)
-    waiting: defaultdict[Any, deque[Any]] = defaultdict(deque)
-    for tenant_id, delivery_id in due.order_by("next_attempt_at").values_list("tenant_id", "pk")[:MAX_AT_ONCE]:
-        waiting[tenant_id].append(delivery_id)
-    end = monotonic() + RUN_SECONDS
-    while waiting:
-        for tenant_id in list(waiting):
-            began = monotonic()
-            if began >= end or not may_go_on():
-                return tried
-            tried += _attempt_or_log(waiting[tenant_id].popleft())
-            if not waiting[tenant_id] or monotonic() - began > SLOW_SECONDS:
-                del waiting[tenant_id]
-    return tried
+    due_by_tenant: defaultdict[Any, deque[Any]] = defaultdict(deque)
+    for tenant_id, delivery_id in due.order_by("next_attempt_at").values_list("tenant_id", "pk")[:BATCH]:
+        due_by_tenant[tenant_id].append(delivery_id)
+    deadline = monotonic() + MAX_RUN_SECONDS
+    while due_by_tenant:
+        for tenant_id in list(due_by_tenant):
+            started_at = monotonic()
+            if started_at >= deadline or not may_continue():
+                return attempts
+            attempts += _attempt_or_log(due_by_tenant[tenant_id].popleft())
+            if not due_by_tenant[tenant_id] or monotonic() - started_at > SLOW_SECONDS:
+                del due_by_tenant[tenant_id]
+    return attempts
 
 
 def _attempt_or_log(delivery_id: Any) -> bool:
@@ -100,15 +100,15 @@ def attempt(delivery_id: Any) -> bool:
     now = timezone.now()
     claimed = AlertDelivery.objects.filter(
         _claimable(now), pk=delivery_id, status=DeliveryStatus.PENDING, next_attempt_at__lte=now
-    ).update(claimed_until=now + LEASE, attempts=F("attempts") + 1)
+    ).update(claimed_until=now + LEASE_DURATION, attempts=F("attempts") + 1)
     if not claimed:
         return False
     row = AlertDelivery.objects.select_related("destination__tenant").get(pk=delivery_id)
     try:
         result = send(row)
-    except Exception as problem:  # a receiver or message that nobody foresaw must not be tried forever
+    except Exception as problem:  # an unexpected error must not be retried forever
         log.exception("The message %s cannot be sent", delivery_id)
-        result = Result(f"The message could not be sent ({type(problem).__name__}).")
+        result = DeliveryResult(f"The message could not be sent ({type(problem).__name__}).")
     _record(row, result)
     return True
 
@@ -117,74 +117,79 @@ def _claimable(now: datetime) -> Q:
     return Q(claimed_until=None) | Q(claimed_until__lt=now)
 
 
-def send(row: AlertDelivery) -> Result:
+def send(row: AlertDelivery) -> DeliveryResult:
     """Send a claimed message."""
     if not row.destination.enabled:
-        return Result(DISABLED, final=True)
+        return DeliveryResult(DISABLED, is_final=True)
     if row.destination.kind == DestinationKind.EMAIL:
         return _send_email(row)
     if not row.destination.url:
         # Imported from a file, which does not contain it.
-        return Result(NO_URL, final=True)
+        return DeliveryResult(NO_URL, is_final=True)
     try:
         return asyncio.run(_send_webhook(row))
-    except (encryption.DecryptionError, BadUrl) as problem:
-        return Result(f"The webhook cannot be called: {problem}. Rotate its secret or correct its URL.", final=True)
+    except (encryption.DecryptionError, InvalidUrl) as problem:
+        return DeliveryResult(
+            f"The webhook cannot be called: {problem}. Rotate its secret or correct its URL.", is_final=True
+        )
 
 
-def _record(row: AlertDelivery, result: Result) -> None:
+def _record(row: AlertDelivery, result: DeliveryResult) -> None:
     now = timezone.now()
     row.claimed_until, row.response_status, row.error = None, result.status, result.error[:MAX_ERROR_LENGTH]
     if not result.error:
         row.status, row.next_attempt_at, row.finished_at = DeliveryStatus.DELIVERED, None, now
-    elif result.final or row.attempts > len(RETRY_SECONDS):
+    elif result.is_final or row.attempts > len(RETRY_SECONDS):
         row.status, row.next_attempt_at, row.finished_at = DeliveryStatus.FAILED, None, now
     else:
-        row.next_attempt_at = now + timedelta(seconds=pause_after(row.attempts))
+        row.next_attempt_at = now + timedelta(seconds=retry_delay(row.attempts))
     row.save(update_fields=["claimed_until", "response_status", "error", "status", "next_attempt_at", "finished_at"])
     if result.status == GONE:
         AlertDestination.objects.filter(pk=row.destination_id).update(enabled=False, disabled_reason=GONE_REASON)
 
 
-def pause_after(attempts: int) -> float:
+def retry_delay(attempts: int) -> float:
     """Return the pause after a failed attempt, with jitter, so that many messages are not sent at once."""
     seconds = RETRY_SECONDS[min(attempts, len(RETRY_SECONDS)) - 1]
     return seconds * random.uniform(1, 1 + JITTER)  # noqa: S311 - no secret
 
 
-async def _send_webhook(row: AlertDelivery) -> Result:
+async def _send_webhook(row: AlertDelivery) -> DeliveryResult:
     destination, body = row.destination, row.body.encode()
-    message_id, seconds = f"msg_{row.pk.hex}", str(int(timezone.now().timestamp()))
+    message_id, timestamp = f"msg_{row.pk.hex}", str(int(timezone.now().timestamp()))
     headers = (
         ("Content-Type", "application/json"),
         ("User-Agent", "mcphub-alerts"),
         ("webhook-id", message_id),
-        ("webhook-timestamp", seconds),
-        ("webhook-signature", signatures(destinations.signing_secrets(destination), message_id, seconds, body)),
+        ("webhook-timestamp", timestamp),
+        ("webhook-signature", signatures(destinations.signing_secrets(destination), message_id, timestamp, body)),
     )
-    allowed = destination.tenant.allowed_networks if destination.tenant else []
-    terms = Terms(parse_networks(allowed), TIMEOUT_SECONDS, MAX_RESPONSE_BYTES)
+    tenant = destination.tenant
+    allowed = parse_networks(tenant.allowed_networks if tenant else ())
+    policy = RequestPolicy(allowed, TIMEOUT_SECONDS, MAX_RESPONSE_BYTES, public_only=tenant is None)
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
-            reply = await exchange(Outbound("POST", parse_url(destination.url), headers, body), terms)
+            reply = await exchange(Outbound("POST", parse_url(destination.url), headers, body), policy)
     except TimeoutError:
-        return Result(f"The webhook did not answer within {TIMEOUT_SECONDS:g} s.")
+        return DeliveryResult(f"The webhook did not answer within {TIMEOUT_SECONDS:g} s.")
     except RequestFailed as problem:
-        return Result(problem.message)
+        return DeliveryResult(problem.message)
     if reply.status < 200 or reply.status >= 300:  # noqa: PLR2004 - the range of success
-        return Result(f"The webhook answered with HTTP status {reply.status}.", reply.status, reply.status == GONE)
-    return Result(status=reply.status)
+        return DeliveryResult(
+            f"The webhook answered with HTTP status {reply.status}.", reply.status, reply.status == GONE
+        )
+    return DeliveryResult(status=reply.status)
 
 
-def signatures(secrets: list[str], message_id: str, seconds: str, body: bytes) -> str:
+def signatures(secrets: list[str], message_id: str, timestamp: str, body: bytes) -> str:
     """Return the value of `webhook-signature`: one signature for each secret."""
-    signed = f"{message_id}.{seconds}.".encode() + body
-    return " ".join(f"v1,{_signature(secret, signed)}" for secret in secrets)
+    signed_content = f"{message_id}.{timestamp}.".encode() + body
+    return " ".join(f"v1,{_signature(secret, signed_content)}" for secret in secrets)
 
 
-def _signature(secret: str, signed: bytes) -> str:
+def _signature(secret: str, signed_content: bytes) -> str:
     key = base64.b64decode(secret.removeprefix(destinations.SECRET_PREFIX))
-    return base64.b64encode(hmac.new(key, signed, sha256).digest()).decode()
+    return base64.b64encode(hmac.new(key, signed_content, sha256).digest()).decode()
 
 
 def can_send_email() -> bool:
@@ -192,20 +197,20 @@ def can_send_email() -> bool:
     return bool(settings.MCPHUB_EMAIL_URL)
 
 
-def _send_email(row: AlertDelivery) -> Result:
+def _send_email(row: AlertDelivery) -> DeliveryResult:
     if not can_send_email():
-        return Result(NO_MAIL, final=True)
-    if _emails_sent(row) >= MAX_EMAILS_AN_HOUR:
-        return Result(f"At most {MAX_EMAILS_AN_HOUR} e-mails are sent in an hour.", final=True)
+        return DeliveryResult(NO_MAIL, is_final=True)
+    if _emails_sent(row) >= MAX_EMAILS_PER_HOUR:
+        return DeliveryResult(f"At most {MAX_EMAILS_PER_HOUR} e-mails are sent in an hour.", is_final=True)
     subject, text = email_of(row)
     try:
         send_mail(subject, text, None, [row.destination.email])
     except smtplib.SMTPRecipientsRefused:
-        return Result("The mail server refused the recipient.", final=True)
+        return DeliveryResult("The mail server refused the recipient.", is_final=True)
     except (OSError, smtplib.SMTPException) as problem:
         # Its text may repeat credentials.
-        return Result(f"The mail server did not accept the e-mail ({type(problem).__name__}).")
-    return Result()
+        return DeliveryResult(f"The mail server did not accept the e-mail ({type(problem).__name__}).")
+    return DeliveryResult()
 
 
 def _emails_sent(row: AlertDelivery) -> int:
@@ -219,8 +224,8 @@ def _emails_sent(row: AlertDelivery) -> int:
 
 def email_of(row: AlertDelivery) -> tuple[str, str]:
     """Return subject and plain text of a message."""
-    said = orjson.loads(row.body)
-    data = said["data"]
+    message = orjson.loads(row.body)
+    data = message["data"]
     rule = data["rule"]["name"] if data["rule"] else "no rule"
     label = row.get_event_display()
     subject = " ".join(f"[mcphub] {label}: {rule if data['rule'] else row.destination.name}".split())
@@ -230,6 +235,6 @@ def email_of(row: AlertDelivery) -> tuple[str, str]:
         f"Event:   {label}",
         f"Rule:    {rule}",
         f"Tenant:  {data['tenant'] or 'the whole hub'}",
-        f"Time:    {said['timestamp']}",
+        f"Time:    {message['timestamp']}",
     ]
     return subject, "\n".join([*lines, "", "An admin can change the rule under Alerts > Rules.", ""])

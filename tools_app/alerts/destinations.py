@@ -11,7 +11,7 @@ from django.db import models
 from django.utils import timezone
 
 from tools_app.audit.changes import changes
-from tools_app.catalog.http.urls import BadUrl, parse_url
+from tools_app.catalog.http.urls import InvalidUrl, parse_url
 from tools_app.core import encryption
 from tools_app.models import Action, AlertDestination, AlertRule, DestinationKind
 
@@ -20,7 +20,7 @@ MAX_DESTINATIONS: Final = 20
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - the prefix of the specification, not a secret
 SECRET_BYTES: Final = 32
 # For so long after a rotation, messages are signed with the previous secret, too.
-OVERLAP: Final = timedelta(hours=24)
+SECRET_OVERLAP: Final = timedelta(hours=24)
 
 
 def check_count(row: AlertRule | AlertDestination, maximum: int) -> None:
@@ -46,7 +46,7 @@ def check_url(row: AlertDestination) -> None:
     if row.kind == DestinationKind.WEBHOOK and row.url:
         try:
             parse_url(row.url)
-        except BadUrl as problem:
+        except InvalidUrl as problem:
             raise ValidationError({"url": f"This URL is invalid: {problem}."}) from problem
 
 
@@ -73,8 +73,8 @@ def add_secret(row: AlertDestination) -> str:
 
 
 def rotate_secret(row: AlertDestination) -> str:
-    """Replace the secret of a webhook and return the new one. Both sign for `OVERLAP`."""
-    row.previous_ciphertext, row.previous_secret_until = row.ciphertext, timezone.now() + OVERLAP
+    """Replace the secret of a webhook and return the new one. Both sign for `SECRET_OVERLAP`."""
+    row.previous_ciphertext, row.previous_secret_until = row.ciphertext, timezone.now() + SECRET_OVERLAP
     secret = add_secret(row)
     row.save(update_fields=["ciphertext", "previous_ciphertext", "previous_secret_until"])
     return secret
@@ -82,10 +82,10 @@ def rotate_secret(row: AlertDestination) -> str:
 
 def signing_secrets(row: AlertDestination) -> list[str]:
     """Return the secrets that sign now, the newest first. Raises encryption.DecryptionError."""
-    sealed = [row.ciphertext]
+    ciphertexts = [row.ciphertext]
     if row.previous_secret_until and row.previous_secret_until > timezone.now():
-        sealed.append(row.previous_ciphertext)
-    return [encryption.unseal(bytes(one), _purpose(row)).decode() for one in sealed if one]
+        ciphertexts.append(row.previous_ciphertext)
+    return [encryption.unseal(bytes(ciphertext), _purpose(row)).decode() for ciphertext in ciphertexts if ciphertext]
 
 
 def _purpose(row: AlertDestination) -> str:

@@ -33,13 +33,13 @@ log = logging.getLogger(__name__)
 FORMAT_VERSION: Final = 1
 DAY: Final = timedelta(days=1)
 MINUTE: Final = timedelta(minutes=1)
-MAX_TESTS_A_MINUTE: Final = 30
+MAX_TESTS_PER_MINUTE: Final = 30
 # A key expires for days: once a day is enough. The death of a process is over when it is known.
-MIN_PAUSES: Final = {AlertKind.KEY_EXPIRES: DAY}
-HAPPENS_ONCE: Final = frozenset({AlertKind.PROCESS_DIED})
-KEEP: Final = timedelta(days=90)
-KEEP_DEATHS: Final = DAY
-PRUNED_AT_ONCE: Final = 1000
+MIN_QUIET_TIMES: Final = {AlertKind.KEY_EXPIRES: DAY}
+ONE_TIME_KINDS: Final = frozenset({AlertKind.PROCESS_DIED})
+RETENTION: Final = timedelta(days=90)
+DEATH_RETENTION: Final = DAY
+PRUNE_BATCH: Final = 1000
 
 
 def evaluate() -> None:
@@ -57,8 +57,8 @@ def evaluate_rule(rule_id: Any, now: datetime) -> None:
     rule = AlertRule.objects.select_related("tenant").filter(pk=rule_id).first()
     if rule is None:
         return
-    found = {finding.subject: finding for finding in conditions.findings(rule, now)}
-    if not found and not Alert.objects.filter(rule=rule, resolved_at=None).exists():
+    findings = {finding.subject: finding for finding in conditions.findings(rule, now)}
+    if not findings and not Alert.objects.filter(rule=rule, resolved_at=None).exists():
         return
     with transaction.atomic():
         # It may have been disabled or deleted meanwhile.
@@ -67,11 +67,11 @@ def evaluate_rule(rule_id: Any, now: datetime) -> None:
             return
         open_alerts = {alert.subject: alert for alert in Alert.objects.filter(rule=rule, resolved_at=None)}
         for subject, alert in open_alerts.items():
-            if subject not in found:
+            if subject not in findings:
                 _resolve(rule, alert, now)
             elif _may_repeat(rule, alert, now):
-                _repeat(rule, alert, found[subject], now)
-        for subject, finding in found.items():
+                _repeat(rule, alert, findings[subject], now)
+        for subject, finding in findings.items():
             if subject not in open_alerts and not _is_quiet(rule, subject, now):
                 _fire(rule, finding, now)
 
@@ -104,24 +104,24 @@ def _repeat(rule: AlertRule, alert: Alert, finding: Finding, now: datetime) -> N
 def _resolve(rule: AlertRule, alert: Alert, now: datetime) -> None:
     alert.resolved_at = now
     alert.save(update_fields=["resolved_at"])
-    if rule.notify_resolved and rule.kind not in HAPPENS_ONCE:
+    if rule.notify_resolved and rule.kind not in ONE_TIME_KINDS:
         notify(rule, alert, AlertEvent.RESOLVED, now)
 
 
-def _pause(rule: AlertRule) -> timedelta:
+def _quiet_time(rule: AlertRule) -> timedelta:
     quiet = timedelta(minutes=rule.quiet_minutes)
-    return max(quiet, MIN_PAUSES.get(AlertKind(rule.kind), quiet))
+    return max(quiet, MIN_QUIET_TIMES.get(AlertKind(rule.kind), quiet))
 
 
 def _may_repeat(rule: AlertRule, alert: Alert, now: datetime) -> bool:
-    return rule.kind not in HAPPENS_ONCE and now - alert.notified_at >= _pause(rule)
+    return rule.kind not in ONE_TIME_KINDS and now - alert.notified_at >= _quiet_time(rule)
 
 
 def _is_quiet(rule: AlertRule, subject: str, now: datetime) -> bool:
     """Whether the same cause was notified within the quiet time; what happens once never fires again."""
     earlier = Alert.objects.filter(rule=rule, subject=subject)
-    if rule.kind not in HAPPENS_ONCE:
-        earlier = earlier.filter(notified_at__gt=now - _pause(rule))
+    if rule.kind not in ONE_TIME_KINDS:
+        earlier = earlier.filter(notified_at__gt=now - _quiet_time(rule))
     return earlier.exists()
 
 
@@ -139,28 +139,28 @@ def notify(rule: AlertRule, alert: Alert, event: AlertEvent, now: datetime) -> N
         "fired_at": alert.fired_at,
         "resolved_at": alert.resolved_at,
     }
-    insert(rule.destinations.filter(enabled=True), event, data, now, alert)
+    insert_deliveries(rule.destinations.filter(enabled=True), event, data, now, alert)
 
 
 class TooManyTests(Exception):
-    """The tenant, or the whole hub, has sent MAX_TESTS_A_MINUTE test messages within the last minute."""
+    """The tenant, or the whole hub, has sent MAX_TESTS_PER_MINUTE test messages within the last minute."""
 
     def __init__(self) -> None:
-        super().__init__(f"At most {MAX_TESTS_A_MINUTE} test messages are sent per minute. Try again in a minute.")
+        super().__init__(f"At most {MAX_TESTS_PER_MINUTE} test messages are sent per minute. Try again in a minute.")
 
 
 def send_test(destination: AlertDestination, rule: AlertRule | None = None) -> AlertDelivery:
     """Insert a test message to one destination, and return its delivery. Raises TooManyTests."""
-    lately = timezone.now() - MINUTE
-    tests = AlertDelivery.objects.filter(event=AlertEvent.TEST, created_at__gte=lately, tenant=destination.tenant_id)
-    if tests[:MAX_TESTS_A_MINUTE].count() >= MAX_TESTS_A_MINUTE:
+    since = timezone.now() - MINUTE
+    tests = AlertDelivery.objects.filter(event=AlertEvent.TEST, created_at__gte=since, tenant=destination.tenant_id)
+    if tests[:MAX_TESTS_PER_MINUTE].count() >= MAX_TESTS_PER_MINUTE:
         raise TooManyTests
-    named = {"id": str(rule.pk), "name": rule.name, "kind": rule.kind} if rule else None
-    data = {"summary": "This is a test message.", "rule": named, "tenant": tenant_name(destination.tenant)}
-    return insert([destination], AlertEvent.TEST, data, timezone.now())[0]
+    rule_data = {"id": str(rule.pk), "name": rule.name, "kind": rule.kind} if rule else None
+    data = {"summary": "This is a test message.", "rule": rule_data, "tenant": tenant_name(destination.tenant)}
+    return insert_deliveries([destination], AlertEvent.TEST, data, timezone.now())[0]
 
 
-def insert(
+def insert_deliveries(
     destinations: Iterable[AlertDestination],
     event: AlertEvent,
     data: dict[str, Any],
@@ -198,8 +198,8 @@ def is_evaluator(process_id: Any) -> bool:
 def prune() -> None:
     """Delete old alerts with their deliveries, test messages, and deaths of processes, a bounded number at once."""
     now = timezone.now()
-    old_alerts = Alert.objects.filter(fired_at__lt=now - KEEP).exclude(resolved_at=None).order_by("fired_at")
-    old_deliveries = AlertDelivery.objects.filter(created_at__lt=now - KEEP).order_by("created_at")
-    Alert.objects.filter(pk__in=list(old_alerts.values_list("pk", flat=True)[:PRUNED_AT_ONCE])).delete()
-    AlertDelivery.objects.filter(pk__in=list(old_deliveries.values_list("pk", flat=True)[:PRUNED_AT_ONCE])).delete()
-    ProcessDeath.objects.filter(died_at__lt=now - KEEP_DEATHS).delete()
+    old_alerts = Alert.objects.filter(fired_at__lt=now - RETENTION).exclude(resolved_at=None).order_by("fired_at")
+    old_deliveries = AlertDelivery.objects.filter(created_at__lt=now - RETENTION).order_by("created_at")
+    Alert.objects.filter(pk__in=list(old_alerts.values_list("pk", flat=True)[:PRUNE_BATCH])).delete()
+    AlertDelivery.objects.filter(pk__in=list(old_deliveries.values_list("pk", flat=True)[:PRUNE_BATCH])).delete()
+    ProcessDeath.objects.filter(died_at__lt=now - DEATH_RETENTION).delete()

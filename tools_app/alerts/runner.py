@@ -26,17 +26,17 @@ CLOSE_SECONDS: Final = 2.0
 
 
 @dataclass
-class Step:
-    """Something that a run does, which is due again `every` seconds after it succeeded."""
+class PeriodicTask:
+    """Something that a run does, which is due again `interval` seconds after it succeeded."""
 
     name: str
     work: Callable[[], object]
-    every: float = 0.0
-    due: float = 0.0
+    interval: float = 0.0
+    due_at: float = 0.0
 
     def run_if_due(self) -> None:
         """Do the work if it is due. One that fails is logged, and due in the next run."""
-        if monotonic() < self.due:
+        if monotonic() < self.due_at:
             return
         try:
             # A connection that an earlier step broke is replaced.
@@ -45,21 +45,21 @@ class Step:
         except Exception as problem:  # noqa: BLE001 - the database may be away for a while
             log.warning("Alerts: %s is postponed: %s", self.name, problem)
         else:
-            self.due = monotonic() + self.every
+            self.due_at = monotonic() + self.interval
 
 
 class AlertRunner:
     """Runs what is due in a thread of its own, one run at a time."""
 
     def __init__(self) -> None:
-        self._steps = [
-            Step("the end of alerts of disabled rules", evaluation.resolve_disabled, EVALUATE_SECONDS),
-            Step("the check of the rules", evaluation.evaluate, EVALUATE_SECONDS),
-            Step("the deletion of old alerts", evaluation.prune, PRUNE_SECONDS),
-            Step("the delivery of messages", self._deliver),
+        self._tasks = [
+            PeriodicTask("the end of alerts of disabled rules", evaluation.resolve_disabled, EVALUATE_SECONDS),
+            PeriodicTask("the check of the rules", evaluation.evaluate, EVALUATE_SECONDS),
+            PeriodicTask("the deletion of old alerts", evaluation.prune, PRUNE_SECONDS),
+            PeriodicTask("the delivery of messages", self._deliver),
         ]
         self._stopping = threading.Event()
-        self._wanted = threading.Event()
+        self._run_requested = threading.Event()
         # Started in the process that is chosen; the others need none.
         self._thread: threading.Thread | None = None
 
@@ -67,31 +67,31 @@ class AlertRunner:
         """Ask the thread for a run, unless another process does it. A run in progress is followed by another one."""
         if self._stopping.is_set() or not evaluation.is_evaluator(entries.process_id()):
             return
-        self._wanted.set()
+        self._run_requested.set()
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._work, name="alerts", daemon=True)
             self._thread.start()
 
     def run(self) -> None:
         """Do every step that is due."""
-        for step in self._steps:
+        for task in self._tasks:
             if not self._stopping.is_set():
-                step.run_if_due()
+                task.run_if_due()
 
     def stop(self) -> None:
         """Stop after the current message."""
         self._stopping.set()
-        self._wanted.set()
+        self._run_requested.set()
         if self._thread is not None:
             self._thread.join(CLOSE_SECONDS)
 
     def _work(self) -> None:
         while not self._stopping.is_set():
-            if not self._wanted.wait(2 * TICK_SECONDS):
+            if not self._run_requested.wait(2 * TICK_SECONDS):
                 # Another process was chosen.
                 _close_connection()
-                self._wanted.wait()
-            self._wanted.clear()
+                self._run_requested.wait()
+            self._run_requested.clear()
             self.run()
         _close_connection()
 

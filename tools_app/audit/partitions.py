@@ -26,10 +26,10 @@ MONTHS_AHEAD: Final = 2
 # Advisory lock: one process at a time prunes, or creates or drops partitions.
 LOCK: Final = 0x6D63_7068_7063
 # How long calls, and readers of a single month, may be blocked by a pending lock.
-CALLS_WAIT: Final = "200ms"
-READERS_WAIT: Final = "5s"
+LOCK_TIMEOUT: Final = "200ms"
+DETACH_TIMEOUT: Final = "5s"
 # How long the default partition may be scanned for rows of a month that is attached.
-LOOK: Final = "2s"
+SCAN_TIMEOUT: Final = "2s"
 
 
 class Parted(NamedTuple):
@@ -125,7 +125,7 @@ def attached(cursor: CursorWrapper) -> dict[Month, Span]:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def partition_lock() -> Iterator[None]:
     """Open a transaction in which no other process prunes, creates or drops partitions.
 
     Readers of rows wait at most READERS_WAIT. On SQLite, any transaction that writes is exclusive.
@@ -134,11 +134,11 @@ def alone() -> Iterator[None]:
         if in_use():
             with connection.cursor() as cursor:
                 cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
-                cursor.execute(f"SET LOCAL lock_timeout = '{READERS_WAIT}'")
+                cursor.execute(f"SET LOCAL lock_timeout = '{DETACH_TIMEOUT}'")
         yield
 
 
-def make_ahead() -> list[Month]:
+def create_upcoming() -> list[Month]:
     """Create the missing partitions of this month and MONTHS_AHEAD more, and return the months created.
 
     A failure is logged and retried another day; until then the default partition takes the rows.
@@ -147,32 +147,32 @@ def make_ahead() -> list[Month]:
         return []
     this = Month.of(timezone.now())
     missing = {this.after(ahead) for ahead in range(MONTHS_AHEAD + 1)} - set(months())
-    return [month for month in sorted(missing) if _made(month)]
+    return [month for month in sorted(missing) if _created(month)]
 
 
-def make_since(moment: datetime) -> list[Month]:
+def create_since(moment: datetime) -> list[Month]:
     """Create the missing partitions from the month of `moment` to this one, and return the months created."""
     if not in_use():
         return []
     month, this, there = Month.of(moment), Month.of(timezone.now()), months()
     made = []
     while month <= this:
-        if month not in there and _made(month):
+        if month not in there and _created(month):
             made.append(month)
         month = month.after(1)
     return made
 
 
-def _made(month: Month) -> bool:
+def _created(month: Month) -> bool:
     try:
-        with alone(), connection.cursor() as cursor:
-            return month not in attached(cursor) and _make(cursor, month)
+        with partition_lock(), connection.cursor() as cursor:
+            return month not in attached(cursor) and _create(cursor, month)
     except Error as problem:
         log.warning("The partitions of %s could not be made yet: %s", month, problem)
         return False
 
 
-def _make(cursor: CursorWrapper, month: Month) -> bool:
+def _create(cursor: CursorWrapper, month: Month) -> bool:
     """Create the partitions of a month in this transaction. Return False if the default partition covers its rest.
 
     If the default partition holds rows of the month, the new partition starts on the day after the newest of them: they
@@ -181,8 +181,8 @@ def _make(cursor: CursorWrapper, month: Month) -> bool:
     begin = _free_from(cursor, month)
     if begin >= month.end:
         return False
-    cursor.execute(f"SET LOCAL lock_timeout = '{CALLS_WAIT}'")
-    cursor.execute(f"SET LOCAL statement_timeout = '{LOOK}'")
+    cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
+    cursor.execute(f"SET LOCAL statement_timeout = '{SCAN_TIMEOUT}'")
     for table in TABLES:
         attach(cursor, table, month, begin)
     return True
@@ -227,7 +227,7 @@ def drop(month: Month, may_go: Callable[[Span], bool]) -> bool:
     `may_go` is called when the month can no longer be written to. Raises OperationalError, without effect, if readers
     hold their locks so long that calls would have to wait.
     """
-    with alone(), connection.cursor() as cursor:
+    with partition_lock(), connection.cursor() as cursor:
         span = attached(cursor).get(month)
         if span is None:
             return False
@@ -235,7 +235,7 @@ def drop(month: Month, may_go: Callable[[Span], bool]) -> bool:
         cursor.execute(f"LOCK TABLE ONLY {partitions} IN SHARE MODE")
         if not may_go(span):
             return False
-        cursor.execute(f"SET LOCAL lock_timeout = '{CALLS_WAIT}'")
+        cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
         for table in TABLES:
             cursor.execute(f'LOCK TABLE ONLY "{table.name}" IN ACCESS EXCLUSIVE MODE')
         cursor.execute(f"DROP TABLE {partitions}")

@@ -4,26 +4,19 @@ In the handshake era a question is sent on the call's stream and the function wa
 without an answer ends the run; the client retries the request with its answers, and the function runs again.
 """
 
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
-from itertools import chain, count
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
-from tools_app.calls.inputs import Silence, result_of
+from tools_app.calls.inputs import NoAnswer, result_of
 from tools_app.calls.invocation import Round
 from tools_app.tool_api.context import Emit
-from tools_app.tool_api.elicitation import BadAnswer, Question, Unanswered, as_request
+from tools_app.tool_api.elicitation import BadAnswer, Question, Unanswered, as_request, unused_name
 from tools_app.tool_api.results import InputRequired
 
 # Clients give up after about ten rounds, without knowing the reason.
 MAX_BAD_ANSWERS: Final = 3
 
 Wait = Callable[[str], Awaitable[Mapping[str, Any]]]
-
-
-def unused_name(name: str, used: Container[str]) -> str:
-    """Return a name that is unique in a call, as request ids must be (base protocol, §Requests)."""
-    names = chain([name], (f"{name}-{number}" for number in count(2)))
-    return next(name for name in names if name not in used)
 
 
 class Rounds:
@@ -98,7 +91,7 @@ class OnStream:
                 del waiting[name]
                 read[name] = question.read(result_of(response))
         except BaseException as problem:
-            self._withdraw(waiting.values(), "no answer in time" if isinstance(problem, Silence) else "not needed")
+            self._withdraw(waiting.values(), "no answer in time" if isinstance(problem, NoAnswer) else "not needed")
             raise
         return read
 

@@ -55,6 +55,7 @@ from tools_app.calls.run import (
 from tools_app.calls.stop_reasons import StopReason
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import CompiledTool
+from tools_app.catalog.kinds.attachments import NO_SUCH, Attachments
 from tools_app.core import fair_scheduler
 from tools_app.core.config import config
 from tools_app.core.database import run_in_db_thread
@@ -72,17 +73,17 @@ from tools_app.tool_api.results import failed
 
 
 class CallOptions(msgspec.Struct, frozen=True):
-    """How a call reaches its client: `send_event` is called with each durable event; `may_return` tells whether the
+    """How a call reaches its client: `send_event` is called with each durable event; `can_resume` tells whether the
     client can reconnect for the answer, `task_request` its support of tasks, and `task_seconds` the TTL of a task.
-    `settle` responds while the tool still runs.
+    `respond_early` responds while the tool still runs.
     """
 
     send_event: SendEvent
     listener: TopicListener
-    may_return: Callable[[], bool]
+    can_resume: Callable[[], bool]
     task_request: TaskRequest
     task_seconds: float
-    settle: Callable[[CallOutcome], None]
+    respond_early: Callable[[CallOutcome], None]
 
 
 async def call_tool(
@@ -101,7 +102,7 @@ async def call_tool(
         if (
             found is None
             or tool is None
-            or not principal.may_use(tool.name)
+            or not principal.permits_name(tool.name)
             or (principal.toolset is not None and not found.in_toolset(principal.toolset, tool.name))
             or (tool.needs_person and principal.person_id is None)
         ):
@@ -117,22 +118,24 @@ async def call_tool(
     if rates := tool.allowed.calls + principal.allowed.calls:
         await limits.take_call(invocation, rates)
     if not tool.arguments.accepts(invocation.arguments):
-        return await _bad_arguments(invocation, tool, era)
-    if places := tool.allowed.calls_at_once + principal.allowed.calls_at_once:
-        async with limits.place_for(invocation, places):
+        return await _bad_arguments(invocation, tool, era, tool.arguments.problems(invocation.arguments))
+    if concurrency_limits := tool.allowed.concurrent_calls + principal.allowed.concurrent_calls:
+        async with limits.concurrency_slot(invocation, concurrency_limits):
             return await _run(invocation, tool, era, options)
     return await _run(invocation, tool, era, options)
 
 
 async def _run(invocation: Invocation, tool: CompiledTool, era: Era, options: CallOptions) -> CallOutcome | TaskCreated:
     """Run a checked call as a task, in a worker or inline."""
+    if tool.attachments is not None and (problems := _unreadable(tool.attachments, invocation)):
+        return await _bad_arguments(invocation, tool, era, problems)
     as_task = tool.task is not TaskSupport.NEVER and may_be_task(tool, options.task_request)
     task_seconds = options.task_seconds if as_task else None
     builder = new_record_builder(
         invocation, tool.id, tool.revision, background=tool.background, task_seconds=task_seconds
     )
     if builder.arguments_size > config.MCPHUB_MAX_ARGUMENT_BYTES:
-        raise await refuse(invocation, era, _too_large(builder), tool)
+        raise await refuse(invocation, era, _arguments_too_large(builder), tool)
     if as_task:
         too_many = await task_limit_error(invocation.principal)
         if too_many is not None:
@@ -143,16 +146,16 @@ async def _run(invocation: Invocation, tool: CompiledTool, era: Era, options: Ca
     if builder.arguments_size >= fair_scheduler.LARGE_BYTES:
         await fair_scheduler.long_step(builder.arguments_size)
     return await InlineCall(
-        invocation, tool, builder, options.send_event, options.may_return, settle=options.settle
+        invocation, tool, builder, options.send_event, options.can_resume, respond_early=options.respond_early
     ).run()
 
 
 async def read(
     invocation: Invocation,
     reading: Runnable,
-    say: SendEvent,
-    may_return: Callable[[], bool],
-    settle: Callable[[CallOutcome], None],
+    send_event: SendEvent,
+    can_resume: Callable[[], bool],
+    respond_early: Callable[[CallOutcome], None],
 ) -> CallOutcome:
     """Run a `resources/read` or a `prompts/get`, and record it. Raises RpcError and RecorderUnavailable."""
     if invocation.principal.allowed.calls:
@@ -160,8 +163,8 @@ async def read(
     builder = new_record_builder(invocation)
     if builder.arguments_size > config.MCPHUB_MAX_ARGUMENT_BYTES:
         era = Era.MODERN if invocation.session is None else Era.HANDSHAKE
-        raise await refuse(invocation, era, _too_large(builder))
-    return await InlineCall(invocation, reading, builder, say, may_return, settle=settle).run()
+        raise await refuse(invocation, era, _arguments_too_large(builder))
+    return await InlineCall(invocation, reading, builder, send_event, can_resume, respond_early=respond_early).run()
 
 
 async def refuse(invocation: Invocation, era: Era, refusal: RpcError, tool: CompiledTool | None = None) -> RpcError:
@@ -179,7 +182,7 @@ def _record_builder(invocation: Invocation, tool: CompiledTool | None) -> CallRe
     return new_record_builder(invocation, tool.id, tool.revision, background=tool.background)
 
 
-def _too_large(builder: CallRecordBuilder) -> RpcError:
+def _arguments_too_large(builder: CallRecordBuilder) -> RpcError:
     most, size = config.MCPHUB_MAX_ARGUMENT_BYTES, builder.arguments_size
     message = f"The arguments are larger than the limit of {most} bytes (MCPHUB_MAX_ARGUMENT_BYTES)."
     return RpcError(INVALID_PARAMS, message, {"what": "argument bytes", "limit": most, "received": size})
@@ -189,10 +192,22 @@ def _unknown_tool(name: str) -> RpcError:
     return RpcError(INVALID_PARAMS, f"Unknown tool: '{name}'", {"tool": name})
 
 
-async def _bad_arguments(invocation: Invocation, tool: CompiledTool, era: Era) -> CallOutcome:
+def _unreadable(attachments: Attachments, invocation: Invocation) -> list[FieldProblem]:
+    """Return the arguments that name resources which the caller may not read."""
+    principal = invocation.principal
+    may_read = principal.permits_method("resources/read")
+    return [
+        FieldProblem(argument, NO_SUCH, uri)
+        for argument, uri in attachments.uris(invocation.arguments)
+        if not (may_read and principal.permits_name(uri))
+    ]
+
+
+async def _bad_arguments(
+    invocation: Invocation, tool: CompiledTool, era: Era, problems: list[FieldProblem]
+) -> CallOutcome:
     """Return or raise invalid arguments, as the client's revision requires (tools, §Error Handling)."""
-    problems = tool.arguments.problems(invocation.arguments)
-    message = _explained(tool.name, problems)
+    message = _argument_error(tool.name, problems)
     if not reports_bad_arguments_in_result(invocation.version):
         data = {"tool": tool.name, "errors": [problem.as_json() for problem in problems]}
         raise await refuse(invocation, era, RpcError(INVALID_PARAMS, message, data), tool)
@@ -201,7 +216,7 @@ async def _bad_arguments(invocation: Invocation, tool: CompiledTool, era: Era) -
     return refused
 
 
-def _explained(tool_name: str, problems: list[FieldProblem]) -> str:
+def _argument_error(tool_name: str, problems: list[FieldProblem]) -> str:
     lines = [f"Invalid arguments for '{tool_name}':", *(_line(problem) for problem in problems)]
     return "\n".join(lines)
 
@@ -221,9 +236,10 @@ _settlement_tasks: set[asyncio.Task[None] | None] = set()
 
 
 class InlineCall(LocalCall):
-    """A call that runs on this event loop. `may_return`: whether its client can reconnect for the answer.
+    """A call that runs on this event loop. `can_resume`: whether its client can reconnect for the answer.
 
-    `settle` responds to the client while the function still runs: one that ignores its cancellation keeps this task.
+    `respond_early` responds to the client while the function still runs: one that ignores its cancellation keeps this
+    task.
 
     It has no reference cycles: memory that only the garbage collector can free is cold for the next call, which was
     measured at a tenth of the whole path.
@@ -235,9 +251,9 @@ class InlineCall(LocalCall):
         tool: Runnable,
         builder: CallRecordBuilder,
         send_event: SendEvent,
-        may_return: Callable[[], bool],
+        can_resume: Callable[[], bool],
         *,
-        settle: Callable[[CallOutcome], None],
+        respond_early: Callable[[CallOutcome], None],
     ) -> None:
         session = invocation.session
         super().__init__(
@@ -247,8 +263,8 @@ class InlineCall(LocalCall):
         self._tool = tool
         self._builder = builder
         self._send_event = send_event
-        self._may_return = may_return
-        self._settle = settle
+        self._can_resume = can_resume
+        self._respond_early = respond_early
         self._recorder = recorder.current()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -266,7 +282,7 @@ class InlineCall(LocalCall):
         try:
             return await self._recorded(await self._run())
         except asyncio.CancelledError as cancellation:
-            reason = stop_reasons.of(cancellation)
+            reason = stop_reasons.reason_of(cancellation)
             self.stop(Outcome.CANCELLED, reason)
             if not self._ended:
                 end = End(Outcome.CANCELLED, http_status=None, cause=reason.cause)
@@ -307,11 +323,11 @@ class InlineCall(LocalCall):
         self._ended = True  # a later disconnect no longer changes the record
         topic, answer = "", None
         # A client that was sent an event can resume, and may have to: the event may have been lost on the way.
-        if self._may_return() or (self._builder.event_count and self._invocation.session is not None):
+        if self._can_resume() or (self._builder.event_count and self._invocation.session is not None):
             topic, answer = call_topic(self.id), finished.serialize()
         try:
             recording = self._recorder.recording(self._builder.finished(finished, topic, answer=answer), self._loop)
-            settled = await (recording if tracing.active is None else traced.recorded(recording))
+            settled = await (recording if tracing.active is None else traced.traced_recording(recording))
         except RecorderUnavailable as problem:
             uncertain.may_have_run.note(self.id)
             raise RpcError(INTERNAL_ERROR, UNRECORDED, retry_after=1) from problem
@@ -414,7 +430,7 @@ class InlineCall(LocalCall):
             finished = await self._settled_elsewhere()
             if not self._ended:
                 self._ended = True
-                self._settle(finished)
+                self._respond_early(finished)
         except RpcError:
             log.warning("The database is unavailable; call %s will be answered later", self.id)  # at the next sweep
         finally:

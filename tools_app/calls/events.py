@@ -12,7 +12,7 @@ from tools_app.core import encryption
 from tools_app.models import Call, CallAnswer, RunningCall
 
 # The key of a question's unredacted form, encrypted.
-SEALED = "sealed"
+SEALED_KEY = "sealed"
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class Origin(msgspec.Struct, frozen=True):
     name: str
 
 
-def origin(call_id: UUID, session_id: UUID) -> Origin | None:
+def origin_of(call_id: UUID, session_id: UUID) -> Origin | None:
     """Return the request of a call of this session, running or ended."""
     for rows in (
         RunningCall.objects,
@@ -79,8 +79,8 @@ def event_purpose(call_id: UUID, sequence: int) -> str:
 def whole_event(call_id: UUID, sequence: int, kind: str, text: str) -> Event:
     """Return an event from its recorded data, with its unredacted form, even if the audit log shows less."""
     data: dict[str, Any] = orjson.loads(text)
-    if kind == "request" and SEALED in data:
-        data = orjson.loads(encryption.unseal(base64.b64decode(data[SEALED]), event_purpose(call_id, sequence)))
+    if kind == "request" and SEALED_KEY in data:
+        data = orjson.loads(encryption.unseal(base64.b64decode(data[SEALED_KEY]), event_purpose(call_id, sequence)))
     return Event(sequence, kind, data)
 
 

@@ -26,10 +26,10 @@ from tools_app.tool_api.elicitation import Refused
 POLL_SECONDS = 0.25
 # The name that stores the reason of a cancellation. No question has it: names of questions are asked first.
 REASON = "notifications/cancelled"
-TAKEN = b""
+ALREADY_READ = b""
 
 
-class Silence(Refused):
+class NoAnswer(Refused):
     """The client did not answer."""
 
 
@@ -38,7 +38,7 @@ def request_id(call_id: UUID, name: str) -> str:
     return f"{call_id}:{name}"
 
 
-def offer(session_id: UUID, id: object, result: Any, error: Any) -> bool:
+def deliver(session_id: UUID, id: object, result: Any, error: Any) -> bool:
     """Store a client's answer for the call that asked. False if no running call of this session waits for it."""
     call_id, name = _parsed(id)
     if call_id is None:
@@ -46,7 +46,7 @@ def offer(session_id: UUID, id: object, result: Any, error: Any) -> bool:
     running = RunningCall.objects.filter(pk=call_id, session_id=session_id)
     if not running.exists() or name not in _open_questions(call_id):
         return False
-    kept = _keep(call_id, name, {"result": result, "error": error})
+    kept = _store(call_id, name, {"result": result, "error": error})
     if not running.exists():
         # The call ended in between, and may have deleted its inputs before this one was stored.
         forget(call_id)
@@ -56,7 +56,7 @@ def offer(session_id: UUID, id: object, result: Any, error: Any) -> bool:
 def note_reason(call_ids: Iterable[UUID], reason: StopReason) -> None:
     """Store why these calls are cancelled, for the processes that run them. The first reason is kept."""
     for call_id in call_ids:
-        _keep(call_id, REASON, msgspec.to_builtins(reason))
+        _store(call_id, REASON, msgspec.to_builtins(reason))
 
 
 def reason_of(call_id: UUID) -> StopReason:
@@ -90,9 +90,9 @@ async def wait_for(call_id: UUID, name: str, seconds: float) -> Mapping[str, Any
             while (answer := await run_in_db_thread(_take, call_id, name)) is None:  # noqa: ASYNC110
                 await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
-        raise Silence(f"The client did not answer within {seconds:g} seconds.") from None
+        raise NoAnswer(f"The client did not answer within {seconds:g} seconds.") from None
     finally:
-        await asyncio.shield(run_in_db_thread(_say_running, call_id))
+        await asyncio.shield(run_in_db_thread(_mark_running, call_id))
     response: Mapping[str, Any] = answer
     return response
 
@@ -114,7 +114,7 @@ def _parsed(id: object) -> tuple[UUID | None, str]:
         return None, ""
 
 
-def _keep(call_id: UUID, name: str, value: Any) -> bool:
+def _store(call_id: UUID, name: str, value: Any) -> bool:
     sealed = encryption.seal(orjson.dumps(value), _purpose(call_id, name))
     try:
         with transaction.atomic():
@@ -128,13 +128,13 @@ def _take(call_id: UUID, name: str) -> Any:
     """Return an answer, or None. Its row stays, so that no second answer is accepted."""
     row = CallInput.objects.filter(call_id=call_id, name=name).first()
     if row is None:
-        _say_waiting(call_id)
+        _mark_waiting(call_id)
         return None
-    CallInput.objects.filter(pk=row.pk).update(sealed=TAKEN)
+    CallInput.objects.filter(pk=row.pk).update(sealed=ALREADY_READ)
     return _opened(row)
 
 
-def unanswered(call_id: UUID) -> set[str]:
+def unanswered_questions(call_id: UUID) -> set[str]:
     """Return the names of a call's questions without an answer."""
     answered = CallInput.objects.filter(call_id=call_id).values_list("name", flat=True)
     return _open_questions(call_id) - set(answered)
@@ -142,9 +142,9 @@ def unanswered(call_id: UUID) -> set[str]:
 
 def _open_questions(call_id: UUID) -> set[str]:
     """Return the names of the questions that a call asked and did not cancel."""
-    said = CallEvent.objects.filter(call_id=call_id, kind__in=("request", "withdrawal")).order_by("sequence")
+    events = CallEvent.objects.filter(call_id=call_id, kind__in=("request", "withdrawal")).order_by("sequence")
     names: set[str] = set()
-    for kind, data in said.values_list("kind", "data"):
+    for kind, data in events.values_list("kind", "data"):
         (names.add if kind == "request" else names.discard)(orjson.loads(data)["name"])
     return names
 
@@ -157,13 +157,13 @@ def _purpose(call_id: UUID, name: str) -> str:
     return f"input:{call_id}:{name}"
 
 
-def _say_waiting(call_id: UUID) -> None:
+def _mark_waiting(call_id: UUID) -> None:
     """Set the status at each poll: the row may be newer than the question, or another answer have been received."""
     rows = RunningCall.objects.filter(pk=call_id, status=CallStatus.RUNNING)
     if rows.exists():
         rows.update(status=CallStatus.WAITING, changed_at=timezone.now())
 
 
-def _say_running(call_id: UUID) -> None:
+def _mark_running(call_id: UUID) -> None:
     rows = RunningCall.objects.filter(pk=call_id, status=CallStatus.WAITING)
     rows.update(status=CallStatus.RUNNING, changed_at=timezone.now())

@@ -28,12 +28,12 @@ from tools_app.audit.recorder.entries import (
 )
 from tools_app.audit.recorder.redaction import redacted_cause, redacted_json, shown
 from tools_app.calls import notices
-from tools_app.calls.events import SEALED, answer_purpose, event_purpose
+from tools_app.calls.events import SEALED_KEY, answer_purpose, event_purpose
 from tools_app.core import encryption
 from tools_app.core.sanitize import for_column, sanitized
 from tools_app.models import CallStatus, Outcome, RunningCall
 from tools_app.models.ids import new_id
-from tools_app.telemetry.log_context import about
+from tools_app.telemetry.log_context import log_fields
 from tools_app.tool_api.context import Caller
 
 
@@ -99,6 +99,7 @@ class Invocation(msgspec.Struct, frozen=True):
             capabilities=self.capabilities,
             person_id=self.principal.person_id,
             key_id=self.principal.key_id,
+            session_id=self.session.id if self.session else None,
         )
 
 
@@ -146,7 +147,7 @@ class CallRecordBuilder:
             self.event_count += 1
             sequence = self.event_count
         text = self._shown(kind, data, sequence)
-        notice = notices.of_event(self.facts.id, sequence, kind, text) if topic else b""
+        notice = notices.event_notice(self.facts.id, sequence, kind, text) if topic else b""
         return CallEventEntry(EventRow(self.facts.id, sequence, datetime.now(UTC), kind, text), topic, notice)
 
     def _shown(self, kind: str, data: dict[str, Any], sequence: int) -> str:
@@ -158,7 +159,7 @@ class CallRecordBuilder:
         if kind != "request" or text.encode() == raw:
             return text
         sealed = base64.b64encode(encryption.seal(raw, event_purpose(self.facts.id, sequence))).decode()
-        return encoded({"name": data["name"], "shown": orjson.Fragment(text), SEALED: sealed}).decode()
+        return encoded({"name": data["name"], "shown": orjson.Fragment(text), SEALED_KEY: sealed}).decode()
 
     def finished(
         self, end: "End", topic: str = "", *, answer: bytes | None = None, only_queued: bool = False
@@ -193,7 +194,7 @@ class CallRecordBuilder:
         payload = Payload(self.facts.id, self.arguments, result)
         notice = b""
         if topic and answer is not None:
-            notice = notices.of_end(self.facts.id, self.event_count, end.outcome, answer)
+            notice = notices.end_notice(self.facts.id, self.event_count, end.outcome, answer)
         return CallFinished(
             self.facts,
             ended,
@@ -313,7 +314,7 @@ def encoded(value: Any) -> bytes:
 def set_log_context(invocation: Invocation) -> None:
     """Set the log context of this asyncio task to this call."""
     session = invocation.session
-    about.set(
+    log_fields.set(
         (
             invocation.method,
             invocation.request_id,
@@ -328,4 +329,4 @@ def set_log_context(invocation: Invocation) -> None:
 
 def set_log_context_of_row(row: RunningCall, tenant_slug: str, arguments: Mapping[str, Any]) -> None:
     """Set the log context to a call that runs from its row."""
-    about.set((row.method, row.request_id, tenant_slug, row.session_id, row.pk, row.trace_id, [arguments]))
+    log_fields.set((row.method, row.request_id, tenant_slug, row.session_id, row.pk, row.trace_id, [arguments]))

@@ -34,12 +34,12 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_End | _Event).decode
 
 
-def of_event(call_id: UUID, sequence: int, kind: str, text: str) -> bytes:
+def event_notice(call_id: UUID, sequence: int, kind: str, text: str) -> bytes:
     """Return the notice of an event, whose recorded data is `text`; empty if it is too large."""
     return _sealed(call_id, _Event(sequence, kind, text)) if len(text) <= MAX_NOTICE_BYTES else b""
 
 
-def of_end(call_id: UUID, event_count: int, outcome: Outcome, answer: bytes) -> bytes:
+def end_notice(call_id: UUID, event_count: int, outcome: Outcome, answer: bytes) -> bytes:
     """Return the notice of the end of a call after `event_count` events; empty if the answer is too large."""
     return _sealed(call_id, _End(event_count, outcome.value, answer)) if len(answer) <= MAX_NOTICE_BYTES else b""
 

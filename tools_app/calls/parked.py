@@ -19,7 +19,7 @@ from tools_app.audit.recorder import recorder
 from tools_app.audit.recorder.entries import Facts, process_id
 from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls.invocation import CallRecordBuilder, End, microseconds
-from tools_app.calls.parked_ends import end_with_their_calls, is_told_by_its_call
+from tools_app.calls.parked_ends import end_with_their_calls, is_recorded_by_call
 from tools_app.calls.sweeper import StaleTracker
 from tools_app.core.encryption import DecryptionError
 from tools_app.models import Call, CallPayload, Outcome, ParkedCall, ParkedStatus, Process, RunningCall
@@ -76,11 +76,11 @@ class ParkedSweeper:
         """Return what is to be done about a row that is unchanged for `seconds`, and whose end is not recorded."""
         late = settings.MCPHUB_ELICITATION_TIMEOUT + GRACE_SECONDS
         if row.attender == row.pk:
-            return _take if is_orphan else None
+            return _claim_end if is_orphan else None
         if row.attender is not None:
-            return _forsaken if not is_attended and seconds > GRACE_SECONDS else None
+            return _unattended if not is_attended and seconds > GRACE_SECONDS else None
         if row.status == ParkedStatus.ENDED:
-            return _take if seconds > late else None
+            return _claim_end if seconds > late else None
         if is_orphan:
             return _orphaned
         return _unanswered if seconds > late else None
@@ -125,7 +125,7 @@ def _delete(row: ParkedCall) -> None:
     _unchanged(row).delete()
 
 
-def _take(row: ParkedCall, outcome: dict[str, Any] | None = None) -> None:
+def _claim_end(row: ParkedCall, outcome: dict[str, Any] | None = None) -> None:
     """Have this process record the end of a call: by the next sweep, and unless its state has changed."""
     fields: dict[str, Any] = {"status": ParkedStatus.ENDED, "attender": row.pk, "owner": process_id()}
     if outcome is not None:
@@ -134,22 +134,22 @@ def _take(row: ParkedCall, outcome: dict[str, Any] | None = None) -> None:
 
 
 def _unanswered(row: ParkedCall) -> None:
-    _take(row, parked_rows.unanswered())
+    _claim_end(row, parked_rows.unanswered())
 
 
 def _orphaned(row: ParkedCall) -> None:
-    _take(row, parked_rows.lost(HOLDER_DIED))
+    _claim_end(row, parked_rows.lost(HOLDER_DIED))
 
 
-def _forsaken(row: ParkedCall) -> None:
+def _unattended(row: ParkedCall) -> None:
     """Take over from a call that left neither a record nor an intent: its process died, or could not record it."""
-    _take(row, None if row.status == ParkedStatus.ENDED else parked_rows.lost(ATTENDER_GONE))
+    _claim_end(row, None if row.status == ParkedStatus.ENDED else parked_rows.lost(ATTENDER_GONE))
 
 
 def _record(row: ParkedCall) -> None:
     """Record the end of a call whose last record says that it asked its client, under the row's id; then delete it."""
     end = _end_of(row)
-    if is_told_by_its_call(row, end):
+    if is_recorded_by_call(row, end):
         _delete(row)
         return
     asked = Call.objects.filter(pk=row.call_id).first() or RunningCall.objects.filter(pk=row.call_id).first()
@@ -182,13 +182,13 @@ def _end_of(row: ParkedCall) -> End:
         outcome = parked_rows.opened(row, "output").get("outcome") if row.output else None
     except DecryptionError as problem:
         outcome = parked_rows.lost(str(problem))
-    kind, said = (outcome["kind"], outcome["said"]) if outcome else ("", {})
+    kind, data = (outcome["kind"], outcome["said"]) if outcome else ("", {})
     match kind:
         case "result":
-            is_error = said.get("isError") is True
+            is_error = data.get("isError") is True
             return End(Outcome.TOOL_ERROR if is_error else Outcome.OK, is_error=is_error, cause=NOT_FETCHED)
         case parked_rows.UNANSWERED:
-            return End(Outcome.TIMEOUT, is_error=True, cause=said["cause"])
+            return End(Outcome.TIMEOUT, is_error=True, cause=data["cause"])
         case "" | parked_rows.HOLDER_LOST:
-            return End(Outcome.LOST, is_error=True, cause=said.get("cause", ATTENDER_GONE))
+            return End(Outcome.LOST, is_error=True, cause=data.get("cause", ATTENDER_GONE))
     return End(Outcome.TOOL_ERROR, is_error=True, cause=NOT_FETCHED)

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from tools_app.calls.invocation import End
 from tools_app.calls.sweeper import settle
+from tools_app.calls.upstream_tasks import take_up
 from tools_app.models import Call, Outcome, ParkedCall, ParkedStatus, RunningCall
 
 PAGE_ROWS = 500
@@ -28,12 +29,12 @@ def _end(call_id: UUID) -> None:
     rows.update(status=ParkedStatus.ENDED, attender=call_id, output=None)
 
 
-def is_told_by_its_call(row: ParkedCall, end: End) -> bool:
+def is_recorded_by_call(row: ParkedCall, end: End) -> bool:
     """Whether the record of the call that asked tells how a parked call ended. A task that waits for it ends so."""
     if Call.objects.filter(pk=row.call_id).exclude(outcome=Outcome.INPUT_REQUIRED).exists():
         return True
     task = RunningCall.objects.filter(pk=row.call_id).exclude(task_seconds=None).first()
-    if task is not None and task.is_awaiting_input:
+    if task is not None and task.is_awaiting_input and not (end.outcome == Outcome.LOST and take_up(task)):
         settle(task, end)
     # One that runs again has its client's answers, and is told that the parked call has ended.
     return task is not None

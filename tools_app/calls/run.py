@@ -22,7 +22,9 @@ from tools_app.calls.invocation import End
 from tools_app.calls.stop_reasons import SHUTDOWN, UNKNOWN, StopReason
 from tools_app.catalog.kinds.base import Runner
 from tools_app.catalog.shaping import Shaping, shaped
+from tools_app.core import request_memory
 from tools_app.core.config import config
+from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.core.sanitize import sanitized
 from tools_app.core.tracebacks import clear_traceback
 from tools_app.models import BY_CALL_TOOL, TOOLS_CALL, Outcome
@@ -183,7 +185,7 @@ class LocalCall:
             self.interrupt()
 
     async def answer(self, name: str) -> Mapping[str, Any]:
-        """Return the client's response to a question; the deadline pauses meanwhile. Raises `inputs.Silence`."""
+        """Return the client's response to a question; the deadline pauses meanwhile. Raises `inputs.NoAnswer`."""
         self.asked = True
         with self.deadline.paused():
             return await inputs.wait_for(self.id, name, settings.MCPHUB_ELICITATION_TIMEOUT)
@@ -249,10 +251,10 @@ async def run_tool(
         else:
             on_suspend()
             before_shaping = _nothing
-            result = await call.deadline.keep(resumed(running, waits_for))
-        finished = _checked(tool, result)
-        shaping = None if tool.shaping is None else _shaped(tool.shaping, finished, context, before_shaping)
-        return finished if shaping is None else await call.deadline.keep(shaping)
+            result = await call.deadline.keep(yield_from_started(running, waits_for))
+        finished = _validated(tool, result)
+        is_small = tool.shaping is None and len(finished.wire) <= LARGE_BYTES
+        return finished if is_small else await call.deadline.keep(_shaped(tool, finished, context, before_shaping))
     except (asyncio.CancelledError, CallCancelled) as problem:
         task = asyncio.current_task()
         if isinstance(problem, asyncio.CancelledError) and task is not None:
@@ -281,7 +283,7 @@ def _nothing() -> None:
 
 
 @types.coroutine
-def resumed(running: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
+def yield_from_started(running: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
     """Do what `yield from` does, for a coroutine that has already started."""
     while True:
         try:
@@ -297,7 +299,7 @@ def resumed(running: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, A
             return result
 
 
-def _checked(tool: Runnable, result: Result) -> CallOutcome:
+def _validated(tool: Runnable, result: Result) -> CallOutcome:
     try:
         finished = outcome_of(Outcome.TOOL_ERROR if result.is_error else Outcome.OK, result)
     except TypeError as problem:
@@ -311,14 +313,21 @@ def _checked(tool: Runnable, result: Result) -> CallOutcome:
 
 
 async def _shaped(
-    shaping: Shaping, finished: CallOutcome, context: ToolContext, on_suspend: Callable[[], object]
+    tool: Runnable, finished: CallOutcome, context: ToolContext, on_suspend: Callable[[], object]
 ) -> CallOutcome:
-    """Return what the client receives of a successful result. The record keeps the whole."""
+    """Return what the client receives, once there is memory for a large result. The record keeps the whole."""
     on_suspend()
-    if not isinstance(finished.result, ToolResult) or finished.outcome is not Outcome.OK:
+    if len(finished.wire) > LARGE_BYTES:
+        try:
+            await request_memory.cover_result(len(finished.wire))
+        except request_memory.TooMuchMemory as problem:
+            return _failure(tool, Outcome.TOOL_ERROR, str(problem))
+    if tool.shaping is None or not isinstance(finished.result, ToolResult) or finished.outcome is not Outcome.OK:
         return finished
     # An anonymous caller cannot be recognized when it asks for the whole.
-    result = await shaped(shaping, finished.wire, context.call_id if context.caller.key_id else None)
+    result = await shaped(
+        context.caller.tenant_id, tool.shaping, finished.wire, context.call_id if context.caller.key_id else None
+    )
     return finished if result is None else msgspec.structs.replace(outcome_of(Outcome.OK, result), whole=finished.wire)
 
 

@@ -36,17 +36,17 @@ SESSION_ENDED: Final = StopReason("its session was ended", "The call was cancell
 SHUTDOWN: Final = StopReason("the hub was stopped", "The hub was stopped while the call was running.")
 
 
-def by_client(reason: str) -> StopReason:
+def cancelled_by_client(reason: str) -> StopReason:
     """Return the reason for a client's `notifications/cancelled`, with its `reason`."""
     return StopReason(f"cancelled by its client: {reason}" if reason else "cancelled by its client", withdrawn=True)
 
 
-def by_person(name: str, via: str) -> StopReason:
+def cancelled_by(name: str, via: str) -> StopReason:
     """Return the reason for a user of the pages, REST API or command line. The client does not learn the name."""
     return StopReason(f"cancelled by {name} ({via})", "The call was cancelled by an administrator of the hub.")
 
 
-def of(cancellation: asyncio.CancelledError) -> StopReason:
+def reason_of(cancellation: asyncio.CancelledError) -> StopReason:
     """Return the reason passed to `Task.cancel`."""
     given = next((given for given in cancellation.args if isinstance(given, StopReason)), None)
     return given or StopReason("the hub abandoned the request")

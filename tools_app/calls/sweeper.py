@@ -10,6 +10,7 @@ which succeeds in one worker.
 
 import logging
 from collections.abc import Hashable, Iterable
+from datetime import timedelta
 from time import monotonic
 from uuid import UUID
 
@@ -29,6 +30,7 @@ from tools_app.calls.run import UNRECORDED, CallOutcome, LocalCall, outcome_of, 
 from tools_app.models import Call, CallEvent, CallStatus, Outcome, Process, ProcessDeath, RunningCall
 from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
 from tools_app.tool_api.results import ToolResult
+from tools_app.upstreams import task_rows
 
 MAX_GAP_SECONDS = 3.0
 
@@ -61,6 +63,8 @@ log = logging.getLogger(__name__)
 
 # How long after its own timeout a call is ended from outside: the worker's timeout comes first.
 GRACE_SECONDS = 5.0
+# How long a cancelled background call may take to stop.
+CANCEL_SECONDS = 3.0
 UNCONFIRMED = "the database did not confirm in time that it may start"
 # The end of a call that was rejected, and of one that a worker claimed and did not start.
 REFUSED = End(Outcome.NOT_STARTED, http_status=503, rpc_error=INTERNAL_ERROR, cause=UNCONFIRMED)
@@ -70,14 +74,14 @@ CLIENT_RESPONSE = "answer"
 MAX_AT_ONCE = 500
 
 
-def beat(kind: str) -> None:
+def send_heartbeat(kind: str) -> None:
     """Update the heartbeat of this process."""
     alive = Process.objects.filter(pk=entries.process_id()).update(beats=F("beats") + 1)
     if not alive:
         entries.process_row(kind).save(force_insert=True)
 
 
-def leave() -> None:
+def unregister() -> None:
     """Delete the row of this process, so that no other process waits for its next heartbeat."""
     Process.objects.filter(pk=entries.process_id()).delete()
 
@@ -109,9 +113,11 @@ class Sweeper:
         self._answer_settled([call for call in running if call.has_row], {row.pk for row in rows})
         self._settle_orphaned([row for row in rows if row.pk not in here and _should_run_here(row)])
         dead = self._dead_owners(rows)
+        go_on = task_rows.continuable(rows, dead)
         stuck = self._stuck.seconds(map(_progress_of, rows))
         for row in rows:
-            end = _end_of(row, row.owner in dead, stuck[_progress_of(row)])
+            is_over = row.pk not in go_on or row.started_at + timedelta(seconds=row.task_seconds or 0) < timezone.now()
+            end = _end_of(row, row.owner in dead, stuck[_progress_of(row)]) if is_over else None
             if row.pk in not_started and row.owner == entries.process_id():
                 end = NOT_STARTED if row.run_at else REFUSED
             if end is not None:
@@ -201,7 +207,7 @@ def _end_of_cancelled(row: RunningCall, unchanged_seconds: float) -> End | None:
     cause = inputs.reason_of(row.pk).cause
     if row.is_awaiting_input or _was_withheld(row) or _is_withheld(row):
         return End(Outcome.CANCELLED, is_error=True, cause=cause)
-    if unchanged_seconds > settings.MCPHUB_CANCEL_TIMEOUT:
+    if unchanged_seconds > CANCEL_SECONDS:
         return End(Outcome.CANCELLED, is_error=True, cause=f"{cause}; the tool did not stop")
     return None
 
@@ -247,13 +253,13 @@ def _record_uncertain_responses() -> None:
 
     A call without a record still has its running row, and is settled as lost.
     """
-    told = sorted(uncertain.may_have_run.noted())[:MAX_AT_ONCE]
-    if not told:
+    call_ids = sorted(uncertain.may_have_run.noted())[:MAX_AT_ONCE]
+    if not call_ids:
         return
-    for call_id in Call.objects.filter(pk__in=told).values_list("pk", flat=True):
+    for call_id in Call.objects.filter(pk__in=call_ids).values_list("pk", flat=True):
         if uncertain.may_have_run.settled(call_id):
             _record_response(call_id)
-    uncertain.may_have_run.asked(frozenset(told))
+    uncertain.may_have_run.asked(frozenset(call_ids))
 
 
 def _record_response(call_id: UUID) -> None:
@@ -281,9 +287,9 @@ def _answer(row: RunningCall, end: End) -> CallOutcome:
     """Return the response for a task that ended without an answer: an internal error, not an error of its tool."""
     if end.outcome == Outcome.CANCELLED:
         return stopped(row.method, end.outcome, inputs.reason_of(row.pk))
-    told = unanswered(end.outcome, row.tool_name)
-    message = told.result.content[0]["text"] if isinstance(told.result, ToolResult) else ""
-    return outcome_of(end.outcome, told.result, RpcError(INTERNAL_ERROR, message, status=200))
+    response = unanswered(end.outcome, row.tool_name)
+    message = response.result.content[0]["text"] if isinstance(response.result, ToolResult) else ""
+    return outcome_of(end.outcome, response.result, RpcError(INTERNAL_ERROR, message, status=200))
 
 
 class Requeuer:
@@ -305,7 +311,7 @@ class Requeuer:
         if not waited:
             return
         missing = len(rows) - queue.length()
-        for row in _to_be_looked_after(waited)[: max(0, missing)]:
+        for row in _requeueable(waited)[: max(0, missing)]:
             self._waiting.forget(row.pk)
             assert row.tenant_id is not None, "who runs a call is known"
             queue.enqueue(row.pk, row.tenant_id)
@@ -318,16 +324,16 @@ def _queued() -> list[RunningCall]:
     return list(rows.only("owner", "tenant_id", "tool_name", "task_seconds", "started_at", "changed_at"))
 
 
-def _to_be_looked_after(rows: list[RunningCall]) -> list[RunningCall]:
+def _requeueable(rows: list[RunningCall]) -> list[RunningCall]:
     """Return the calls of this process, and tasks of dead processes; other calls are lost with their process.
 
     A task that its client does not know of is lost too: the client may have been told that nothing ran.
     """
     alive = set(Process.objects.values_list("pk", flat=True))
-    return [row for row in rows if row.owner == process_id() or (row.owner not in alive and _adopted(row))]
+    return [row for row in rows if row.owner == process_id() or (row.owner not in alive and _adopt(row))]
 
 
-def _adopted(row: RunningCall) -> bool:
+def _adopt(row: RunningCall) -> bool:
     """Take ownership of a task that its client knows of. False if that failed."""
     if not row.is_promised:
         return False

@@ -1,7 +1,7 @@
 """OpenTelemetry spans of a call: its run, the wait for its record, and its time in the queue.
 
-`run` and `recorded` require active tracing. Names and attributes follow OpenTelemetry's conventions for MCP and for
-generative AI.
+`run` and `traced_recording` require active tracing. Names and attributes follow OpenTelemetry's conventions for MCP and
+for generative AI.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -16,7 +16,7 @@ from tools_app.tool_api.context import ToolContext
 
 T = TypeVar("T")
 
-UNEVENTFUL = (Outcome.OK, Outcome.INPUT_REQUIRED)
+SUCCESSFUL = (Outcome.OK, Outcome.INPUT_REQUIRED)
 
 
 async def run(
@@ -33,20 +33,20 @@ async def run(
         name = f"execute_tool {tool.name}"
         attributes |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool.name}
     with _spans().span("internal", name, attributes) as span:
-        ran = await run_tool(tool, arguments, context, call, on_suspend)
-        if ran.outcome not in UNEVENTFUL:
-            span.fail(ran.outcome.value)
-        return ran
+        outcome = await run_tool(tool, arguments, context, call, on_suspend)
+        if outcome.outcome not in SUCCESSFUL:
+            span.fail(outcome.outcome.value)
+        return outcome
 
 
-async def recorded(recording: Awaitable[T]) -> T:
+async def traced_recording(recording: Awaitable[T]) -> T:
     """Wait for a record to be durable, in a span."""
     with _spans().span("internal", "record", {}):
         return await recording
 
 
 @contextmanager
-def queueing(queue: str) -> Iterator[dict[str, str]]:
+def traced_enqueue(queue: str) -> Iterator[dict[str, str]]:
     """Open a span for queueing a call, if tracing is active. Yields the headers of its message."""
     if tracing.active is None:
         yield {}
@@ -56,7 +56,7 @@ def queueing(queue: str) -> Iterator[dict[str, str]]:
 
 
 @contextmanager
-def taken(queue: str, headers: Mapping[str, Any]) -> Iterator[None]:
+def traced_claim(queue: str, headers: Mapping[str, Any]) -> Iterator[None]:
     """Open a span for processing a message in a worker, if tracing is active. `headers` contain the parent span."""
     if tracing.active is None:
         yield

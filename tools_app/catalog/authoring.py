@@ -38,8 +38,8 @@ from tools_app.models import (
 
 log = logging.getLogger(__name__)
 
-Switched = Tool | Resource | Prompt
-Offer = ApiSource | Switched
+Switchable = Tool | Resource | Prompt
+Offer = ApiSource | Switchable
 R = TypeVar("R", Resource, Prompt)
 
 DEFINITION_FIELDS = (
@@ -68,7 +68,7 @@ def definition_of(tool: Tool) -> dict[str, Any]:
 def save_tool(tool: Tool, by: User | None = None) -> Tool:
     """Save `tool`, with a new revision if its definition changed. The caller has validated it."""
     with changes.change_log_transaction():
-        adopt_code(tool)
+        update_from_code(tool)
         tool.updated_at = timezone.now()
         definition = definition_of(tool)
         digest = _digest(definition)
@@ -87,9 +87,9 @@ def save_tool(tool: Tool, by: User | None = None) -> Tool:
     return tool
 
 
-def add_tools(tools: list[Tool], by: User | None = None) -> list[Tool]:
+def create_tools(tools: list[Tool], by: User | None = None) -> list[Tool]:
     """Add many tools that are not code, each with its first revision, in few writes. The caller has validated them."""
-    with one_touch():
+    with single_version_bump():
         for tool in tools:
             tool.revision = 1
         Tool.objects.bulk_create(tools, batch_size=changes.BATCH)
@@ -99,11 +99,11 @@ def add_tools(tools: list[Tool], by: User | None = None) -> list[Tool]:
             made = ToolRevision(tool=tool, number=1, definition=definition, digest=_digest(definition), created_by=by)
             revisions.append(made)
         ToolRevision.objects.bulk_create(revisions, batch_size=changes.BATCH)
-        changes.record_created((tool, signals.filled(tool, signals.held(tool))) for tool in tools)
+        changes.record_created((tool, signals.filled(tool, signals.current_values(tool))) for tool in tools)
     return tools
 
 
-def adopt_code(tool: Tool) -> None:
+def update_from_code(tool: Tool) -> None:
     """Copy the declaration of a Python tool's code into its row, so that its revision records it.
 
     Raises python.UnknownFunction if no installed app registers the function.
@@ -127,14 +127,14 @@ def save_resource(resource: Resource) -> Resource:
 
     The caller has validated it.
     """
-    adopt_resource(resource)
+    update_resource_from_code(resource)
     resource.mime_type = mime_type_of(resource)
     return _save(resource)
 
 
 def save_prompt(prompt: Prompt) -> Prompt:
     """Save `prompt`. The caller has validated it."""
-    adopt_prompt(prompt)
+    update_prompt_from_code(prompt)
     return _save(prompt)
 
 
@@ -144,7 +144,7 @@ def delete(row: Offer) -> None:
         row.delete()
 
 
-def set_enabled(row: Switched, enabled: bool) -> bool:
+def set_enabled(row: Switchable, enabled: bool) -> bool:
     """Enable or disable a tool, a resource or a prompt. Returns False if nothing changed."""
     with changes.change_log_transaction():
         same = type(row)._default_manager.filter(pk=row.pk, enabled=not enabled)
@@ -154,14 +154,14 @@ def set_enabled(row: Switched, enabled: bool) -> bool:
     return bool(changed)
 
 
-def switch(rows: Iterable[Switched], enabled: bool) -> list[Switched]:
+def switch(rows: Iterable[Switchable], enabled: bool) -> list[Switchable]:
     """Enable or disable several rows, all or none; returns those that changed. Each tenant's lists change once."""
-    with one_touch():
+    with single_version_bump():
         return [row for row in rows if set_enabled(row, enabled)]
 
 
 @contextmanager
-def one_touch() -> Iterator[None]:
+def single_version_bump() -> Iterator[None]:
     """Run changes to several rows in one transaction that counts as one change of each tenant's lists."""
     with changes.change_log_transaction(), versioned.one_touch():
         yield
@@ -171,7 +171,7 @@ def add_code_tools(tenant: Tenant, names: list[str], by: User | None = None) -> 
     """Add the registered functions `names` as tools of `tenant`; existing tools are not changed."""
     present = set(tenant.tools.filter(name__in=names).values_list("name", flat=True))
     wanted = [name for name in names if name not in present]
-    with one_touch():
+    with single_version_bump():
         return [
             save_tool(Tool(tenant=tenant, name=name, kind=ToolKind.PYTHON, config={"function": name}), by)
             for name in wanted
@@ -217,7 +217,7 @@ def _save(row: R) -> R:
     return row
 
 
-def adopt_resource(resource: Resource) -> None:
+def update_resource_from_code(resource: Resource) -> None:
     """Copy the declaration of a Python resource's code into its row, for display. Raises UnknownFunction."""
     if resource.kind != ResourceKind.PYTHON:
         return
@@ -231,7 +231,7 @@ def adopt_resource(resource: Resource) -> None:
     resource.timeout_seconds = function.timeout_seconds
 
 
-def adopt_prompt(prompt: Prompt) -> None:
+def update_prompt_from_code(prompt: Prompt) -> None:
     """Copy the declaration of a Python prompt's code into its row, for display. Raises UnknownFunction."""
     if prompt.kind != PromptKind.PYTHON:
         return
@@ -247,10 +247,14 @@ def adopt_prompt(prompt: Prompt) -> None:
 
 def sync_code() -> list[Offer]:
     """Update every row of a Python function to the declaration of its code; returns the rows that changed."""
-    return [*sync_code_tools(), *_synced(Resource, adopt_resource), *_synced(Prompt, adopt_prompt)]
+    return [
+        *sync_code_tools(),
+        *_sync_model(Resource, update_resource_from_code),
+        *_sync_model(Prompt, update_prompt_from_code),
+    ]
 
 
-def _synced(model: type[R], adopt: Callable[[R], None]) -> list[R]:
+def _sync_model(model: type[R], adopt: Callable[[R], None]) -> list[R]:
     """Update and return the rows of Python functions that differ from the declaration of their code."""
     changed = []
     for row in model._default_manager.filter(kind="python").select_related("tenant"):
@@ -270,7 +274,7 @@ def sync_code_tools() -> list[Tool]:
     for tool in Tool.objects.filter(kind=ToolKind.PYTHON).select_related("tenant"):
         before = tool.revision
         try:
-            adopt_code(tool)
+            update_from_code(tool)
         except python.UnknownFunction:
             continue
         digest = _digest(definition_of(tool))
@@ -286,14 +290,14 @@ def set_secret(tenant: Tenant, name: str, value: str) -> Secret:
             tenant=tenant,
             name=name,
             defaults={
-                "ciphertext": sealed_secret(tenant.pk, name, value),
+                "ciphertext": encrypt_secret(tenant.pk, name, value),
                 "updated_at": timezone.now(),
             },
         )
     return secret
 
 
-def sealed_secret(tenant_id: Any, name: str, value: str) -> bytes:
+def encrypt_secret(tenant_id: Any, name: str, value: str) -> bytes:
     """Return a value encrypted as in the row of a tenant's secret."""
     return encryption.seal(value.encode(), _purpose(tenant_id, name))
 
@@ -304,17 +308,17 @@ def delete_secret(secret: Secret) -> None:
         secret.delete()
 
 
-def open_secret(secret: Secret) -> str:
+def decrypt_secret(secret: Secret) -> str:
     """Return the value that `set_secret` stored. Raises encryption.DecryptionError."""
     return encryption.unseal(bytes(secret.ciphertext), _purpose(secret.tenant_id, secret.name)).decode()
 
 
-def opened_secrets(tenant: Tenant) -> dict[str, str]:
+def decrypted_secrets(tenant: Tenant) -> dict[str, str]:
     """Return the values of a tenant's secrets; those that cannot be decrypted are left out."""
     opened: dict[str, str] = {}
     for secret in tenant.secrets.all():
         try:
-            opened[secret.name] = open_secret(secret)
+            opened[secret.name] = decrypt_secret(secret)
         except encryption.DecryptionError:
             log.warning("Secret %s of tenant %s was encrypted with another key", secret.name, tenant.slug)
     return opened

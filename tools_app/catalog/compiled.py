@@ -16,9 +16,10 @@ from uuid import UUID
 import orjson
 
 from tools_app.access.limits import quotas
-from tools_app.access.limits.quotas import Allowance
+from tools_app.access.limits.quotas import CallerLimits
 from tools_app.catalog import authoring, uri_templates
 from tools_app.catalog.kinds import http, operation, prompts, python, resources, stored, upstream
+from tools_app.catalog.kinds.attachments import Attachments
 from tools_app.catalog.kinds.base import Runner, ToolDefinition
 from tools_app.catalog.kinds.completion import Completer
 from tools_app.catalog.kinds.operation_config import parse_operation
@@ -58,7 +59,7 @@ class CompiledTool:
     that all its callers share, `mirrored` the parameters that clients repeat in headers, `method` the MCP method that
     runs it. `needs_person` means that it is offered only to callers that act for a person. `aliases` are other words by
     which a search finds it, and `tokens` is about what it costs in a list; `pinned` means that it is listed even where
-    tools are searched. Tools of the hub itself have no `id`.
+    tools are searched. Tools of the hub itself have no `id`. `attachments` are the arguments that can name resources.
     """
 
     id: UUID | None
@@ -72,7 +73,7 @@ class CompiledTool:
     background: bool
     task: TaskSupport
     timeout_seconds: float
-    allowed: Allowance
+    allowed: CallerLimits
     mirrored: tuple[Mirrored, ...]
     method: str = "tools/call"
     needs_person: bool = False
@@ -80,6 +81,7 @@ class CompiledTool:
     pinned: bool = False
     tokens: int = 0
     shaping: Shaping | None = None
+    attachments: Attachments | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,7 @@ def _version(tenant: Tenant) -> bytes:
 
 
 def _compile(tenant: Tenant, version: bytes) -> Catalog:
-    sources = Sources(tenant, authoring.opened_secrets(tenant))
+    sources = Sources(tenant, authoring.decrypted_secrets(tenant))
     rows = Tool.objects.filter(tenant=tenant, enabled=True).select_related("source").defer("generated")
     tools = _by_name(_compile_tool(row, sources) for row in rows)
     found = Resource.objects.filter(tenant=tenant, enabled=True).defer("text", "blob")
@@ -214,9 +216,9 @@ def _compile(tenant: Tenant, version: bytes) -> Catalog:
     resolver = Resolver(tools)
     toolsets = {row.pk: resolver.resolve(row.tools) for row in Toolset.objects.filter(tenant=tenant)}
     stored = {
-        "tools": _written(tools),
-        "resources": _written(readable),
-        "prompts": _written(offered),
+        "tools": _inline_definitions(tools),
+        "resources": _inline_definitions(readable),
+        "prompts": _inline_definitions(offered),
         **_presented(tenant, tools, toolsets),
     }
     return Catalog(
@@ -236,7 +238,7 @@ def _compile(tenant: Tenant, version: bytes) -> Catalog:
 
 
 # The name of the list that is shown where tools may be searched, in the digests of a catalog.
-PRESENTED = "presented"
+PRESENTED_KINDS = "presented"
 
 
 def _presented(
@@ -244,7 +246,7 @@ def _presented(
 ) -> dict[str, bytes]:
     """Return what lists depend on besides the definitions, by the name of the list."""
     pinned = [name for name, tool in tools.items() if tool.pinned]
-    shown = {PRESENTED: orjson.dumps([tenant.presentation, tenant.search_above_tokens, pinned])}
+    shown = {PRESENTED_KINDS: orjson.dumps([tenant.presentation, tenant.search_above_tokens, pinned])}
     return shown | {toolset_list(id): toolset.as_bytes() for id, toolset in toolsets.items()}
 
 
@@ -274,7 +276,7 @@ def _by_name(compiled: Iterable[Any]) -> dict[str, Any]:
     return {one.name: one for one in sorted((one for one in compiled if one is not None), key=lambda one: one.name)}
 
 
-def _written(offered: Mapping[str, Any]) -> bytes:
+def _inline_definitions(offered: Mapping[str, Any]) -> bytes:
     definitions = [asdict(one.definition) for one in offered.values()]
     return orjson.dumps(definitions, option=orjson.OPT_SORT_KEYS, default=str)
 
@@ -332,7 +334,8 @@ def _written_tool(row: Tool, run: Runner) -> CompiledTool:
         row.name, row.title, row.description, row.input_schema, row.output_schema, row.annotations, row.icons
     )
     task, timeout = TaskSupport(row.task), row.timeout_seconds
-    return _compiled_tool(row, definition, run, background=row.background, task=task, timeout_seconds=timeout)
+    made = _compiled_tool(row, definition, run, background=row.background, task=task, timeout_seconds=timeout)
+    return replace(made, attachments=operation.attachments_of(row.config)) if row.kind == ToolKind.OPERATION else made
 
 
 def _upstream_tool(row: Tool, sources: Sources) -> CompiledTool:

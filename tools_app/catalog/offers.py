@@ -35,5 +35,5 @@ def _of_kind(kind: str, rows: Sequence[Any]) -> list[Offer]:
 
 
 def _offer(kind: str, row: Any, *, read_only: bool) -> Offer:
-    said = row.definition
-    return Offer(kind, row.name, said.title or "", (said.description or "")[:MAX_DESCRIPTION], read_only)
+    definition = row.definition
+    return Offer(kind, row.name, definition.title or "", (definition.description or "")[:MAX_DESCRIPTION], read_only)

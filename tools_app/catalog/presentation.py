@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from tools_app.access.principal import Principal
-from tools_app.catalog.compiled import PRESENTED, Catalog, CompiledTool
+from tools_app.catalog.compiled import PRESENTED_KINDS, Catalog, CompiledTool
 from tools_app.catalog.toolsets import Resolver, toolset_list
 from tools_app.core.bounded_cache import BoundedCache
 from tools_app.models import TOOLS_CALL, Presentation
@@ -51,7 +51,7 @@ def view_of(found: Catalog, principal: Principal) -> View:
 
 
 def _view(found: Catalog, principal: Principal) -> View:
-    tools = {name: tool for name, tool in found.tools.items() if may_call(found, principal, name)}
+    tools = {name: tool for name, tool in found.tools.items() if permits_call(found, principal, name)}
     names = frozenset(tools)
     searchable = names
     if principal.grants is not None:
@@ -66,9 +66,9 @@ def contents_of(found: Catalog, entries: Iterable[str]) -> Contents:
     return Contents(tools, sum(tool.tokens for tool in tools.values()))
 
 
-def may_call(found: Catalog | None, principal: Principal, name: str) -> bool:
+def permits_call(found: Catalog | None, principal: Principal, name: str) -> bool:
     """Whether the caller may use the tool of this name, as far as its key, its toolset and its person decide it."""
-    if not principal.may_use(name):
+    if not principal.permits_name(name):
         return False
     if principal.toolset is not None and (found is None or not found.in_toolset(principal.toolset, name)):
         return False
@@ -84,8 +84,8 @@ def is_searched(found: Catalog, principal: Principal) -> bool:
     return wanted == Presentation.SEARCH
 
 
-def concerns(changed: str, principal: Principal) -> bool:
+def affects_tools(changed: str, principal: Principal) -> bool:
     """Whether a changed list of a catalog's digests, besides those of the protocol, changes the caller's tools."""
-    if changed == PRESENTED:
+    if changed == PRESENTED_KINDS:
         return principal.presentation != Presentation.FULL
     return principal.toolset is not None and changed == toolset_list(principal.toolset)

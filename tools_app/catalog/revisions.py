@@ -9,12 +9,14 @@ from tools_app.audit.changes import changes
 from tools_app.catalog import authoring
 from tools_app.catalog.shaping import SHAPING_FIELDS
 from tools_app.catalog.validation.items import tool_faults
+from tools_app.core.relations import related
 from tools_app.models import Action, Tenant, Tool, ToolKind, ToolRevision
+from tools_app.models.calls import CallFacts
 
 # The name of the tool is not restored, because clients use it.
 RESTORED = tuple(name for name in authoring.DEFINITION_FIELDS if name != "name")
 LIMITS = ("calls_per_second", "calls_per_minute", "calls_per_day", "calls_in_flight")
-AS_NOW = "This is the current definition."
+UNCHANGED = "This is the current definition."
 FROM_CODE = (
     "The code declares what a Python tool is, so nothing of this can be brought back here: install the version of its "
     "app that declared it, and run manage.py sync_tools."
@@ -22,18 +24,18 @@ FROM_CODE = (
 FROM_UPSTREAM = "An upstream defines this tool. Review its definition under Upstreams."
 
 
-class NotPossible(ValueError):
+class RevisionError(ValueError):
     """The operation is not possible; the message says why, and what to do instead."""
 
 
-def why_not(tool: Tool, definition: dict[str, Any]) -> str:
+def restore_problem(tool: Tool, definition: dict[str, Any]) -> str:
     """Return why a definition cannot be restored; "" if it can, as far as is known without trying."""
     now = authoring.definition_of(tool)
     changed = [name for name in RESTORED if definition.get(name) != now.get(name)]
     if not changed:
-        return AS_NOW
+        return UNCHANGED
     if set(changed) <= set(SHAPING_FIELDS):
-        return ""  # an admin's own settings, whatever defines the tool
+        return ""  # settings of an admin, for tools of every kind
     if ToolKind.UPSTREAM in {tool.kind, definition.get("kind")}:
         return FROM_UPSTREAM
     is_same_code = tool.kind == definition.get("kind") == ToolKind.PYTHON and tool.config == definition.get("config")
@@ -44,8 +46,8 @@ def restore(tool: Tool, revision: ToolRevision, by: User | None) -> Tool:
     """Restore the definition of an earlier revision as a new revision. Raises NotPossible."""
     with changes.change_log_transaction():
         tool.refresh_from_db()  # another process may have changed it before the lock was taken
-        if problem := why_not(tool, revision.definition):
-            raise NotPossible(problem)
+        if problem := restore_problem(tool, revision.definition):
+            raise RevisionError(problem)
         for name in RESTORED:
             if name in revision.definition:
                 setattr(tool, name, revision.definition[name])
@@ -60,11 +62,11 @@ def restore(tool: Tool, revision: ToolRevision, by: User | None) -> Tool:
 def clone(tool: Tool, tenant: Tenant, name: str, *, enabled: bool, by: User | None) -> Tool:
     """Copy a tool's definition and limits to a new tool of the same or another tenant. Raises NotPossible."""
     if tool.kind == ToolKind.UPSTREAM:
-        raise NotPossible("A tool of an upstream cannot be cloned. Add the upstream to the other tenant.")
+        raise RevisionError("A tool of an upstream cannot be cloned. Add the upstream to the other tenant.")
     if tenant.tools.filter(name=name).exists():
-        raise NotPossible(f"{tenant} already has a tool named {name}.")
+        raise RevisionError(f"{tenant} already has a tool named {name}.")
     if tool.source is not None and tool.source.tenant_id != tenant.pk:
-        raise NotPossible(f"{tenant} does not have the API source of this tool. Import the API there.")
+        raise RevisionError(f"{tenant} does not have the API source of this tool. Import the API there.")
     values = {field: getattr(tool, field) for field in (*RESTORED, *LIMITS)}
     made = Tool(tenant=tenant, enabled=enabled, source=tool.source, **(values | {"name": name}))
     _check(made)
@@ -77,7 +79,25 @@ def _check(tool: Tool) -> None:
         tool.clean_fields(exclude={"tenant"})
         tool.clean()
     except ValidationError as problem:
-        raise NotPossible("; ".join(problem.messages)) from problem
+        raise RevisionError("; ".join(problem.messages)) from problem
     faults = tool_faults(tool)
     if faults:
-        raise NotPossible("; ".join(f"{field}: {message}" for field, told in faults.items() for message in told))
+        raise RevisionError("; ".join(f"{field}: {message}" for field, told in faults.items() for message in told))
+
+
+def source_of(call: CallFacts) -> str:
+    """Return where the tool of a call came from, in the revision that ran; "" if the call had none or it is deleted."""
+    tool: Tool | None = related(call, "tool")
+    if tool is None or not call.tool_revision:
+        return ""
+    ran = ToolRevision.objects.filter(tool=tool, number=call.tool_revision).values_list("definition", flat=True).first()
+    definition = ran if isinstance(ran, dict) else {"kind": tool.kind, "config": tool.config}
+    config = definition.get("config") or {}
+    match definition.get("kind"):
+        case ToolKind.UPSTREAM:
+            return f"upstream {config.get('upstream')}: {config.get('tool')}"
+        case ToolKind.OPERATION:
+            return f"API source {tool.source.name if tool.source else '(deleted)'}: {tool.operation}"
+        case ToolKind.PYTHON:
+            return f"function {config.get('function')}"
+    return "HTTP request"

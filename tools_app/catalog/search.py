@@ -34,7 +34,7 @@ MAX_TERM_LENGTH: Final = 40
 MAX_COMPLETIONS: Final = 20
 MIN_COMPLETED: Final = 3
 # Short words such as "gas" and "dns" have no plural that is recognized.
-LONGEST_UNCHANGED: Final = 3
+MAX_UNSTEMMED: Final = 3
 
 # The usual constants of BM25, and how much a term counts by where it stands.
 SATURATION: Final = 1.2
@@ -178,7 +178,7 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _singular(word: str) -> str:
-    if len(word) <= LONGEST_UNCHANGED or word.endswith("ss"):
+    if len(word) <= MAX_UNSTEMMED or word.endswith("ss"):
         return word
     return f"{word[:-3]}y" if word.endswith("ies") else word.removesuffix("s")
 

@@ -4,9 +4,7 @@ A mask selects fields, arrays are cut to a number of items, and texts to a numbe
 items apply to structured content and to texts that are JSON. Errors are never shaped.
 """
 
-import asyncio
 import re
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -15,6 +13,7 @@ import orjson
 
 from tools_app.catalog.tokens import CHARACTERS_OF_A_TOKEN
 from tools_app.core.config import config
+from tools_app.core.fair_threads import FairThreads, QueueFull
 from tools_app.core.field_mask import FieldMask, MaskError, StepBudget
 from tools_app.core.runtime import Service
 from tools_app.models import Tool
@@ -25,8 +24,11 @@ SHAPING_FIELDS: Final = ("result_mask", "result_items", "result_bytes")
 SCHEME: Final = "result://"
 DEFAULT_PART_BYTES: Final = 64 * 1024
 MAX_PART_BYTES: Final = 256 * 1024
-# The threads that shape results, for all tenants. They let the event loop run first.
+# The threads that shape results, for all tenants, and the results that wait for one. A tenant has one thread at most.
 THREADS: Final = 2
+MAX_WAITING: Final = 512
+MAX_WAITING_OF_TENANT: Final = 64
+BUSY: Final = "[The result is not shown: too many results of this tenant are being shaped at this moment.]"
 MAX_NESTING: Final = 200
 _MISSING: Final = object()
 _ADDRESS: Final = re.compile(
@@ -82,18 +84,15 @@ def part_of(uri: str) -> Part | None:
     return Part(UUID(found[1]), int(found[2] or 0), min(max(1, length), MAX_PART_BYTES))
 
 
-_threads = Service(
-    lambda: ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="shaping"),
-    lambda pool: pool.shutdown(wait=False, cancel_futures=True),
-)
+_threads = Service(lambda: FairThreads("shaping", THREADS, MAX_WAITING, MAX_WAITING_OF_TENANT), FairThreads.stop)
 
 
-async def shaped(shaping: Shaping, wire: bytes, call_id: UUID | None) -> ToolResult | None:
+async def shaped(tenant_id: UUID, shaping: Shaping, wire: bytes, call_id: UUID | None) -> ToolResult | None:
     """Return what the client receives of a result, with a link to the whole; None if it receives all of it.
 
     `wire` is the result as JSON. Without `call_id`, the caller cannot read the whole, and there is no link.
     """
-    made = await shape_in_thread(shaping, wire)
+    made = await shape_in_thread(tenant_id, shaping, wire)
     if made is None:
         return None
     content = list(made.result.content)
@@ -104,13 +103,19 @@ async def shaped(shaping: Shaping, wire: bytes, call_id: UUID | None) -> ToolRes
         kept = config.MCPHUB_MAX_PAYLOAD_BYTES
         name = f"Whole result, {len(wire)} bytes" if len(wire) <= kept else f"First {kept} bytes of {len(wire)}"
         content.append(link(result_uri(call_id), name, size=min(len(wire), kept), **about))
-    cause = f"The field mask was not applied: {made.problem}" if made.problem else ""
+    cause = f"The field mask was not applied: {made.problem}" if made.problem else made.result.cause
     return ToolResult(content, structured=made.result.structured, cause=cause)
 
 
-async def shape_in_thread(shaping: Shaping, wire: bytes) -> Shaped | None:
-    """Return the shaped result without keeping the event loop busy; None if it is the whole."""
-    return await asyncio.get_running_loop().run_in_executor(_threads(), shape, shaping, wire)
+async def shape_in_thread(tenant_id: UUID, shaping: Shaping, wire: bytes) -> Shaped | None:
+    """Return the shaped result without keeping the event loop busy; None if it is the whole.
+
+    If too many results of the tenant wait, nothing of this one is shown, because it is not known what to leave out.
+    """
+    try:
+        return await _threads().run(tenant_id, lambda: shape(shaping, wire))
+    except QueueFull:
+        return Shaped(ToolResult([text(BUSY)], cause="Too many results of the tenant waited to be shaped."))
 
 
 def shape(shaping: Shaping, wire: bytes) -> Shaped | None:
@@ -184,11 +189,11 @@ class _Selection:
 
 def _json_in(block: Block) -> Any:
     """Return the JSON object or array that is the text of a block."""
-    told = block.get("text") if block.get("type") == "text" else None
-    if not isinstance(told, str) or not told.lstrip().startswith(("{", "[")):
+    text = block.get("text") if block.get("type") == "text" else None
+    if not isinstance(text, str) or not text.lstrip().startswith(("{", "[")):
         return _MISSING
     try:
-        return orjson.loads(told)
+        return orjson.loads(text)
     except orjson.JSONDecodeError:
         return _MISSING
 

@@ -30,7 +30,7 @@ CATALOGS = 256
 MAX_FRONTMATTER = 16 * 1024
 
 
-class BadManifest(ValueError):
+class InvalidManifest(ValueError):
     """A SKILL.md that describes no skill; the message gives the reason."""
 
 
@@ -71,24 +71,24 @@ def frontmatter(text: str, uri: str) -> dict[str, Any]:
     """Return the frontmatter of a SKILL.md. Raises BadManifest."""
     lines = text.removeprefix("\ufeff").splitlines()
     if not lines or lines[0].rstrip() != "---" or "---" not in (line.rstrip() for line in lines[1:]):
-        raise BadManifest("It must start with frontmatter: YAML between two lines of three hyphens.")
+        raise InvalidManifest("It must start with frontmatter: YAML between two lines of three hyphens.")
     end = next(number for number, line in enumerate(lines) if number and line.rstrip() == "---")
     head = "\n".join(lines[1:end])
     if len(head) > MAX_FRONTMATTER:
-        raise BadManifest(f"The frontmatter has more than {MAX_FRONTMATTER} characters.")
+        raise InvalidManifest(f"The frontmatter has more than {MAX_FRONTMATTER} characters.")
     try:
         refuse_growth(head, _Verbatim)
         found = yaml.load(head, _Verbatim)  # noqa: S506 - a subclass of the safe one
         orjson.dumps(found)
     except (yaml.YAMLError, ValueError, TypeError) as problem:
-        raise BadManifest(f"The frontmatter is not valid YAML: {problem}") from problem
+        raise InvalidManifest(f"The frontmatter is not valid YAML: {problem}") from problem
     if not isinstance(found, dict) or not all(
         isinstance(found.get(field), str) and found[field] for field in ("name", "description")
     ):
-        raise BadManifest("The frontmatter must have a name and a description.")
+        raise InvalidManifest("The frontmatter must have a name and a description.")
     directory = uri.removesuffix(MANIFEST).rpartition("/")[2]
     if found["name"] != directory:
-        raise BadManifest(f"Its name is {found['name']!r}, but its directory {directory!r}. They must be the same.")
+        raise InvalidManifest(f"Its name is {found['name']!r}, but its directory {directory!r}. They must be the same.")
     return found
 
 
@@ -118,7 +118,7 @@ def _skills(tenant_id: UUID, _version: bytes, uris: tuple[str, ...], templates: 
     for row in manifests:
         try:
             found[row.uri] = _skill(row, stored, [*uris, *templates])
-        except (BadManifest, UnicodeDecodeError) as problem:
+        except (InvalidManifest, UnicodeDecodeError) as problem:
             log.warning("%s of tenant %s is not a valid skill: %s", row.uri, tenant_id, problem)
     return found
 
@@ -133,7 +133,9 @@ def _skill(manifest: Resource, stored: Any, uris: Iterable[str]) -> Skill:
         return Skill(manifest.uri, head, None)
     files = tuple(sorted(map(_file, rows), key=lambda file: file.uri))
     if len(files) > MAX_FILES or sum(file.size for file in files) > MAX_BYTES:
-        raise BadManifest(f"It has more than {MAX_FILES} files or {MAX_BYTES} bytes, the limit of the specification.")
+        raise InvalidManifest(
+            f"It has more than {MAX_FILES} files or {MAX_BYTES} bytes, the limit of the specification."
+        )
     return Skill(manifest.uri, head, files)
 
 

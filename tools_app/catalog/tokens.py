@@ -11,5 +11,7 @@ CHARACTERS_OF_A_TOKEN: Final = 4
 
 def tokens_of(definition: Mapping[str, Any]) -> int:
     """Return about how many tokens a definition costs a model in a list of tools."""
-    told = {name: definition.get(name) for name in ("name", "description", "input_schema")}
-    return len(orjson.dumps(told, default=str)) // CHARACTERS_OF_A_TOKEN
+    shown = {name: definition.get(name) for name in ("name", "description", "input_schema")}
+    if output := definition.get("output_schema"):
+        shown["output_schema"] = output
+    return len(orjson.dumps(shown, default=str)) // CHARACTERS_OF_A_TOKEN

@@ -64,11 +64,11 @@ class Resolver:
     def _of_pattern(self, parts: tuple[str, ...]) -> frozenset[str]:
         found = self._by_pattern.get(parts)
         if found is None:
-            found = frozenset(name for name in self._beginning(parts[0]) if fits(name, parts))
+            found = frozenset(name for name in self._prefix_matches(parts[0]) if fits(name, parts))
             self._by_pattern[parts] = found
         return found
 
-    def _beginning(self, start: str) -> Iterator[str]:
+    def _prefix_matches(self, start: str) -> Iterator[str]:
         for position in range(bisect_left(self._names, start), len(self._names)):
             if not self._names[position].startswith(start):
                 return

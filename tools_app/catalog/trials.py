@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from secrets import token_hex
 from time import perf_counter
 from typing import Any, Final
+from uuid import UUID
 
 import orjson
 from asgiref.sync import async_to_sync
@@ -21,7 +22,7 @@ from tools_app.access.limits.quotas import ConcurrencyLimit, Rate
 from tools_app.audit.changes import changes
 from tools_app.catalog import authoring
 from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.client import Reply, Terms
+from tools_app.catalog.http.client import Reply, RequestPolicy
 from tools_app.catalog.http.errors import RequestFailed
 from tools_app.catalog.kinds.http import HttpSender, secret_names
 from tools_app.catalog.kinds.http_config import HttpConfig
@@ -87,6 +88,7 @@ class ShownShaping:
 class Preview:
     """How the result of a trial is shaped. `output_schema` decides whether it has structured content."""
 
+    tenant_id: UUID
     shaping: Shaping
     output_schema: Mapping[str, Any] | None
 
@@ -115,24 +117,24 @@ class _Record:
 
     def begin(self, config: HttpConfig, arguments: Mapping[str, Any]) -> None:
         """Record the request that is about to be sent, without the values of arguments: changes are never pruned."""
-        said = {
+        facts = {
             "method": config.method,
             "base_url": config.base_url,
             "path": config.path,
             "arguments": sorted(arguments)[:MAX_RECORDED_NAMES],
             "secrets": sorted(secret_names(config)),
         }
-        self._write(Action.CREATED, said)
+        self._write(Action.CREATED, facts)
 
     def end(self, trial: Trial) -> None:
         """Record the status and size of the response, or the problem."""
-        said: dict[str, Any] = {"seconds": round(trial.seconds, 3)}
-        said |= {"problem": trial.problem} if trial.reply is None else _facts(trial.reply)
-        self._write(Action.CHANGED, said)
+        facts: dict[str, Any] = {"seconds": round(trial.seconds, 3)}
+        facts |= {"problem": trial.problem} if trial.reply is None else _facts(trial.reply)
+        self._write(Action.CHANGED, facts)
 
-    def _write(self, action: Action, said: Mapping[str, Any]) -> None:
+    def _write(self, action: Action, facts: Mapping[str, Any]) -> None:
         with changes.change_log_transaction():
-            changes.record(action, self.row, after=said, kind="tool trial")
+            changes.record(action, self.row, after=facts, kind="tool trial")
 
 
 def _facts(reply: ShownReply) -> dict[str, int]:
@@ -156,22 +158,22 @@ def try_request(
     """
     if not tenant.is_active:
         raise TrialRefused("The tenant is disabled. Enable it first.")
-    secrets = _opened(tenant, config)
+    secrets = _sender_of(tenant, config)
     request = shown_request(config, arguments)
     seconds = min(timeout_seconds, MAX_TRIAL_SECONDS)
     scrubber = Scrubber(secrets.values())
-    terms = Terms(parse_networks(tenant.allowed_networks), seconds, config.max_response_bytes)
-    sender = HttpSender(config, secrets, terms, scrubber)
+    policy = RequestPolicy(parse_networks(tenant.allowed_networks), seconds, config.max_response_bytes)
+    sender = HttpSender(config, secrets, policy, scrubber)
     record = _Record(tenant, name)
-    places = (*quotas.calls_at_once("tenant", tenant), _at_once(tenant))
+    places = (*quotas.concurrent_calls("tenant", tenant), _trial_slot(tenant))
     id = str(record.row.pk)
-    full = limits.hold_here(places, id, MAX_TRIAL_SECONDS)
+    full = limits.acquire_here(places, id, MAX_TRIAL_SECONDS)
     if full is not None:
         raise TrialRefused("Too many calls or trials of this tenant are running. Wait until one has ended.")
     try:
         _count(tenant)
         record.begin(config, arguments)
-        trial = async_to_sync(_sent)(sender, request, arguments, seconds, preview)
+        trial = async_to_sync(_run_trial)(sender, request, arguments, seconds, preview)
         record.end(trial)
     finally:
         limits.release_of([place.key for place in places], id)
@@ -192,11 +194,11 @@ def shown_request(config: HttpConfig, arguments: dict[str, Any]) -> ShownRequest
     return ShownRequest(built.method, hidden(str(built.url)), headers, body)
 
 
-def _opened(tenant: Tenant, config: HttpConfig) -> dict[str, str]:
+def _sender_of(tenant: Tenant, config: HttpConfig) -> dict[str, str]:
     opened: dict[str, str] = {}
     for secret in tenant.secrets.filter(name__in=secret_names(config)):
         try:
-            opened[secret.name] = authoring.open_secret(secret)
+            opened[secret.name] = authoring.decrypt_secret(secret)
         except DecryptionError as problem:
             raise TrialRefused(f"The secret {secret.name} cannot be decrypted. Set its value again.") from problem
     if missing := sorted(secret_names(config) - opened.keys()):
@@ -204,7 +206,7 @@ def _opened(tenant: Tenant, config: HttpConfig) -> dict[str, str]:
     return opened
 
 
-def _at_once(tenant: Tenant) -> ConcurrencyLimit:
+def _trial_slot(tenant: Tenant) -> ConcurrencyLimit:
     return ConcurrencyLimit("tenant", "trials", MAX_TRIALS_AT_ONCE, f"trials:tenant:{tenant.pk}")
 
 
@@ -220,7 +222,7 @@ def _count(tenant: Tenant) -> None:
         )
 
 
-async def _sent(
+async def _run_trial(
     sender: HttpSender, request: ShownRequest, arguments: dict[str, Any], seconds: float, preview: Preview | None
 ) -> Trial:
     """Send the request within `seconds`."""
@@ -246,7 +248,7 @@ async def _previewed(preview: Preview, reply: Reply, scrubber: Scrubber) -> Show
     if result.is_error:
         return None
     wire = orjson.dumps(result.as_json())
-    made = await shape_in_thread(preview.shaping, wire)
+    made = await shape_in_thread(preview.tenant_id, preview.shaping, wire)
     shown = wire if made is None else orjson.dumps(made.result.as_json())
     return ShownShaping(
         whole_bytes=len(wire),

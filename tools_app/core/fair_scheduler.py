@@ -14,10 +14,8 @@ from contextvars import ContextVar
 from time import perf_counter
 from typing import Any, Final, ParamSpec, TypeVar
 
-import msgspec
-
 from tools_app.core.loop_time import RequestOverhead, measured_by
-from tools_app.core.waiting_line import Background, BusyTenant
+from tools_app.core.wait_queue import Background, BusyTenant, Slot
 from tools_app.protocol.errors import OVER_LIMIT, RpcError
 
 P = ParamSpec("P")
@@ -50,15 +48,12 @@ CONNECTION_UNITS: Final = 3
 TIMER_SECONDS: Final = 0.001
 
 
-class Slot(msgspec.Struct, eq=False):
-    """One slot in use, since a time of the scheduler's clock."""
-
-    scheduler: "FairScheduler"
-    tenant: "BusyTenant"
-    since: float
-
-
 _own: ContextVar[Slot | None] = ContextVar("slot", default=None)
+
+
+def own_slot() -> Slot | None:
+    """Return the slot of the current request, which it may have released."""
+    return _own.get()
 
 
 def release_slot() -> None:
@@ -199,7 +194,7 @@ class FairScheduler:
         try:
             return await work(*args, **kwargs)
         finally:
-            self.release(slot)
+            self.release(slot, is_over=True)
 
     async def run_background(self, group: Background, caller: Hashable, work: Coroutine[Any, Any, T]) -> T:
         """Run a caller's `work` in a background group when it gets a slot. Raises as `run` does."""
@@ -219,7 +214,7 @@ class FairScheduler:
             slot.tenant.charge(self._overhead.of(1))
             return await self.measured(work, slot)
         finally:
-            self.release(slot)
+            self.release(slot, is_over=True)
 
     def measured(self, work: Coroutine[Any, Any, T], slot: Slot) -> Coroutine[Any, Any, T]:
         """Return `work`, with its time on the loop charged to the slot's tenant."""
@@ -244,11 +239,15 @@ class FairScheduler:
                 tenant.waiting.remove(caller, waiter)
             raise
 
-    def release(self, slot: Slot) -> None:
-        """Release a slot. One that was reclaimed meanwhile is ignored.
+    def release(self, slot: Slot, *, is_over: bool = False) -> None:
+        """Release a slot. One that was reclaimed meanwhile is ignored. `is_over`: so is its request.
 
         With several tenants the slot is free only in the next loop iteration, so that work that never waits alternates.
         """
+        if is_over:
+            slot.is_over = True
+            if slot.held:
+                slot.give_back()
         if len(self._tenants) > 1:
             asyncio.get_running_loop().call_soon(self._free, slot)
         else:
@@ -381,7 +380,7 @@ class FairScheduler:
 
     def _add_tenant(self, tenant_id: Hashable) -> BusyTenant:
         background = tenant_id if isinstance(tenant_id, Background) else None
-        tenant = self._tenants[tenant_id] = BusyTenant(background, self._time)
+        tenant = self._tenants[tenant_id] = BusyTenant(tenant_id, background, self._time)
         tenant.seen = self._clock()
         self._assign_slots()
         return tenant

@@ -19,19 +19,23 @@ _IDENTIFIERS: Final = re.compile(r"[0-9a-f]{16}(?:,[0-9a-f]{16}){0,7}")
 _passed: ContextVar[str] = ContextVar("hubs_passed", default="")
 
 
-class Loop(ValueError):
+class LoopDetected(ValueError):
     """The request came through this hub before, or through too many hubs. The message is for the caller."""
 
 
-def enter(header: str) -> None:
-    """Note the header of the request that this task handles, for those that it causes. Raises Loop."""
+def check(header: str) -> None:
+    """Refuse a request that has passed this hub or too many others. Raises LoopDetected."""
     if not _IDENTIFIERS.fullmatch(header):
-        raise Loop(f"The header {HEADER} is invalid, or names more than {MAX_HUBS} hubs.")
+        raise LoopDetected(f"The header {HEADER} is invalid, or names more than {MAX_HUBS} hubs.")
     hubs = header.split(",")
     if _own(settings.SECRET_KEY) in hubs:
-        raise Loop("This request has already passed this hub: an upstream of the hub is the hub itself.")
+        raise LoopDetected("This request has already passed this hub: the URL of the upstream leads back to it.")
     if len(hubs) >= MAX_HUBS:
-        raise Loop(f"This request has passed {MAX_HUBS} hubs, which is the limit.")
+        raise LoopDetected(f"This request has passed {MAX_HUBS} hubs, which is the limit.")
+
+
+def enter(header: str) -> None:
+    """Note the header of the request that this task handles, for those that it causes. The caller has checked it."""
     _passed.set(header)
 
 

@@ -20,7 +20,7 @@ _LENGTH: Final = 4
 _HEAD: Final = len(FORMAT) + _LENGTH
 
 
-class NotPacked(ValueError):
+class UnpackError(ValueError):
     """The bytes are not an output of `pack`."""
 
 
@@ -40,16 +40,16 @@ def texts(first: str, second: str, packed: bytes | memoryview | None) -> tuple[s
 def unpack(packed: bytes) -> tuple[str, str]:
     """Return the texts that were passed to `pack`. Raises NotPacked for anything else."""
     if packed[: len(FORMAT)] != FORMAT:
-        raise NotPacked("the format is unknown")
+        raise UnpackError("the format is unknown")
     length = int.from_bytes(packed[len(FORMAT) : _HEAD], "big")
     both = _inflated(packed[_HEAD:])
     try:
         return both[:length].decode(), both[length:].decode()
     except UnicodeDecodeError as problem:
-        raise NotPacked("these are no texts") from problem
+        raise UnpackError("these are no texts") from problem
 
 
-def beginnings(start: bytes, most: int) -> tuple[str, str]:
+def unpack_beginnings(start: bytes, most: int) -> tuple[str, str]:
     """Return at most `most` characters of each text, from the first bytes of a packed pair. Texts may be missing."""
     if start[: len(FORMAT)] != FORMAT:
         return "", ""
@@ -67,7 +67,7 @@ def _inflated(deflated: bytes) -> bytes:
     try:
         both = stream.decompress(deflated, MAX_BYTES + 1)
     except zlib.error as problem:
-        raise NotPacked("these bytes were never deflated") from problem
+        raise UnpackError("these bytes were never deflated") from problem
     if not stream.eof or stream.unused_data or len(both) > MAX_BYTES:
-        raise NotPacked("the texts are cut off, or too long")
+        raise UnpackError("the texts are cut off, or too long")
     return both

@@ -10,24 +10,24 @@ APP = "tools_app"
 
 def unknown_migrations() -> list[str]:
     """Return the hub's applied migrations that this code lacks, oldest first. Raises DatabaseError."""
-    return sorted(_applied() - _here())
+    return sorted(_applied_migrations() - _known_migrations())
 
 
 def is_behind() -> bool:
     """Return whether this code has unapplied migrations. Raises DatabaseError."""
-    return bool(_here() - _applied())
+    return bool(_known_migrations() - _applied_migrations())
 
 
-def _here() -> set[str]:
+def _known_migrations() -> set[str]:
     names = (path.name for path in files(f"{APP}.migrations").iterdir())
     return {name.removesuffix(".py") for name in names if name[0].isdigit() and name.endswith(".py")}
 
 
-def _applied() -> set[str]:
+def _applied_migrations() -> set[str]:
     return {name for app, name in MigrationRecorder(connection).applied_migrations() if app == APP}
 
 
-def newer() -> str | None:
+def newer_migrations() -> str | None:
     """Return an error message if the database is newer than this code; None if not, or if it is unavailable."""
     try:
         names = unknown_migrations()

@@ -4,10 +4,10 @@ from typing import Any, Final
 
 import yaml
 
-DEEPEST: Final = 64
+MAX_DEPTH: Final = 64
 
 
-class Unreadable(ValueError):
+class YamlError(ValueError):
     """The text is rejected; the message says where and why."""
 
 
@@ -19,11 +19,11 @@ def refuse_growth(text: str, loader: Any) -> None:
     depth = 0
     for event in yaml.parse(text, Loader=loader):
         if isinstance(event, yaml.AliasEvent):
-            raise Unreadable(f"{_where(event)}*{event.anchor} is an alias. Write out the value instead.")
+            raise YamlError(f"{_where(event)}*{event.anchor} is an alias. Write out the value instead.")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
-            if depth > DEEPEST:
-                raise Unreadable(f"{_where(event)}nested deeper than {DEEPEST} levels.")
+            if depth > MAX_DEPTH:
+                raise YamlError(f"{_where(event)}nested deeper than {MAX_DEPTH} levels.")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 

@@ -4,11 +4,11 @@ from collections.abc import Generator, Iterator
 from typing import Final
 
 from tools_app.doctor import configuration, contents, database, host, messaging
-from tools_app.doctor.endpoint import Endpoint
-from tools_app.doctor.findings import Check, Finding, Status, found
-from tools_app.doctor.sign_in import SignIn
+from tools_app.doctor.endpoint import EndpointChecks
+from tools_app.doctor.findings import Check, Finding, Status, run_checks
+from tools_app.doctor.sign_in import SignInChecks
 
-HERE: Final[tuple[tuple[str, Check], ...]] = (
+LOCAL_CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("python", host.python),
     ("packages", host.packages),
     ("packages", host.extras),
@@ -23,29 +23,30 @@ HERE: Final[tuple[tuple[str, Check], ...]] = (
     ("file system", host.file_system),
     ("open files", host.descriptors),
 )
-STORES: Final[tuple[tuple[str, Check], ...]] = (
+STORE_CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("redis", messaging.redis_servers),
     ("broker", messaging.broker),
     ("workers", messaging.workers),
     ("channel layer", messaging.round_trip),
 )
 # Problems that make the next checks redundant.
-STOPPING: Final = frozenset({"database", "migrations"})
+BLOCKING: Final = frozenset({"database", "migrations"})
 # These fail without a database.
-DATABASE: Final[tuple[tuple[str, Check], ...]] = (
+DATABASE_CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("migrations", database.migrations),
     ("sqlite", database.sqlite),
     ("postgresql", database.postgresql),
     ("clock", database.clock),
 )
 # These fail without its tables.
-TABLES: Final[tuple[tuple[str, Check], ...]] = (
+TABLE_CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("connections", database.connections),
     ("partitions", database.months_ahead),
     ("writes", database.write_latency),
-    ("queued calls", messaging.waiting_calls),
+    ("queued calls", messaging.queued_calls),
     ("tools", contents.tools),
     ("saml", contents.saml),
+    ("upstream programs", contents.upstream_programs),
     ("throttles", contents.throttles),
     ("tool schemas", contents.tool_schemas),
     ("secrets", contents.secrets),
@@ -58,23 +59,23 @@ TABLES: Final[tuple[tuple[str, Check], ...]] = (
 
 def checkup(url: str = "", key: str = "", sign_in_url: str = "") -> Iterator[Finding]:
     """Run all checks; `url` and `key` add a check of the endpoint, `sign_in_url` one of signing in at it."""
-    yield from found(HERE)
-    database_answers = yield from _passed(("database", database.reachable))
-    if database_answers:
-        migrated = yield from _passed(*DATABASE)
-        if migrated:
-            yield from found(TABLES)
-    yield from found(STORES)
+    yield from run_checks(LOCAL_CHECKS)
+    is_database_reachable = yield from _run_until_blocked(("database", database.reachable))
+    if is_database_reachable:
+        is_migrated = yield from _run_until_blocked(*DATABASE_CHECKS)
+        if is_migrated:
+            yield from run_checks(TABLE_CHECKS)
+    yield from run_checks(STORE_CHECKS)
     if url:
-        yield from found([("endpoint", Endpoint(url, key).checks)])
+        yield from run_checks([("endpoint", EndpointChecks(url, key).checks)])
     if sign_in_url:
-        yield from found([("sign-in", SignIn(sign_in_url).checks)])
+        yield from run_checks([("sign-in", SignInChecks(sign_in_url).checks)])
 
 
-def _passed(*checks: tuple[str, Check]) -> Generator[Finding, None, bool]:
+def _run_until_blocked(*checks: tuple[str, Check]) -> Generator[Finding, None, bool]:
     """Yield the findings; returns whether the remaining checks are useful."""
     findings = []
-    for finding in found(checks):
+    for finding in run_checks(checks):
         findings.append(finding)
         yield finding
-    return not any(finding.status is Status.PROBLEM and finding.about in STOPPING for finding in findings)
+    return not any(finding.status is Status.PROBLEM and finding.about in BLOCKING for finding in findings)

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from django.conf import settings
 
-from tools_app.doctor.findings import Finding, graded, ok, warning
+from tools_app.doctor.findings import Finding, grade, ok, warning
 
 logger = logging.getLogger(__name__)
 
 LOCAL_HOSTS = {"localhost", "127.0.0.1", "[::1]", "testserver"}
-MIN_SECRET = 32
+MIN_SECRET_LENGTH = 32
 
 
 def is_on_sqlite() -> bool:
@@ -37,40 +37,40 @@ def is_public() -> bool:
 def unknown_variables() -> list[str]:
     """Return a message for each environment variable that looks like a setting of the hub but is unknown."""
     return [
-        f"{name} is not a setting of the hub." + (f" Did you mean {meant}?" if meant else "")
-        for name, meant in settings.MCPHUB_UNKNOWN_VARIABLES.items()
+        f"{name} is not a setting of the hub. {hint}".rstrip()
+        for name, hint in settings.MCPHUB_UNKNOWN_VARIABLES.items()
     ]
 
 
 def log_unknown_variables() -> None:
-    """Log the variables that are probably misspelt."""
-    for said in unknown_variables():
-        logger.warning(said)
+    """Log the variables that are probably misspelt, and removed settings."""
+    for message in unknown_variables():
+        logger.warning(message)
 
 
 def secrets() -> Iterator[Finding]:
     """Check the secret key."""
-    given = bool(os.environ.get("MCPHUB_SECRET_KEY"))
-    if not given:
-        yield graded(
+    is_set = bool(os.environ.get("MCPHUB_SECRET_KEY"))
+    if not is_set:
+        yield grade(
             "secret key",
             "generated and stored in the data directory" + (", which other hosts do not share" if is_scaled() else ""),
             "Set MCPHUB_SECRET_KEY to the same value in every process, so that each one can decrypt the others' data.",
             is_problem=is_scaled(),
         )
         return
-    yield graded(
+    yield grade(
         "secret key",
         f"set, {len(settings.SECRET_KEY)} characters",
-        f"Use at least {MIN_SECRET} random characters, and add the old key to MCPHUB_SECRET_KEY_FALLBACKS.",
-        is_warning=len(settings.SECRET_KEY) < MIN_SECRET,
+        f"Use at least {MIN_SECRET_LENGTH} random characters, and add the old key to MCPHUB_SECRET_KEY_FALLBACKS.",
+        is_warning=len(settings.SECRET_KEY) < MIN_SECRET_LENGTH,
     )
 
 
 def variables() -> Iterator[Finding]:
     """Check for unknown variables."""
-    for said in unknown_variables():
-        yield warning("variables", said, "Correct the name. Variables of your own must not start with MCPHUB_.")
+    for message in unknown_variables():
+        yield warning("variables", message, "Correct or unset it. Variables of your own must not start with MCPHUB_.")
     if not settings.MCPHUB_UNKNOWN_VARIABLES:
         yield ok("variables", "all MCPHUB_ variables are known settings")
 
@@ -78,39 +78,39 @@ def variables() -> Iterator[Finding]:
 def debugging() -> Iterator[Finding]:
     """Check MCPHUB_DEBUG."""
     fix = "Unset MCPHUB_DEBUG: error pages expose settings and code."
-    says = "on" if settings.DEBUG else "off"
-    yield graded("debug", says, fix, is_problem=settings.DEBUG and is_public(), is_warning=settings.DEBUG)
+    state = "on" if settings.DEBUG else "off"
+    yield grade("debug", state, fix, is_problem=settings.DEBUG and is_public(), is_warning=settings.DEBUG)
 
 
 def hosts() -> Iterator[Finding]:
     """Check MCPHUB_ALLOWED_HOSTS."""
     names = ", ".join(settings.ALLOWED_HOSTS)
-    everything = "*" in settings.ALLOWED_HOSTS
-    yield graded(
+    allows_all = "*" in settings.ALLOWED_HOSTS
+    yield grade(
         "allowed hosts",
         f"allowed: {names}",
         "List the hub's host names in MCPHUB_ALLOWED_HOSTS. With * any web page can reach the hub by DNS rebinding."
-        if everything
+        if allows_all
         else "List the host names under which clients reach the hub in MCPHUB_ALLOWED_HOSTS.",
-        is_problem=everything,
+        is_problem=allows_all,
         is_warning=is_scaled() and not is_public(),
     )
 
 
 def proxies() -> Iterator[Finding]:
     """Check MCPHUB_HTTPS and MCPHUB_TRUSTED_PROXIES."""
-    secure = bool(getattr(settings, "SECURE_SSL_REDIRECT", False))
-    if not is_public() and not secure:
+    is_https = bool(getattr(settings, "SECURE_SSL_REDIRECT", False))
+    if not is_public() and not is_https:
         yield ok("https", "off; only this machine can reach the hub")
         return
-    yield graded(
+    yield grade(
         "https",
-        "on" if secure else "off, although other machines can reach the hub",
+        "on" if is_https else "off, although other machines can reach the hub",
         "Put a TLS proxy in front and set MCPHUB_HTTPS=1: each request contains an API key.",
-        is_warning=not secure,
+        is_warning=not is_https,
     )
     count = settings.MCPHUB_TRUSTED_PROXIES
-    if secure and not count:
+    if is_https and not count:
         yield warning(
             "proxies",
             "none trusted: all clients appear with the proxy's address",

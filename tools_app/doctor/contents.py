@@ -10,7 +10,7 @@ from django.core.cache import cache as default_cache
 from django.core.cache.backends.locmem import LocMemCache
 from django.utils import timezone
 
-from tools_app.access.keys import expiring_soon, held
+from tools_app.access.keys import expiring_soon, without_connections
 from tools_app.audit.checkpoints import signing, witness
 from tools_app.audit.verification.report import Report
 from tools_app.audit.verification.witness import missing_from
@@ -19,25 +19,38 @@ from tools_app.catalog.django_apps.view_calls import ViewCall
 from tools_app.catalog.kinds import python
 from tools_app.core import encryption
 from tools_app.doctor import configuration
-from tools_app.doctor.findings import Finding, graded, ok, problem
+from tools_app.doctor.findings import Finding, grade, ok, problem
 from tools_app.issuers import saml_metadata
-from tools_app.models import ApiKey, Call, Checkpoint, Issuer, IssuerProtocol, Secret, Tenant, Tool, ToolKind
-from tools_app.protocol.schema import BadSchema, CompiledSchema
+from tools_app.models import (
+    ApiKey,
+    Call,
+    Checkpoint,
+    Issuer,
+    IssuerProtocol,
+    Secret,
+    Tenant,
+    Tool,
+    ToolKind,
+    Upstream,
+    UpstreamTransport,
+)
+from tools_app.protocol.schema import CompiledSchema, InvalidSchema
+from tools_app.upstreams.isolation import cgroups, launcher
 
 MAX_NAMED = 5
-OLD_CHECKPOINT = timedelta(minutes=15)
+MAX_CHECKPOINT_AGE = timedelta(minutes=15)
 
 
 def tools() -> Iterator[Finding]:
     """Check for tools that no installed app registers."""
     registered = python.all_registered()
     rows = Tool.objects.filter(kind=ToolKind.PYTHON, enabled=True, tenant__is_active=True).select_related("tenant")
-    lost = [f"{row.tenant.slug}/{row.name}" for row in rows if row.config.get("function", "") not in registered]
-    yield graded(
+    missing = [f"{row.tenant.slug}/{row.name}" for row in rows if row.config.get("function", "") not in registered]
+    yield grade(
         "tools",
-        f"no installed app registers {_named(lost)}" if lost else "the code of all tools is installed",
+        f"no installed app registers {_name_list(missing)}" if missing else "the code of all tools is installed",
         "Install the app and add it to MCPHUB_APPS, or disable these tools in the admin.",
-        is_problem=bool(lost),
+        is_problem=bool(missing),
     )
 
 
@@ -45,25 +58,44 @@ def saml() -> Iterator[Finding]:
     """Check that the extra for SAML is installed, if an issuer needs it."""
     if Issuer.objects.filter(protocol=IssuerProtocol.SAML, is_active=True).exists():
         missing = saml_metadata.missing_extra()
-        said = missing or "the extra for SAML is installed"
-        yield graded("saml", said, saml_metadata.INSTALL, is_problem=bool(missing))
+        message = missing or "the extra for SAML is installed"
+        yield grade("saml", message, saml_metadata.INSTALL_COMMAND, is_problem=bool(missing))
+
+
+def upstream_programs() -> Iterator[Finding]:
+    """Tell how programs of upstreams are isolated. Control groups belong to the process that starts them."""
+    version = launcher.landlock_version()
+    try:
+        groups = f"control groups below {cgroups.delegated()}"
+    except cgroups.NotDelegated as problem:
+        groups = f"no control groups from here: {problem}"
+    yield grade(
+        "upstream programs",
+        f"{f'Landlock (version {version})' if version else 'no Landlock'}, resource limits, {groups}",
+        "Use a kernel with Landlock (Linux 5.13 or newer): programs of upstreams can read all that the hub's user can.",
+        is_warning=not version and Upstream.objects.filter(transport=UpstreamTransport.STDIO).exists(),
+    )
 
 
 def throttles() -> Iterator[Finding]:
     """Check for views of apps whose throttles count in each process alone."""
-    views = {name: one.run for name, one in python.all_registered().items() if isinstance(one.run, ViewCall)}
+    views = {name: tool.run for name, tool in python.all_registered().items() if isinstance(tool.run, ViewCall)}
     throttled = {name: view.throttles for name, view in views.items() if view.throttles}
-    alone = [name for name, found in throttled.items() if any(map(_counts_alone, found))]
+    per_process = [
+        name for name, throttle_classes in throttled.items() if any(map(_counts_per_process, throttle_classes))
+    ]
     if throttled:
-        yield graded(
+        yield grade(
             "throttles",
-            f"each process counts the calls of {_named(alone)} by itself" if alone else "all processes count together",
+            f"each process counts the calls of {_name_list(per_process)} by itself"
+            if per_process
+            else "all processes count together",
             "Give the throttle classes of these views a cache that all processes share: docs/django.md, Throttles.",
-            is_warning=bool(alone) and configuration.is_scaled(),
+            is_warning=bool(per_process) and configuration.is_scaled(),
         )
 
 
-def _counts_alone(throttle: Any) -> bool:
+def _counts_per_process(throttle: Any) -> bool:
     cache = getattr(throttle, "cache", None)
     if cache is default_cache:
         return "locmem" in str(settings.CACHES["default"]["BACKEND"])
@@ -72,13 +104,13 @@ def _counts_alone(throttle: Any) -> bool:
 
 def tool_schemas() -> Iterator[Finding]:
     """Check for written tools that are left out because a stored schema is no longer valid."""
-    written = Tool.objects.exclude(kind=ToolKind.PYTHON).defer("generated")
-    rows = written.filter(enabled=True, tenant__is_active=True).select_related("tenant")
+    non_code_tools = Tool.objects.exclude(kind=ToolKind.PYTHON).defer("generated")
+    rows = non_code_tools.filter(enabled=True, tenant__is_active=True).select_related("tenant")
     faults = {f"{row.tenant.slug}/{row.name}": problem for row in rows.iterator() if (problem := _schema_problem(row))}
-    first = next(iter(faults.values()), "")
-    yield graded(
+    first_fault = next(iter(faults.values()), "")
+    yield grade(
         "tool schemas",
-        f"invalid, not offered to clients: {_named(list(faults))}: {first}" if faults else "all valid",
+        f"invalid, not offered to clients: {_name_list(list(faults))}: {first_fault}" if faults else "all valid",
         "Correct the schemas of these tools in the admin, or disable the tools.",
         is_problem=bool(faults),
     )
@@ -86,58 +118,56 @@ def tool_schemas() -> Iterator[Finding]:
 
 def secrets() -> Iterator[Finding]:
     """Check for secrets of tenants that the current secret key cannot decrypt."""
-    closed = [f"{secret.tenant.slug}/{secret.name}" for secret in _secrets() if not _opens(secret)]
-    yield graded(
+    undecryptable = [f"{secret.tenant.slug}/{secret.name}" for secret in _secrets() if not _can_decrypt(secret)]
+    yield grade(
         "secrets",
-        f"encrypted with another key: {_named(closed)}" if closed else "all can be decrypted",
+        f"encrypted with another key: {_name_list(undecryptable)}" if undecryptable else "all can be decrypted",
         "Add the key that encrypted them to MCPHUB_SECRET_KEY_FALLBACKS, or set them again in the admin.",
-        is_problem=bool(closed),
+        is_problem=bool(undecryptable),
     )
 
 
 def keys() -> Iterator[Finding]:
     """Check for API keys that have expired or expire soon."""
     now = timezone.now()
-    live = held(ApiKey.objects.filter(revoked_at=None, tenant__is_active=True).select_related("tenant"))
+    valid = without_connections(ApiKey.objects.filter(revoked_at=None, tenant__is_active=True).select_related("tenant"))
     for about, rows, fix in (
         (
             "expired keys",
-            live.filter(expires_at__lte=now, replaced_by=None),
+            valid.filter(expires_at__lte=now, replaced_by=None),
             "Issue new keys, and revoke these in the admin.",
         ),
         (
             "expiring keys",
-            expiring_soon(live),
+            expiring_soon(valid),
             "Rotate them in the admin or with manage.py rotate_key before they expire.",
         ),
     ):
         names = [f"{row.tenant.slug}/{row.name}" for row in rows]
-        yield graded(about, _named(names) if names else "none", fix, is_warning=bool(names))
+        yield grade(about, _name_list(names) if names else "none", fix, is_warning=bool(names))
 
 
 def people() -> Iterator[Finding]:
     """Check that at least one user can sign in and see everything."""
     count = get_user_model().objects.filter(is_superuser=True, is_active=True).count()
-    yield graded(
-        "admins", f"{count} superusers", "Create one: python manage.py createsuperuser.", is_warning=count == 0
-    )
+    yield grade("admins", f"{count} superusers", "Create one: python manage.py createsuperuser.", is_warning=count == 0)
     public = list(Tenant.objects.filter(is_active=True, is_public=True).values_list("slug", flat=True))
-    yield ok("public tenants", _named(public) if public else "none")
+    yield ok("public tenants", _name_list(public) if public else "none")
 
 
 def checkpoints() -> Iterator[Finding]:
     """Check that the newest records are covered by a signed checkpoint."""
-    signed = Checkpoint.objects.order_by("-made_at").values_list("made_at", flat=True).first()
+    last_signed = Checkpoint.objects.order_by("-made_at").values_list("made_at", flat=True).first()
     newest = Call.objects.order_by("-id").values_list("finished_at", flat=True).first()
     if newest is None:
         yield ok("checkpoints", "no records yet")
         return
-    behind = newest - signed if signed else timedelta.max
-    yield graded(
+    lag = newest - last_signed if last_signed else timedelta.max
+    yield grade(
         "checkpoints",
-        f"last checkpoint at {signed:%Y-%m-%d %H:%M} UTC" if signed else "no checkpoint yet",
+        f"last checkpoint at {last_signed:%Y-%m-%d %H:%M} UTC" if last_signed else "no checkpoint yet",
         "See the log of the hub's processes. Records cannot be verified until a checkpoint signs them.",
-        is_warning=behind > OLD_CHECKPOINT,
+        is_warning=lag > MAX_CHECKPOINT_AGE,
     )
 
 
@@ -156,14 +186,14 @@ def witness_file() -> Iterator[Finding]:
         fix = "Run manage.py verify_audit; after a deliberate restore, manage.py accept_restore --reason TEXT."
         yield problem("witness file", missing.message(), fix)
         return
-    late = bool(not lines and Checkpoint.objects.exists())
-    yield graded(
+    is_missing = bool(not lines and Checkpoint.objects.exists())
+    yield grade(
         "witness file",
         f"{witness.path()} is missing, although the database has checkpoints"
-        if late
+        if is_missing
         else f"the database contains all {len(lines)} checkpoints of the file",
         "It is created with the next checkpoint. If it existed before, it was deleted.",
-        is_warning=late or bool(report.findings),
+        is_warning=is_missing or bool(report.findings),
     )
 
 
@@ -171,9 +201,9 @@ def _secrets() -> Iterator[Secret]:
     return Secret.objects.select_related("tenant").iterator()
 
 
-def _opens(secret: Secret) -> bool:
+def _can_decrypt(secret: Secret) -> bool:
     try:
-        authoring.open_secret(secret)
+        authoring.decrypt_secret(secret)
     except encryption.DecryptionError:
         return False
     return True
@@ -183,11 +213,11 @@ def _schema_problem(row: Tool) -> str:
     try:
         CompiledSchema(row.input_schema)
         CompiledSchema(row.output_schema or {})
-    except BadSchema as problem:
+    except InvalidSchema as problem:
         return str(problem)
     return ""
 
 
-def _named(names: Sequence[str]) -> str:
-    more = len(names) - MAX_NAMED
-    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+def _name_list(names: Sequence[str]) -> str:
+    hidden_count = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {hidden_count} more" if hidden_count > 0 else "")

@@ -12,19 +12,19 @@ from django.utils import timezone
 
 from tools_app.audit import partitions
 from tools_app.core import schema_state
-from tools_app.doctor.findings import Finding, graded, ok, problem
+from tools_app.doctor.findings import Finding, grade, ok, problem
 from tools_app.models import Process, SessionMessage
 
 WRITES = 5
 SLOW_SECONDS = 0.1
-SKEW_SECONDS = 2.0
-MUCH_SKEW_SECONDS = 60.0
-OLDEST_POSTGRESQL = 140_000
+MAX_SKEW_SECONDS = 2.0
+PROBLEM_SKEW_SECONDS = 60.0
+MIN_POSTGRESQL_VERSION = 140_000
 # Database threads, recorder, heartbeat, housekeeping, health checks and pages of one process.
-CONNECTIONS_OF_A_PROCESS = 13
+CONNECTIONS_PER_PROCESS = 13
 IDLE_SECONDS = 60
 MAX_NAMED = 5
-FULL = 2
+SYNCHRONOUS_FULL = 2
 
 
 def reachable() -> Iterator[Finding]:
@@ -42,7 +42,7 @@ def migrations() -> Iterator[Finding]:
     executor = MigrationExecutor(connection)
     plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
     missing = ", ".join(f"{migration.app_label}.{migration.name}" for migration, _ in plan[-MAX_NAMED:])
-    yield graded(
+    yield grade(
         "migrations",
         f"{len(plan)} not applied: {missing}" if plan else "all applied",
         "Run python manage.py migrate.",
@@ -60,33 +60,33 @@ def clock() -> Iterator[Finding]:
     """Check that the clocks of database and host agree."""
     if connection.vendor != "postgresql":
         return
-    began = timezone.now()
-    (there,) = _row("SELECT clock_timestamp()")
-    here = began + (timezone.now() - began) / 2
-    skew = abs((there - here).total_seconds())
-    yield graded(
+    started_at = timezone.now()
+    (database_time,) = _row("SELECT clock_timestamp()")
+    host_time = started_at + (timezone.now() - started_at) / 2
+    skew = abs((database_time - host_time).total_seconds())
+    yield grade(
         "clock",
         f"{skew:.2f} seconds difference from the database",
         "Synchronise both hosts with NTP: the expiry of keys and the time of records depend on it.",
-        is_problem=skew > MUCH_SKEW_SECONDS,
-        is_warning=skew > SKEW_SECONDS,
+        is_problem=skew > PROBLEM_SKEW_SECONDS,
+        is_warning=skew > MAX_SKEW_SECONDS,
     )
 
 
 def write_latency() -> Iterator[Finding]:
     """Check the time of a durable commit: every call waits for one."""
-    taken = []
+    durations = []
     for _ in range(WRITES):
-        began = perf_counter()
+        started_at = perf_counter()
         row = SessionMessage.objects.create(session_id=uuid4(), sealed=b"")
-        taken.append(perf_counter() - began)
+        durations.append(perf_counter() - started_at)
         row.delete()
-    middle = median(taken)
-    yield graded(
+    median_duration = median(durations)
+    yield grade(
         "writes",
-        f"a durable commit takes {middle * 1000:.1f} ms (median of {WRITES})",
+        f"a durable commit takes {median_duration * 1000:.1f} ms (median of {WRITES})",
         "Use a disk with a faster fsync, closer to the hub: every call waits for a commit.",
-        is_warning=middle > SLOW_SECONDS,
+        is_warning=median_duration > SLOW_SECONDS,
     )
 
 
@@ -98,21 +98,21 @@ def sqlite() -> Iterator[Finding]:
     if connection.vendor != "sqlite":
         return
     (journal,), (synchronous,) = _row("PRAGMA journal_mode"), _row("PRAGMA synchronous")
-    yield graded(
+    yield grade(
         "journal",
         f"journal_mode is {journal}",
         "No other program should change it. Set it back: python manage.py shell -c 'from django.db import connection; "
         'connection.cursor().execute("PRAGMA journal_mode=WAL")\'',
         is_problem=str(journal).lower() != "wal",
     )
-    yield graded(
+    yield grade(
         "durability",
-        f"synchronous is {'FULL' if synchronous == FULL else synchronous}",
+        f"synchronous is {'FULL' if synchronous == SYNCHRONOUS_FULL else synchronous}",
         "Do not override init_command in the settings: records must survive a power failure.",
-        is_problem=synchronous < FULL,
+        is_problem=synchronous < SYNCHRONOUS_FULL,
     )
-    (sound,) = _row("PRAGMA quick_check(1)")
-    yield graded("integrity", f"quick_check says {sound}", "Restore a backup.", is_problem=sound != "ok")
+    (quick_check,) = _row("PRAGMA quick_check(1)")
+    yield grade("integrity", f"quick_check says {quick_check}", "Restore a backup.", is_problem=quick_check != "ok")
 
 
 # --- PostgreSQL -------------------------------------------------------------------------------------------------
@@ -123,15 +123,15 @@ def postgresql() -> Iterator[Finding]:
     if connection.vendor != "postgresql":
         return
     number = int(_setting("server_version_num"))
-    yield graded(
+    yield grade(
         "postgresql",
         f"version {_setting('server_version')}",
         "Upgrade to PostgreSQL 14 or newer.",
-        is_problem=number < OLDEST_POSTGRESQL,
+        is_problem=number < MIN_POSTGRESQL_VERSION,
     )
     for name in ("fsync", "synchronous_commit", "full_page_writes"):
         value = _setting(name)
-        yield graded(
+        yield grade(
             "durability",
             f"{name} is {value}",
             f"Set {name} = on: committed records must survive a crash.",
@@ -144,14 +144,14 @@ def connections() -> Iterator[Finding]:
     """Check that there are enough connections for every process."""
     if connection.vendor != "postgresql":
         return
-    most = int(_setting("max_connections")) - int(_setting("superuser_reserved_connections"))
+    max_connections = int(_setting("max_connections")) - int(_setting("superuser_reserved_connections"))
     processes = max(1, Process.objects.count())
-    needed = processes * CONNECTIONS_OF_A_PROCESS
-    yield graded(
+    needed = processes * CONNECTIONS_PER_PROCESS
+    yield grade(
         "connections",
-        f"{most} allowed, up to {needed} for {processes} processes of the hub",
+        f"{max_connections} allowed, up to {needed} for {processes} processes of the hub",
         "Raise max_connections, or run fewer processes: a process without a connection cannot record calls.",
-        is_warning=needed > most,
+        is_warning=needed > max_connections,
     )
 
 
@@ -162,7 +162,7 @@ def _idle_transactions() -> Finding:
         "AND state_change < now() - make_interval(secs => %s)",
         [IDLE_SECONDS],
     )
-    return graded(
+    return grade(
         "transactions",
         f"{count} idle for more than {IDLE_SECONDS} seconds" + (f", the longest for {longest:.0f}" if count else ""),
         "Terminate them and find their origin in pg_stat_activity: they block vacuuming.",
@@ -174,10 +174,10 @@ def months_ahead() -> Iterator[Finding]:
     """Check that partitions exist for the next months."""
     if not partitions.in_use():
         return
-    this = partitions.Month.of(timezone.now())
-    missing = {this.after(ahead) for ahead in range(partitions.MONTHS_AHEAD + 1)} - set(partitions.months())
+    current_month = partitions.Month.of(timezone.now())
+    missing = {current_month.after(ahead) for ahead in range(partitions.MONTHS_AHEAD + 1)} - set(partitions.months())
     names = ", ".join(map(str, sorted(missing)))
-    yield graded(
+    yield grade(
         "partitions",
         f"missing for {names}" if missing else f"created for {partitions.MONTHS_AHEAD} months ahead",
         "Run python manage.py prune, and run it daily with Celery beat or cron.",

@@ -18,23 +18,23 @@ import httpcore
 from django.conf import settings
 from django.utils import timezone
 
-from tools_app.doctor.findings import Finding, graded, ok, problem
+from tools_app.doctor.findings import Finding, grade, ok, problem
 from tools_app.models import Session
 
-SECONDS = 10.0
+TIMEOUT_SECONDS = 10.0
 SLOW_SECONDS = 1.0
 # A documentation address (RFC 5737): the hub must not trust it.
-FORGED = "203.0.113.77"
-VERSION = "2025-11-25"
-MODERN = "2026-07-28"
-COUNTING, STEPS = "count", 5
-LEAST_SPREAD_SECONDS = 0.15
-NAME = "mcphub doctor"
-UNREACHABLE = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
+FORGED_ADDRESS = "203.0.113.77"
+HANDSHAKE_VERSION = "2025-11-25"
+MODERN_VERSION = "2026-07-28"
+COUNT_TOOL, STEPS = "count", 5
+MIN_SPREAD_SECONDS = 0.15
+CLIENT_NAME = "mcphub doctor"
+CONNECTION_ERRORS = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
 FIX_BUFFERING = (
     "Turn off buffering for this path in the proxy (nginx: proxy_buffering off), and compression of event streams."
 )
-EXPLAINED = {
+STATUS_HINTS = {
     301: "The proxy does not forward the scheme. Set X-Forwarded-Proto in the proxy, or use the https:// URL.",
     401: "The API key is missing, unknown, expired or revoked, or the proxy removes the Authorization header.",
     403: "A proxy rejects the request, or the client's address is not allowed.",
@@ -49,7 +49,7 @@ EXPLAINED = {
 
 
 @dataclass
-class Endpoint:
+class EndpointChecks:
     """The endpoint at `url`, called with `key`."""
 
     url: str
@@ -59,57 +59,67 @@ class Endpoint:
     def checks(self) -> Iterator[Finding]:
         """Run the checks; the first decides whether the others follow."""
         with closing(self.pool):
-            opened = self._opened()
-            if isinstance(opened, Finding):
-                yield opened
+            result = self._open_session()
+            if isinstance(result, Finding):
+                yield result
                 return
-            wire_id, seconds = opened
-            yield graded(
+            session_id, seconds = result
+            yield grade(
                 "endpoint",
                 f"initialize takes {seconds * 1000:.0f} ms",
                 "Check the network and the proxies: a local call takes milliseconds.",
                 is_warning=seconds > SLOW_SECONDS,
             )
-            yield self._ping(wire_id)
+            yield self._ping(session_id)
             yield self._address()
             yield self._stream()
-            yield from self._progress(wire_id)
-            with suppress(*UNREACHABLE):
-                self._ask("DELETE", None, {"Mcp-Session-Id": wire_id})
+            yield from self._progress(session_id)
+            with suppress(*CONNECTION_ERRORS):
+                self._request("DELETE", None, {"Mcp-Session-Id": session_id})
 
-    def _opened(self) -> tuple[str, float] | Finding:
+    def _open_session(self) -> tuple[str, float] | Finding:
         """Return the id of a new session and the elapsed time, or why it could not be opened."""
-        params = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": NAME, "version": "1"}}
-        began = perf_counter()
+        params = {
+            "protocolVersion": HANDSHAKE_VERSION,
+            "capabilities": {},
+            "clientInfo": {"name": CLIENT_NAME, "version": "1"},
+        }
+        started_at = perf_counter()
         try:
-            answer = self._ask("POST", _message("initialize", params), {"X-Forwarded-For": FORGED})
-        except UNREACHABLE as failure:
+            response = self._request("POST", _message("initialize", params), {"X-Forwarded-For": FORGED_ADDRESS})
+        except CONNECTION_ERRORS as failure:
             fix = "Check the URL and its certificate."
-            return problem("endpoint", f"{_place(self.url)} is unreachable: {type(failure).__name__} {failure}", fix)
-        headers = _headers(answer)
-        if answer.status != HTTPStatus.OK or "mcp-session-id" not in headers:
-            fix = EXPLAINED.get(answer.status, "See the hub's log, and the proxy's.")
-            return problem("endpoint", f"{_place(self.url)} responds to initialize with HTTP {answer.status}", fix)
-        return headers["mcp-session-id"], perf_counter() - began
+            return problem(
+                "endpoint", f"{_without_secrets(self.url)} is unreachable: {type(failure).__name__} {failure}", fix
+            )
+        headers = _headers(response)
+        if response.status != HTTPStatus.OK or "mcp-session-id" not in headers:
+            fix = STATUS_HINTS.get(response.status, "See the hub's log, and the proxy's.")
+            return problem(
+                "endpoint", f"{_without_secrets(self.url)} responds to initialize with HTTP {response.status}", fix
+            )
+        return headers["mcp-session-id"], perf_counter() - started_at
 
-    def _ping(self, wire_id: str) -> Finding:
-        headers = {"Mcp-Session-Id": wire_id, "MCP-Protocol-Version": VERSION}
-        answer = self._ask("POST", _message("ping"), headers)
+    def _ping(self, session_id: str) -> Finding:
+        headers = {"Mcp-Session-Id": session_id, "MCP-Protocol-Version": HANDSHAKE_VERSION}
+        response = self._request("POST", _message("ping"), headers)
         fix = "The session is not found in every process. All processes need the same database and MCPHUB_SECRET_KEY."
-        return graded("session", f"ping returns HTTP {answer.status}", fix, is_problem=answer.status != HTTPStatus.OK)
+        return grade(
+            "session", f"ping returns HTTP {response.status}", fix, is_problem=response.status != HTTPStatus.OK
+        )
 
     def _address(self) -> Finding:
         """Check the client address that the hub recorded for the new session."""
-        made = Session.objects.filter(client_name=NAME, ended_at=None).order_by("-created_at").first()
-        if made is None or made.created_at < timezone.now() - timedelta(minutes=1):
-            return graded(
+        session = Session.objects.filter(client_name=CLIENT_NAME, ended_at=None).order_by("-created_at").first()
+        if session is None or session.created_at < timezone.now() - timedelta(minutes=1):
+            return grade(
                 "caller's address",
                 "the session is not in this database: the URL belongs to another hub",
                 "Run doctor with the settings of the hub at this URL.",
                 is_problem=True,
             )
         trusted = settings.MCPHUB_TRUSTED_PROXIES
-        if made.remote_address == FORGED:
+        if session.remote_address == FORGED_ADDRESS:
             return problem(
                 "caller's address",
                 "the hub trusts an address that the client sent",
@@ -118,80 +128,88 @@ class Endpoint:
                 if trusted
                 else "The ASGI server trusts X-Forwarded-For. Start uvicorn with --no-proxy-headers.",
             )
-        hidden = not trusted and _is_local(made.remote_address) and not _is_local_url(self.url)
-        return graded(
+        is_proxy_address = not trusted and _is_local(session.remote_address) and not _is_local_url(self.url)
+        return grade(
             "caller's address",
-            f"the hub sees {made.remote_address or 'none'}" + (", which is the proxy's address" if hidden else ""),
+            f"the hub sees {session.remote_address or 'none'}"
+            + (", which is the proxy's address" if is_proxy_address else ""),
             "Set MCPHUB_TRUSTED_PROXIES to the number of proxies in front.",
-            is_warning=hidden,
+            is_warning=is_proxy_address,
         )
 
     def _stream(self) -> Finding:
         """Check that the first event of an unfinished stream arrives before the stream ends."""
         meta = {
-            "io.modelcontextprotocol/protocolVersion": MODERN,
-            "io.modelcontextprotocol/clientInfo": {"name": NAME, "version": "1"},
+            "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
+            "io.modelcontextprotocol/clientInfo": {"name": CLIENT_NAME, "version": "1"},
             "io.modelcontextprotocol/clientCapabilities": {},
         }
         message = _message("subscriptions/listen", {"notifications": {"toolsListChanged": True}, "_meta": meta})
         headers = {
             "Accept": "text/event-stream",
-            "MCP-Protocol-Version": MODERN,
+            "MCP-Protocol-Version": MODERN_VERSION,
             "Mcp-Method": "subscriptions/listen",
         }
-        began = perf_counter()
+        started_at = perf_counter()
         try:
-            with self._sent("POST", message, headers) as answer:
-                if answer.status != HTTPStatus.OK:
+            with self._stream_request("POST", message, headers) as response:
+                if response.status != HTTPStatus.OK:
                     return problem(
-                        "stream", f"HTTP {answer.status}", EXPLAINED.get(answer.status, "See the hub's log.")
+                        "stream", f"HTTP {response.status}", STATUS_HINTS.get(response.status, "See the hub's log.")
                     )
-                next(iter(answer.iter_stream()))
+                next(iter(response.iter_stream()))
         except httpcore.ReadTimeout:
-            return problem("stream", f"no event within {SECONDS:g} seconds: the stream is buffered", FIX_BUFFERING)
-        return ok("stream", f"its first event arrives after {(perf_counter() - began) * 1000:.0f} ms")
+            return problem(
+                "stream", f"no event within {TIMEOUT_SECONDS:g} seconds: the stream is buffered", FIX_BUFFERING
+            )
+        return ok("stream", f"its first event arrives after {(perf_counter() - started_at) * 1000:.0f} ms")
 
-    def _progress(self, wire_id: str) -> Iterator[Finding]:
+    def _progress(self, session_id: str) -> Iterator[Finding]:
         """Check that progress arrives while a tool runs, if the key permits the demo tool `count`."""
-        params = {"name": COUNTING, "arguments": {"n": STEPS}, "_meta": {"progressToken": "doctor"}}
+        params = {"name": COUNT_TOOL, "arguments": {"n": STEPS}, "_meta": {"progressToken": "doctor"}}
         headers = {
             "Accept": "text/event-stream, application/json",
-            "Mcp-Session-Id": wire_id,
-            "MCP-Protocol-Version": VERSION,
+            "Mcp-Session-Id": session_id,
+            "MCP-Protocol-Version": HANDSHAKE_VERSION,
         }
-        arrived: list[float] = []
-        with self._sent("POST", _message("tools/call", params), headers) as answer:
-            for chunk in answer.iter_stream():
-                arrived += [perf_counter()] * chunk.count(b"notifications/progress")
-        if not arrived:
-            yield ok("progress", f"skipped: the key cannot use the tool {COUNTING!r}")
+        arrival_times: list[float] = []
+        with self._stream_request("POST", _message("tools/call", params), headers) as response:
+            for chunk in response.iter_stream():
+                arrival_times += [perf_counter()] * chunk.count(b"notifications/progress")
+        if not arrival_times:
+            yield ok("progress", f"skipped: the key cannot use the tool {COUNT_TOOL!r}")
             return
-        spread = arrived[-1] - arrived[0]
-        yield graded(
+        spread = arrival_times[-1] - arrival_times[0]
+        yield grade(
             "progress",
-            f"{len(arrived)} events came within {spread:.2f} seconds",
+            f"{len(arrival_times)} events came within {spread:.2f} seconds",
             f"They arrived all at once. {FIX_BUFFERING}",
-            is_problem=spread < LEAST_SPREAD_SECONDS,
+            is_problem=spread < MIN_SPREAD_SECONDS,
         )
 
-    def _ask(self, verb: str, message: bytes | None, headers: Mapping[str, str]) -> httpcore.Response:
-        with self._sent(verb, message, headers) as answer:
-            answer.read()
-            return answer
+    def _request(self, method: str, message: bytes | None, headers: Mapping[str, str]) -> httpcore.Response:
+        with self._stream_request(method, message, headers) as response:
+            response.read()
+            return response
 
-    def _sent(
-        self, verb: str, message: bytes | None, headers: Mapping[str, str]
+    def _stream_request(
+        self, method: str, message: bytes | None, headers: Mapping[str, str]
     ) -> AbstractContextManager[httpcore.Response]:
-        said = {
+        request_headers = {
             "Host": urlsplit(self.url).netloc.rpartition("@")[2],
             "Authorization": f"Bearer {self.key}",
             "Accept": "application/json, text/event-stream",
             "Content-Type": "application/json",
             **headers,
         }
-        timeout = {"connect": SECONDS, "read": SECONDS, "write": SECONDS, "pool": SECONDS}
+        timeout = {
+            "connect": TIMEOUT_SECONDS,
+            "read": TIMEOUT_SECONDS,
+            "write": TIMEOUT_SECONDS,
+            "pool": TIMEOUT_SECONDS,
+        }
         return self.pool.stream(
-            verb, self.url, headers=list(said.items()), content=message, extensions={"timeout": timeout}
+            method, self.url, headers=list(request_headers.items()), content=message, extensions={"timeout": timeout}
         )
 
 
@@ -199,11 +217,11 @@ def _message(method: str, params: Mapping[str, Any] | None = None) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}).encode()
 
 
-def _headers(answer: httpcore.Response) -> dict[str, str]:
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in answer.headers}
+def _headers(response: httpcore.Response) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
 
 
-def _place(url: str) -> str:
+def _without_secrets(url: str) -> str:
     """Return a URL without parts that may be secret."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"

@@ -46,14 +46,14 @@ def problem(about: str, message: str, fix: str) -> Finding:
     return Finding(Status.PROBLEM, about, scrubbed(message), scrubbed(fix))
 
 
-def graded(about: str, message: str, fix: str, *, is_problem: bool = False, is_warning: bool = False) -> Finding:
-    """Return a problem if `bad`, a warning if `doubtful`, otherwise OK."""
+def grade(about: str, message: str, fix: str, *, is_problem: bool = False, is_warning: bool = False) -> Finding:
+    """Return a problem if `is_problem`, a warning if `is_warning`, otherwise OK."""
     if is_problem:
         return problem(about, message, fix)
     return warning(about, message, fix) if is_warning else ok(about, message)
 
 
-def found(checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:
+def run_checks(checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:
     """Yield the findings of the checks in order. An exception in a check is a problem; the next check still runs."""
     for about, check in checks:
         try:

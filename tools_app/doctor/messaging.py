@@ -19,7 +19,7 @@ from tools_app.calls.background.queue import RUN_CALL
 from tools_app.core.notifications import publish
 from tools_app.core.notifications.listener import TopicListener
 from tools_app.doctor.configuration import is_embedded
-from tools_app.doctor.findings import Finding, graded, ok, problem, warning
+from tools_app.doctor.findings import Finding, grade, ok, problem, warning
 from tools_app.models import CallStatus, RunningCall
 from tools_app.runtime import hub_stats, readiness
 from tools_app.runtime.inspection import CODE, code_digest
@@ -27,15 +27,15 @@ from tools_app.runtime.inspection import CODE, code_digest
 PINGS = 5
 REDIS_SECONDS = 2.0
 SLOW_PING_SECONDS = 0.02
-OLDEST_REDIS = 6
-NEARLY_FULL = 0.9
+MIN_REDIS_VERSION = 6
+MAX_MEMORY_FRACTION = 0.9
 SCHEMES = ("redis:", "rediss:", "unix:")
 ROUND_TRIP_SECONDS = 3.0
-AGAIN_SECONDS = 0.2
+RESEND_SECONDS = 0.2
 SLOW_ROUND_TRIP_SECONDS = 0.1
-ANSWER_SECONDS = 2.0
-MANY_MESSAGES = 100
-LONG_SECONDS = 60.0
+WORKER_TIMEOUT_SECONDS = 2.0
+MAX_QUEUED_MESSAGES = 100
+MAX_QUEUED_SECONDS = 60.0
 
 
 def redis_servers() -> Iterator[Finding]:
@@ -50,62 +50,64 @@ def _redis_server(about: str, url: str) -> Iterator[Finding]:
     from redis import Redis  # noqa: PLC0415
 
     with Redis.from_url(url, socket_timeout=REDIS_SECONDS, socket_connect_timeout=REDIS_SECONDS) as server:
-        taken = [_ping(server) for _ in range(PINGS)]
-        told: dict[str, Any] = dict(server.info())
-    latency = median(taken)
-    yield graded(
+        latencies = [_ping(server) for _ in range(PINGS)]
+        info: dict[str, Any] = dict(server.info())
+    latency = median(latencies)
+    yield grade(
         about,
-        f"version {told['redis_version']} responds in {latency * 1000:.1f} ms",
-        f"Use Redis {OLDEST_REDIS} or newer, close to the hub: rate limits and notifications wait for it.",
-        is_problem=int(str(told["redis_version"]).split(".")[0]) < OLDEST_REDIS,
+        f"version {info['redis_version']} responds in {latency * 1000:.1f} ms",
+        f"Use Redis {MIN_REDIS_VERSION} or newer, close to the hub: rate limits and notifications wait for it.",
+        is_problem=int(str(info["redis_version"]).split(".")[0]) < MIN_REDIS_VERSION,
         is_warning=latency > SLOW_PING_SECONDS,
     )
-    yield from _memory(about, told)
+    yield from _memory(about, info)
 
 
 def _ping(server: Any) -> float:
-    began = perf_counter()
+    started_at = perf_counter()
     server.ping()
-    return perf_counter() - began
+    return perf_counter() - started_at
 
 
-def _memory(about: str, told: dict[str, Any]) -> Iterator[Finding]:
-    most, used, policy = int(told.get("maxmemory", 0)), int(told["used_memory"]), told.get("maxmemory_policy", "")
-    yield graded(
+def _memory(about: str, info: dict[str, Any]) -> Iterator[Finding]:
+    max_memory, used_memory = int(info.get("maxmemory", 0)), int(info["used_memory"])
+    limit = f"{max_memory / 2**20:.0f} MiB" if max_memory else "no limit"
+    policy = info.get("maxmemory_policy", "")
+    yield grade(
         f"{about} memory",
-        f"{used / 2**20:.0f} MiB of {f'{most / 2**20:.0f} MiB' if most else 'no limit'}, policy {policy}",
+        f"{used_memory / 2**20:.0f} MiB of {limit}, policy {policy}",
         "Set maxmemory-policy noeviction: any other policy deletes queued calls and limits when memory is full.",
         is_problem=bool(policy) and policy != "noeviction",
     )
-    if most and used > most * NEARLY_FULL:
+    if max_memory and used_memory > max_memory * MAX_MEMORY_FRACTION:
         yield warning(
             f"{about} memory", "nearly full", "Raise maxmemory, and check what else uses this Redis (redis-cli info)."
         )
-    kept = told.get("aof_enabled") or told.get("rdb_last_bgsave_status") == "ok"
-    if not kept:
+    is_persisted = info.get("aof_enabled") or info.get("rdb_last_bgsave_status") == "ok"
+    if not is_persisted:
         yield warning(f"{about} persistence", "its last save failed", "See its log. Queued messages can be lost.")
     else:
-        yield ok(f"{about} persistence", "append-only file" if told.get("aof_enabled") else "snapshots")
+        yield ok(f"{about} persistence", "append-only file" if info.get("aof_enabled") else "snapshots")
 
 
 def round_trip() -> Iterator[Finding]:
     """Send a notification and measure the time until it arrives."""
     try:
-        taken = asyncio.run(_round_trip())
+        seconds = asyncio.run(_round_trip())
     finally:
         publish.publisher.stop()
-    if taken is None:
+    if seconds is None:
         yield problem(
             "channel layer",
             f"no notification arrived within {ROUND_TRIP_SECONDS:g} seconds",
             "Check Redis (REDIS_URL) and its log. Progress and cancellations are delayed until then.",
         )
         return
-    yield graded(
+    yield grade(
         "channel layer",
-        f"a notification arrives after {taken * 1000:.1f} ms",
+        f"a notification arrives after {seconds * 1000:.1f} ms",
         "Use a Redis server closer to the hub: progress and cancellations wait for it.",
-        is_warning=taken > SLOW_ROUND_TRIP_SECONDS,
+        is_warning=seconds > SLOW_ROUND_TRIP_SECONDS,
     )
 
 
@@ -113,12 +115,12 @@ async def _round_trip() -> float | None:
     topic, listener = f"doctor:{uuid4()}", TopicListener()
     try:
         with listener.subscribe(topic) as subscription:
-            end = perf_counter() + ROUND_TRIP_SECONDS
+            deadline = perf_counter() + ROUND_TRIP_SECONDS
             # The first notifications may be sent before the subscription is active.
-            while (began := perf_counter()) < end:
+            while (started_at := perf_counter()) < deadline:
                 publish.notify(topic)
-                if await subscription.wait(AGAIN_SECONDS):
-                    return perf_counter() - began
+                if await subscription.wait(RESEND_SECONDS):
+                    return perf_counter() - started_at
     finally:
         await listener.stop()
     return None
@@ -131,12 +133,12 @@ def broker() -> Iterator[Finding]:
         return
     readiness.broker()
     yield ok("broker", "answers")
-    waiting = hub_stats.queue_length()
-    yield graded(
+    queue_length = hub_stats.queue_length()
+    yield grade(
         "queue",
-        f"{waiting} messages waiting",
+        f"{queue_length} messages waiting",
         "Start more workers, or raise their --concurrency.",
-        is_warning=waiting > MANY_MESSAGES,
+        is_warning=queue_length > MAX_QUEUED_MESSAGES,
     )
 
 
@@ -144,8 +146,8 @@ def workers() -> Iterator[Finding]:
     """Check that workers process the queue."""
     if is_embedded():
         return
-    asked = current_app.control.inspect(timeout=ANSWER_SECONDS)
-    answers: Mapping[str, Any] = asked.registered() or {}
+    inspect = current_app.control.inspect(timeout=WORKER_TIMEOUT_SECONDS)
+    answers: Mapping[str, Any] = inspect.registered() or {}
     if not answers:
         yield problem(
             "workers",
@@ -154,35 +156,35 @@ def workers() -> Iterator[Finding]:
         )
         return
     yield ok("workers", f"{len(answers)} available: {', '.join(sorted(answers))}")
-    deaf = sorted(name for name, tasks in answers.items() if RUN_CALL not in tasks)
-    yield graded(
+    without_task = sorted(name for name, tasks in answers.items() if RUN_CALL not in tasks)
+    yield grade(
         "worker tasks",
-        f"{', '.join(deaf)} do not know {RUN_CALL}" if deaf else "all know the hub's tasks",
+        f"{', '.join(without_task)} do not know {RUN_CALL}" if without_task else "all know the hub's tasks",
         "Start workers with `celery -A mcphub worker`, and use separate queues for other applications.",
-        is_problem=bool(deaf),
+        is_problem=bool(without_task),
     )
-    codes: Any = asked._request(CODE)  # noqa: SLF001 - Celery's own way to ask for a command of ours
-    yield _code(codes or {})
+    digests: Any = inspect._request(CODE)  # noqa: SLF001 - Celery's own way to ask for a command of ours
+    yield _code_finding(digests or {})
 
 
-def _code(answers: Mapping[str, Any]) -> Finding:
-    own = code_digest()
-    others = sorted(name for name, digest in answers.items() if digest != own)
-    return graded(
+def _code_finding(answers: Mapping[str, Any]) -> Finding:
+    own_digest = code_digest()
+    outdated = sorted(name for name, digest in answers.items() if digest != own_digest)
+    return grade(
         "worker code",
-        f"{', '.join(others)} run a different version of the code" if others else "the same as in this process",
+        f"{', '.join(outdated)} run a different version of the code" if outdated else "the same as in this process",
         "Restart these workers, or deploy the same version to all.",
-        is_warning=bool(others),
+        is_warning=bool(outdated),
     )
 
 
-def waiting_calls() -> Iterator[Finding]:
+def queued_calls() -> Iterator[Finding]:
     """Check for background calls that were not started."""
     oldest = RunningCall.objects.filter(status=CallStatus.QUEUED).order_by("changed_at").first()
     seconds = (timezone.now() - oldest.changed_at).total_seconds() if oldest else 0.0
-    yield graded(
+    yield grade(
         "queued calls",
         f"the oldest has waited for {seconds:.0f} seconds" if oldest else "none waiting",
         "Check the workers: they are busy, or do not consume this queue (MCPHUB_PREFIX).",
-        is_warning=seconds > LONG_SECONDS,
+        is_warning=seconds > MAX_QUEUED_SECONDS,
     )

@@ -1,6 +1,7 @@
 """Checks of sign-in through the proxies, as clients do it: `--oauth` of the command.
 
-Clients compare URLs to the letter, and say little when something differs. Nothing is registered and nobody signs in.
+Clients compare URLs to the letter, and say little when something differs. The check registers no client and signs in no
+person.
 """
 
 import json
@@ -13,25 +14,47 @@ from urllib.parse import urlencode, urlsplit
 
 import httpcore
 
+from tools_app.access.keys import ACCESS_PREFIX
 from tools_app.access.oauth import redirects, resources
-from tools_app.doctor.findings import Finding, Status, graded, ok, problem
+from tools_app.doctor.endpoint import MODERN_VERSION
+from tools_app.doctor.findings import Finding, Status, grade, ok, problem
 
-SECONDS: Final = 10.0
+TIMEOUT_SECONDS: Final = 10.0
 MAX_BYTES: Final = 256 * 1024
-UNREACHABLE: Final = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
-PING: Final = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}).encode()
-JSON: Final = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-FORM: Final = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
-PUBLIC_URL: Final = (
+CONNECTION_ERRORS: Final = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
+# A request that needs no session.
+DISCOVER_REQUEST: Final = json.dumps(
+    {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "server/discover",
+        "params": {
+            "_meta": {
+                "io.modelcontextprotocol/protocolVersion": MODERN_VERSION,
+                "io.modelcontextprotocol/clientCapabilities": {},
+            }
+        },
+    }
+).encode()
+JSON_HEADERS: Final = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+MCP_HEADERS: Final = {**JSON_HEADERS, "MCP-Protocol-Version": MODERN_VERSION, "Mcp-Method": "server/discover"}
+FORM_HEADERS: Final = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+FIX_PUBLIC_URL: Final = (
     "The hub sees another scheme or host than its clients. Set MCPHUB_HTTPS=1 behind a proxy that ends TLS, and let it "
     "forward Host and X-Forwarded-Proto."
 )
-FORWARD: Final = "Let the proxy forward /.well-known/, /oauth/, /device and /connections to the hub, unchanged."
-FIREWALL: Final = "Let the proxy or firewall pass POST requests without cookies to this path, from every network."
+FIX_PATHS: Final = "Let the proxy forward /.well-known/, /oauth/, /device and /connections to the hub, unchanged."
+FIX_FIREWALL: Final = "Let the proxy or firewall pass POST requests without cookies to this path, from every network."
+FIX_AUTHORIZATION: Final = "Let the proxy pass the header Authorization on, unchanged."
+CHALLENGE_HEADER: Final = "www-authenticate"
+# As an access token begins. It is no token of the hub.
+UNKNOWN_TOKEN: Final = f"{ACCESS_PREFIX}doctor"
+# How the servers of Claude and ChatGPT and the libraries of others name themselves.
+USER_AGENTS: Final = ("Claude-User", "openai-mcp/1.0.0", "python-httpx/0.28.1", "node", "Cursor")
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpResponse:
     """A response: its status, headers by lower-case name, and body as JSON, if it is that."""
 
     status: int
@@ -40,7 +63,7 @@ class Answer:
 
 
 @dataclass
-class SignIn:
+class SignInChecks:
     """Sign-in at the endpoint `url`."""
 
     url: str
@@ -52,7 +75,7 @@ class SignIn:
             yield self._scheme()
             try:
                 yield from self._steps()
-            except UNREACHABLE as failure:
+            except CONNECTION_ERRORS as failure:
                 text = f"{self.origin} is unreachable: {type(failure).__name__} {failure}"
                 yield problem("sign-in", text, "Check the URL and its certificate.")
 
@@ -63,28 +86,34 @@ class SignIn:
         return f"{parts.scheme}://{parts.netloc}"
 
     def _steps(self) -> Iterator[Finding]:
-        challenged = self._challenge(self.url)
-        yield challenged
-        slash = self.url[:-1] if self.url.endswith("/") else f"{self.url}/"
+        challenge = self._challenge(self.url)
+        yield challenge
+        yield self._header()
+        yield self._agents()
+        other_url = self.url[:-1] if self.url.endswith("/") else f"{self.url}/"
         resource = self._resource(self.url)
         yield resource
-        differs = any(one.status is not Status.OK for one in (self._challenge(slash), self._resource(slash)))
-        text = f"{slash} is answered {'differently' if differs else 'alike'}"
-        yield graded("sign-in: slash", text, FORWARD, is_warning=differs)
-        found, server = self._server()
-        yield found
+        differs = any(
+            result.status is not Status.OK for result in (self._challenge(other_url), self._resource(other_url))
+        )
+        text = f"{other_url} is answered {'differently' if differs else 'alike'}"
+        yield grade("sign-in: slash", text, FIX_PATHS, is_warning=differs)
+        finding, server = self._server()
+        yield finding
         if server is None:
             return
+        yield self._openid_configuration(server)
+        yield self._unknown_metadata()
         yield self._features(server)
         yield self._browsers(server)
-        yield self._posted("registration", server, "registration_endpoint", b"{}", JSON)
-        yield self._posted("token", server, "token_endpoint", b"grant_type=none", FORM)
+        yield self._endpoint_finding("registration", server, "registration_endpoint", b"{}", JSON_HEADERS)
+        yield self._endpoint_finding("token", server, "token_endpoint", b"grant_type=none", FORM_HEADERS)
         yield self._authorization(server)
 
     def _scheme(self) -> Finding:
         parts = urlsplit(self.url)
         is_plain = parts.scheme != "https" and parts.hostname not in redirects.LOOPBACK
-        return graded(
+        return grade(
             "sign-in: https",
             "the URL begins with http://" if is_plain else "the URL is one that clients accept",
             "Clients sign in over HTTPS only, except on their own computer.",
@@ -93,36 +122,77 @@ class SignIn:
 
     def _challenge(self, url: str) -> Finding:
         """Check that a request without a key is told where to sign in (RFC 9728, section 5.1)."""
-        answer = self._ask("POST", url, JSON, PING)
-        if answer.status == HTTPStatus.OK:
+        response = self._request("POST", url, MCP_HEADERS, DISCOVER_REQUEST)
+        if response.status == HTTPStatus.OK:
             return ok("sign-in: challenge", "the tenant is public: clients connect without signing in")
-        told = answer.headers.get("www-authenticate", "")
+        challenge = response.headers.get(CHALLENGE_HEADER, "")
         expected = f'resource_metadata="{self._metadata_url(url)}"'
-        if answer.status != HTTPStatus.UNAUTHORIZED or "resource_metadata=" not in told:
-            text = f"a request without a key is answered with HTTP {answer.status} and no place to sign in"
+        if response.status != HTTPStatus.UNAUTHORIZED or "resource_metadata=" not in challenge:
+            text = f"a request without a key is answered with HTTP {response.status} and no place to sign in"
             return problem("sign-in: challenge", text, "The URL ends in /mcp, and proxies pass WWW-Authenticate on.")
-        if expected not in told:
-            return problem("sign-in: challenge", f"clients are sent to another URL: {told}", PUBLIC_URL)
+        if expected not in challenge:
+            return problem("sign-in: challenge", f"clients are sent to another URL: {challenge}", FIX_PUBLIC_URL)
         return ok("sign-in: challenge", "clients are told where to sign in")
 
     def _resource(self, url: str) -> Finding:
         """Check the metadata of the endpoint. Clients compare its resource with the URL that they were given."""
-        answer = self._ask("GET", self._metadata_url(url))
-        if answer.status != HTTPStatus.OK or answer.body is None:
-            return problem("sign-in: resource", f"its metadata is answered with HTTP {answer.status}", FORWARD)
-        if answer.body.get("resource") != url or answer.body.get("authorization_servers") != [self.origin]:
-            return problem("sign-in: resource", f"its metadata is of {answer.body.get('resource')}", PUBLIC_URL)
+        response = self._request("GET", self._metadata_url(url))
+        if response.status != HTTPStatus.OK or response.body is None:
+            return problem("sign-in: resource", f"its metadata is answered with HTTP {response.status}", FIX_PATHS)
+        if response.body.get("resource") != url or response.body.get("authorization_servers") != [self.origin]:
+            return problem("sign-in: resource", f"its metadata is of {response.body.get('resource')}", FIX_PUBLIC_URL)
         return ok("sign-in: resource", f"its metadata names {url}")
 
     def _server(self) -> tuple[Finding, dict[str, Any] | None]:
         """Check the metadata of the authorization server (RFC 8414, section 3.3)."""
-        answer = self._ask("GET", f"{self.origin}/.well-known/oauth-authorization-server")
-        if answer.status != HTTPStatus.OK or answer.body is None:
-            text = f"the metadata of the authorization server is answered with HTTP {answer.status}"
-            return problem("sign-in: server", text, FORWARD), None
-        if answer.body.get("issuer") != self.origin:
-            return problem("sign-in: server", f"the issuer is {answer.body.get('issuer')}", PUBLIC_URL), None
-        return ok("sign-in: server", f"the issuer is {self.origin}"), answer.body
+        response = self._request("GET", f"{self.origin}/.well-known/oauth-authorization-server")
+        if response.status != HTTPStatus.OK or response.body is None:
+            text = f"the metadata of the authorization server is answered with HTTP {response.status}"
+            return problem("sign-in: server", text, FIX_PATHS), None
+        if response.body.get("issuer") != self.origin:
+            return problem("sign-in: server", f"the issuer is {response.body.get('issuer')}", FIX_PUBLIC_URL), None
+        return ok("sign-in: server", f"the issuer is {self.origin}"), response.body
+
+    def _header(self) -> Finding:
+        """Check that access tokens arrive. Some proxies take the header for a login at themselves, and drop it."""
+        response = self._request(
+            "POST", self.url, {**MCP_HEADERS, "Authorization": f"Bearer {UNKNOWN_TOKEN}"}, DISCOVER_REQUEST
+        )
+        is_received = response.status == HTTPStatus.UNAUTHORIZED and "invalid_token" in response.headers.get(
+            CHALLENGE_HEADER, ""
+        )
+        text = f"an unknown token is answered with HTTP {response.status}, as if there were none"
+        return grade(
+            "sign-in: header", "tokens arrive" if is_received else text, FIX_AUTHORIZATION, is_problem=not is_received
+        )
+
+    def _agents(self) -> Finding:
+        """Check that firewalls let the clients through, which they tell by what these call themselves."""
+        refused = {}
+        for agent in USER_AGENTS:
+            status = self._request("POST", self.url, {**MCP_HEADERS, "User-Agent": agent}, DISCOVER_REQUEST).status
+            if status not in (HTTPStatus.OK, HTTPStatus.UNAUTHORIZED):
+                refused[agent] = int(status)
+        refused_list = ", ".join(f"{agent} (HTTP {status})" for agent, status in refused.items())
+        text = (
+            f"clients are refused by their name: {refused_list}" if refused else "clients are let through by every name"
+        )
+        return grade("sign-in: firewall", text, FIX_FIREWALL, is_problem=bool(refused))
+
+    def _openid_configuration(self, server: Mapping[str, Any]) -> Finding:
+        """Check the metadata at the place of OpenID Connect, where some clients look first."""
+        response = self._request("GET", f"{self.origin}/.well-known/openid-configuration")
+        is_same = response.body is not None and all(response.body.get(name) == value for name, value in server.items())
+        text = "the same metadata is where OpenID Connect has it"
+        if not is_same:
+            text = f"the place of OpenID Connect is answered with HTTP {response.status} and other metadata"
+        return grade("sign-in: openid", text, FIX_PATHS, is_problem=not is_same)
+
+    def _unknown_metadata(self) -> Finding:
+        """Check that metadata that does not exist is not found. Some proxies answer every URL with a page."""
+        status = self._request("GET", f"{self.origin}/.well-known/oauth-authorization-server/doctor").status
+        text = f"metadata that does not exist is answered with HTTP {status}"
+        return grade("sign-in: unknown", text, FIX_PATHS, is_problem=status != HTTPStatus.NOT_FOUND)
 
     def _features(self, server: Mapping[str, Any]) -> Finding:
         has_all = (
@@ -131,46 +201,61 @@ class SignIn:
             and server.get("client_id_metadata_document_supported") is True
         )
         text = "clients find PKCE, public clients and metadata documents"
-        return graded("sign-in: features", text, "A proxy changes the metadata. Let it pass.", is_problem=not has_all)
+        return grade("sign-in: features", text, "A proxy changes the metadata. Let it pass.", is_problem=not has_all)
 
     def _browsers(self, server: Mapping[str, Any]) -> Finding:
-        answer = self._ask("OPTIONS", str(server.get("token_endpoint")), {"Origin": "https://client.example"})
-        is_open = answer.headers.get("access-control-allow-origin") == "*"
+        response = self._request("OPTIONS", str(server.get("token_endpoint")), {"Origin": "https://client.example"})
+        is_open = response.headers.get("access-control-allow-origin") == "*"
         text = "clients in browsers may ask for tokens" if is_open else "clients in browsers may not ask for tokens"
-        return graded("sign-in: browsers", text, FIREWALL, is_warning=not is_open)
+        return grade("sign-in: browsers", text, FIX_FIREWALL, is_warning=not is_open)
 
-    def _posted(
+    def _endpoint_finding(
         self, about: str, server: Mapping[str, Any], endpoint: str, body: bytes, headers: Mapping[str, str]
     ) -> Finding:
         """Send an invalid request: the hub's own error shows that it arrives."""
-        answer = self._ask("POST", str(server.get(endpoint)), headers, body)
-        arrives = answer.status == HTTPStatus.BAD_REQUEST and answer.body is not None and "error" in answer.body
-        text = "requests arrive" if arrives else f"a request is answered with HTTP {answer.status}, not by the hub"
-        return graded(f"sign-in: {about}", text, FIREWALL, is_problem=not arrives)
+        response = self._request("POST", str(server.get(endpoint)), headers, body)
+        is_received = (
+            response.status == HTTPStatus.BAD_REQUEST and response.body is not None and "error" in response.body
+        )
+        text = (
+            "requests arrive" if is_received else f"a request is answered with HTTP {response.status}, not by the hub"
+        )
+        return grade(f"sign-in: {about}", text, FIX_FIREWALL, is_problem=not is_received)
 
     def _authorization(self, server: Mapping[str, Any]) -> Finding:
         query = urlencode({"client_id": "doctor", "response_type": "code"})
-        answer = self._ask("GET", f"{server.get('authorization_endpoint')}?{query}", {"Accept": "text/html"})
-        arrives = answer.status == HTTPStatus.BAD_REQUEST
-        text = "people reach the page" if arrives else f"the page is answered with HTTP {answer.status}, not by the hub"
-        return graded("sign-in: page", text, FORWARD, is_problem=not arrives)
+        response = self._request("GET", f"{server.get('authorization_endpoint')}?{query}", {"Accept": "text/html"})
+        is_received = response.status == HTTPStatus.BAD_REQUEST
+        text = (
+            "people reach the page"
+            if is_received
+            else f"the page is answered with HTTP {response.status}, not by the hub"
+        )
+        return grade("sign-in: page", text, FIX_PATHS, is_problem=not is_received)
 
     def _metadata_url(self, url: str) -> str:
         return resources.metadata_url(self.origin, urlsplit(url).path)
 
-    def _ask(self, verb: str, url: str, headers: Mapping[str, str] | None = None, body: bytes | None = None) -> Answer:
-        sent = {"Host": urlsplit(url).netloc, "User-Agent": "mcphub-doctor", **(headers or {})}
-        timeout = {"connect": SECONDS, "read": SECONDS, "write": SECONDS, "pool": SECONDS}
+    def _request(
+        self, method: str, url: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> HttpResponse:
+        request_headers = {"Host": urlsplit(url).netloc, "User-Agent": "mcphub-doctor", **(headers or {})}
+        timeout = {
+            "connect": TIMEOUT_SECONDS,
+            "read": TIMEOUT_SECONDS,
+            "write": TIMEOUT_SECONDS,
+            "pool": TIMEOUT_SECONDS,
+        }
         with self.pool.stream(
-            verb, url, headers=list(sent.items()), content=body, extensions={"timeout": timeout}
-        ) as answer:
+            method, url, headers=list(request_headers.items()), content=body, extensions={"timeout": timeout}
+        ) as response:
             content = b""
-            for chunk in answer.iter_stream():
+            for chunk in response.iter_stream():
                 content += chunk
                 if len(content) > MAX_BYTES:
                     break
-        told = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in answer.headers}
-        return Answer(answer.status, told, _object(content))
+        response_headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
+        return HttpResponse(response.status, response_headers, _object(content))
 
 
 def _object(content: bytes) -> dict[str, Any] | None:

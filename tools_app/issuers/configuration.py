@@ -13,22 +13,22 @@ from typing import Any, Final
 from tools_app.access.oauth import redirects
 from tools_app.catalog.http import documents
 from tools_app.catalog.http.client import Reply
-from tools_app.catalog.http.documents import Unreadable
+from tools_app.catalog.http.documents import DocumentError
 from tools_app.core.bounded_cache import BoundedCache
 from tools_app.core.runtime import Service
 from tools_app.core.thread_loops import thread_loops
 
 WELL_KNOWN: Final = "/.well-known/openid-configuration"
 MAX_BYTES: Final = 256 * 1024
-FRESH_SECONDS: Final = 600.0
+MAX_AGE_SECONDS: Final = 600.0
 # Keys are read again for an unknown key, at most so often, whether or not it succeeds.
-KEYS_FRESH_SECONDS: Final = 60.0
+KEYS_REFRESH_SECONDS: Final = 60.0
 # A document that could not be read is not asked for again so long.
-FAILED_SECONDS: Final = 10.0
+FAILURE_MAX_AGE_SECONDS: Final = 10.0
 MAX_ENTRIES: Final = 500
 MAX_CACHE_BYTES: Final = 8 * 1024 * 1024
-Allowed = tuple[str, ...]
-Place = tuple[str, Allowed]
+Networks = tuple[str, ...]
+CacheKey = tuple[str, Networks]
 
 
 @dataclass(frozen=True)
@@ -54,71 +54,71 @@ class DocumentCache:
     """Documents by their URL and the networks that were allowed for them. Each is read by one thread at a time."""
 
     def __init__(self) -> None:
-        self._documents: BoundedCache[Place, tuple[float, dict[str, Any]]]
+        self._documents: BoundedCache[CacheKey, tuple[float, dict[str, Any]]]
         self._documents = BoundedCache(MAX_ENTRIES, MAX_CACHE_BYTES)
-        self._failures: BoundedCache[Place, _Failure] = BoundedCache(MAX_ENTRIES, MAX_CACHE_BYTES)
-        self._reading: dict[Place, Future[dict[str, Any]]] = {}
+        self._failures: BoundedCache[CacheKey, _Failure] = BoundedCache(MAX_ENTRIES, MAX_CACHE_BYTES)
+        self._in_flight: dict[CacheKey, Future[dict[str, Any]]] = {}
         self._lock = threading.Lock()
 
-    def known(self, url: str, allowed: Allowed, fresh_seconds: float = FRESH_SECONDS) -> dict[str, Any] | None:
+    def cached(self, url: str, allowed: Networks, max_age: float = MAX_AGE_SECONDS) -> dict[str, Any] | None:
         """Return a document that was read and is not older than this."""
         with self._lock:
-            return self._known((url, allowed), fresh_seconds)
+            return self._cached((url, allowed), max_age)
 
-    def failure(self, url: str, allowed: Allowed, within: float = FAILED_SECONDS) -> str:
+    def failure(self, url: str, allowed: Networks, max_age: float = FAILURE_MAX_AGE_SECONDS) -> str:
         """Return why a document could not be read a moment ago; "" if it could, or was not asked for."""
         with self._lock:
-            found = self._failures.get((url, allowed))
-        return found.reason if found is not None and time.monotonic() - found.at < within else ""
+            failure = self._failures.get((url, allowed))
+        return failure.reason if failure is not None and time.monotonic() - failure.at < max_age else ""
 
-    def read(self, url: str, allowed: Allowed, fresh_seconds: float) -> dict[str, Any]:
-        """Return a document that is not older than this. Raises Unreadable."""
-        place = (url, allowed)
+    def read(self, url: str, allowed: Networks, max_age: float) -> dict[str, Any]:
+        """Return a document that is not older than this. Raises DocumentError."""
+        key = (url, allowed)
         with self._lock:
-            known = self._known(place, fresh_seconds)
-            if known is not None:
-                return known
-            reading = self._reading.get(place)
-            is_first = reading is None
-            if reading is None:
-                reading = self._reading[place] = Future()
-        if not is_first:
-            return reading.result()
+            cached = self._cached(key, max_age)
+            if cached is not None:
+                return cached
+            future = self._in_flight.get(key)
+            is_fetcher = future is None
+            if future is None:
+                future = self._in_flight[key] = Future()
+        if not is_fetcher:
+            return future.result()
         try:
-            document = self._fetched(place)
+            document = self._fetch(key)
         except BaseException as problem:
-            self._end(place)
-            reading.set_exception(problem)
+            self._discard_in_flight(key)
+            future.set_exception(problem)
             raise
-        self._end(place)
-        reading.set_result(document)
+        self._discard_in_flight(key)
+        future.set_result(document)
         return document
 
     def parsed(self, reply: Reply) -> dict[str, Any]:
-        """Return the document of a reply. Raises Unreadable."""
+        """Return the document of a reply. Raises DocumentError."""
         return documents.parsed(reply)
 
-    def _fetched(self, place: Place) -> dict[str, Any]:
-        url, allowed = place
+    def _fetch(self, key: CacheKey) -> dict[str, Any]:
+        url, allowed = key
         try:
             reply = run(documents.fetch(url, MAX_BYTES, allowed=allowed))
             document = self.parsed(reply)
-        except Unreadable as problem:
+        except DocumentError as problem:
             with self._lock:
-                self._failures.put(place, _Failure(time.monotonic(), str(problem)), len(url))
+                self._failures.put(key, _Failure(time.monotonic(), str(problem)), len(url))
             raise
         with self._lock:
-            self._failures.pop(place)
-            self._documents.put(place, (time.monotonic(), document), len(reply.body))
+            self._failures.pop(key)
+            self._documents.put(key, (time.monotonic(), document), len(reply.body))
         return document
 
-    def _known(self, place: Place, fresh_seconds: float) -> dict[str, Any] | None:
-        found = self._documents.get(place)
-        return found[1] if found is not None and time.monotonic() - found[0] < fresh_seconds else None
+    def _cached(self, key: CacheKey, max_age: float) -> dict[str, Any] | None:
+        entry = self._documents.get(key)
+        return entry[1] if entry is not None and time.monotonic() - entry[0] < max_age else None
 
-    def _end(self, place: Place) -> None:
+    def _discard_in_flight(self, key: CacheKey) -> None:
         with self._lock:
-            del self._reading[place]
+            del self._in_flight[key]
 
 
 cache = Service(DocumentCache)
@@ -130,10 +130,10 @@ def run(coroutine: Any) -> Any:
 
 
 def read(issuer: str, allowed: Sequence[str]) -> Configuration:
-    """Return the configuration of an issuer. Raises Unreadable."""
-    document = cache().read(issuer.rstrip("/") + WELL_KNOWN, tuple(allowed), FRESH_SECONDS)
+    """Return the configuration of an issuer. Raises DocumentError."""
+    document = cache().read(issuer.rstrip("/") + WELL_KNOWN, tuple(allowed), MAX_AGE_SECONDS)
     if document.get("issuer") != issuer:
-        raise Unreadable(f"Its configuration is of the issuer {str(document.get('issuer'))[:200]}. Enter that URL.")
+        raise DocumentError(f"Its configuration is of the issuer {str(document.get('issuer'))[:200]}. Enter that URL.")
     methods = document.get("token_endpoint_auth_methods_supported")
     return Configuration(
         issuer=issuer,
@@ -145,48 +145,48 @@ def read(issuer: str, allowed: Sequence[str]) -> Configuration:
     )
 
 
-def keys(issuer: str, allowed: Sequence[str], *, again: bool = False) -> dict[str, Any]:
-    """Return the key set of an issuer; `again`: a key was not in it. Raises Unreadable.
+def keys(issuer: str, allowed: Sequence[str], *, refresh: bool = False) -> dict[str, Any]:
+    """Return the key set of an issuer; `again`: a key was not in it. Raises DocumentError.
 
     An issuer of workloads, such as a Kubernetes cluster, has no endpoints but its keys.
     """
-    document = cache().read(issuer.rstrip("/") + WELL_KNOWN, tuple(allowed), FRESH_SECONDS)
+    document = cache().read(issuer.rstrip("/") + WELL_KNOWN, tuple(allowed), MAX_AGE_SECONDS)
     if document.get("issuer") != issuer:
-        raise Unreadable("Its configuration is of another issuer.")
-    fresh = KEYS_FRESH_SECONDS if again else FRESH_SECONDS
-    return cache().read(_endpoint(document, "jwks_uri"), tuple(allowed), fresh)
+        raise DocumentError("Its configuration is of another issuer.")
+    max_age = KEYS_REFRESH_SECONDS if refresh else MAX_AGE_SECONDS
+    return cache().read(_endpoint(document, "jwks_uri"), tuple(allowed), max_age)
 
 
-def known_keys(issuer: str, allowed: Sequence[str]) -> dict[str, Any] | None:
+def cached_keys(issuer: str, allowed: Sequence[str]) -> dict[str, Any] | None:
     """Return the key set of an issuer as far as it is in memory and fresh. Sends no request."""
     url = _keys_url(issuer, allowed)
-    return cache().known(url, tuple(allowed)) if url else None
+    return cache().cached(url, tuple(allowed)) if url else None
 
 
-def reason_not_to_read(issuer: str, allowed: Sequence[str]) -> str:
+def recent_failure(issuer: str, allowed: Sequence[str]) -> str:
     """Return why the keys of an issuer are not to be read now, because they could not be; "" if they may be."""
     configuration = cache().failure(issuer.rstrip("/") + WELL_KNOWN, tuple(allowed))
     url = _keys_url(issuer, allowed)
     return configuration or (cache().failure(url, tuple(allowed)) if url else "")
 
 
-def may_look_again(issuer: str, allowed: Sequence[str]) -> bool:
+def may_refresh_keys(issuer: str, allowed: Sequence[str]) -> bool:
     """Whether the keys of an issuer may be read for an unknown key: it was not tried within KEYS_FRESH_SECONDS."""
     url, networks = _keys_url(issuer, allowed), tuple(allowed)
     if not url:
         return True
-    return cache().known(url, networks, KEYS_FRESH_SECONDS) is None and not cache().failure(
-        url, networks, KEYS_FRESH_SECONDS
+    return cache().cached(url, networks, KEYS_REFRESH_SECONDS) is None and not cache().failure(
+        url, networks, KEYS_REFRESH_SECONDS
     )
 
 
 def _keys_url(issuer: str, allowed: Sequence[str]) -> str:
-    document = cache().known(issuer.rstrip("/") + WELL_KNOWN, tuple(allowed))
+    document = cache().cached(issuer.rstrip("/") + WELL_KNOWN, tuple(allowed))
     url = document.get("jwks_uri") if document is not None and document.get("issuer") == issuer else None
     return url if isinstance(url, str) else ""
 
 
-def problem_of(url: str) -> str:
+def url_problem(url: str) -> str:
     """Return what is wrong with the URL of an issuer; "" if nothing is."""
     if not (redirects.is_https(url) or redirects.is_loopback(url)):
         return "Enter a URL that starts with https://."
@@ -197,6 +197,6 @@ def problem_of(url: str) -> str:
 
 def _endpoint(document: dict[str, Any], name: str) -> str:
     url = document.get(name)
-    if not isinstance(url, str) or problem_of(url.partition("?")[0]):
-        raise Unreadable(f"Its configuration has no {name} that starts with https://.")
+    if not isinstance(url, str) or url_problem(url.partition("?")[0]):
+        raise DocumentError(f"Its configuration has no {name} that starts with https://.")
     return url

@@ -31,22 +31,22 @@ from tools_app.models.issuers import MAX_URL
 T = TypeVar("T")
 
 # Not those of other signed statements, such as identity assertions and logout tokens (RFC 8725, section 3.11).
-TYPES: Final = frozenset({"", "jwt", "at+jwt", "application/at+jwt"})
+TOKEN_TYPES: Final = frozenset({"", "jwt", "at+jwt", "application/at+jwt"})
 MAX_TOKEN: Final = 16 * 1024
 MAX_AUDIENCES: Final = 20
 MAX_REASON: Final = 300
 # Tokens are verified with keys in memory, and keys are read elsewhere: an issuer that does not answer holds up one of
 # the threads that read, for the requests of its tenant that wait, and no token that keys in memory verify.
 THREADS: Final = 4
-READING_THREADS: Final = 32
-MAX_SECONDS: Final = 6.0
+KEY_FETCH_THREADS: Final = 32
+TIMEOUT_SECONDS: Final = 6.0
 # Of all tenants, a tenant being one of very many.
 MAX_WAITING: Final = 128
 MAX_WAITING_OF_TENANT: Final = 8
 Key = tuple[str, str]
 
 
-class NotAccepted(Exception):
+class TokenRejected(Exception):
     """A token gives no access; the message says why, and is "" until its signature is verified."""
 
 
@@ -54,13 +54,13 @@ class TooManyTokens(Exception):
     """Too many tokens are being verified at this moment, or the keys of the issuer cannot be read."""
 
 
-class Verifications:
+class TenantQueue:
     """The verifications in progress, or readings of keys: one at a time for each tenant, in threads."""
 
     def __init__(self, threads: int = THREADS) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="direct-tokens")
         self._waiting: Counter[UUID] = Counter()
-        self._turns: dict[UUID, asyncio.Lock] = {}
+        self._locks: dict[UUID, asyncio.Lock] = {}
 
     async def run(self, tenant_id: UUID, work: Callable[[], T]) -> T:
         """Return the result of `work`. Raises TooManyTokens, also if it takes longer than MAX_SECONDS."""
@@ -69,32 +69,32 @@ class Verifications:
         self._waiting[tenant_id] += 1
         task = asyncio.create_task(self._run(tenant_id, work))
         # Work that takes too long keeps its turn until it ends.
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        task.add_done_callback(lambda finished: finished.cancelled() or finished.exception())
         try:
-            return await asyncio.wait_for(asyncio.shield(task), MAX_SECONDS)
+            return await asyncio.wait_for(asyncio.shield(task), TIMEOUT_SECONDS)
         except TimeoutError:
             raise TooManyTokens from None
 
     async def _run(self, tenant_id: UUID, work: Callable[[], T]) -> T:
         try:
-            async with self._turns.setdefault(tenant_id, asyncio.Lock()):
+            async with self._locks.setdefault(tenant_id, asyncio.Lock()):
                 return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         finally:
             self._waiting[tenant_id] -= 1
             if not self._waiting[tenant_id]:
-                del self._waiting[tenant_id], self._turns[tenant_id]
+                del self._waiting[tenant_id], self._locks[tenant_id]
 
 
-verifications = Service(Verifications)
-readings = Service(lambda: Verifications(READING_THREADS))
+verifications = Service(TenantQueue)
+key_fetches = Service(lambda: TenantQueue(KEY_FETCH_THREADS))
 
 
-class _Sent(NamedTuple):
+class _PresentedToken(NamedTuple):
     """A token that a client at `address` sent to an endpoint (`place`: the slug in its path, "" without one)."""
 
     issuer: Issuer
     token: str
-    place: str
+    endpoint_slug: str
     audiences: Sequence[str]
     address: str
 
@@ -103,46 +103,50 @@ async def accept(token: str, *, origin: str, slug: str | None, address: str) -> 
     """Accept a token from now on until it ends, in all processes.
 
     `origin` is the hub's own, `slug` the tenant of the endpoint that was called, None for that of all tenants, and
-    `address` the client's. Raises NotAccepted, TooManyTokens and the database's error.
+    `address` the client's. Raises TokenRejected, TooManyTokens and the database's error.
     """
     try:
-        _, claims = tokens.unverified(token, MAX_TOKEN)
+        _, claims = tokens.decode_unverified(token, MAX_TOKEN)
     except tokens.InvalidToken:
-        raise NotAccepted("") from None
-    named = _named(claims.get("aud"), origin)
-    slugs = {slug} if slug else set(named.values())
-    stated = claims.get("iss")
-    if len(slugs) != 1 or not isinstance(stated, str) or len(stated) > MAX_URL:
-        raise NotAccepted("")
+        raise TokenRejected("") from None
+    tenant_audiences = _tenant_audiences(claims.get("aud"), origin)
+    slugs = {slug} if slug else set(tenant_audiences.values())
+    issuer_claim = claims.get("iss")
+    if len(slugs) != 1 or not isinstance(issuer_claim, str) or len(issuer_claim) > MAX_URL:
+        raise TokenRejected("")
     (tenant_slug,) = slugs
-    issuer = await _issuers.get((tenant_slug, stated))
+    issuer = await _issuers.get((tenant_slug, issuer_claim))
     if issuer is None:
-        raise NotAccepted("")
-    audiences = [issuer.audience] if issuer.audience else [one for one, its in named.items() if its == tenant_slug]
-    sent = _Sent(issuer, token, slug or "", audiences, address)
+        raise TokenRejected("")
+    audiences = (
+        [issuer.audience]
+        if issuer.audience
+        else [audience for audience, audience_slug in tenant_audiences.items() if audience_slug == tenant_slug]
+    )
+    presented = _PresentedToken(issuer, token, slug or "", audiences, address)
     try:
-        await _verify_with_keys(sent)
-    except (tokens.InvalidToken, NotAccepted) as problem:
+        await _verify_with_keys(presented)
+    except (tokens.InvalidToken, TokenRejected) as problem:
         reason = str(problem)[:MAX_REASON]
-        await run_in_db_thread(_note_refusal, issuer, reason, address)
-        raise NotAccepted("" if isinstance(problem, tokens.UnverifiedToken) else reason) from None
+        await run_in_db_thread(_record_rejection, issuer, reason, address)
+        raise TokenRejected("" if isinstance(problem, tokens.UnverifiedToken) else reason) from None
 
 
-async def _verify_with_keys(sent: _Sent) -> None:
+async def _verify_with_keys(presented: _PresentedToken) -> None:
     """Verify and store a token, if need be with keys that are read now. Raises what `accept` handles."""
-    issuer = sent.issuer
+    issuer = presented.issuer
     networks = issuer.tenant.allowed_networks
     try:
-        await verifications().run(issuer.tenant_id, lambda: _verify(sent))
+        await verifications().run(issuer.tenant_id, lambda: _verify(presented))
         return
     except tokens.UnknownKey:
-        if configuration.known_keys(issuer.issuer, networks) is not None:
-            if not configuration.may_look_again(issuer.issuer, networks):
+        if configuration.cached_keys(issuer.issuer, networks) is not None:
+            if not configuration.may_refresh_keys(issuer.issuer, networks):
                 raise
-        elif configuration.reason_not_to_read(issuer.issuer, networks):
+        elif configuration.recent_failure(issuer.issuer, networks):
             raise TooManyTokens from None
-    await readings().run(issuer.tenant_id, lambda: tokens.read_keys(issuer))
-    await verifications().run(issuer.tenant_id, lambda: _verify(sent))
+    await key_fetches().run(issuer.tenant_id, lambda: tokens.fetch_keys(issuer))
+    await verifications().run(issuer.tenant_id, lambda: _verify(presented))
 
 
 def forget_all() -> None:
@@ -150,74 +154,76 @@ def forget_all() -> None:
     _issuers.forget_all()
 
 
-def endpoints(issuer: Issuer, origin: str) -> list[str]:
+def accepted_audiences(issuer: Issuer, origin: str) -> list[str]:
     """Return the audiences of tokens of an issuer, which clients use as they are."""
     path = resources.path_of(issuer.tenant.slug)
     return [issuer.audience] if issuer.audience else [f"{origin}{path}", f"{origin}{path}/"]
 
 
-def _named(audience: Any, origin: str) -> dict[str, str]:
+def _tenant_audiences(audience: Any, origin: str) -> dict[str, str]:
     """Return those of the first audiences of a token that are endpoints of tenants, with their slugs."""
-    found = {}
-    for one in (audience if isinstance(audience, list) else [audience])[:MAX_AUDIENCES]:
+    slugs = {}
+    for value in (audience if isinstance(audience, list) else [audience])[:MAX_AUDIENCES]:
         try:
-            slug = resources.parse(one, origin).slug if isinstance(one, str) else None
+            slug = resources.parse(value, origin).slug if isinstance(value, str) else None
         except resources.UnknownResource:
             continue
         if slug is not None:
-            found[one] = slug
-    return found
+            slugs[value] = slug
+    return slugs
 
 
-def check_kind(header: Mapping[str, Any], claims: Mapping[str, Any]) -> None:
-    """Raise NotAccepted for a signed statement of another kind, and for a token that is bound to a key."""
-    if str(header.get("typ", "")).lower() not in TYPES:
-        raise NotAccepted("This is no access token: its type (typ) is another one.")
+def check_type(header: Mapping[str, Any], claims: Mapping[str, Any]) -> None:
+    """Raise TokenRejected for a signed statement of another kind, and for a token that is bound to a key."""
+    if str(header.get("typ", "")).lower() not in TOKEN_TYPES:
+        raise TokenRejected("This is no access token: its type (typ) is another one.")
     if "cnf" in claims:
-        raise NotAccepted("The token is bound to a key of its client (cnf), which this hub cannot check.")
+        raise TokenRejected("The token is bound to a key of its client (cnf), which this hub cannot check.")
 
 
-def _verify(sent: _Sent) -> None:
-    """Verify a token with keys in memory, and store it. Raises InvalidToken and NotAccepted.
+def _verify(presented: _PresentedToken) -> None:
+    """Verify a token with keys in memory, and store it. Raises InvalidToken and TokenRejected.
 
     Not in the threads for queries: all of them could wait for the change log.
     """
-    claims = tokens.verified(sent.issuer, sent.token, sent.audiences, may_read=False)
-    check_kind(tokens.unverified(sent.token)[0], claims)
+    claims = tokens.verify(presented.issuer, presented.token, presented.audiences, may_fetch_keys=False)
+    check_type(tokens.decode_unverified(presented.token)[0], claims)
     try:
-        _store(sent.issuer, sent.token, claims, sent.address, sent.place)
+        _store(presented.issuer, presented.token, claims, presented.address, presented.endpoint_slug)
     finally:
         connection.close()
 
 
-def _store(issuer: Issuer, token: str, claims: Mapping[str, Any], address: str, place: str = "") -> None:
-    """Store the digest of a verified token with the connection of its subject. Raises NotAccepted."""
-    subject, ends = _subject(claims), datetime.fromtimestamp(claims["exp"], UTC)
-    if ends.timestamp() <= time.time():
-        raise NotAccepted("The token has expired.")
+def _store(issuer: Issuer, token: str, claims: Mapping[str, Any], address: str, endpoint_slug: str = "") -> None:
+    """Store the digest of a verified token with the connection of its subject. Raises TokenRejected."""
+    subject, expires_at = _subject(claims), datetime.fromtimestamp(claims["exp"], UTC)
+    if expires_at.timestamp() <= time.time():
+        raise TokenRejected("The token has expired.")
     # All scopes of the hub for a token without scopes: the rules say what it may use.
     scope = tenant_scopes.stated(issuer.tenant, claims)
     if not scope:
-        raise NotAccepted("The hub and the tenant know none of its scopes (scope, scp).")
+        raise TokenRejected("The hub and the tenant know none of its scopes (scope, scp).")
     try:
         rule = rules.find(issuer, claims)
         with recording_as(Actor(None, Via.SIGN_IN, address, issuer.name)), change_log_transaction():
             workloads.lock(issuer)
             row = workloads.connect(issuer, subject, rule)
             if not oauth_tokens.is_valid(row):
-                raise NotAccepted("An admin ended the access of its subject.")
-            oauth_tokens.store_signed(row, token, place, scope, ends)
+                raise TokenRejected("An admin ended the access of its subject.")
+            oauth_tokens.store_signed(row, token, endpoint_slug, scope, expires_at)
             if not attempts.are_too_many_of_connection(row.pk):
-                _note(SignInStep.ISSUED, issuer, address, of_subject=row)
-    except rules.NoRuleFits as problem:
-        raise NotAccepted(str(problem).replace("your ", "its ")) from None
+                _record_event(
+                    SignInStep.ISSUED, issuer, address, rules.description(issuer, rule), subject_connection=row
+                )
+    except rules.NoMatchingRule as problem:
+        raise TokenRejected(str(problem).replace("your ", "its ")) from None
     except workloads.TooManyWorkloads:
-        raise NotAccepted(f"The issuer has stated {workloads.MAX_WORKLOADS} subjects.") from None
+        raise TokenRejected(f"The issuer has stated {workloads.MAX_WORKLOADS} subjects.") from None
     except oauth_tokens.TooManyTokens:
         message = f"Its subject has {oauth_tokens.MAX_SIGNED} valid tokens. Use one of them until it ends."
-        raise NotAccepted(message) from None
+        raise TokenRejected(message) from None
     except workloads.IssuerChanged:
-        raise NotAccepted("The issuer has just been changed. Try again.") from None
+        raise TokenRejected("The issuer has just been changed. Try again.") from None
     except IntegrityError:
         # Another process was first.
         return
@@ -226,22 +232,22 @@ def _store(issuer: Issuer, token: str, claims: Mapping[str, Any], address: str, 
 def _subject(claims: Mapping[str, Any]) -> str:
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= workloads.MAX_SUBJECT or not subject.isprintable():
-        raise NotAccepted("The token has no subject (sub).")
+        raise TokenRejected("The token has no subject (sub).")
     return subject
 
 
-def _note_refusal(issuer: Issuer, reason: str, address: str) -> None:
+def _record_rejection(issuer: Issuer, reason: str, address: str) -> None:
     if not attempts.are_too_many_of_strangers(issuer.tenant_id, address):
-        _note(SignInStep.REJECTED, issuer, address, f"{issuer.name}: {reason}")
+        _record_event(SignInStep.REJECTED, issuer, address, f"{issuer.name}: {reason}")
 
 
-def _note(
-    step: SignInStep, issuer: Issuer, address: str, reason: str = "", of_subject: Connection | None = None
+def _record_event(
+    step: SignInStep, issuer: Issuer, address: str, reason: str = "", subject_connection: Connection | None = None
 ) -> None:
     event = SignInEvent(step=step, reason=reason, tenant=issuer.tenant, remote_address=address)
-    if of_subject is not None:
-        event.connection_id = of_subject.pk
-        event.client_id, event.client_name = of_subject.client.client_id, of_subject.client.name
+    if subject_connection is not None:
+        event.connection_id = subject_connection.pk
+        event.client_id, event.client_name = subject_connection.client.client_id, subject_connection.client.name
     event.attempt = attempts.attempt_of(event)
     event.save(force_insert=True)
 

@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from time import monotonic
 from typing import Final
 from uuid import UUID
@@ -20,16 +20,16 @@ from django.utils import timezone
 from tools_app.access.issuers import people, rules, validity
 from tools_app.audit.changes.changes import Actor, recording_as
 from tools_app.issuers import provider
-from tools_app.models import Identity, IssuerProtocol, SignInEvent, SignInStep, Via
+from tools_app.models import Identity, SignInEvent, SignInStep, Via
 
 log = logging.getLogger(__name__)
 
-EVERY: Final = timedelta(minutes=30)
+CHECK_INTERVAL: Final = timedelta(minutes=30)
 BATCH: Final = 100
 TICK_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 2.0
 # The people of an issuer that is slow are asked about in later runs.
-MAX_SECONDS: Final = 20.0
+MAX_ISSUER_SECONDS: Final = 20.0
 
 
 class DirectoryChecks:
@@ -64,23 +64,23 @@ class DirectoryChecks:
 
 def check(is_running: Callable[[], bool]) -> None:
     """Check the people whose turn it is, until there are none or `is_running` says to stop."""
-    spent: Counter[UUID] = Counter()
+    elapsed: Counter[UUID] = Counter()
     while is_running():
-        due = list(validity.check_due(timezone.now() - EVERY)[:BATCH])
+        due = list(validity.check_due(timezone.now() - CHECK_INTERVAL)[:BATCH])
         for identity in due:
             if is_running() and people.claim_check(identity, timezone.now()):
-                began = monotonic()
-                _check_guarded(identity, may_ask=spent[identity.issuer_id] < MAX_SECONDS)
-                spent[identity.issuer_id] += monotonic() - began  # type: ignore[assignment] # seconds, not a count
+                started_at = monotonic()
+                _check_safely(identity, may_ask=elapsed[identity.issuer_id] < MAX_ISSUER_SECONDS)
+                elapsed[identity.issuer_id] += monotonic() - started_at  # type: ignore[assignment] # seconds, not a count
         if len(due) < BATCH:
             return
 
 
-def _check_guarded(identity: Identity, *, may_ask: bool) -> None:
+def _check_safely(identity: Identity, *, may_ask: bool) -> None:
     """Check a person so that neither an answer nor the silence of one issuer holds up the people of others."""
     try:
         _check(identity, may_ask=may_ask)
-    except Exception as problem:  # noqa: BLE001 - whatever an issuer answers
+    except Exception as problem:  # noqa: BLE001 - an issuer may answer anything
         log.warning("A person of %s could not be checked: %s", identity.issuer.name, type(problem).__name__)
 
 
@@ -96,9 +96,10 @@ def _check(identity: Identity, *, may_ask: bool) -> None:
 
 def _reason_to_end(identity: Identity, *, may_ask: bool) -> str:
     """Ask the issuer about a person, if there is time for it. Return why their access ends, or ""."""
-    if people.is_overdue(identity, timezone.now()):
-        if identity.issuer.protocol == IssuerProtocol.SAML:
-            return "A sign-in with SAML is valid for an hour: sign in again."
+    now = timezone.now()
+    if people.is_overdue(identity, now):
+        if identity.issuer.is_active and people.has_to_sign_in(identity, now):
+            return _reason_to_sign_in(identity, now)
         return f"{identity.issuer.name} has not vouched for the person for {identity.issuer.recheck_hours} hours."
     if not people.has_role(identity):
         return "An admin removed the person from the tenant."
@@ -106,10 +107,19 @@ def _reason_to_end(identity: Identity, *, may_ask: bool) -> str:
     if not token:
         return ""
     try:
-        found = provider.renew(identity.issuer, token, {**identity.claims, "sub": identity.subject})
-        people.vouch(identity, found.claims, found.refresh_token, is_check=True)
-    except (provider.Withdrawn, rules.NoRuleFits) as problem:
+        result = provider.refresh(identity.issuer, token, {**identity.claims, "sub": identity.subject})
+        people.vouch(identity, result.claims, result.refresh_token, is_check=True)
+    except (provider.AccessWithdrawn, rules.NoMatchingRule) as problem:
         return str(problem)
     except provider.SignInFailed as problem:
         log.warning("A person could not be checked with %s: %s", identity.issuer.name, problem)
     return ""
+
+
+def _reason_to_sign_in(identity: Identity, now: datetime) -> str:
+    minutes = identity.issuer.sign_in_minutes
+    if minutes and identity.signed_in_at + timedelta(minutes=minutes) <= now:
+        return f"{identity.issuer.name} asks for a sign-in every {minutes} minutes: sign in again."
+    if identity.session_ends_at and identity.session_ends_at <= now:
+        return f"The session at {identity.issuer.name} has ended: sign in again."
+    return "A sign-in with SAML is valid for an hour: sign in again."

@@ -5,6 +5,7 @@ python3-saml verifies signatures and what they cover; the conditions of an asser
 """
 
 import base64
+import re
 import secrets
 import zlib
 from collections.abc import Mapping
@@ -14,45 +15,52 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 from xml.sax.saxutils import quoteattr
 
-from tools_app.access.limits import limits
-from tools_app.access.limits.quotas import ConcurrencyLimit
-from tools_app.catalog.http.documents import Unreadable
+import orjson
+
+from tools_app.access.issuers import assertions
+from tools_app.catalog.http.documents import DocumentError
 from tools_app.issuers import saml_metadata
 from tools_app.issuers.provider import SignInFailed
-from tools_app.issuers.saml_metadata import NAMES
+from tools_app.issuers.saml_metadata import NAMESPACES
 from tools_app.models import Issuer
-from tools_app.models.ids import new_id
 
 # A form of somebody who is not logged in has at most 64 KiB: see transport/page_guard.
 MAX_RESPONSE: Final = 60_000
 MAX_ATTRIBUTES: Final = 200
 MAX_VALUES: Final = 500
 MAX_ID: Final = 300
-SKEW: Final = timedelta(seconds=60)
+CLOCK_SKEW: Final = timedelta(seconds=60)
 # An assertion is remembered until it expires, so it must not be valid for longer.
 MAX_LIFETIME: Final = timedelta(hours=24)
 # Of an answer that belongs to no request: nothing but its ID, which is remembered for as long, prevents a replay.
-MAX_UNASKED_LIFETIME: Final = timedelta(minutes=10)
+MAX_UNSOLICITED_LIFETIME: Final = timedelta(minutes=10)
+# Of a request that was answered, after which no browser has it any more.
+REQUEST_LIFETIME: Final = timedelta(minutes=15)
 BEARER: Final = "urn:oasis:names:tc:SAML:2.0:cm:bearer"
-POST: Final = "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-POST"
+POST_BINDING: Final = "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-POST"
 TRANSIENT: Final = "urn:oasis:names:tc:SAML:2.0:nameid-format:transient"
+PERSISTENT: Final = "urn:oasis:names:tc:SAML:2.0:nameid-format:persistent"
+UNSPECIFIED: Final = "urn:oasis:names:tc:SAML:1.1:nameid-format:unspecified"
 ENTITY: Final = "urn:oasis:names:tc:SAML:2.0:nameid-format:entity"
-SIGNED: Final = "{urn:oasis:names:tc:SAML:2.0:assertion}Assertion"
-XMLDSIG: Final = "http://www.w3.org/2001/04/xmldsig-more#"
-SIGNATURES: Final = frozenset(XMLDSIG + name for name in ("rsa-sha256", "rsa-sha384", "rsa-sha512")) | frozenset(
-    XMLDSIG + name for name in ("ecdsa-sha256", "ecdsa-sha384", "ecdsa-sha512")
-)
-DIGESTS: Final = frozenset(
+ASSERTION_TAG: Final = "{urn:oasis:names:tc:SAML:2.0:assertion}Assertion"
+XMLDSIG_MORE: Final = "http://www.w3.org/2001/04/xmldsig-more#"
+SIGNATURE_ALGORITHMS: Final = frozenset(
+    XMLDSIG_MORE + name for name in ("rsa-sha256", "rsa-sha384", "rsa-sha512")
+) | frozenset(XMLDSIG_MORE + name for name in ("ecdsa-sha256", "ecdsa-sha384", "ecdsa-sha512"))
+DIGEST_ALGORITHMS: Final = frozenset(
     {
         "http://www.w3.org/2001/04/xmlenc#sha256",
         "http://www.w3.org/2001/04/xmldsig-more#sha384",
         "http://www.w3.org/2001/04/xmlenc#sha512",
     }
 )
-CANONICAL: Final = "http://www.w3.org/2001/10/xml-exc-c14n#"
-TRANSFORMS: Final = frozenset({"http://www.w3.org/2000/09/xmldsig#enveloped-signature", CANONICAL})
+EXCLUSIVE_C14N: Final = "http://www.w3.org/2001/10/xml-exc-c14n#"
+# How a subject ends that is more than the text of a NameID, and how much of the text it shows.
+_QUALIFIED: Final = re.compile(r" ~[0-9a-f]{32}\Z")
+MAX_SHOWN_NAME: Final = 180
+TRANSFORMS: Final = frozenset({"http://www.w3.org/2000/09/xmldsig#enveloped-signature", EXCLUSIVE_C14N})
 # What accounts are described by, as identity providers name it.
-PROFILE: Final = {
+PROFILE_ATTRIBUTES: Final = {
     "given_name": (
         "given_name",
         "givenName",
@@ -71,80 +79,94 @@ PROFILE: Final = {
 }
 
 
-class Place(NamedTuple):
+class ServiceProvider(NamedTuple):
     """Where the hub receives the answers for an issuer (its ACS URL), and its entity ID."""
 
-    answer_url: str
+    acs_url: str
     entity_id: str
 
 
-class Answer(NamedTuple):
+class UnverifiedResponse(NamedTuple):
     """A response that is not verified: its XML, its root, and the ID of the request that it names ("" for none)."""
 
-    text: bytes
+    xml: bytes
     root: Any
     request_id: str
 
 
-class Asked(NamedTuple):
+class AuthnRequest(NamedTuple):
     """Where to send a person, and the ID of the request that the answer has to name."""
 
     url: str
     request_id: str
 
 
-def begin(issuer: Issuer, place: Place) -> Asked:
+class AssertedIdentity(NamedTuple):
+    """What a verified response says: the claims of a person, and when their session ends (None: it does not say)."""
+
+    claims: Mapping[str, Any]
+    session_end: datetime | None
+
+
+def begin(issuer: Issuer, sp: ServiceProvider) -> AuthnRequest:
     """Return a request by HTTP-Redirect. Raises SignInFailed."""
     request_id = f"_{secrets.token_hex(20)}"
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     url = _metadata(issuer).sign_in_url
     text = (
-        f'<samlp:AuthnRequest xmlns:samlp="{NAMES["samlp"]}" xmlns:saml="{NAMES["saml"]}" ID="{request_id}" '
-        f'Version="2.0" IssueInstant="{now}" Destination={quoteattr(url)} ProtocolBinding="{POST}" '
-        f"AssertionConsumerServiceURL={quoteattr(place.answer_url)}>"
-        f"<saml:Issuer>{place.entity_id}</saml:Issuer></samlp:AuthnRequest>"
+        f'<samlp:AuthnRequest xmlns:samlp="{NAMESPACES["samlp"]}" xmlns:saml="{NAMESPACES["saml"]}" ID="{request_id}" '
+        f'Version="2.0" IssueInstant="{now}" Destination={quoteattr(url)} ProtocolBinding="{POST_BINDING}" '
+        f"AssertionConsumerServiceURL={quoteattr(sp.acs_url)}>"
+        f"<saml:Issuer>{sp.entity_id}</saml:Issuer></samlp:AuthnRequest>"
     )
-    packer = zlib.compressobj(wbits=-15)
-    packed = base64.b64encode(packer.compress(text.encode()) + packer.flush()).decode()
-    return Asked(f"{url}{'&' if '?' in url else '?'}{urlencode({'SAMLRequest': packed})}", request_id)
+    compressor = zlib.compressobj(wbits=-15)
+    encoded = base64.b64encode(compressor.compress(text.encode()) + compressor.flush()).decode()
+    return AuthnRequest(f"{url}{'&' if '?' in url else '?'}{urlencode({'SAMLRequest': encoded})}", request_id)
 
 
-def our_metadata(place: Place) -> bytes:
+def service_provider_metadata(sp: ServiceProvider) -> bytes:
     """Return the hub's own metadata for an issuer."""
     return (
-        f'<?xml version="1.0" encoding="UTF-8"?>\n<md:EntityDescriptor xmlns:md="{NAMES["md"]}" '
-        f"entityID={quoteattr(place.entity_id)}>"
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<md:EntityDescriptor xmlns:md="{NAMESPACES["md"]}" '
+        f"entityID={quoteattr(sp.entity_id)}>"
         f'<md:SPSSODescriptor AuthnRequestsSigned="false" WantAssertionsSigned="true" '
-        f'protocolSupportEnumeration="{NAMES["samlp"]}"><md:AssertionConsumerService Binding="{POST}" '
-        f'Location={quoteattr(place.answer_url)} index="0" isDefault="true"/></md:SPSSODescriptor>'
+        f'protocolSupportEnumeration="{NAMESPACES["samlp"]}"><md:AssertionConsumerService Binding="{POST_BINDING}" '
+        f'Location={quoteattr(sp.acs_url)} index="0" isDefault="true"/></md:SPSSODescriptor>'
         f"</md:EntityDescriptor>\n"
     ).encode()
 
 
-def finish(issuer: Issuer, answer: Answer, place: Place) -> Mapping[str, Any]:
-    """Return the claims of a response, once. That its request is of the same browser was checked before.
+def finish(issuer: Issuer, response: UnverifiedResponse, sp: ServiceProvider) -> AssertedIdentity:
+    """Return what a response says of a person, once. That its request is of the same browser was checked before.
 
     Raises SignInFailed.
     """
-    assertion = _verified(issuer, answer.text, answer.root)
-    expires_at = _check(issuer, answer.root, assertion, answer.request_id, place)
-    claims = _claims(issuer, assertion)
-    used = sha256(f"{issuer.pk}\n{assertion.get('ID')}".encode()).hexdigest()
-    limit = ConcurrencyLimit("issuer", "assertions", 1, f"saml:assertion:{used}")
-    seconds = (expires_at + SKEW - datetime.now(UTC)).total_seconds()
-    if limits.hold_here([limit], str(new_id()), seconds) is not None:
-        raise SignInFailed("This answer was used before. Sign in again.")
-    return claims
-
-
-def _metadata(issuer: Issuer, *, again: bool = False) -> saml_metadata.Metadata:
+    assertion = _verified_assertion(issuer, response.xml, response.root)
+    expires_at = _check_conditions(issuer, response.root, assertion, response.request_id, sp)
+    session_end = _session_end(issuer, assertion)
+    claims = _claims(issuer, assertion, sp)
+    replay_keys = [f"assertion {assertion.get('ID')}"]
+    if response.request_id:
+        # Longer than the browser keeps it.
+        replay_keys.append(f"request {response.request_id}")
+        expires_at = max(expires_at, datetime.now(UTC) + REQUEST_LIFETIME)
     try:
-        return saml_metadata.read(issuer, again=again)
-    except Unreadable as problem:
+        is_first = assertions.use(issuer, replay_keys, expires_at + CLOCK_SKEW)
+    except assertions.TooMany:
+        raise SignInFailed(f"Too many people of {issuer.name} sign in now. Try again in some minutes.") from None
+    if not is_first:
+        raise SignInFailed("This answer was used before. Sign in again.")
+    return AssertedIdentity(claims, session_end)
+
+
+def _metadata(issuer: Issuer, *, refresh: bool = False) -> saml_metadata.Metadata:
+    try:
+        return saml_metadata.read(issuer, refresh=refresh)
+    except DocumentError as problem:
         raise SignInFailed(f"{issuer.name} cannot be used: {problem}") from problem
 
 
-def parsed(response: str) -> Answer:
+def parse_response(response: str) -> UnverifiedResponse:
     """Return a response as it was sent. Nothing is verified. Raises SignInFailed."""
     if problem := saml_metadata.missing_extra():
         raise SignInFailed(problem)
@@ -152,43 +174,45 @@ def parsed(response: str) -> Answer:
         raise SignInFailed(f"The answer is empty, or has more than {MAX_RESPONSE} characters. Try again.")
     try:
         text = base64.b64decode("".join(response.split()), validate=True).strip()
-        root = saml_metadata.root_of(text, MAX_RESPONSE)
-    except (ValueError, Unreadable) as problem:
+        root = saml_metadata.parse_xml(text, MAX_RESPONSE)
+    except (ValueError, DocumentError) as problem:
         raise SignInFailed(f"The answer cannot be read: {problem}") from None
-    if root.tag != f"{{{NAMES['samlp']}}}Response":
+    if root.tag != f"{{{NAMESPACES['samlp']}}}Response":
         raise SignInFailed("The answer is no SAML response. Try again.")
     request_id = root.get("InResponseTo", "")
     if len(request_id) > MAX_ID:
         raise SignInFailed("The answer names a request of another length. Try again.")
-    return Answer(text, root, request_id)
+    return UnverifiedResponse(text, root, request_id)
 
 
-def _verified(issuer: Issuer, text: bytes, root: Any) -> Any:
+def _verified_assertion(issuer: Issuer, text: bytes, root: Any) -> Any:
     """Return the only assertion of a response, which is signed by the issuer. Raises SignInFailed."""
-    code = root.xpath("string(samlp:Status/samlp:StatusCode/@Value)", namespaces=NAMES)
+    code = root.xpath("string(samlp:Status/samlp:StatusCode/@Value)", namespaces=NAMESPACES)
     if not code.endswith(":status:Success"):
-        said = "".join(filter(str.isprintable, code.rpartition(":")[2][:100]))
-        raise SignInFailed(f"{issuer.name} refused: {said or 'no status'}. Try again, or ask an admin of your company.")
-    if root.xpath("//saml:EncryptedAssertion", namespaces=NAMES):
+        status = "".join(filter(str.isprintable, code.rpartition(":")[2][:100]))
+        raise SignInFailed(
+            f"{issuer.name} refused: {status or 'no status'}. Try again, or ask an admin of your company."
+        )
+    if root.xpath("//saml:EncryptedAssertion", namespaces=NAMESPACES):
         raise SignInFailed(f"{issuer.name} encrypts its assertions. Ask an admin of your company to turn that off.")
-    _check_form(root)
+    _check_structure(root)
     _check_algorithms(issuer, root)
     problem = _signature_problem(_metadata(issuer), text)
     if problem:
         # The provider may sign with a new certificate by now.
-        problem = _signature_problem(_metadata(issuer, again=True), text)
+        problem = _signature_problem(_metadata(issuer, refresh=True), text)
     if problem:
         raise SignInFailed(f"The signature of {issuer.name} cannot be verified: {problem}")
-    return root.xpath("/samlp:Response/saml:Assertion", namespaces=NAMES)[0]
+    return root.xpath("/samlp:Response/saml:Assertion", namespaces=NAMESPACES)[0]
 
 
-def _check_form(root: Any) -> None:
+def _check_structure(root: Any) -> None:
     """Raise SignInFailed unless a response has one assertion, in its place, and no ID twice.
 
     Otherwise a signature might cover another assertion than the one that is read (signature wrapping).
     """
-    everywhere = root.xpath("count(//saml:Assertion)", namespaces=NAMES)
-    if everywhere != 1 or root.xpath("count(/samlp:Response/saml:Assertion)", namespaces=NAMES) != 1:
+    count = root.xpath("count(//saml:Assertion)", namespaces=NAMESPACES)
+    if count != 1 or root.xpath("count(/samlp:Response/saml:Assertion)", namespaces=NAMESPACES) != 1:
         raise SignInFailed("The answer has to contain one assertion, and nothing around it.")
     ids = root.xpath("//@*[translate(local-name(), 'ID', 'id') = 'id']")
     if len(ids) != len(set(ids)):
@@ -197,9 +221,9 @@ def _check_form(root: Any) -> None:
 
 def _check_algorithms(issuer: Issuer, root: Any) -> None:
     """Raise SignInFailed for signatures with weak algorithms, or with transforms that could change what is signed."""
-    for signature in root.xpath("//ds:Signature", namespaces=NAMES):
-        used = {
-            name: signature.xpath(f"ds:SignedInfo{path}/@Algorithm", namespaces=NAMES)
+    for signature in root.xpath("//ds:Signature", namespaces=NAMESPACES):
+        algorithms = {
+            name: signature.xpath(f"ds:SignedInfo{path}/@Algorithm", namespaces=NAMESPACES)
             for name, path in {
                 "canonical": "/ds:CanonicalizationMethod",
                 "method": "/ds:SignatureMethod",
@@ -207,17 +231,17 @@ def _check_algorithms(issuer: Issuer, root: Any) -> None:
                 "transforms": "/ds:Reference/ds:Transforms/ds:Transform",
             }.items()
         }
-        if len(signature.xpath("ds:SignedInfo/ds:Reference", namespaces=NAMES)) != 1 or signature.xpath(
-            "ds:Object", namespaces=NAMES
+        if len(signature.xpath("ds:SignedInfo/ds:Reference", namespaces=NAMESPACES)) != 1 or signature.xpath(
+            "ds:Object", namespaces=NAMESPACES
         ):
             raise SignInFailed("A signature of the answer covers something else than the assertion.")
-        if not set(used["method"]) <= SIGNATURES or not set(used["digest"]) <= DIGESTS:
+        if not set(algorithms["method"]) <= SIGNATURE_ALGORITHMS or not set(algorithms["digest"]) <= DIGEST_ALGORITHMS:
             raise SignInFailed(f"{issuer.name} signs with SHA-1 or another weak algorithm. It has to use SHA-256.")
-        if set(used["canonical"]) != {CANONICAL} or set(used["transforms"]) != TRANSFORMS:
+        if set(algorithms["canonical"]) != {EXCLUSIVE_C14N} or set(algorithms["transforms"]) != TRANSFORMS:
             raise SignInFailed("A signature of the answer has transforms that are not accepted.")
 
 
-def _signature_problem(known: saml_metadata.Metadata, text: bytes) -> str:
+def _signature_problem(metadata: saml_metadata.Metadata, xml: bytes) -> str:
     """Return why the assertion is not signed by one of the certificates; "" if it is."""
     import xmlsec  # noqa: PLC0415 - an extra
     from onelogin.saml2.errors import OneLogin_Saml2_Error as Failed  # noqa: PLC0415
@@ -225,11 +249,11 @@ def _signature_problem(known: saml_metadata.Metadata, text: bytes) -> str:
     from onelogin.saml2.response import OneLogin_Saml2_Response as Response  # noqa: PLC0415
     from onelogin.saml2.xml_utils import OneLogin_Saml2_XML as Xml  # noqa: PLC0415
 
-    response = Response(_LibrarySettings(known), base64.b64encode(text).decode())
+    response = Response(_LibrarySettings(metadata), base64.b64encode(xml).decode())
     if isinstance(Xml.validate_xml(response.document, "saml-schema-protocol-2.0.xsd"), str):
         return "the answer does not have the form of a SAML response."
     try:
-        if SIGNED not in response.process_signed_elements():
+        if ASSERTION_TAG not in response.process_signed_elements():
             return "the assertion is not signed. Its admin has to turn on signed assertions."
         response.is_valid({}, raise_exceptions=True)
     except (Invalid, Failed, xmlsec.Error):
@@ -240,8 +264,8 @@ def _signature_problem(known: saml_metadata.Metadata, text: bytes) -> str:
 class _LibrarySettings:
     """What the library asks for when it verifies signatures and nothing else."""
 
-    def __init__(self, known: saml_metadata.Metadata) -> None:
-        self._known = known
+    def __init__(self, metadata: saml_metadata.Metadata) -> None:
+        self._known = metadata
 
     def get_idp_data(self) -> dict[str, Any]:
         return {"entityId": self._known.entity_id, "x509certMulti": {"signing": self._known.certificates}}
@@ -262,95 +286,137 @@ class _LibrarySettings:
         return False
 
 
-def _check(issuer: Issuer, root: Any, assertion: Any, request_id: str, place: Place) -> datetime:
+def _check_conditions(issuer: Issuer, root: Any, assertion: Any, request_id: str, sp: ServiceProvider) -> datetime:
     """Return when a verified assertion expires. Raises SignInFailed unless it is for this hub, this request and now."""
-    _check_sender(issuer, root, assertion, place)
+    _check_sender(issuer, root, assertion, sp)
     audiences = [
-        [(node.text or "").strip() for node in group.xpath("saml:Audience", namespaces=NAMES)]
-        for group in assertion.xpath("saml:Conditions/saml:AudienceRestriction", namespaces=NAMES)
+        [(node.text or "").strip() for node in group.xpath("saml:Audience", namespaces=NAMESPACES)]
+        for group in assertion.xpath("saml:Conditions/saml:AudienceRestriction", namespaces=NAMESPACES)
     ]
-    if not audiences or any(place.entity_id not in group for group in audiences):
+    if not audiences or any(sp.entity_id not in group for group in audiences):
         raise SignInFailed("The answer is for another audience. The hub's entity ID at the provider is wrong.")
-    if assertion.xpath("not(saml:AuthnStatement)", namespaces=NAMES):
+    if assertion.xpath("not(saml:AuthnStatement)", namespaces=NAMESPACES):
         raise SignInFailed("The answer does not say that you signed in (AuthnStatement).")
     now = datetime.now(UTC)
-    ends: list[datetime] = []
-    for node in assertion.xpath("saml:Conditions", namespaces=NAMES):
-        ends += _ends_of(node, now)
+    expiry_times: list[datetime] = []
+    for node in assertion.xpath("saml:Conditions", namespaces=NAMESPACES):
+        expiry_times += _expiry_times(node, now)
     confirmations = assertion.xpath(
-        f"saml:Subject/saml:SubjectConfirmation[@Method='{BEARER}']/saml:SubjectConfirmationData", namespaces=NAMES
+        f"saml:Subject/saml:SubjectConfirmation[@Method='{BEARER}']/saml:SubjectConfirmationData", namespaces=NAMESPACES
     )
     if len(confirmations) != 1:
         raise SignInFailed("The answer does not say whom it is for (SubjectConfirmation).")
-    confirmed = confirmations[0]
-    if confirmed.get("Recipient") != place.answer_url:
+    confirmation = confirmations[0]
+    if confirmation.get("Recipient") != sp.acs_url:
         raise SignInFailed("The answer is for another recipient. The ACS URL at the provider is wrong.")
-    if not confirmed.get("NotOnOrAfter"):
+    if not confirmation.get("NotOnOrAfter"):
         raise SignInFailed("The answer does not say until when it is valid (NotOnOrAfter).")
-    ends += _ends_of(confirmed, now)
-    named = {root.get("InResponseTo", ""), confirmed.get("InResponseTo", "")}
-    if named != {request_id}:
+    expiry_times += _expiry_times(confirmation, now)
+    request_ids = {root.get("InResponseTo", ""), confirmation.get("InResponseTo", "")}
+    if request_ids != {request_id}:
         raise SignInFailed("The answer belongs to another sign-in. Try again.")
-    most = MAX_LIFETIME if request_id else MAX_UNASKED_LIFETIME
-    if min(ends) > now + most:
-        raise SignInFailed(f"The answer is valid for more than {most.total_seconds() / 60:.0f} minutes.")
-    return min(ends)
+    max_lifetime = MAX_LIFETIME if request_id else MAX_UNSOLICITED_LIFETIME
+    if min(expiry_times) > now + max_lifetime:
+        raise SignInFailed(f"The answer is valid for more than {max_lifetime.total_seconds() / 60:.0f} minutes.")
+    return min(expiry_times)
 
 
-def _check_sender(issuer: Issuer, root: Any, assertion: Any, place: Place) -> None:
-    senders = [*root.xpath("saml:Issuer", namespaces=NAMES), *assertion.xpath("saml:Issuer", namespaces=NAMES)]
+def _check_sender(issuer: Issuer, root: Any, assertion: Any, sp: ServiceProvider) -> None:
+    senders = [
+        *root.xpath("saml:Issuer", namespaces=NAMESPACES),
+        *assertion.xpath("saml:Issuer", namespaces=NAMESPACES),
+    ]
     if any((node.text or "").strip() != issuer.issuer or node.get("Format", ENTITY) != ENTITY for node in senders):
         raise SignInFailed("The answer is of another issuer. Try again.")
-    if root.get("Destination") not in (None, place.answer_url):
+    if root.get("Destination") not in (None, sp.acs_url):
         raise SignInFailed("The answer was sent to another address than it is for. The ACS URL is wrong.")
     if not 0 < len(assertion.get("ID", "")) <= MAX_ID:
         raise SignInFailed("The answer has no ID.")
 
 
-def _ends_of(node: Any, now: datetime) -> list[datetime]:
+def _expiry_times(node: Any, now: datetime) -> list[datetime]:
     """Return when the validity of an element ends, if it says so. Raises SignInFailed unless it is valid now."""
     try:
-        begins, ends = (
-            [saml_metadata.moment_of(node.get(name))] if node.get(name) else []
+        not_before, not_on_or_after = (
+            [saml_metadata.parse_datetime(node.get(name))] if node.get(name) else []
             for name in ("NotBefore", "NotOnOrAfter")
         )
     except ValueError:
         raise SignInFailed("The answer has a time that cannot be read.") from None
-    if any(moment > now + SKEW for moment in begins):
+    if any(time > now + CLOCK_SKEW for time in not_before):
         raise SignInFailed("The answer is not valid yet. Check the clocks of the provider and of the hub.")
-    if any(moment <= now - SKEW for moment in ends):
+    if any(time <= now - CLOCK_SKEW for time in not_on_or_after):
         raise SignInFailed("The answer has expired. Sign in again, and check the clocks if this happens each time.")
-    return ends
+    return not_on_or_after
 
 
-def _claims(issuer: Issuer, assertion: Any) -> Mapping[str, Any]:
+def _session_end(issuer: Issuer, assertion: Any) -> datetime | None:
+    """Return when the person's session ends at the provider, None if it does not say. Raises SignInFailed if it has."""
+    values = assertion.xpath("saml:AuthnStatement/@SessionNotOnOrAfter", namespaces=NAMESPACES)
+    try:
+        end_times = [saml_metadata.parse_datetime(text) for text in values]
+    except ValueError:
+        raise SignInFailed("The answer has a time that cannot be read.") from None
+    if any(end <= datetime.now(UTC) for end in end_times):
+        raise SignInFailed(f"Your session at {issuer.name} has ended. Sign in there again, then here.")
+    return min(end_times, default=None)
+
+
+def _claims(issuer: Issuer, assertion: Any, sp: ServiceProvider) -> Mapping[str, Any]:
     """Return what a verified assertion says of a person, as claims. Raises SignInFailed."""
-    said: dict[str, list[str]] = {}
-    found = assertion.xpath("saml:AttributeStatement/saml:Attribute", namespaces=NAMES)
-    for node in found[:MAX_ATTRIBUTES]:
-        texts = (value.text or "" for value in node.xpath("saml:AttributeValue", namespaces=NAMES)[:MAX_VALUES])
-        said.setdefault(node.get("Name", ""), []).extend(text.strip() for text in texts)
-    claims: dict[str, Any] = dict(said)
-    for name, candidates in PROFILE.items():
-        claims[name] = next((said[one][0] for one in candidates if said.get(one)), "")
+    attributes: dict[str, list[str]] = {}
+    nodes = assertion.xpath("saml:AttributeStatement/saml:Attribute", namespaces=NAMESPACES)
+    for node in nodes[:MAX_ATTRIBUTES]:
+        texts = (value.text or "" for value in node.xpath("saml:AttributeValue", namespaces=NAMESPACES)[:MAX_VALUES])
+        attributes.setdefault(node.get("Name", ""), []).extend(text.strip() for text in texts)
+    claims: dict[str, Any] = dict(attributes)
+    for name, candidates in PROFILE_ATTRIBUTES.items():
+        claims[name] = next((attributes[candidate][0] for candidate in candidates if attributes.get(candidate)), "")
     claims["preferred_username"] = ""
-    claims["email"] = next(iter(said.get(issuer.email_attribute, [])), "")
-    claims["groups"] = said.get(issuer.groups_attribute, [])
-    claims["sub"] = _subject(issuer, assertion, said)
+    claims["email"] = next(iter(attributes.get(issuer.email_attribute, [])), "")
+    claims["groups"] = attributes.get(issuer.groups_attribute, [])
+    claims["name_id"] = _unqualified_name_id(issuer, assertion, sp)
+    claims["sub"] = _subject(issuer, assertion, attributes, sp)
     return claims
 
 
-def _subject(issuer: Issuer, assertion: Any, said: Mapping[str, list[str]]) -> str:
+def _subject(issuer: Issuer, assertion: Any, attributes: Mapping[str, list[str]], sp: ServiceProvider) -> str:
     if issuer.subject_attribute:
-        values = said.get(issuer.subject_attribute, [])
+        values = attributes.get(issuer.subject_attribute, [])
         if len(values) != 1 or not values[0]:
             raise SignInFailed(f"The answer has no single attribute {issuer.subject_attribute} that says who you are.")
         return values[0]
-    nodes = assertion.xpath("saml:Subject/saml:NameID", namespaces=NAMES)
+    nodes = assertion.xpath("saml:Subject/saml:NameID", namespaces=NAMESPACES)
     if not nodes or not (nodes[0].text or "").strip():
         raise SignInFailed("The answer does not say who you are (NameID).")
     if nodes[0].get("Format") == TRANSIENT:
         raise SignInFailed(
             f"{issuer.name} names you differently each time (a transient NameID). It has to use a persistent one."
         )
-    return str(nodes[0].text).strip()
+    return _subject_of_name_id(issuer, nodes[0], sp)
+
+
+def _unqualified_name_id(issuer: Issuer, assertion: Any, sp: ServiceProvider) -> str:
+    """Return the text of a NameID that the provider itself gave for this hub: a directory may know a person by it."""
+    nodes = assertion.xpath("saml:Subject/saml:NameID", namespaces=NAMESPACES)
+    return (nodes[0].text or "").strip() if nodes and not any(_qualifiers(issuer, nodes[0], sp)) else ""
+
+
+def _subject_of_name_id(issuer: Issuer, node: Any, sp: ServiceProvider) -> str:
+    """Return a NameID as the subject of a person.
+
+    The same text with another format or qualifier is another person (SAML core, sections 2.2.2 and 8.3). A persistent
+    one of the provider itself for this hub is the text alone; others end with a digest of all that identifies them.
+    """
+    text = str(node.text).strip()
+    identifiers = [text, node.get("Format") or UNSPECIFIED, *_qualifiers(issuer, node, sp)]
+    if identifiers == [text, PERSISTENT, "", ""] and not _QUALIFIED.search(text):
+        return text
+    return f"{text[:MAX_SHOWN_NAME]} ~{sha256(orjson.dumps(identifiers)).hexdigest()[:32]}"
+
+
+def _qualifiers(issuer: Issuer, node: Any, sp: ServiceProvider) -> list[str]:
+    """Return the qualifiers of a NameID, "" for those that are the provider and the hub, as if they were left out."""
+    defaults = {"NameQualifier": issuer.issuer, "SPNameQualifier": sp.entity_id}
+    qualifiers = {name: node.get(name, "") for name in defaults}
+    return ["" if qualifiers[name] == defaults[name] else qualifiers[name] for name in defaults]

@@ -14,17 +14,17 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from tools_app.catalog.http import documents
 from tools_app.catalog.http.client import Reply
-from tools_app.catalog.http.documents import Unreadable
+from tools_app.catalog.http.documents import DocumentError
 from tools_app.core.runtime import Service
 from tools_app.issuers import configuration
 from tools_app.models import Issuer
 
-INSTALL: Final = "pip install 'mcphub[saml]'"
+INSTALL_COMMAND: Final = "pip install 'mcphub[saml]'"
 MAX_CERTIFICATES: Final = 20
 MAX_TEXT: Final = 500
 ENCODINGS: Final = frozenset({b"utf-8", b"us-ascii", b"iso-8859-1"})
-REDIRECT: Final = "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-Redirect"
-NAMES: Final = {
+REDIRECT_BINDING: Final = "urn:oasis:names:tc:SAML:2.0:bindings:HTTP-Redirect"
+NAMESPACES: Final = {
     "md": "urn:oasis:names:tc:SAML:2.0:metadata",
     "ds": "http://www.w3.org/2000/09/xmldsig#",
     "saml": "urn:oasis:names:tc:SAML:2.0:assertion",
@@ -46,9 +46,9 @@ class MetadataCache(configuration.DocumentCache):
     """Metadata by its URL, cached as the configurations of OpenID Connect are."""
 
     def parsed(self, reply: Reply) -> dict[str, Any]:
-        """Return the metadata of a successful reply. Raises Unreadable."""
+        """Return the metadata of a successful reply. Raises DocumentError."""
         if reply.status != documents.OK:
-            raise Unreadable(f"The server answered with status {reply.status}.")
+            raise DocumentError(f"The server answered with status {reply.status}.")
         return parse(reply.body)._asdict()
 
 
@@ -59,94 +59,96 @@ def missing_extra() -> str:
     """Return which command installs what SAML needs; "" if it is installed."""
     if all(find_spec(name) is not None for name in ("lxml", "xmlsec", "onelogin")):
         return ""
-    return f"SAML needs an extra that is not installed. Run {INSTALL}, then restart the hub."
+    return f"SAML needs an extra that is not installed. Run {INSTALL_COMMAND}, then restart the hub."
 
 
-def read(issuer: Issuer, *, again: bool = False) -> Metadata:
-    """Return the metadata of an issuer, with the certificates that its admin added. Raises Unreadable.
+def read(issuer: Issuer, *, refresh: bool = False) -> Metadata:
+    """Return the metadata of an issuer, with the certificates that its admin added. Raises DocumentError.
 
     `again`: none of the certificates signed an answer, so those of the URL are read again if it is time to.
     """
     if problem := missing_extra():
-        raise Unreadable(problem)
+        raise DocumentError(problem)
     if issuer.metadata_url:
-        fresh = configuration.KEYS_FRESH_SECONDS if again else configuration.FRESH_SECONDS
+        max_age = configuration.KEYS_REFRESH_SECONDS if refresh else configuration.MAX_AGE_SECONDS
         allowed = tuple(issuer.tenant.allowed_networks)
         if reason := cache().failure(issuer.metadata_url, allowed):
-            raise Unreadable(reason)
-        found = Metadata(**cache().read(issuer.metadata_url, allowed, fresh))
+            raise DocumentError(reason)
+        metadata = Metadata(**cache().read(issuer.metadata_url, allowed, max_age))
     else:
-        found = parse(issuer.metadata.encode())
-    if found.entity_id != issuer.issuer:
-        raise Unreadable(f"Its metadata is of the entity {found.entity_id}. Enter that as the issuer URL.")
-    return found._replace(certificates=[*found.certificates, *pem_certificates(issuer.certificates)])
+        metadata = parse(issuer.metadata.encode())
+    if metadata.entity_id != issuer.issuer:
+        raise DocumentError(f"Its metadata is of the entity {metadata.entity_id}. Enter that as the issuer URL.")
+    return metadata._replace(certificates=[*metadata.certificates, *pem_certificates(issuer.certificates)])
 
 
-def root_of(text: bytes, max_bytes: int) -> Any:
-    """Return the root of an XML document without DTD, entities and comments. Raises Unreadable."""
+def parse_xml(text: bytes, max_bytes: int) -> Any:
+    """Return the root of an XML document without DTD, entities and comments. Raises DocumentError."""
     from lxml import etree  # noqa: PLC0415 - an extra
     from onelogin.saml2.xml_utils import OneLogin_Saml2_XML as Xml  # noqa: PLC0415 - an extra
 
     if len(text) > max_bytes:
-        raise Unreadable(f"The XML has more than {max_bytes} bytes.")
+        raise DocumentError(f"The XML has more than {max_bytes} bytes.")
     declared = _ENCODING.match(text.lstrip())
     if b"\0" in text or text.startswith(codecs.BOM_UTF8) or (declared and declared[1].lower() not in ENCODINGS):
-        raise Unreadable("The XML is not in UTF-8.")
+        raise DocumentError("The XML is not in UTF-8.")
     if b"<!DOCTYPE" in text or b"<!ENTITY" in text:
-        raise Unreadable("The XML has a DTD or entities, which are not accepted.")
+        raise DocumentError("The XML has a DTD or entities, which are not accepted.")
     try:
         return Xml.to_etree(text.lstrip())
     except (etree.LxmlError, ValueError):
-        raise Unreadable("It is not XML.") from None
+        raise DocumentError("It is not XML.") from None
 
 
 def parse(text: bytes) -> Metadata:
-    """Return what metadata says. Raises Unreadable."""
-    root = root_of(text, configuration.MAX_BYTES)
-    entities = root.xpath("descendant-or-self::md:EntityDescriptor[md:IDPSSODescriptor]", namespaces=NAMES)
+    """Return what metadata says. Raises DocumentError."""
+    root = parse_xml(text, configuration.MAX_BYTES)
+    entities = root.xpath("descendant-or-self::md:EntityDescriptor[md:IDPSSODescriptor]", namespaces=NAMESPACES)
     if len(entities) != 1:
-        raise Unreadable("It is not the metadata of one identity provider.")
+        raise DocumentError("It is not the metadata of one identity provider.")
     entity = entities[0]
     if _has_expired(entity.get("validUntil", "")) or _has_expired(root.get("validUntil", "")):
-        raise Unreadable("The metadata has expired (validUntil).")
-    places = entity.xpath(f"md:IDPSSODescriptor/md:SingleSignOnService[@Binding='{REDIRECT}']", namespaces=NAMES)
-    url = places[0].get("Location", "") if places else ""
-    if not url or len(url) > MAX_TEXT or configuration.problem_of(url.partition("?")[0]) or "#" in url:
-        raise Unreadable("The metadata has no SingleSignOnService by HTTP-Redirect that starts with https://.")
-    found = entity.xpath(
-        "md:IDPSSODescriptor/md:KeyDescriptor[not(@use='encryption')]//ds:X509Certificate", namespaces=NAMES
+        raise DocumentError("The metadata has expired (validUntil).")
+    services = entity.xpath(
+        f"md:IDPSSODescriptor/md:SingleSignOnService[@Binding='{REDIRECT_BINDING}']", namespaces=NAMESPACES
     )
-    bodies = ["".join((node.text or "").split()) for node in found[:MAX_CERTIFICATES]]
+    url = services[0].get("Location", "") if services else ""
+    if not url or len(url) > MAX_TEXT or configuration.url_problem(url.partition("?")[0]) or "#" in url:
+        raise DocumentError("The metadata has no SingleSignOnService by HTTP-Redirect that starts with https://.")
+    nodes = entity.xpath(
+        "md:IDPSSODescriptor/md:KeyDescriptor[not(@use='encryption')]//ds:X509Certificate", namespaces=NAMESPACES
+    )
+    bodies = ["".join((node.text or "").split()) for node in nodes[:MAX_CERTIFICATES]]
     certificates = pem_certificates(
         "\n".join(f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----" for body in bodies)
     )
     if not certificates:
-        raise Unreadable("The metadata has no certificate that signs.")
+        raise DocumentError("The metadata has no certificate that signs.")
     return Metadata(entity.get("entityID", "")[:MAX_TEXT], url, certificates)
 
 
 def pem_certificates(text: str) -> list[str]:
-    """Return the certificates in a text. Raises Unreadable if it contains anything else, or too many."""
-    found = _PEM.findall(text)
-    if len(found) > MAX_CERTIFICATES:
-        raise Unreadable(f"An issuer has at most {MAX_CERTIFICATES} certificates.")
+    """Return the certificates in a text. Raises DocumentError if it contains anything else, or too many."""
+    texts = _PEM.findall(text)
+    if len(texts) > MAX_CERTIFICATES:
+        raise DocumentError(f"An issuer has at most {MAX_CERTIFICATES} certificates.")
     if _PEM.sub("", text).strip():
-        raise Unreadable("Enter certificates in PEM: from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----.")
+        raise DocumentError("Enter certificates in PEM: from -----BEGIN CERTIFICATE----- to -----END CERTIFICATE-----.")
     try:
-        rows = [x509.load_pem_x509_certificate(one.encode()) for one in found]
-        return [row.public_bytes(Encoding.PEM).decode() for row in rows]
+        certificates = [x509.load_pem_x509_certificate(pem.encode()) for pem in texts]
+        return [certificate.public_bytes(Encoding.PEM).decode() for certificate in certificates]
     except ValueError:
-        raise Unreadable("A certificate cannot be read.") from None
+        raise DocumentError("A certificate cannot be read.") from None
 
 
-def _has_expired(moment: str) -> bool:
+def _has_expired(valid_until: str) -> bool:
     try:
-        return bool(moment) and moment_of(moment) <= datetime.now(UTC)
+        return bool(valid_until) and parse_datetime(valid_until) <= datetime.now(UTC)
     except ValueError:
-        raise Unreadable("The metadata has a time that cannot be read (validUntil).") from None
+        raise DocumentError("The metadata has a time that cannot be read (validUntil).") from None
 
 
-def moment_of(text: str) -> datetime:
+def parse_datetime(text: str) -> datetime:
     """Return a time of XML, in UTC unless it says otherwise. Raises ValueError."""
-    found = datetime.fromisoformat(text[:40])
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    parsed = datetime.fromisoformat(text[:40])
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)

@@ -6,17 +6,17 @@ from typing import Any, Final, NamedTuple
 from django.core.exceptions import ValidationError
 
 from tools_app.access.issuers import directory, people, provisioning
-from tools_app.access.issuers.rules import NoRuleFits, Rule
+from tools_app.access.issuers.rules import NoMatchingRule, Rule
 from tools_app.access.oauth import workloads
 from tools_app.audit.changes.changes import change_log_transaction
-from tools_app.catalog.http.documents import Unreadable
+from tools_app.catalog.http.documents import DocumentError
 from tools_app.issuers import configuration, direct, saml_metadata, tokens
 from tools_app.models import Issuer, IssuerProtocol, IssuerUse
 
 MAX_ISSUERS: Final = 20
 
 
-class Trial(NamedTuple):
+class RuleTrial(NamedTuple):
     """What the rules of an issuer make of a token: its claims, the rule that fits, and what is wrong with the token."""
 
     claims: Mapping[str, Any]
@@ -27,8 +27,8 @@ class Trial(NamedTuple):
 def check(issuer: Issuer) -> None:
     """Check an issuer that is saved next, and that its keys can be read. Raises ValidationError."""
     issuer.full_clean(validate_unique=False, validate_constraints=False)
-    for name, wrong in problems_of_urls(issuer).items():
-        raise ValidationError({name: wrong})
+    for name, message in url_problems(issuer).items():
+        raise ValidationError({name: message})
     if issuer.protocol == IssuerProtocol.SAML and (missing := saml_metadata.missing_extra()):
         raise ValidationError({"protocol": missing})
     others = Issuer.objects.filter(tenant=issuer.tenant_id).exclude(pk=issuer.pk)
@@ -45,34 +45,34 @@ def check(issuer: Issuer) -> None:
         return
     try:
         configuration.keys(issuer.issuer, issuer.tenant.allowed_networks)
-    except Unreadable as problem:
+    except DocumentError as problem:
         raise ValidationError({"issuer": f"Its configuration could not be read: {problem}"}) from problem
 
 
-def problems_of_urls(issuer: Issuer) -> dict[str, str]:
+def url_problems(issuer: Issuer) -> dict[str, str]:
     """Return what is wrong with the URLs and certificates of an issuer, by the name of the field."""
-    found = {}
+    problems = {}
     if issuer.protocol == IssuerProtocol.SAML:
         if issuer.metadata_url:
-            found["metadata_url"] = configuration.problem_of(issuer.metadata_url.partition("?")[0])
+            problems["metadata_url"] = configuration.url_problem(issuer.metadata_url.partition("?")[0])
         try:
             saml_metadata.pem_certificates(issuer.certificates)
-        except Unreadable as problem:
-            found["certificates"] = str(problem)
+        except DocumentError as problem:
+            problems["certificates"] = str(problem)
     else:
-        found["issuer"] = configuration.problem_of(issuer.issuer)
-    return {name: problem for name, problem in found.items() if problem}
+        problems["issuer"] = configuration.url_problem(issuer.issuer)
+    return {name: problem for name, problem in problems.items() if problem}
 
 
 def _check_metadata(issuer: Issuer) -> None:
     try:
         saml_metadata.read(issuer)
-    except Unreadable as problem:
+    except DocumentError as problem:
         field = "metadata_url" if issuer.metadata_url else "metadata"
         raise ValidationError({field: f"The metadata could not be used: {problem}"}) from problem
 
 
-def saved(issuer: Issuer) -> None:
+def apply_changes(issuer: Issuer) -> None:
     """Apply an issuer that was saved to the people and workloads that came from it. Call it in the same transaction."""
     provisioning.link_all(issuer)
     people.apply_rules(issuer)
@@ -89,31 +89,31 @@ def delete(issuer: Issuer) -> None:
         issuer.delete()
 
 
-def try_out(issuer: Issuer, token: str, ours: str) -> Trial:
+def try_rules(issuer: Issuer, token: str, hub_url: str) -> RuleTrial:
     """Return what the rules make of a token, valid or not. Raises InvalidToken for a text that is no token.
 
     `ours` is the hub's own address.
     """
     if issuer.protocol == IssuerProtocol.SAML:
         raise tokens.InvalidToken("Answers of SAML cannot be tried: sign in, and see Sign-ins.")
-    header, claims = tokens.unverified(token)
+    header, claims = tokens.decode_unverified(token)
     problem = ""
     try:
         if issuer.use == IssuerUse.DIRECT:
-            direct.check_kind(header, claims)
-        tokens.verified(issuer, token, _audiences(issuer, ours))
-    except (tokens.InvalidToken, direct.NotAccepted) as invalid:
+            direct.check_type(header, claims)
+        tokens.verify(issuer, token, _audiences(issuer, hub_url))
+    except (tokens.InvalidToken, direct.TokenRejected) as invalid:
         problem = str(invalid)
     try:
-        return Trial(claims, people.rule_of(issuer, directory.entry_for(issuer, claims), claims), problem)
-    except NoRuleFits as unfit:
-        return Trial(claims, None, f"{unfit} {problem}".strip())
+        return RuleTrial(claims, people.rule_of(issuer, directory.entry_for(issuer, claims), claims), problem)
+    except NoMatchingRule as unfit:
+        return RuleTrial(claims, None, f"{unfit} {problem}".strip())
 
 
-def _audiences(issuer: Issuer, ours: str) -> list[str]:
+def _audiences(issuer: Issuer, hub_url: str) -> list[str]:
     match issuer.use:
         case IssuerUse.PEOPLE:
             return [issuer.client_id]
         case IssuerUse.DIRECT:
-            return direct.endpoints(issuer, ours)
-    return [issuer.audience or ours]
+            return direct.accepted_audiences(issuer, hub_url)
+    return [issuer.audience or hub_url]

@@ -13,7 +13,7 @@ class RecordedCommand(BaseCommand):
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         """Run the command as that actor. Raises CommandError if the database is newer than this code."""
-        if too_new := schema_state.newer():
+        if too_new := schema_state.newer_migrations():
             raise CommandError(too_new)
         with changes.recording_as(changes.at_command_line()):
             return super().execute(*args, **options)

@@ -7,104 +7,79 @@ A new bound needs a row here, an updated page (`python manage.py input_bounds`),
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
 from django.conf import settings
 
 from tools_app.access import sessions
-from tools_app.access.issuers import directory as scim_directory
-from tools_app.access.issuers import people, provisioning
-from tools_app.access.oauth import (
-    attempts,
-    clients,
-    devices,
-    hosts,
-    redirects,
-    service_clients,
-    tenant_scopes,
-    tokens,
-    workloads,
-)
 from tools_app.admin.catalog import tool_forms
 from tools_app.admin.people import tenant_config
 from tools_app.alerts import delivery, destinations, evaluation
-from tools_app.api.scim import bounds as scim_bounds
 from tools_app.api.v1.base import paging
-from tools_app.catalog import search as tool_search
-from tools_app.catalog import shaping, skills, trials, uri_templates
-from tools_app.catalog.http import documents as http_documents
+from tools_app.catalog import skills, trials, uri_templates
 from tools_app.catalog.kinds import curl, http_request, operation_styles
-from tools_app.catalog.openapi import arguments, operations, schemas
+from tools_app.catalog.openapi import arguments, bundle, operations, schemas
 from tools_app.catalog.openapi import reader as openapi_reader
 from tools_app.catalog.sources import documents
 from tools_app.catalog.sources import settings as source_settings
-from tools_app.catalog.toolsets import MAX_WILDCARDS
 from tools_app.catalog.validation import resources, sizes
-from tools_app.core import field_mask
+from tools_app.core import request_memory
 from tools_app.documentation import search
-from tools_app.issuers import configuration as issued_configuration
-from tools_app.issuers import direct, saml, saml_metadata, setup
-from tools_app.issuers import tokens as issued
-from tools_app.models import directory, issuers, toolsets, validators, versioned
-from tools_app.oauth import authorize, client_documents, device_page, endpoints, server
+from tools_app.management.bound import Bound, of_setting
+from tools_app.management.sign_in_bounds import sign_in_bounds
+from tools_app.management.upstream_bounds import upstream_bounds
+from tools_app.models import validators, versioned
 from tools_app.protocol import jsonrpc, schema, schema_bounds
+from tools_app.protocol.close_codes import TOO_MANY, TOO_MANY_FRAMES, TOO_SLOW
 from tools_app.protocol.errors import INVALID_PARAMS, INVALID_REQUEST, NOT_PERMITTED, OVER_LIMIT, PARSE_ERROR
 from tools_app.server import address_limit
 from tools_app.server.base import IDLE_SECONDS, MAX_HEAD_BYTES, MAX_PIPELINED
+from tools_app.server.websocket_input import MAX_SMALL_FRAMES, SMALL_BYTES, SMALL_FRAMES_PER_SECOND
 from tools_app.tenant_config import reader
-from tools_app.transport import legacy_sse, page_guard, request, sse_mailbox, state
+from tools_app.transport import legacy_sse, page_guard, request_head, sse_mailbox, state
 from tools_app.transport.stranger_queue import PAGES, STRANGERS
-from tools_app.upstreams import drafts as upstream_drafts
-from tools_app.upstreams.credentials import store as upstream_store
 
 WAITING: Final = f"429, `{OVER_LIMIT}`, `Retry-After`"
 HEADER: Final = ("Input", "Bound", "Beyond it")
 
 
-class Bound(msgspec.Struct, frozen=True):
-    """One row: the input, its limit, and the response to input beyond it.
-
-    `status` is the HTTP status in a handshake session and `code` the JSON-RPC error; None where there is none. `note`
-    describes further effects, or all effects where nothing is refused.
-    """
-
-    input: str
-    limit: str
-    status: int | None = None
-    code: int | None = None
-    note: str = ""
-
-    @property
-    def answer(self) -> str:
-        """Return the response to input beyond the limit, in words."""
-        status = str(self.status) if self.status else ""
-        code = f"`{self.code}`" if self.code else ""
-        return ", ".join(part for part in (status, code, self.note) if part)
-
-
 def table() -> Sequence[Bound]:
     """Return all bounds, with the settings of this hub."""
-    return (*_http(), *_messages(), *_catalog(), *_sign_in())
+    return (*_http(), *_messages(), *_catalog(), *upstream_bounds(), *sign_in_bounds())
 
 
 def _http() -> Sequence[Bound]:
     closes = "the connection closes if more than 64 KiB are unread"
-    seconds = f"{request.BODY_SECONDS:g} s and 1 s for each {request.BYTES_PER_SECOND // 1024} KiB allowed"
+    seconds = (
+        f"{request_memory.BODY_SECONDS:g} s and 1 s for each {request_memory.BYTES_PER_SECOND // 1024} KiB allowed"
+    )
     return (
-        Bound("headers of a request", f"{request.MAX_HEADERS}", 431),
+        Bound("headers of a request", f"{request_head.MAX_HEADERS}", 431),
         Bound("line and headers of a request", f"{MAX_HEAD_BYTES} bytes", 400, note="the connection closes"),
-        Bound("path of a request", f"{request.MAX_PATH_BYTES} bytes, no U+0000", 414, note="400 for U+0000"),
-        Bound("query of a request", f"{request.MAX_QUERY_BYTES} bytes, no U+0000", 414, note="400 for U+0000"),
+        Bound("path of a request", f"{request_head.MAX_PATH_BYTES} bytes, no U+0000", 414, note="400 for U+0000"),
+        Bound("query of a request", f"{request_head.MAX_QUERY_BYTES} bytes, no U+0000", 414, note="400 for U+0000"),
         Bound("`Host` of a request", "one, the same as in an absolute target", 400),
         Bound("body without a valid API key, to `/mcp`", "not read", 401, NOT_PERMITTED, note=closes),
-        Bound("body of a request to `/mcp`", _setting("MCPHUB_MAX_BODY_BYTES", "bytes"), 413, INVALID_REQUEST),
+        Bound("body of a request to `/mcp`", of_setting("MCPHUB_MAX_BODY_BYTES", "bytes"), 413, INVALID_REQUEST),
         Bound("body without a login, to any other path", f"{page_guard.MAX_FORM_BYTES} bytes", 413, note=closes),
         Bound("body of a user's upload to `/admin/`", f"{page_guard.MAX_UPLOAD_BYTES} bytes", 413),
-        Bound("body of a user's request to `/api/`", _setting("MCPHUB_MAX_BODY_BYTES", "bytes"), 413),
-        Bound("time to receive a body", seconds, 408),
+        Bound("body of a user's request to `/api/`", of_setting("MCPHUB_MAX_BODY_BYTES", "bytes"), 413),
+        Bound("time to receive a body", seconds, 408, note=f"a WebSocket closes with {TOO_SLOW}"),
         Bound(
             "idle time within a request, or between two",
             f"{IDLE_SECONDS:g} s",
             note="the connection closes",
+        ),
+        Bound("time in which a client reads nothing of what it is sent", f"{IDLE_SECONDS:g} s", note="it is cut off"),
+        Bound(
+            "bodies above 64 KiB that a tenant sends at once",
+            _together(request_memory.BODIES, request_memory.BODIES_IN_ALL, "MCPHUB_MAX_BODY_BYTES"),
+            429,
+            OVER_LIMIT,
+            note=f"`Retry-After`, after {request_memory.WAIT_SECONDS:g} s; a WebSocket closes with {TOO_MANY}",
+        ),
+        Bound(
+            "answers above 64 KiB to a tenant, until they are read",
+            _together(request_memory.RESULTS, request_memory.RESULTS_IN_ALL, "MCPHUB_MAX_RESULT_BYTES"),
+            note=f"the call fails with the reason, other requests with 429, after {request_memory.WAIT_SECONDS:g} s",
         ),
         Bound(
             "connections of an IP address to a process",
@@ -119,7 +94,14 @@ def _http() -> Sequence[Bound]:
         Bound("queued requests of a tenant", f"{state.MAX_WAITING}", note=WAITING),
         Bound("queued requests without a known API key", f"{STRANGERS.max_waiting}", note=WAITING),
         Bound("queued requests for pages", f"{PAGES.max_waiting}", note="503, `Retry-After`"),
-        Bound("message over a WebSocket", _setting("MCPHUB_MAX_BODY_BYTES", "bytes"), note="closes with 4413 or 1009"),
+        Bound(
+            "message over a WebSocket", of_setting("MCPHUB_MAX_BODY_BYTES", "bytes"), note="closes with 4413 or 1009"
+        ),
+        Bound(
+            f"pings, pongs and fragments below {SMALL_BYTES} bytes over a WebSocket",
+            f"{MAX_SMALL_FRAMES} at once, {SMALL_FRAMES_PER_SECOND} per second",
+            note=f"closes with {TOO_MANY_FRAMES}",
+        ),
     )
 
 
@@ -147,7 +129,7 @@ def _messages() -> Sequence[Bound]:
         ),
         Bound(
             "arguments of a tool call, prompt or resource read",
-            _setting("MCPHUB_MAX_ARGUMENT_BYTES", "bytes"),
+            of_setting("MCPHUB_MAX_ARGUMENT_BYTES", "bytes"),
             200,
             INVALID_PARAMS,
         ),
@@ -187,7 +169,7 @@ def _messages() -> Sequence[Bound]:
         ),
         Bound(
             "arguments repeated by a prompt",
-            _setting("MCPHUB_MAX_RESULT_BYTES", "characters"),
+            of_setting("MCPHUB_MAX_RESULT_BYTES", "characters"),
             note="the call fails with the reason",
         ),
         Bound(
@@ -219,8 +201,6 @@ def _catalog() -> Sequence[Bound]:
             f"{versioned.MAX_ROWS} of each",
             note="rejected, as is a file with more",
         ),
-        Bound("upstreams of a tenant", str(upstream_drafts.MAX_UPSTREAMS), note="rejected"),
-        Bound("credential for an upstream", f"{upstream_store.MAX_VALUE_LENGTH} characters", note="rejected"),
         Bound(
             "fields of a form in the admin",
             f"{settings.DATA_UPLOAD_MAX_NUMBER_FIELDS}, {settings.DATA_UPLOAD_MAX_MEMORY_SIZE} bytes without files",
@@ -296,8 +276,13 @@ def _catalog() -> Sequence[Bound]:
             "OpenAPI document",
             f"{openapi_reader.MAX_BYTES} bytes, {openapi_reader.MAX_DEPTH} levels, {openapi_reader.MAX_VALUES} values,"
             f" {openapi_reader.MAX_ALIASES} aliases, {operations.MAX_OPERATIONS} operations,"
-            f" {documents.FETCH_SECONDS:g} s to fetch",
+            f" {documents.FETCH_TIMEOUT_SECONDS:g} s to fetch",
             note="not read, with the reason",
+        ),
+        Bound(
+            "documents that an OpenAPI document refers to",
+            f"{bundle.MAX_DOCUMENTS}, {openapi_reader.MAX_BYTES} bytes and {openapi_reader.MAX_VALUES} values together",
+            note="the operations that need a further one are skipped, with the reason",
         ),
         Bound(
             "operation of an OpenAPI document",
@@ -313,12 +298,12 @@ def _catalog() -> Sequence[Bound]:
         ),
         Bound(
             "test messages of alerts of a tenant",
-            f"{evaluation.MAX_TESTS_A_MINUTE} per minute",
+            f"{evaluation.MAX_TESTS_PER_MINUTE} per minute",
             note="not sent, REST: 429",
         ),
         Bound(
             "emails about alerts of a tenant",
-            f"{delivery.MAX_EMAILS_AN_HOUR} per hour",
+            f"{delivery.MAX_EMAILS_PER_HOUR} per hour",
             note="not sent; the log of deliveries says so",
         ),
         Bound(
@@ -331,81 +316,13 @@ def _catalog() -> Sequence[Bound]:
     )
 
 
-def _sign_in() -> Sequence[Bound]:
-    return (
-        Bound("parameter of an OAuth request", f"{server.MAX_PARAMETER} characters, once", 400),
-        Bound("registration of a client", f"{endpoints.MAX_REGISTRATION_BYTES} bytes, {redirects.MAX_URIS} URIs", 400),
-        Bound("registrations of an address", f"{endpoints.MAX_REGISTRATIONS} per minute", 429),
-        Bound("registered clients that nobody connected", f"{clients.MAX_UNUSED}, for {clients.UNUSED.days} days", 503),
-        Bound("authorization requests of an address", f"{authorize.MAX_REQUESTS} per minute", 429),
-        Bound("token requests of an address", f"{endpoints.MAX_TOKEN_REQUESTS} per minute", 429),
-        Bound("device requests of an address", f"{endpoints.MAX_DEVICE_REQUESTS} per minute", 429),
-        Bound("devices that wait to sign in", f"{devices.MAX_OPEN}, for {devices.LIFETIME.seconds // 60} min", 503),
-        Bound("codes of devices that a person enters", f"{device_page.MAX_ATTEMPTS} per minute", 429),
-        Bound(
-            "metadata document of a client",
-            f"{client_documents.MAX_BYTES} bytes, {http_documents.TIMEOUT_SECONDS:g} s, one request per minute",
-            note="a page that says so",
-        ),
-        Bound("live access tokens of a service client", f"{tokens.MAX_LIVE}", note="the oldest ends"),
-        Bound("public keys of a service client", f"{service_clients.MAX_KEYS}", note="rejected on save"),
-        Bound("steps of sign-ins by strangers", f"{attempts.MAX_OF_STRANGERS} per minute", note="not recorded"),
-        Bound("scopes that a tenant names", f"{tenant_scopes.MAX_SCOPES}", note="rejected on save"),
-        Bound("toolsets of a tenant", f"{toolsets.MAX_TOOLSETS}", note="rejected on save"),
-        Bound("`*` in a pattern of a toolset", f"{MAX_WILDCARDS}", note="rejected on save"),
-        Bound(
-            "words of a tool that a search finds it by",
-            f"{tool_search.MAX_TOOL_TERMS}, and {tool_search.MAX_POSTINGS} of all tools of a tenant",
-            note="further ones are not searched",
-        ),
-        Bound(
-            "aliases of a tool",
-            f"{validators.MAX_ALIASES}, each of {validators.MAX_ALIAS_LENGTH} characters",
-            note="rejected on save",
-        ),
-        Bound(
-            "field mask of a tool",
-            f"{field_mask.MAX_MASK_LENGTH} characters",
-            note=f"rejected on save; one of more than {field_mask.MAX_STEPS} steps is not applied",
-        ),
-        Bound("part of a whole result", f"{shaping.MAX_PART_BYTES} bytes", note="a shorter part is sent"),
-        Bound("query of a search for tools", f"{tool_search.MAX_QUERY_LENGTH} characters", note="a tool error"),
-        Bound("client policies of a tenant", f"{hosts.MAX_POLICIES}", note="rejected on save"),
-        Bound("issuers of a tenant", f"{setup.MAX_ISSUERS}", note="rejected on save"),
-        Bound("rules of an issuer", f"{issuers.MAX_RULES}", note="rejected on save"),
-        Bound("token of an issuer", f"{issued.MAX_TOKEN} characters", note="refused"),
-        Bound("SAML response", f"{saml.MAX_RESPONSE} characters", note="a page that says so"),
-        Bound("SAML metadata that is read", f"{issued_configuration.MAX_BYTES} bytes", note="rejected on save"),
-        Bound("SAML metadata that is pasted", f"{issuers.MAX_METADATA} characters", note="rejected on save"),
-        Bound("certificates of a SAML issuer", f"{saml_metadata.MAX_CERTIFICATES}", note="rejected on save"),
-        Bound("strangers' requests to `/scim/`, of an address", f"{scim_directory.MAX_FAILURES} per minute", 429),
-        Bound("requests of a directory", f"{scim_bounds.MAX_REQUESTS} per second, one change at a time", 429),
-        Bound("body of a directory's request to `/scim/`", f"{scim_directory.MAX_REQUEST_BYTES} bytes", 413),
-        Bound("nesting of a directory's JSON", f"{scim_bounds.MAX_DEPTH} levels", 400),
-        Bound("filter of a directory", f"{scim_bounds.MAX_FILTER} characters", 400),
-        Bound("page of a directory's list", f"{scim_bounds.MAX_PAGE} resources", note="shortened"),
-        Bound("operations of a directory's request", f"{scim_bounds.MAX_OPERATIONS}", 400),
-        Bound("operations of a directory's request on a user", f"{scim_bounds.MAX_USER_OPERATIONS}", 400),
-        Bound("members in a directory's page", f"{scim_bounds.MAX_PAGE_MEMBERS}", note="shortened"),
-        Bound("path of a directory's operation", f"{scim_bounds.MAX_PATH} characters", 400),
-        Bound("name, external ID or e-mail in a directory", f"{directory.MAX_VALUE} characters", 400),
-        Bound("e-mails of a directory's user", f"{directory.MAX_EMAILS}", 400),
-        Bound("attributes of a directory's user", f"{scim_bounds.MAX_RESOURCE_BYTES} bytes", 400),
-        Bound("people of an issuer", f"{people.MAX_PEOPLE}", note="400 for a directory, or a page that says so"),
-        Bound("groups of a directory", f"{provisioning.MAX_GROUPS}", 400),
-        Bound("members of a directory's group", f"{provisioning.MAX_MEMBERS}", 400),
-        Bound("workloads of an issuer", f"{workloads.MAX_WORKLOADS}", note="refused"),
-        Bound("token of an issuer that is used as it is", f"{direct.MAX_TOKEN} characters", note="refused"),
-        Bound("valid tokens of one subject of an issuer, used as they are", f"{tokens.MAX_SIGNED}", note="refused"),
-        Bound("such tokens of a tenant that are verified at a time", f"{direct.MAX_WAITING_OF_TENANT}", note="503"),
-    )
-
-
 def markdown() -> str:
     """Return the table in the format of `docs/security.md`."""
     rows = [HEADER, ("---",) * len(HEADER), *((row.input, row.limit, row.answer) for row in table())]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
 
 
-def _setting(name: str, unit: str) -> str:
-    return f"{getattr(settings, name)} {unit} (`{name}`)"
+def _together(of_tenant: int, in_all: int, name: str) -> str:
+    """Return bounds that are multiples of a setting."""
+    one: int = getattr(settings, name)
+    return f"{of_tenant * one} bytes ({of_tenant} times `{name}`), {in_all * one} of all tenants in a process"

@@ -25,6 +25,7 @@ from tools_app.core.notifications import publish
 from tools_app.core.notifications.listener import POLL_SECONDS, TopicListener
 from tools_app.upstreams import connections
 from tools_app.upstreams.credentials import resolve
+from tools_app.upstreams.exchanges import pages
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +50,9 @@ class Change(msgspec.Struct, frozen=True):
         return Change(self.lists | later.lists, self.uris | later.uris, later.catalog)
 
 
-Tell = Callable[[Change], None]
-Reread = Callable[[], Awaitable[None]]
+OnChange = Callable[[Change], None]
+OnReread = Callable[[], Awaitable[None]]
+Completed = Callable[[str], None]
 
 
 class CatalogWatch:
@@ -58,12 +60,14 @@ class CatalogWatch:
 
     def __init__(self, listener: TopicListener) -> None:
         self._tenants: dict[UUID, _TenantWatch] = {}
-        self._sessions: defaultdict[str, set[Reread]] = defaultdict(set)
+        self._sessions: defaultdict[str, set[OnReread]] = defaultdict(set)
         self._rereading: set[asyncio.Task[None]] = set()
+        self._pages: defaultdict[str, set[Completed]] = defaultdict(set)
         listener.handle(SUBSCRIBED, self._reread_later)
+        listener.handle(pages.TOPIC, self._completed)
         self._polling: asyncio.Task[None] | None = None
 
-    async def follow(self, tenant_id: UUID, tell: Tell, listener: TopicListener) -> None:
+    async def follow(self, tenant_id: UUID, tell: OnChange, listener: TopicListener) -> None:
         """Call `tell` with each change of a tenant's catalog from now on, until `leave`."""
         tenant = self._tenants.get(tenant_id)
         if tenant is None:
@@ -77,7 +81,7 @@ class CatalogWatch:
             self.leave(tenant_id, tell)
             raise
 
-    def leave(self, tenant_id: UUID, tell: Tell) -> None:
+    def leave(self, tenant_id: UUID, tell: OnChange) -> None:
         """Undo `follow`."""
         tenant = self._tenants.get(tenant_id)
         if tenant is None:
@@ -91,7 +95,7 @@ class CatalogWatch:
             self._polling.cancel()
             self._polling = None
 
-    async def want(self, tenant_id: UUID, tell: Tell, uris: frozenset[str]) -> None:
+    async def want(self, tenant_id: UUID, tell: OnChange, uris: frozenset[str]) -> None:
         """Let a follower hear of these resources, also if an upstream tells of their updates.
 
         Waits a little until the upstreams are asked for them.
@@ -104,15 +108,26 @@ class CatalogWatch:
             async with asyncio.timeout(UPSTREAM_SECONDS):
                 await asyncio.shield(tenant.follow_later())
 
-    def add_session(self, session_id: UUID, reread: Reread) -> None:
-        """Call `reread` when the subscriptions of a session may have changed, until `remove_session`."""
-        self._sessions[str(session_id)].add(reread)
+    def add_session(self, session_id: UUID, reread: OnReread, completed: Completed) -> None:
+        """Call `reread` when the subscriptions of a session may have changed, until `remove_session`.
 
-    def remove_session(self, session_id: UUID, reread: Reread) -> None:
+        `completed` is called with the ids of pages that are done with, to which the session's client was sent.
+        """
+        self._sessions[str(session_id)].add(reread)
+        self._pages[str(session_id)].add(completed)
+
+    def remove_session(self, session_id: UUID, reread: OnReread, completed: Completed) -> None:
         """Undo `add_session`."""
         self._sessions[str(session_id)].discard(reread)
+        self._pages[str(session_id)].discard(completed)
         if not self._sessions[str(session_id)]:
-            del self._sessions[str(session_id)]
+            del self._sessions[str(session_id)], self._pages[str(session_id)]
+
+    def _completed(self, named: str) -> None:
+        with suppress(ValueError):
+            session_id, id = pages.parse_topic(named)
+            for completed in list(self._pages.get(session_id, ())):
+                completed(id)
 
     async def subscribed(self, session_id: UUID) -> None:
         """Let the streams of a session, in all processes, follow its subscriptions; waits for those of this loop."""
@@ -151,7 +166,7 @@ class _TenantWatch:
     """One tenant's catalog as its `followers` know it."""
 
     def __init__(self, tenant_id: UUID, listener: TopicListener) -> None:
-        self.followers: dict[Tell, frozenset[str]] = {}
+        self.followers: dict[OnChange, frozenset[str]] = {}
         self.started = asyncio.Event()
         self._tenant_id = tenant_id
         self._known: Catalog | None = None
@@ -266,7 +281,7 @@ async def _with_credentials(wanted: Mapping[Endpoint, frozenset[str]]) -> dict[E
     found: dict[Endpoint, frozenset[str]] = {}
     for endpoint, uris in wanted.items():
         try:
-            usable = await resolve.shared(endpoint)
+            usable = await resolve.endpoint_for_tenant(endpoint)
         except Error as problem:
             log.warning("The credential of an upstream could not be read: %r", problem)
             continue
@@ -278,7 +293,7 @@ async def _with_credentials(wanted: Mapping[Endpoint, frozenset[str]]) -> dict[E
 _watches: WeakKeyDictionary[TopicListener, CatalogWatch] = WeakKeyDictionary()
 
 
-def watch_of(listener: TopicListener) -> CatalogWatch:
+def catalog_watch(listener: TopicListener) -> CatalogWatch:
     """Return the watch of the listener's event loop."""
     watch = _watches.get(listener)
     if watch is None:

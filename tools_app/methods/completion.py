@@ -11,7 +11,7 @@ from tools_app.catalog import compiled
 from tools_app.catalog.compiled import Catalog
 from tools_app.catalog.kinds.completion import MAX_VALUES, Completer, suggestions
 from tools_app.core.config import config
-from tools_app.methods.context import BOTH_ERAS, RequestContext, method, rendered
+from tools_app.methods.context import BOTH_ERAS, RequestContext, encoded_result, method
 from tools_app.methods.invocation import text_in, texts
 from tools_app.protocol.errors import INTERNAL_ERROR, INVALID_PARAMS, OVER_LIMIT, RpcError
 from tools_app.protocol.jsonrpc import MAX_COMPLETED_LENGTH, check_text
@@ -41,12 +41,12 @@ async def complete(context: RequestContext) -> bytes:
     values = await _suggested(completer, typed, given) if completer else []
     shown = values[:MAX_VALUES]
     completion = {"values": shown, "total": len(values), "hasMore": len(values) > len(shown)}
-    return rendered({"completion": completion}, context.era)
+    return encoded_result({"completion": completion}, context.era)
 
 
 async def _limit(context: RequestContext) -> None:
     """Raise RpcError if the caller exceeds the rate limit (completion, §Security)."""
-    who = context.principal.limited_as
+    who = context.principal.limit_key
     over = await limits.take([Rate("caller", "completions", MAX_PER_MINUTE, MINUTE, f"completion:{who}")])
     if over is not None:
         message = f"At most {MAX_PER_MINUTE} completions a minute."
@@ -70,13 +70,13 @@ def _completer(
     kind = reference.get("type")
     if kind == "ref/prompt":
         name = _reference(reference, "name")
-        prompt = found.prompts.get(name) if found and context.principal.may_use(name) else None
+        prompt = found.prompts.get(name) if found and context.principal.permits_name(name) else None
         names = {one.name for one in prompt.definition.arguments} if prompt else set()
         completers: Mapping[str, Completer] = prompt.completers if prompt else {}
     elif kind == "ref/resource":
         name = _reference(reference, "uri")
         resource = found.templates.get(name) or found.resources.get(name) if found else None
-        resource = resource if resource and context.principal.may_use(resource.name) else None
+        resource = resource if resource and context.principal.permits_name(resource.name) else None
         names = set(resource.template.variables) if resource else set()
         completers = resource.completers if resource else {}
     else:

@@ -25,7 +25,7 @@ class Sender(Protocol):
     """The destination of the messages that belong to one request."""
 
     @property
-    def takes_messages(self) -> bool:
+    def accepts_messages(self) -> bool:
         """Whether the client accepts messages before the response."""
 
     def put(self, message: bytes, id: str = "") -> None:
@@ -34,16 +34,16 @@ class Sender(Protocol):
     def pause(self) -> None:
         """End the stream for now, if the client can reconnect to it."""
 
-    def started(self, call_id: UUID) -> None:
+    def call_started(self, call_id: UUID) -> None:
         """Note a call that the request starts."""
 
-    def resumable(self, call_id: UUID) -> None:
+    def set_resumable(self, call_id: UUID) -> None:
         """Make the stream of this call resumable."""
 
-    def settle(self, message: bytes | None) -> None:
+    def respond_early(self, message: bytes | None) -> None:
         """Respond before the handler returns, which it may never do; None for no response."""
 
-    def may_return(self) -> bool:
+    def can_resume(self) -> bool:
         """Whether the client has received an event id from which to resume."""
 
 
@@ -79,7 +79,7 @@ def modern_context(
     headers: Mapping[str, str] | None = None,
 ) -> RequestContext:
     """Return the context of a modern-era request, which carries its own metadata; `headers` if it came over HTTP."""
-    client = Client(principal.named(route.client.get("name", "")), route.client.get("version", ""), address)
+    client = Client(principal.recorded_name(route.client.get("name", "")), route.client.get("version", ""), address)
     return RequestContext(
         request=request,
         params=request.params,
@@ -113,7 +113,7 @@ def session_context(
         principal=principal,
         era=Era.HANDSHAKE,
         version=session.version,
-        client=Client(principal.named(session.client_name), session.client_version, address),
+        client=Client(principal.recorded_name(session.client_name), session.client_version, address),
         capabilities=session.capabilities,
         session=session,
         listener=listener,
@@ -163,25 +163,25 @@ _STALE: Final = b',"ttlMs":0,"cacheScope":"private"}'
 _META: Final = orjson.dumps({SERVER_META: SERVER})
 
 
-def rendered(result: Mapping[str, Any], era: Era) -> bytes:
+def encoded_result(result: Mapping[str, Any], era: Era) -> bytes:
     """Return a complete result (2026-07-28, base protocol, §ResultType and §Per-response protocol fields)."""
     if era is Era.HANDSHAKE:
         return orjson.dumps(result)
     return orjson.dumps({"resultType": "complete", **result, "_meta": {SERVER_META: SERVER}})
 
 
-def complete(result: bytes, era: Era) -> bytes:
+def complete_result(result: bytes, era: Era) -> bytes:
     """Return a complete result for a JSON object that is already serialized and is not empty."""
     return result if era is Era.HANDSHAKE else b'{"resultType":"complete",%b,"_meta":%b}' % (result[1:-1], _META)
 
 
-def once(result: bytes, era: Era) -> bytes:
+def uncached_result(result: bytes, era: Era) -> bytes:
     """Return a complete result that must not be reused: its time to live is zero (caching)."""
-    return complete(result, era) if era is Era.HANDSHAKE else complete(result[:-1] + _STALE, era)
+    return complete_result(result, era) if era is Era.HANDSHAKE else complete_result(result[:-1] + _STALE, era)
 
 
-def cacheable(result: Mapping[str, Any], era: Era) -> bytes:
+def cacheable_result(result: Mapping[str, Any], era: Era) -> bytes:
     """Return a complete result with caching hints (caching, §Cacheable Results); private, as lists vary by key."""
     if era is Era.HANDSHAKE:
-        return rendered(result, era)
-    return rendered({**result, "ttlMs": LIST_TTL_MS, "cacheScope": "private"}, era)
+        return encoded_result(result, era)
+    return encoded_result({**result, "ttlMs": LIST_TTL_MS, "cacheScope": "private"}, era)

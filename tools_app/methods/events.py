@@ -10,7 +10,8 @@ from tools_app.calls.events import Event
 from tools_app.calls.inputs import request_id
 from tools_app.calls.invocation import PROGRESS_KEY
 from tools_app.protocol.jsonrpc import notification_message, request_message
-from tools_app.protocol.versions import has_annotations, is_heard
+from tools_app.protocol.versions import has_annotations, has_page_ids, is_heard
+from tools_app.tool_api.context import PAGE_EVENT
 from tools_app.tool_api.results import without
 
 PAUSE = "pause"
@@ -43,8 +44,10 @@ class NotificationEncoder(msgspec.Struct, frozen=True):
             id = request_id(self.call_id, event.data["name"])
             return request_message(id, event.data["method"], self._with_meta(event.data["params"]))
         if event.kind == "withdrawal":
-            told = {"requestId": request_id(self.call_id, event.data["name"]), "reason": event.data["reason"]}
-            return notification_message("notifications/cancelled", self._with_meta(told))
+            params = {"requestId": request_id(self.call_id, event.data["name"]), "reason": event.data["reason"]}
+            return notification_message("notifications/cancelled", self._with_meta(params))
+        if event.kind == PAGE_EVENT:
+            return page_completed(event.data["elicitationId"], self.version, self.meta)
         return None
 
     def _progress(self, data: dict[str, Any]) -> bytes | None:
@@ -64,6 +67,14 @@ class NotificationEncoder(msgspec.Struct, frozen=True):
 
     def _with_meta(self, params: dict[str, Any]) -> dict[str, Any]:
         return {**params, "_meta": self.meta} if self.meta else params
+
+
+def page_completed(id: str, version: str, meta: dict[str, Any] | None = None) -> bytes | None:
+    """Return the notification that a page is done with; None for a revision in which pages have no ids."""
+    if not has_page_ids(version):
+        return None
+    params = {"elicitationId": id, **({"_meta": meta} if meta else {})}
+    return notification_message("notifications/elicitation/complete", params)
 
 
 class LogRateLimiter(msgspec.Struct):

@@ -17,7 +17,7 @@ from tools_app.calls.invocation import FIRST_ROUND, Invocation
 from tools_app.calls.run import CallOutcome
 from tools_app.catalog.kinds.base import Runner
 from tools_app.methods import multi_round
-from tools_app.methods.context import Cancelled, RequestContext, complete, once
+from tools_app.methods.context import Cancelled, RequestContext, complete_result, uncached_result
 from tools_app.methods.events import PAUSE, LogRateLimiter, NotificationEncoder
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 from tools_app.protocol.inbound import log_level, progress_token
@@ -48,83 +48,83 @@ def invocation_of(context: RequestContext, name: str, arguments: dict[str, Any])
         name=name,
         arguments=arguments,
         # A client that accepts only one JSON body cannot receive questions, so it is sent none.
-        capabilities=context.capabilities if context.session is None or context.sender.takes_messages else {},
+        capabilities=context.capabilities if context.session is None or context.sender.accepts_messages else {},
         progress_token=progress_token(context.request),
         round=multi_round.round_of(context) if goes_on else FIRST_ROUND,
         headers=context.headers,
         trace_id=trace_id,
     )
-    context.sender.started(invocation.call_id)
+    context.sender.call_started(invocation.call_id)
     if context.session is not None and context.request.id is not None:
-        context.sender.resumable(invocation.call_id)
+        context.sender.set_resumable(invocation.call_id)
     return invocation
 
 
 def event_sender(context: RequestContext, invocation: Invocation) -> SendEvent:
     """Return a function that sends an invocation's events to its client. Raises RpcError for a bad log level."""
     level = context.session.log_level if context.session else log_level(context.request)
-    hearing = NotificationEncoder(invocation.call_id, context.version, level)
+    encoder = NotificationEncoder(invocation.call_id, context.version, level)
     sender = context.sender
-    named = context.session is not None
-    flood = LogRateLimiter()
+    has_event_ids = context.session is not None
+    log_limiter = LogRateLimiter()
 
-    def say(event: Event) -> None:
-        message = hearing.message_of(event)
+    def send_event(event: Event) -> None:
+        message = encoder.message_of(event)
         if message is not None:
-            if not flood.exceeded(event):
-                sender.put(message, hearing.event_id(event.sequence) if named else "")
+            if not log_limiter.exceeded(event):
+                sender.put(message, encoder.event_id(event.sequence) if has_event_ids else "")
         elif event.kind == PAUSE and has_polling(context.version):
             sender.pause()
 
-    return say
+    return send_event
 
 
-def answer_of(ran: CallOutcome, context: RequestContext) -> bytes:
+def result_of(outcome: CallOutcome, context: RequestContext) -> bytes:
     """Return the result of a call. Raises RpcError for a refusal, and Cancelled if the client cancelled the request."""
-    if ran.withdrawn:
+    if outcome.withdrawn:
         raise Cancelled
-    if ran.refusal is not None:
-        raise ran.refusal
-    if isinstance(ran.result, InputRequired):
-        return multi_round.rendered(ran.result, context)
-    if isinstance(ran.result, ResourceResult):
-        return once(ran.wire, context.era)
-    wire = ran.wire if context.era is Era.MODERN else downgrade_for_version(ran, context.version)
-    return complete(wire, context.era)
+    if outcome.refusal is not None:
+        raise outcome.refusal
+    if isinstance(outcome.result, InputRequired):
+        return multi_round.input_required_result(outcome.result, context)
+    if isinstance(outcome.result, ResourceResult):
+        return uncached_result(outcome.wire, context.era)
+    wire = outcome.wire if context.era is Era.MODERN else downgrade_for_version(outcome, context.version)
+    return complete_result(wire, context.era)
 
 
-def settle(context: RequestContext, ran: CallOutcome) -> None:
+def respond_early(context: RequestContext, outcome: CallOutcome) -> None:
     """Respond to a request whose call is settled although its function still runs."""
     id = context.request.id
     try:
-        context.sender.settle(result_message(id, answer_of(ran, context)))
+        context.sender.respond_early(result_message(id, result_of(outcome, context)))
     except Cancelled:
-        context.sender.settle(None)
+        context.sender.respond_early(None)
     except RpcError as refusal:
-        context.sender.settle(error_message(id, refusal))
+        context.sender.respond_early(error_message(id, refusal))
 
 
-def downgrade_for_version(ran: CallOutcome, version: str) -> bytes:
+def downgrade_for_version(outcome: CallOutcome, version: str) -> bytes:
     """Remove what a handshake revision does not support. In all of them, structured content must be an object."""
-    result = ran.result
+    result = outcome.result
     if isinstance(result, PromptResult):
-        return _fitting_prompt(result, ran.wire, version)
+        return _downgraded_prompt(result, outcome.wire, version)
     if not isinstance(result, ToolResult):
-        return ran.wire
+        return outcome.wire
     if has_structured_content(version) and isinstance(result.structured, dict | None):
-        return ran.wire
+        return outcome.wire
     carried = has_structured_content(version) and isinstance(result.structured, dict)
     structured = result.structured if carried else None
-    content = [_known(block, version) for block in result.content]
+    content = [_supported_block(block, version) for block in result.content]
     if structured is result.structured and content == result.content:
-        return ran.wire
+        return outcome.wire
     return orjson.dumps(msgspec.structs.replace(result, structured=structured, content=content).as_json())
 
 
-def _fitting_prompt(result: PromptResult, wire: bytes, version: str) -> bytes:
+def _downgraded_prompt(result: PromptResult, wire: bytes, version: str) -> bytes:
     if has_structured_content(version):
         return wire
-    messages = [{**message, "content": _known(message["content"], version)} for message in result.messages]
+    messages = [{**message, "content": _supported_block(message["content"], version)} for message in result.messages]
     return orjson.dumps(msgspec.structs.replace(result, messages=messages).as_json())
 
 
@@ -146,7 +146,7 @@ def text_in(params: Mapping[str, Any], field: str) -> str:
     return value
 
 
-def _known(block: dict[str, Any], version: str) -> dict[str, Any]:
+def _supported_block(block: dict[str, Any], version: str) -> dict[str, Any]:
     """Return a content block, or a text block in its place if the revision does not support its type."""
     if block.get("type") == "audio" and not has_audio(version):
         return text(f"(a sound of the type {block.get('mimeType')}, which this revision of the protocol cannot carry)")
@@ -168,14 +168,16 @@ class Reading:
     shaping: None = None
 
 
-async def answered_reading(context: RequestContext, reading: Reading, arguments: dict[str, str]) -> bytes:
+async def run_reading(context: RequestContext, reading: Reading, arguments: dict[str, str]) -> bytes:
     """Run a read and return its result. Raises RpcError, and Cancelled if the client cancelled it."""
     invocation = invocation_of(context, reading.name, dict(arguments))
-    say = event_sender(context, invocation)
-    answering = read(invocation, reading, say, context.sender.may_return, partial(settle, context))
-    return answer_of(await answering, context)
+    send_event = event_sender(context, invocation)
+    reading_outcome = read(invocation, reading, send_event, context.sender.can_resume, partial(respond_early, context))
+    return result_of(await reading_outcome, context)
 
 
-async def refused_reading(context: RequestContext, name: str, arguments: dict[str, str], refusal: RpcError) -> RpcError:
+async def record_refused_reading(
+    context: RequestContext, name: str, arguments: dict[str, str], refusal: RpcError
+) -> RpcError:
     """Record a read that was refused before it ran, and return the refusal."""
     return await refuse(invocation_of(context, name, dict(arguments)), context.era, refusal)

@@ -10,9 +10,9 @@ from typing import Any, Final
 from tools_app.access import sessions
 from tools_app.access.keys import digest_of
 from tools_app.access.principal import Principal
-from tools_app.access.sessions import Agreement, SessionFacts
+from tools_app.access.sessions import Negotiation, SessionFacts
 from tools_app.methods import permissions
-from tools_app.methods.context import EMPTY, SERVER, RequestContext, cacheable, method, rendered
+from tools_app.methods.context import EMPTY, SERVER, RequestContext, cacheable_result, encoded_result, method
 from tools_app.methods.invocation import text_in
 from tools_app.methods.resources import SETTINGS, SKILLS
 from tools_app.methods.tasks import EXPERIMENTAL, TASKS
@@ -29,11 +29,11 @@ from tools_app.protocol.versions import (
 )
 from tools_app.tool_api.results import without
 
-CHANGING: Final = {"listChanged": True}
+LIST_CHANGED: Final = {"listChanged": True}
 MODERN_CAPABILITIES: Final[Mapping[str, Any]] = {
-    "tools": CHANGING,
-    "resources": {**CHANGING, "subscribe": True},
-    "prompts": CHANGING,
+    "tools": LIST_CHANGED,
+    "resources": {**LIST_CHANGED, "subscribe": True},
+    "prompts": LIST_CHANGED,
     "completions": {},
     "logging": {},
     "extensions": {TASKS: {}, SKILLS: SETTINGS},
@@ -41,32 +41,32 @@ MODERN_CAPABILITIES: Final[Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class Initialization:
     """The outcome of `initialize` (2025-11-25, lifecycle, §Initialization)."""
 
     version: str
     client: Mapping[str, Any]
     capabilities: Mapping[str, Any]
 
-    def welcome(self, principal: Principal) -> bytes:
+    def result_for(self, principal: Principal) -> bytes:
         """Return the result of `initialize`. Unidentified callers get no `tasks/list` (2025-11-25, tasks)."""
         declared = capabilities_in(self.version)
         if principal.key_id is None and "tasks" in declared:
             declared["tasks"] = without(declared["tasks"], "list")
         result = {
             "protocolVersion": self.version,
-            "capabilities": permissions.declared(declared, principal, Era.HANDSHAKE),
+            "capabilities": permissions.permitted_capabilities(declared, principal, Era.HANDSHAKE),
             "serverInfo": _server(self.version),
         }
-        return rendered(result, Era.HANDSHAKE)
+        return encoded_result(result, Era.HANDSHAKE)
 
-    def offer(self, principal: Principal) -> Agreement:
-        """Return the same agreement for the session's row."""
-        client = {**self.client, "name": principal.named(str(self.client.get("name", "")))}
-        return Agreement(self.version, client, self.capabilities)
+    def negotiation(self, principal: Principal) -> Negotiation:
+        """Return the same facts for the session's row."""
+        client = {**self.client, "name": principal.recorded_name(str(self.client.get("name", "")))}
+        return Negotiation(self.version, client, self.capabilities)
 
 
-def opening(params: Mapping[str, Any]) -> Opening:
+def parse_initialize(params: Mapping[str, Any]) -> Initialization:
     """Parse the parameters of `initialize`. Raises RpcError for bad parameters."""
     requested = params.get("protocolVersion")
     if not isinstance(requested, str):
@@ -76,20 +76,20 @@ def opening(params: Mapping[str, Any]) -> Opening:
     problem = capabilities_problem(capabilities, "capabilities")
     if problem is not None:
         raise problem
-    return Opening(negotiated(requested), client_info(_object(params, "clientInfo")), capabilities)
+    return Initialization(negotiated(requested), client_info(_object(params, "clientInfo")), capabilities)
 
 
-async def agreed(
-    opening: Opening, principal: Principal, remote_address: str, waiting: SessionFacts | None
+async def open_session(
+    initialization: Initialization, principal: Principal, remote_address: str, existing: SessionFacts | None
 ) -> SessionFacts:
-    """Return the session that `initialize` opens: the one that was `waiting` for it, or a new one."""
-    if waiting is None:
-        wire_id = await sessions.start(principal, opening.offer(principal), remote_address)
+    """Return the session that `initialize` opens: the one that was `existing` for it, or a new one."""
+    if existing is None:
+        wire_id = await sessions.start(principal, initialization.negotiation(principal), remote_address)
         digest = digest_of(wire_id)
     else:
-        await sessions.agree(waiting, opening.offer(principal))
-        digest = waiting.digest
-    session = await sessions.alive(principal, digest)
+        await sessions.store_negotiation(existing, initialization.negotiation(principal))
+        digest = existing.digest
+    session = await sessions.find_by_digest(principal, digest)
     assert session is not None, "it was made a moment ago"
     return session
 
@@ -121,8 +121,8 @@ async def ping(_request_context: RequestContext) -> bytes:
 @method("server/discover", Era.MODERN)
 async def discover(context: RequestContext) -> bytes:
     """Return the supported revisions and the capabilities of the hub (2026-07-28, discovery)."""
-    declared = permissions.declared(MODERN_CAPABILITIES, context.principal, Era.MODERN)
-    return cacheable({"supportedVersions": list(MODERN_VERSIONS), "capabilities": declared}, context.era)
+    declared = permissions.permitted_capabilities(MODERN_CAPABILITIES, context.principal, Era.MODERN)
+    return cacheable_result({"supportedVersions": list(MODERN_VERSIONS), "capabilities": declared}, context.era)
 
 
 @method("logging/setLevel", Era.HANDSHAKE)

@@ -26,7 +26,7 @@ STATE_SECONDS = 3600.0
 STATE, RESPONSES = "requestState", "inputResponses"
 
 
-class _Sealed(msgspec.Struct, frozen=True):
+class _RequestState(msgspec.Struct, frozen=True):
     expires: float
     answers: dict[str, Any]
     state: dict[str, Any]
@@ -39,7 +39,7 @@ def round_of(context: RequestContext) -> Round:
     answers = answers_in(params)
     if STATE not in params:
         return Round(answers=answers)
-    opened = _opened(params[STATE], _purpose(context.principal, context.request.method, params))
+    opened = _decrypted(params[STATE], _purpose(context.principal, context.request.method, params))
     return Round({**opened.answers, **answers}, opened.state, opened.refused)
 
 
@@ -52,15 +52,15 @@ def answers_in(params: Mapping[str, Any]) -> dict[str, Any]:
     return answers
 
 
-def rendered(unfinished: InputRequired, context: RequestContext) -> bytes:
+def input_required_result(unfinished: InputRequired, context: RequestContext) -> bytes:
     """Return the result that asks the client (multi round-trip requests, §InputRequiredResult)."""
     purpose = _purpose(context.principal, context.request.method, context.params)
-    kept = _Sealed(time.time() + STATE_SECONDS, unfinished.answers, unfinished.state, unfinished.refused)
+    kept = _RequestState(time.time() + STATE_SECONDS, unfinished.answers, unfinished.state, unfinished.refused)
     return orjson.dumps(
         {
             "resultType": "input_required",
             "inputRequests": unfinished.requests,
-            STATE: _sealed(kept, purpose),
+            STATE: _encrypted(kept, purpose),
             "_meta": {SERVER_META: SERVER},
         }
     )
@@ -73,7 +73,7 @@ def _purpose(principal: Principal, method: str, params: Mapping[str, Any]) -> st
     return f"round:{principal.tenant_id}:{principal.key_id}:{method}:{digest}"
 
 
-def _sealed(kept: _Sealed, purpose: str) -> str:
+def _encrypted(kept: _RequestState, purpose: str) -> str:
     return _as_text(encryption.seal(msgspec.json.encode(kept), purpose))
 
 
@@ -81,18 +81,18 @@ def _as_text(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).decode()
 
 
-def _opened(state: object, purpose: str) -> _Sealed:
+def _decrypted(state: object, purpose: str) -> _RequestState:
     try:
         raw = base64.urlsafe_b64decode(state) if isinstance(state, str) else b""
         if _as_text(raw) != state:
             raise ValueError("Base64 has several spellings for some bytes; the hub gave one")
-        kept = msgspec.json.decode(encryption.unseal(raw, purpose), type=_Sealed)
+        kept = msgspec.json.decode(encryption.unseal(raw, purpose), type=_RequestState)
     except (encryption.DecryptionError, ValueError) as problem:
-        raise _refused("is not one that this hub gave for this request") from problem
+        raise _invalid_state("is not one that this hub gave for this request") from problem
     if kept.expires < time.time():
-        raise _refused("has expired: make the request again without it")
+        raise _invalid_state("has expired: make the request again without it")
     return kept
 
 
-def _refused(why: str) -> RpcError:
+def _invalid_state(why: str) -> RpcError:
     return RpcError(INVALID_PARAMS, f"params.{STATE} {why}.", {"field": STATE})

@@ -3,7 +3,7 @@
 from tools_app.access.sessions import SessionFacts
 from tools_app.calls import inputs, run
 from tools_app.calls.background import delivery
-from tools_app.calls.stop_reasons import StopReason, by_client
+from tools_app.calls.stop_reasons import StopReason, cancelled_by_client
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.sanitize import for_column
 from tools_app.protocol.errors import RpcError
@@ -38,9 +38,9 @@ async def deliver_response(response: Response, session: SessionFacts) -> bool:
     try:
         check_answer(response.result if response.error is None else response.error, "result")
     except RpcError as problem:
-        await run_in_db_thread(inputs.offer, session.id, response.id, None, {"message": problem.message})
+        await run_in_db_thread(inputs.deliver, session.id, response.id, None, {"message": problem.message})
         raise
-    return await run_in_db_thread(inputs.offer, session.id, response.id, response.result, response.error)
+    return await run_in_db_thread(inputs.deliver, session.id, response.id, response.result, response.error)
 
 
 def request_id_of(cancellation: Notification) -> RequestId | None:
@@ -52,4 +52,4 @@ def request_id_of(cancellation: Notification) -> RequestId | None:
 def reason_of(cancellation: Notification) -> StopReason:
     """Return the client's reason for a cancellation, for the audit log (cancellation, §Implementation Notes)."""
     reason = cancellation.params.get("reason")
-    return by_client(for_column(reason, MAX_REASON) if isinstance(reason, str) else "")
+    return cancelled_by_client(for_column(reason, MAX_REASON) if isinstance(reason, str) else "")

@@ -11,7 +11,7 @@ from tools_app.access.principal import Principal
 from tools_app.catalog import compiled
 from tools_app.catalog.compiled import Catalog
 from tools_app.core.bounded_cache import BoundedCache
-from tools_app.methods.context import RequestContext, cacheable
+from tools_app.methods.context import RequestContext, cacheable_result
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 
 PAGE_SIZE = 100
@@ -22,7 +22,7 @@ MAX_RENDERED_BYTES = 64 * 1024 * 1024
 Describe = Callable[[Any, str], dict[str, Any]]
 
 
-class Listing(NamedTuple):
+class ListKind(NamedTuple):
     """A list: the method that returns it, its field in the result, the form of an entry, and a catalog's entries."""
 
     method: str
@@ -31,7 +31,7 @@ class Listing(NamedTuple):
     entries: Callable[[Catalog, Principal], Mapping[str, Any]] = lambda _catalog, _principal: {}
 
 
-class View(NamedTuple):
+class ListView(NamedTuple):
     """What a page depends on besides the catalog: the revision, the page size, and what the caller may see.
 
     `granted` are the patterns of the scopes of its access token, `toolset` and `presentation` those of its key;
@@ -47,18 +47,20 @@ class View(NamedTuple):
     has_person: bool
 
 
-async def page(listing: Listing, context: RequestContext) -> bytes:
+async def page(listing: ListKind, context: RequestContext) -> bytes:
     """Return the requested page. Raises RpcError for a cursor that the hub did not issue for this list."""
     after = _opened_cursor(listing.method, context.params.get("cursor"))
     found = await compiled.cache.get(context.principal.tenant_id)
     if found is None:
-        return cacheable({listing.field: []}, context.era)
+        return cacheable_result({listing.field: []}, context.era)
     # The cache key covers everything that a page depends on: equal keys give equal bytes.
     view = _view(context)
     key = (listing.method, found.tenant_id, found.version, view, after)
     rendered = _rendered.get(key)
     if rendered is None:
-        rendered = cacheable(_shown(listing, listing.entries(found, context.principal), view, after), context.era)
+        rendered = cacheable_result(
+            _visible(listing, listing.entries(found, context.principal), view, after), context.era
+        )
         # The version of a catalog is the row of its tenant.
         _rendered.put(key, rendered, len(rendered) + len(found.version) + len(after))
     return rendered
@@ -67,10 +69,12 @@ async def page(listing: Listing, context: RequestContext) -> bytes:
 _rendered: BoundedCache[tuple[object, ...], bytes] = BoundedCache(RENDERED_PAGES, MAX_RENDERED_BYTES)
 
 
-def page_of(listing: Listing, entries: Mapping[str, Any], context: RequestContext) -> bytes:
+def page_of_entries(listing: ListKind, entries: Mapping[str, Any], context: RequestContext) -> bytes:
     """Return a page of entries that are not part of a catalog. Raises RpcError for a cursor of another list."""
     after = _opened_cursor(listing.method, context.params.get("cursor"))
-    return cacheable(_shown(listing, permitted(entries, context.principal), _view(context), after), context.era)
+    return cacheable_result(
+        _visible(listing, permitted(entries, context.principal), _view(context), after), context.era
+    )
 
 
 def permitted(entries: Mapping[str, Any], principal: Principal) -> Mapping[str, Any]:
@@ -81,9 +85,9 @@ def permitted(entries: Mapping[str, Any], principal: Principal) -> Mapping[str, 
     return {name: entries[name] for name in entries if all(matches(name, patterns) for patterns in wanted)}
 
 
-def _view(context: RequestContext) -> View:
+def _view(context: RequestContext) -> ListView:
     principal = context.principal
-    return View(
+    return ListView(
         context.version,
         PAGE_SIZE,
         principal.patterns,
@@ -94,7 +98,7 @@ def _view(context: RequestContext) -> View:
     )
 
 
-def _shown(listing: Listing, entries: Mapping[str, Any], view: View, after: str) -> dict[str, Any]:
+def _visible(listing: ListKind, entries: Mapping[str, Any], view: ListView, after: str) -> dict[str, Any]:
     """Return one page of the entries after a name, and the cursor of the next page."""
     following = [name for name in entries if name > after]
     shown = following[: view.size]

@@ -1,7 +1,7 @@
 """Method permissions of API keys: a method that a key may not use is refused by name and recorded as a denial.
 
-Tools, resources and prompts that a key may not use look as if they do not exist; see `may_use`. The scopes of a key are
-validated entry by entry, with messages that suggest a correction.
+Tools, resources and prompts that a key may not use look as if they do not exist; see `permits_name`. The scopes of a
+key are validated entry by entry, with messages that suggest a correction.
 """
 
 import ipaddress
@@ -25,7 +25,8 @@ from tools_app.tool_api.results import without
 
 FORBIDDEN = 403
 
-# The methods that a key's permissions may list, in any revision; all others are always allowed, see `principal.ALWAYS`.
+# The methods that a key's permissions may list, in any revision. All others are always allowed, see
+# `principal.UNRESTRICTED_METHODS`.
 METHODS: Final = (
     "completion/complete",
     "prompts/get",
@@ -49,7 +50,7 @@ METHODS: Final = (
 )
 
 # A capability is declared to callers that may use at least one of these methods.
-_ASKED_BY: Final[Mapping[str, tuple[str, ...]]] = {
+_METHOD_OF_CAPABILITY: Final[Mapping[str, tuple[str, ...]]] = {
     "tools": ("tools/list", "tools/call"),
     "resources": ("resources/list", "resources/templates/list", "resources/read"),
     "prompts": ("prompts/list", "prompts/get"),
@@ -69,7 +70,7 @@ _PARTS: Final[Mapping[tuple[str, str], str]] = {
     ("tasks", "cancel"): "tasks/cancel",
     ("io.modelcontextprotocol/skills", "directoryRead"): "resources/directory/read",
 }
-_TOLD_BY_LISTENING: Final = {"listChanged", "subscribe"}
+_SENT_ON_STREAMS: Final = {"listChanged", "subscribe"}
 
 
 def check(context: RequestContext) -> None:
@@ -80,7 +81,7 @@ def check(context: RequestContext) -> None:
 def check_for(context: RequestContext, method: str, name: str) -> None:
     """Raise RpcError -32003, and record a denial, if the caller's key does not permit a method for this name."""
     principal = context.principal
-    if principal.may_ask(method) and not principal.lacks_scope(method, name):
+    if principal.permits_method(method) and not principal.lacks_scope(method, name):
         return
     refusal = RpcError(
         NOT_PERMITTED,
@@ -102,31 +103,33 @@ def check_for(context: RequestContext, method: str, name: str) -> None:
     raise refusal
 
 
-def declared(capabilities: Mapping[str, Any], principal: Principal, era: Era) -> Mapping[str, Any]:
+def permitted_capabilities(capabilities: Mapping[str, Any], principal: Principal, era: Era) -> Mapping[str, Any]:
     """Return the hub's capabilities that this caller may use."""
     if principal.methods is None and principal.grants is None:
         return capabilities
-    told = {name: _parts(name, capability, principal, era) for name, capability in capabilities.items()}
+    permitted = {name: _parts(name, capability, principal, era) for name, capability in capabilities.items()}
     extensions = {
         name: _parts(name, settings, principal, era)
-        for name, settings in told.pop("extensions", {}).items()
+        for name, settings in permitted.pop("extensions", {}).items()
         if _is_usable(name, principal)
     }
-    usable = {name: capability for name, capability in told.items() if _is_usable(name, principal)}
+    usable = {name: capability for name, capability in permitted.items() if _is_usable(name, principal)}
     return usable | ({"extensions": extensions} if extensions else {})
 
 
 def _is_usable(capability: str, principal: Principal) -> bool:
-    methods = _ASKED_BY.get(capability)
-    return methods is None or any(map(principal.may_ask, methods))
+    methods = _METHOD_OF_CAPABILITY.get(capability)
+    return methods is None or any(map(principal.permits_method, methods))
 
 
 def _parts(name: str, capability: Mapping[str, Any], principal: Principal, era: Era) -> dict[str, Any]:
     def method(part: str) -> str | None:
-        return "subscriptions/listen" if era is Era.MODERN and part in _TOLD_BY_LISTENING else _PARTS.get((name, part))
+        return "subscriptions/listen" if era is Era.MODERN and part in _SENT_ON_STREAMS else _PARTS.get((name, part))
 
     wanted = {part: method(part) for part in capability}
-    return without(capability, *(part for part, asked in wanted.items() if asked and not principal.may_ask(asked)))
+    return without(
+        capability, *(part for part, asked in wanted.items() if asked and not principal.permits_method(asked))
+    )
 
 
 def _named(context: RequestContext) -> str:
@@ -168,10 +171,10 @@ def check_network(line: str) -> None:
     try:
         ipaddress.ip_network(line)
     except ValueError as problem:
-        raise ValidationError(_meant(line)) from problem
+        raise ValidationError(_suggestion(line)) from problem
 
 
-def _meant(line: str) -> str:
+def _suggestion(line: str) -> str:
     try:
         return f"{line} has bits set outside of its network: write {ipaddress.ip_network(line, strict=False)}."
     except ValueError:

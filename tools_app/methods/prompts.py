@@ -8,7 +8,7 @@ from tools_app.catalog import compiled
 from tools_app.catalog.compiled import CompiledPrompt
 from tools_app.methods import paging
 from tools_app.methods.context import BOTH_ERAS, RequestContext, method
-from tools_app.methods.invocation import Reading, answered_reading, refused_reading, text_in, texts
+from tools_app.methods.invocation import Reading, record_refused_reading, run_reading, text_in, texts
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 from tools_app.protocol.versions import has_icons, has_structured_content
 from tools_app.tool_api.context import ToolContext
@@ -27,14 +27,14 @@ async def get(context: RequestContext) -> bytes:
     name, arguments = text_in(context.params, "name"), texts(context.params, "arguments")
     found = await compiled.cache.get(context.principal.tenant_id)
     prompt = found.prompts.get(name) if found else None
-    if prompt is None or not context.principal.may_use(name):
+    if prompt is None or not context.principal.permits_name(name):
         unknown = RpcError(INVALID_PARAMS, f"Unknown prompt: '{name}'", {"prompt": name})
-        raise await refused_reading(context, name, arguments, unknown)
+        raise await record_refused_reading(context, name, arguments, unknown)
     problem = _problem(prompt, arguments)
     if problem is not None:
-        raise await refused_reading(context, name, arguments, problem)
+        raise await record_refused_reading(context, name, arguments, problem)
     reading = Reading("prompts/get", name, partial(_run, prompt), prompt.timeout_seconds)
-    return await answered_reading(context, reading, arguments)
+    return await run_reading(context, reading, arguments)
 
 
 async def _run(prompt: CompiledPrompt, arguments: dict[str, Any], context: ToolContext) -> PromptResult:
@@ -71,6 +71,6 @@ def described(prompt: CompiledPrompt, version: str) -> dict[str, Any]:
     return body
 
 
-PROMPTS = paging.Listing(
+PROMPTS = paging.ListKind(
     "prompts/list", "prompts", described, lambda found, principal: paging.permitted(found.prompts, principal)
 )

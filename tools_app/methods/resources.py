@@ -12,8 +12,8 @@ from tools_app.catalog.shaping import part_of
 from tools_app.catalog.skills import DYNAMIC, Skill
 from tools_app.core.database import run_in_db_thread
 from tools_app.methods import paging, whole_results
-from tools_app.methods.context import BOTH_ERAS, RequestContext, cacheable, method
-from tools_app.methods.invocation import Reading, answered_reading, refused_reading, text_in
+from tools_app.methods.context import BOTH_ERAS, RequestContext, cacheable_result, method
+from tools_app.methods.invocation import Reading, record_refused_reading, run_reading, text_in
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError, resource_not_found
 from tools_app.protocol.versions import Era, has_icons, has_structured_content
 from tools_app.tool_api.context import ToolContext
@@ -40,12 +40,12 @@ async def read(context: RequestContext) -> bytes:
     if (part := part_of(uri)) is not None:
         return await whole_results.read(context, found, uri, part)
     named = found.find_resource(uri) if found else None
-    if named is None or not context.principal.may_use(named[0].name):
+    if named is None or not context.principal.permits_name(named[0].name):
         missing = resource_not_found(uri, modern=context.era is Era.MODERN)
-        raise await refused_reading(context, uri, {}, missing)
+        raise await record_refused_reading(context, uri, {}, missing)
     resource, variables = named
     reading = Reading("resources/read", uri, partial(_run, resource, uri), resource.timeout_seconds)
-    return await answered_reading(context, reading, variables)
+    return await run_reading(context, reading, variables)
 
 
 async def _run(resource: CompiledResource, uri: str, variables: dict[str, Any], context: ToolContext) -> ResourceResult:
@@ -70,10 +70,10 @@ def described(resource: CompiledResource, version: str) -> dict[str, Any]:
     return body
 
 
-RESOURCES = paging.Listing(
+RESOURCES = paging.ListKind(
     "resources/list", "resources", described, lambda found, principal: paging.permitted(found.resources, principal)
 )
-TEMPLATES = paging.Listing(
+TEMPLATES = paging.ListKind(
     "resources/templates/list",
     "resourceTemplates",
     described,
@@ -91,7 +91,7 @@ async def list_skills(context: RequestContext) -> bytes:
     """List the tenant's skills, page by page (§Listing Skills). Raises RpcError for a bad cursor."""
     found = await compiled.cache.get(context.principal.tenant_id)
     served = await run_in_db_thread(skills.skills_of, found) if found else {}
-    return paging.page_of(paging.Listing("skills/list", "skills", described_skill), served, context)
+    return paging.page_of_entries(paging.ListKind("skills/list", "skills", described_skill), served, context)
 
 
 @method("skills/get", Era.MODERN)
@@ -99,10 +99,10 @@ async def get_skill(context: RequestContext) -> bytes:
     """Return a skill by the URI of its SKILL.md (§Getting a Skill). Raises RpcError."""
     uri = text_in(context.params, "uri")
     found = await _catalog(context)
-    skill = (await run_in_db_thread(skills.skills_of, found)).get(uri) if context.principal.may_use(uri) else None
+    skill = (await run_in_db_thread(skills.skills_of, found)).get(uri) if context.principal.permits_name(uri) else None
     if skill is None:
         raise RpcError(INVALID_PARAMS, f"There is no skill at {uri}.", {"uri": uri})
-    return cacheable({"skill": described_skill(skill, context.version)}, context.era)
+    return cacheable_result({"skill": described_skill(skill, context.version)}, context.era)
 
 
 @method("resources/directory/read", Era.MODERN)
@@ -110,7 +110,9 @@ async def read_directory(context: RequestContext) -> bytes:
     """List the direct children of a skill's directory (§Reading Directories). Raises RpcError."""
     uri = text_in(context.params, "uri")
     found = await _catalog(context)
-    below = [child for child in await run_in_db_thread(skills.children, found, uri) if context.principal.may_use(child)]
+    below = [
+        child for child in await run_in_db_thread(skills.children, found, uri) if context.principal.permits_name(child)
+    ]
     if not below:
         raise RpcError(INVALID_PARAMS, f"{uri} is no directory of a skill.", {"uri": uri})
     children = {child: found.resources.get(child) for child in below}
@@ -118,8 +120,8 @@ async def read_directory(context: RequestContext) -> bytes:
         child: described(resource, context.version) if resource else _directory(child)
         for child, resource in children.items()
     }
-    listing = paging.Listing(f"resources/directory/read {uri}", "resources", lambda entry, _version: entry)
-    return paging.page_of(listing, entries, context)
+    listing = paging.ListKind(f"resources/directory/read {uri}", "resources", lambda entry, _version: entry)
+    return paging.page_of_entries(listing, entries, context)
 
 
 def described_skill(skill: Skill, _version: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from tools_app.calls.invocation import call_topic
 from tools_app.calls.run import CallOutcome
 from tools_app.core.database import run_in_db_thread
 from tools_app.core.notifications.listener import TopicListener
-from tools_app.methods.context import complete
+from tools_app.methods.context import complete_result
 from tools_app.methods.events import NotificationEncoder, parsed_event_id
 from tools_app.methods.invocation import downgrade_for_version
 from tools_app.protocol.jsonrpc import error_message, result_message
@@ -29,14 +29,14 @@ async def stream_after(
     if place is None:
         return None
     call_id, after = place
-    origin = await run_in_db_thread(store.origin, call_id, session.id)
+    origin = await run_in_db_thread(store.origin_of, call_id, session.id)
     return _rest(call_id, after, origin, session, listener) if origin else None
 
 
 async def _rest(
     call_id: UUID, after: int, origin: Origin, session: SessionFacts, listener: TopicListener
 ) -> AsyncIterator[Frame]:
-    hearing = NotificationEncoder(call_id, session.version, session.log_level)
+    encoder = NotificationEncoder(call_id, session.version, session.log_level)
     # The stream starts immediately, even if the next event is late.
     yield Frame(b"")
     with listener.subscribe(call_topic(call_id)) as subscription:
@@ -46,12 +46,12 @@ async def _rest(
                 if not news.withdrawn:
                     yield Frame(_answer(news, origin, session.version))
                 return
-            message = hearing.message_of(news)
-            yield Frame(message, hearing.event_id(news.sequence)) if message else Frame(b"")
+            message = encoder.message_of(news)
+            yield Frame(message, encoder.event_id(news.sequence)) if message else Frame(b"")
 
 
-def _answer(ran: CallOutcome, origin: Origin, version: str) -> bytes:
+def _answer(outcome: CallOutcome, origin: Origin, version: str) -> bytes:
     id = orjson.loads(origin.request_id)
-    if ran.refusal is not None:
-        return error_message(id, ran.refusal)
-    return result_message(id, complete(downgrade_for_version(ran, version), Era.HANDSHAKE))
+    if outcome.refusal is not None:
+        return error_message(id, outcome.refusal)
+    return result_message(id, complete_result(downgrade_for_version(outcome, version), Era.HANDSHAKE))

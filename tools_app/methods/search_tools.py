@@ -31,7 +31,7 @@ MAX_NAME_LENGTH: Final = 128
 MAX_SUMMARY_LENGTH: Final = 200
 TIMEOUT_SECONDS: Final = 30.0
 NAME: Final = {"type": "string", "maxLength": MAX_NAME_LENGTH, "description": "The name of a tool, from find_tools."}
-READS: Final = {"readOnlyHint": True, "openWorldHint": False}
+READ_ONLY: Final = {"readOnlyHint": True, "openWorldHint": False}
 
 
 async def resolve(context: RequestContext, name: str) -> tuple[RequestContext, CompiledTool | None]:
@@ -63,7 +63,7 @@ async def resolve(context: RequestContext, name: str) -> tuple[RequestContext, C
     return msgspec.structs.replace(context, params=params, request=request, headers=None), None
 
 
-def listed(found: Catalog, principal: Principal) -> Mapping[str, CompiledTool]:
+def search_tool_definitions(found: Catalog, principal: Principal) -> Mapping[str, CompiledTool]:
     """Return the tools that the caller's list shows, by name, sorted."""
     names = presentation.view_of(found, principal).names
     tools = {name: tool for name, tool in found.tools.items() if name in names}
@@ -76,7 +76,7 @@ def listed(found: Catalog, principal: Principal) -> Mapping[str, CompiledTool]:
 async def _find(found: Catalog, principal: Principal, arguments: dict[str, Any]) -> ToolResult:
     hits = await search.search(found, arguments["query"], presentation.view_of(found, principal).searchable)
     shown = [_summary(found.tools[hit.name], hit.score) for hit in hits[: arguments.get("limit", DEFAULT_RESULTS)]]
-    return _told({"tools": shown, "total": len(hits)})
+    return _text_result({"tools": shown, "total": len(hits)})
 
 
 def _summary(tool: CompiledTool, score: float) -> dict[str, Any]:
@@ -92,14 +92,14 @@ async def _describe(found: Catalog, asked: RequestContext, arguments: dict[str, 
     name = arguments["name"]
     if name not in presentation.view_of(found, asked.principal).searchable:
         return failed(f"There is no tool named '{name}'. Search with {FIND}.", "unknown tool")
-    return _told(described(found.tools[name], asked.version))
+    return _text_result(described(found.tools[name], asked.version))
 
 
 async def _refuse(arguments: dict[str, Any], context: ToolContext) -> ToolResult:  # noqa: ARG001 - a Runner
     raise AssertionError("a tool of the hub gets its function when it is called")
 
 
-def _told(body: dict[str, Any]) -> ToolResult:
+def _text_result(body: dict[str, Any]) -> ToolResult:
     return ToolResult([text(orjson.dumps(body, default=str).decode())], structured=body)
 
 
@@ -156,7 +156,7 @@ _TOOLS: Final[Mapping[str, CompiledTool]] = {
                 "Get the full definition of a tool: what it does, and the schema of its arguments.",
                 _object({"name": NAME}, "name"),
                 None,
-                READS,
+                READ_ONLY,
             )
         ),
         _hub_tool(
@@ -167,7 +167,7 @@ _TOOLS: Final[Mapping[str, CompiledTool]] = {
                 f" summaries and scores, the best first. Then use {DESCRIBE} and {CALL}.",
                 _object({"query": _QUERY, "limit": _LIMIT}, "query"),
                 None,
-                READS,
+                READ_ONLY,
             )
         ),
     )

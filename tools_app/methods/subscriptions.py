@@ -17,8 +17,9 @@ from tools_app.catalog import compiled, presentation
 from tools_app.catalog.compiled import Catalog
 from tools_app.core.notifications.listener import POLL_SECONDS, TopicListener
 from tools_app.methods import tasks
-from tools_app.methods.catalog_watch import Change, watch_of
+from tools_app.methods.catalog_watch import Change, catalog_watch
 from tools_app.methods.context import EMPTY, SERVER, RequestContext, method
+from tools_app.methods.events import page_completed
 from tools_app.models.ids import new_id
 from tools_app.protocol.errors import INVALID_PARAMS, OVER_LIMIT, RpcError, resource_not_found
 from tools_app.protocol.inbound import SERVER_META, SUBSCRIPTION_META
@@ -29,7 +30,7 @@ from tools_app.protocol.versions import Era
 LISTEN = "subscriptions/listen"
 READ = "resources/read"
 UPDATED = "notifications/resources/updated"
-SILENCE = Frame(b"")
+EMPTY_FRAME = Frame(b"")
 # The lists that may change: their names in a filter of `subscriptions/listen`, and their notifications.
 LISTS: Final = {
     "tools": ("toolsListChanged", "notifications/tools/list_changed"),
@@ -37,6 +38,8 @@ LISTS: Final = {
     "resources": ("resourcesListChanged", "notifications/resources/list_changed"),
 }
 RESOURCES: Final = "resourceSubscriptions"
+# Pages whose completion waits for one stream. Further ones are not told.
+MAX_PAGES: Final = 100
 TASK_IDS: Final = "taskIds"
 
 
@@ -55,7 +58,7 @@ class ChangeStream:
     async def open(self, wake: Callable[[], None]) -> list[Frame]:
         """Start to follow the changes: none from now on is missed. Call `close` afterwards, even if this fails."""
         self._wake = wake
-        await watch_of(self._listener).follow(self._principal.tenant_id, self._tell, self._listener)
+        await catalog_watch(self._listener).follow(self._principal.tenant_id, self._tell, self._listener)
         return []
 
     async def take(self) -> list[Frame]:
@@ -65,14 +68,14 @@ class ChangeStream:
 
     async def close(self) -> None:
         """Stop following."""
-        watch_of(self._listener).leave(self._principal.tenant_id, self._tell)
+        catalog_watch(self._listener).leave(self._principal.tenant_id, self._tell)
 
     async def _want(self, uris: Collection[str]) -> None:
         """Hear of these resources, as far as the caller may read them, also if an upstream tells of their updates."""
         tenant_id = self._principal.tenant_id
         now = await compiled.cache.get(tenant_id) if uris else None
-        heard = frozenset(uri for uri in uris if _may_hear(uri, now, self._principal))
-        await watch_of(self._listener).want(tenant_id, self._tell, heard)
+        heard = frozenset(uri for uri in uris if _may_receive(uri, now, self._principal))
+        await catalog_watch(self._listener).want(tenant_id, self._tell, heard)
 
     def _tell(self, change: Change) -> None:
         self._change = self._change.followed_by(change) if self._change is not None else change
@@ -84,14 +87,14 @@ class ChangeStream:
     def _lists(self, change: Change) -> list[str]:
         """Return the changed lists that the caller may request. Its list of tools depends on its toolset, too."""
         lists = change.lists.intersection(LISTS)
-        if any(presentation.concerns(name, self._principal) for name in change.lists.difference(LISTS)):
+        if any(presentation.affects_tools(name, self._principal) for name in change.lists.difference(LISTS)):
             lists |= {"tools"}
-        return sorted(name for name in lists if self._principal.may_ask(f"{name}/list"))
+        return sorted(name for name in lists if self._principal.permits_method(f"{name}/list"))
 
     def _uris(self, change: Change, subscribed: Collection[str]) -> list[str]:
         """Return the changed resources among the `subscribed` that the caller may read."""
         changed = sorted(change.uris.intersection(subscribed))
-        return [uri for uri in changed if _may_hear(uri, change.catalog, self._principal)]
+        return [uri for uri in changed if _may_receive(uri, change.catalog, self._principal)]
 
 
 def _nothing() -> None:
@@ -102,7 +105,7 @@ async def messages(stream: ChangeStream) -> AsyncGenerator[Frame, None]:
     """Yield the messages of a stream as they come, after an empty one when it is open."""
     woken = asyncio.Event()
     try:
-        for frame in [SILENCE, *await stream.open(woken.set)]:
+        for frame in [EMPTY_FRAME, *await stream.open(woken.set)]:
             yield frame
         while True:
             await woken.wait()
@@ -113,10 +116,10 @@ async def messages(stream: ChangeStream) -> AsyncGenerator[Frame, None]:
         await asyncio.shield(stream.close())
 
 
-def _may_hear(uri: str, now: Catalog | None, principal: Principal) -> bool:
+def _may_receive(uri: str, now: Catalog | None, principal: Principal) -> bool:
     """Whether the caller may read `uri`. No notification reveals that any other resource exists."""
     named = now.find_resource(uri) if now else None
-    return named is not None and principal.may_use(named[0].name) and principal.may_ask(READ)
+    return named is not None and principal.permits_name(named[0].name) and principal.permits_method(READ)
 
 
 class SessionStream(ChangeStream):
@@ -130,28 +133,42 @@ class SessionStream(ChangeStream):
         super().__init__(principal, listener)
         self._session = session
         self._id = new_id()
+        # Ids of pages that are done with.
+        self._pages: list[str] = []
 
     async def open(self, wake: Callable[[], None]) -> list[Frame]:
         """Start to follow the changes. Raises the database's error."""
         first = await super().open(wake)
-        watch_of(self._listener).add_session(self._session.id, self._follow_resources)
+        catalog_watch(self._listener).add_session(self._session.id, self._follow_resources, self._note_page)
         # Changes from here on are sent on this stream, so none is lost between the previous stream and this one.
-        await sessions.listen_by(self._session, self._id)
+        await sessions.set_listener(self._session, self._id)
         await self._follow_resources()
         return first
 
     async def close(self) -> None:
         """Stop following, and let another stream of the session send its changes."""
-        watch_of(self._listener).remove_session(self._session.id, self._follow_resources)
+        catalog_watch(self._listener).remove_session(self._session.id, self._follow_resources, self._note_page)
         await super().close()
-        await sessions.stop_listening(self._session, self._id)
+        await sessions.clear_listener(self._session, self._id)
 
     async def _messages(self, change: Change) -> list[Frame]:
         lists, uris = self._lists(change), self._uris(change, await self._subscribed() if change.uris else ())
         if not (lists or uris) or not await self._is_listener():
             return []
-        told = [Frame(notification_message(LISTS[name][1])) for name in lists]
-        return told + [Frame(notification_message(UPDATED, {"uri": uri})) for uri in uris]
+        frames = [Frame(notification_message(LISTS[name][1])) for name in lists]
+        return frames + [Frame(notification_message(UPDATED, {"uri": uri})) for uri in uris]
+
+    def _note_page(self, id: str) -> None:
+        if len(self._pages) < MAX_PAGES:
+            self._pages.append(id)
+            self._wake()
+
+    async def take(self) -> list[Frame]:
+        """Return the messages since the last call."""
+        frames = await super().take()
+        ids, self._pages = self._pages, []
+        messages = [message for id in ids if (message := page_completed(id, self._session.version))]
+        return [*frames, *map(Frame, messages)] if messages and await self._is_listener() else frames
 
     async def _follow_resources(self) -> None:
         """Follow the resources that the session has subscribed to by now."""
@@ -197,28 +214,28 @@ class ListenStream(ChangeStream):
         await self._want(self._agreed.get(RESOURCES, ()))
         if self._tasks:
             self._watching = asyncio.create_task(self._watch_tasks())
-        told = {"_meta": self._meta, "notifications": self._agreed}
-        return [Frame(notification_message("notifications/subscriptions/acknowledged", told))]
+        params = {"_meta": self._meta, "notifications": self._agreed}
+        return [Frame(notification_message("notifications/subscriptions/acknowledged", params))]
 
     async def _agree(self, context: RequestContext) -> dict[str, Any]:
         agreed = _permitted(_filter(context.params), context.principal)
         if RESOURCES in agreed:
             # The acknowledgement contains what is accepted: unknown URIs are left out (subscriptions, §Acknowledgment).
             now = await compiled.cache.get(context.principal.tenant_id)
-            agreed[RESOURCES] = [uri for uri in agreed[RESOURCES] if _may_hear(uri, now, context.principal)]
-        if TASK_IDS in context.params["notifications"] and context.principal.may_ask("tasks/get"):
-            self._tasks = dict.fromkeys(await tasks.agreed(context, context.params["notifications"][TASK_IDS]))
+            agreed[RESOURCES] = [uri for uri in agreed[RESOURCES] if _may_receive(uri, now, context.principal)]
+        if TASK_IDS in context.params["notifications"] and context.principal.permits_method("tasks/get"):
+            self._tasks = dict.fromkeys(await tasks.permitted_ids(context, context.params["notifications"][TASK_IDS]))
             agreed[TASK_IDS] = [tasks.wire_id(id) for id in self._tasks]
         return agreed
 
     async def take(self) -> list[Frame]:
         """Return the messages since the last call."""
-        told = await super().take()
+        frames = await super().take()
         # A task that cannot be read now is read again at the next poll.
         with suppress(Error):
-            async for task in tasks.news(self._principal, self._tasks):
-                told.append(Frame(notification_message("notifications/tasks", {**task, "_meta": self._meta})))
-        return told
+            async for task in tasks.task_updates(self._principal, self._tasks):
+                frames.append(Frame(notification_message("notifications/tasks", {**task, "_meta": self._meta})))
+        return frames
 
     async def close(self) -> None:
         """Stop following."""
@@ -228,9 +245,9 @@ class ListenStream(ChangeStream):
 
     async def _messages(self, change: Change) -> list[Frame]:
         names = [name for name in self._lists(change) if LISTS[name][0] in self._agreed]
-        told = [Frame(notification_message(LISTS[name][1], {"_meta": self._meta})) for name in names]
+        frames = [Frame(notification_message(LISTS[name][1], {"_meta": self._meta})) for name in names]
         uris = self._uris(change, self._agreed.get(RESOURCES, ()))
-        return told + [Frame(notification_message(UPDATED, {"_meta": self._meta, "uri": uri})) for uri in uris]
+        return frames + [Frame(notification_message(UPDATED, {"_meta": self._meta, "uri": uri})) for uri in uris]
 
     async def _watch_tasks(self) -> None:
         """Wake the stream on each notification of a task, and at each slow poll, until all tasks have ended."""
@@ -240,13 +257,13 @@ class ListenStream(ChangeStream):
                 self._wake()
 
 
-def farewell(id: RequestId, *, stopping: bool) -> tuple[bytes, bytes]:
+def stream_end_messages(id: RequestId, *, stopping: bool) -> tuple[bytes, bytes]:
     """Return the messages by which the hub ends a subscription (cancellation; subscriptions, §Graceful Closure)."""
     reason = "The hub is stopping." if stopping else "The API key or its scopes changed. Subscribe again."
-    said = {"requestId": id, "reason": reason, "_meta": {SUBSCRIPTION_META: id}}
+    params = {"requestId": id, "reason": reason, "_meta": {SUBSCRIPTION_META: id}}
     meta = {SUBSCRIPTION_META: id, SERVER_META: SERVER}
     return (
-        notification_message("notifications/cancelled", said),
+        notification_message("notifications/cancelled", params),
         result_message(id, orjson.dumps({"resultType": "complete", "_meta": meta})),
     )
 
@@ -255,18 +272,18 @@ def _filter(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a client's filter that the hub accepts. Raises RpcError."""
     wanted = params.get("notifications")
     if not isinstance(wanted, dict):
-        raise _bad("notifications", "must be an object")
+        raise _invalid_filter("notifications", "must be an object")
     agreed: dict[str, Any] = {}
     for name, _ in LISTS.values():
         if not isinstance(wanted.get(name, False), bool):
-            raise _bad(f"notifications.{name}", "must be a boolean")
+            raise _invalid_filter(f"notifications.{name}", "must be a boolean")
         if wanted.get(name):
             agreed[name] = True
     uris = wanted.get(RESOURCES, [])
     if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
-        raise _bad(f"notifications.{RESOURCES}", "must be a list of URIs")
+        raise _invalid_filter(f"notifications.{RESOURCES}", "must be a list of URIs")
     if len(uris) > sessions.MAX_SUBSCRIPTIONS:
-        raise _bad(f"notifications.{RESOURCES}", f"has at most {sessions.MAX_SUBSCRIPTIONS} entries")
+        raise _invalid_filter(f"notifications.{RESOURCES}", f"has at most {sessions.MAX_SUBSCRIPTIONS} entries")
     for uri in uris:
         check_text(uri, f"notifications.{RESOURCES}", MAX_URI_LENGTH)
     return agreed | ({RESOURCES: uris} if uris else {})
@@ -277,10 +294,10 @@ def _permitted(agreed: dict[str, Any], principal: Principal) -> dict[str, Any]:
     if principal.methods is None:
         return agreed
     asking = {wish: f"{name}/list" for name, (wish, _) in LISTS.items()} | {RESOURCES: READ}
-    return {wish: value for wish, value in agreed.items() if principal.may_ask(asking[wish])}
+    return {wish: value for wish, value in agreed.items() if principal.permits_method(asking[wish])}
 
 
-def _bad(field: str, problem: str) -> RpcError:
+def _invalid_filter(field: str, problem: str) -> RpcError:
     return RpcError(INVALID_PARAMS, f"params.{field} {problem}.", {"field": field}, status=400)
 
 
@@ -292,12 +309,12 @@ async def subscribe(context: RequestContext) -> bytes:
     """
     assert context.session is not None
     uri = _uri(context.params)
-    if not _may_hear(uri, await compiled.cache.get(context.principal.tenant_id), context.principal):
+    if not _may_receive(uri, await compiled.cache.get(context.principal.tenant_id), context.principal):
         raise resource_not_found(uri, modern=False)
     if not await sessions.subscribe(context.session, uri):
         bounds = f"{sessions.MAX_SUBSCRIPTIONS} subscriptions, of {sessions.MAX_SUBSCRIBED_LENGTH} characters together"
         raise RpcError(OVER_LIMIT, f"A session has at most {bounds}.", status=200)
-    await watch_of(context.listener).subscribed(context.session.id)
+    await catalog_watch(context.listener).subscribed(context.session.id)
     return EMPTY
 
 
@@ -306,7 +323,7 @@ async def unsubscribe(context: RequestContext) -> bytes:
     """Undo `resources/subscribe`; a URI without a subscription is ignored."""
     assert context.session is not None
     await sessions.unsubscribe(context.session, _uri(context.params))
-    await watch_of(context.listener).subscribed(context.session.id)
+    await catalog_watch(context.listener).subscribed(context.session.id)
     return EMPTY
 
 

@@ -19,7 +19,7 @@ from tools_app.access.principal import Principal
 from tools_app.calls import inputs
 from tools_app.calls.background import delivery, task_state
 from tools_app.calls.background.delivery import AwaitingInput
-from tools_app.calls.background.start_task import task_capabilities
+from tools_app.calls.background.start_task import TaskCreated, task_capabilities
 from tools_app.calls.background.task_state import CANCELLED, ENDED, FAILED, INPUT_REQUIRED, WORKING, TaskState
 from tools_app.calls.events import Event
 from tools_app.calls.invocation import call_topic
@@ -29,7 +29,7 @@ from tools_app.catalog import compiled, presentation
 from tools_app.core import fair_scheduler
 from tools_app.core.database import run_in_db_thread
 from tools_app.methods import multi_round
-from tools_app.methods.context import RequestContext, complete, method, rendered
+from tools_app.methods.context import RequestContext, complete_result, encoded_result, method
 from tools_app.methods.events import NotificationEncoder
 from tools_app.methods.invocation import downgrade_for_version, text_in
 from tools_app.protocol.errors import CAPABILITY_MISSING, INVALID_PARAMS, METHOD_NOT_FOUND, OVER_LIMIT, RpcError
@@ -53,9 +53,9 @@ def declares_tasks(capabilities: Mapping[str, Any]) -> bool:
     return isinstance(extensions, dict) and isinstance(extensions.get(TASKS), dict)
 
 
-async def created(context: RequestContext, call_id: UUID) -> bytes:
+async def create_task_result(context: RequestContext, created: TaskCreated) -> bytes:
     """Return the result of a call that became a task (SEP-2663, §Task Creation; 2025-11-25, tasks, §Creating Tasks)."""
-    state = await task_state.find(call_id, context.principal)
+    state = created.state or await task_state.find(created.call_id, context.principal)
     assert state is not None, "a task is durable before its client hears of it"
     if context.era is Era.MODERN:
         return orjson.dumps({"resultType": "task", **_task(state)})
@@ -76,7 +76,7 @@ async def get(context: RequestContext) -> bytes:
     state = await _named(context)
     if state.outcome is not None:
         _note_reading(context, state)
-    return rendered(detailed(state), context.era)
+    return encoded_result(detailed(state), context.era)
 
 
 @method("tasks/update", Era.MODERN)
@@ -86,7 +86,7 @@ async def update(context: RequestContext) -> bytes:
     if multi_round.RESPONSES not in context.params:
         raise RpcError(INVALID_PARAMS, f"params.{multi_round.RESPONSES} is missing.", {"field": multi_round.RESPONSES})
     await task_state.update(state.id, context.principal, multi_round.answers_in(context.params))
-    return rendered({}, context.era)
+    return encoded_result({}, context.era)
 
 
 @method("tasks/cancel", Era.MODERN)
@@ -95,7 +95,7 @@ async def cancel(context: RequestContext) -> bytes:
     state = await _named(context)
     if state.status not in ENDED:
         await delivery.request_cancel([state.id], TASK_CANCELLED)
-    return rendered({}, context.era)
+    return encoded_result({}, context.era)
 
 
 def detailed(state: TaskState) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def detailed(state: TaskState) -> dict[str, Any]:
     return body
 
 
-async def agreed(context: RequestContext, ids: Any) -> list[UUID]:
+async def permitted_ids(context: RequestContext, ids: Any) -> list[UUID]:
     """Return the permitted tasks of a filter (SEP-2663, §Task Status Notifications). Raises RpcError."""
     if not isinstance(ids, list) or not all(isinstance(id, str) for id in ids):
         raise RpcError(INVALID_PARAMS, "params.notifications.taskIds must be a list of task ids.", status=400)
@@ -121,20 +121,20 @@ async def agreed(context: RequestContext, ids: Any) -> list[UUID]:
     _check_revision(context)
     await _limit(context)
     named = [id for id in map(parsed_id, ids) if id is not None]
-    return [id for id in named if await _own(context.principal, id) is not None]
+    return [id for id in named if await _find_own(context.principal, id) is not None]
 
 
-async def news(principal: Principal, known: dict[UUID, Any]) -> AsyncIterator[dict[str, Any]]:
-    """Yield the `known` tasks that changed, in detail. Updates `known` and drops tasks that ended."""
-    for id, before in list(known.items()):
-        state = await _own(principal, id)
+async def task_updates(principal: Principal, watched: dict[UUID, Any]) -> AsyncIterator[dict[str, Any]]:
+    """Yield the `watched` tasks that changed, in detail. Updates `watched` and drops tasks that ended."""
+    for id, before in list(watched.items()):
+        state = await _find_own(principal, id)
         seen = (state.status, sorted(state.requests)) if state else None
         if state is not None and seen != before:
             yield detailed(state)
         if state is None or state.status in ENDED:
-            del known[id]
+            del watched[id]
         else:
-            known[id] = seen
+            watched[id] = seen
 
 
 def wire_id(call_id: UUID) -> str:
@@ -170,9 +170,9 @@ def _task(state: TaskState) -> dict[str, Any]:
     }
 
 
-def _error(ran: CallOutcome) -> dict[str, Any]:
-    assert ran.refusal is not None
-    refusal = ran.refusal
+def _error(outcome: CallOutcome) -> dict[str, Any]:
+    assert outcome.refusal is not None
+    refusal = outcome.refusal
     return {"code": refusal.code, "message": refusal.message} | ({"data": refusal.data} if refusal.data else {})
 
 
@@ -192,10 +192,10 @@ async def list_experimental(context: RequestContext) -> bytes:
     if context.principal.key_id is None:
         raise _no_such_method(context)
     await _limit(context)
-    states = await task_state.listed(context.principal, _opened_cursor(context), PAGE + 1)
+    states = await task_state.list_tasks(context.principal, _opened_cursor(context), PAGE + 1)
     shown = states[:PAGE]
     found = await compiled.cache.get(context.principal.tenant_id)
-    own = [state for state in shown if presentation.may_call(found, context.principal, state.name)]
+    own = [state for state in shown if presentation.permits_call(found, context.principal, state.name)]
     body: dict[str, Any] = {"tasks": [_experimental(state) for state in own]}
     if len(states) > PAGE:
         body["nextCursor"] = signing.dumps(str(shown[-1].id), salt="tasks/list")
@@ -208,14 +208,14 @@ async def cancel_experimental(context: RequestContext) -> bytes:
     state = await _named(context)
     if state.status not in ENDED:
         await delivery.request_cancel([state.id], TASK_CANCELLED)
-        state = await _stopped(context, state)
+        state = await _wait_until_stopped(context, state)
         if state.status == CANCELLED:
             return orjson.dumps(_experimental(state))
     message = f"The task has ended already: it is {_experimental(state)['status']}."
     raise RpcError(INVALID_PARAMS, message, {"taskId": wire_id(state.id)})
 
 
-async def _stopped(context: RequestContext, state: TaskState) -> TaskState:
+async def _wait_until_stopped(context: RequestContext, state: TaskState) -> TaskState:
     """Wait until a task that was asked to stop has ended, cancelled or not."""
     with context.listener.subscribe(call_topic(state.id)) as subscription:
         while state.status not in ENDED:
@@ -232,29 +232,29 @@ async def result(context: RequestContext) -> bytes:
     """
     state = await _named(context)
     if state.outcome is None:
-        state = await _ended(context, state)
+        state = await _wait_for_end(context, state)
     assert state.outcome is not None
     _note_reading(context, state)
     if state.outcome.refusal is not None:
         raise state.outcome.refusal
-    body = orjson.loads(complete(downgrade_for_version(state.outcome, context.version), context.era))
+    body = orjson.loads(complete_result(downgrade_for_version(state.outcome, context.version), context.era))
     return orjson.dumps({**body, "_meta": _related(state)})
 
 
-async def _ended(context: RequestContext, state: TaskState) -> TaskState:
+async def _wait_for_end(context: RequestContext, state: TaskState) -> TaskState:
     assert context.session is not None
-    hearing = NotificationEncoder(state.id, context.version, context.session.log_level, _related(state))
+    encoder = NotificationEncoder(state.id, context.version, context.session.log_level, _related(state))
     heard = 0
     fair_scheduler.release_slot()
     with context.listener.subscribe(call_topic(state.id)) as subscription:
         while state.outcome is None:
-            async for news in delivery.follow(state.id, state.name, heard, subscription):
-                if isinstance(news, Event):
-                    heard = news.sequence
-                    message = hearing.message_of(news)
-                    if message is not None and await _is_news(state, news):
+            async for task_updates in delivery.follow(state.id, state.name, heard, subscription):
+                if isinstance(task_updates, Event):
+                    heard = task_updates.sequence
+                    message = encoder.message_of(task_updates)
+                    if message is not None and await _is_news(state, task_updates):
                         context.sender.put(message)
-                elif isinstance(news, AwaitingInput):
+                elif isinstance(task_updates, AwaitingInput):
                     # A task of the modern era: its client answers through `tasks/update`.
                     await subscription.wait()
             state = await _found(context)
@@ -263,7 +263,9 @@ async def _ended(context: RequestContext, state: TaskState) -> TaskState:
 
 async def _is_news(state: TaskState, event: Event) -> bool:
     """Whether an event is still relevant to the stream: not a question that was answered already."""
-    return event.kind != "request" or event.data["name"] in await run_in_db_thread(inputs.unanswered, state.id)
+    return event.kind != "request" or event.data["name"] in await run_in_db_thread(
+        inputs.unanswered_questions, state.id
+    )
 
 
 def _experimental(state: TaskState) -> dict[str, Any]:
@@ -295,7 +297,7 @@ def _opened_cursor(context: RequestContext) -> UUID | None:
 
 async def _named(context: RequestContext) -> TaskState:
     """Return the task of a request. Raises RpcError for an unknown task, or a client that does not support tasks."""
-    if not await _is_of_earlier_kind(context):
+    if not await _is_experimental(context):
         _check_revision(context)
     await _limit(context)
     return await _found(context)
@@ -304,19 +306,19 @@ async def _named(context: RequestContext) -> TaskState:
 async def _found(context: RequestContext) -> TaskState:
     name = text_in(context.params, "taskId")
     id = parsed_id(name)
-    state = await _own(context.principal, id) if id else None
+    state = await _find_own(context.principal, id) if id else None
     if state is None:
         raise RpcError(INVALID_PARAMS, "There is no such task, or it has expired.", {"taskId": name})
     return state
 
 
-async def _own(principal: Principal, id: UUID) -> TaskState | None:
+async def _find_own(principal: Principal, id: UUID) -> TaskState | None:
     """Return a task of this principal, if its key still permits the tool."""
     state = await task_state.find(id, principal)
     if state is None or principal.toolset is None:
-        return state if state is not None and principal.may_use(state.name) else None
+        return state if state is not None and principal.permits_name(state.name) else None
     found = await compiled.cache.get(principal.tenant_id)
-    return state if presentation.may_call(found, principal, state.name) else None
+    return state if presentation.permits_call(found, principal, state.name) else None
 
 
 def _check_revision(context: RequestContext) -> None:
@@ -327,7 +329,7 @@ def _check_revision(context: RequestContext) -> None:
         raise _no_such_method(context)
 
 
-async def _is_of_earlier_kind(context: RequestContext) -> bool:
+async def _is_experimental(context: RequestContext) -> bool:
     """Whether a modern client that supports only experimental tasks names one (SEP-2663, §Backward Compatibility)."""
     if context.era is not Era.MODERN or declares_tasks(context.capabilities):
         return False
@@ -345,7 +347,7 @@ def _no_such_method(context: RequestContext) -> RpcError:
 
 async def _limit(context: RequestContext) -> None:
     """Raise RpcError above the rate limit of a caller (2025-11-25, tasks, §Task Isolation and Access Control)."""
-    who = context.principal.limited_as
+    who = context.principal.limit_key
     over = await limits.take([Rate("caller", "requests about tasks", MAX_PER_MINUTE, MINUTE, f"tasks:{who}")])
     if over is not None:
         message = f"At most {MAX_PER_MINUTE} requests about tasks a minute."

@@ -9,8 +9,8 @@ from tools_app.catalog.validation.reserved import RESERVED
 from tools_app.core.config import config
 from tools_app.methods import paging, search_tools
 from tools_app.methods.context import BOTH_ERAS, RequestContext, method
-from tools_app.methods.invocation import answer_of, event_sender, invocation_of, settle, text_in
-from tools_app.methods.tasks import created, declares_tasks
+from tools_app.methods.invocation import event_sender, invocation_of, respond_early, result_of, text_in
+from tools_app.methods.tasks import create_task_result, declares_tasks
 from tools_app.methods.tool_definitions import described
 from tools_app.protocol.errors import INVALID_PARAMS, RpcError
 from tools_app.protocol.versions import Era, has_tasks
@@ -35,18 +35,18 @@ async def call(context: RequestContext) -> bytes:
     if not isinstance(arguments, dict | None):
         raise RpcError(INVALID_PARAMS, "params.arguments must be an object.", {"field": "arguments"})
     invocation = invocation_of(context, name, arguments or {})
-    say = event_sender(context, invocation)
+    send_event = event_sender(context, invocation)
     task_request, task_seconds = task_request_of(context)
     options = CallOptions(
-        send_event=say,
+        send_event=send_event,
         listener=context.listener,
-        may_return=context.sender.may_return,
+        can_resume=context.sender.can_resume,
         task_request=task_request,
         task_seconds=task_seconds,
-        settle=partial(settle, context),
+        respond_early=partial(respond_early, context),
     )
     ended = await call_tool(invocation, context.era, options, hub_tool)
-    return await created(context, ended.call_id) if isinstance(ended, TaskCreated) else answer_of(ended, context)
+    return await create_task_result(context, ended) if isinstance(ended, TaskCreated) else result_of(ended, context)
 
 
 def task_request_of(context: RequestContext) -> tuple[TaskRequest, float]:
@@ -57,12 +57,12 @@ def task_request_of(context: RequestContext) -> tuple[TaskRequest, float]:
     principal = context.principal
     if context.era is Era.MODERN:
         knows = context.capabilities and declares_tasks(context.capabilities)
-        offered = knows and principal.may_ask("tasks/get")
+        offered = knows and principal.permits_method("tasks/get")
         return TaskRequest.ACCEPTED if offered else TaskRequest.NO_EXTENSION, float(config.MCPHUB_MAX_TASK_TTL)
     if not has_tasks(context.version):
         return TaskRequest.UNSUPPORTED, float(config.MCPHUB_MAX_TASK_TTL)
     seconds = _lifetime(context.params.get("task"))
-    if not (principal.may_ask("tasks/get") and principal.may_ask("tasks/result")):
+    if not (principal.permits_method("tasks/get") and principal.permits_method("tasks/result")):
         return TaskRequest.UNSUPPORTED, seconds
     return TaskRequest.REQUESTED if context.params.get("task") is not None else TaskRequest.NOT_REQUESTED, seconds
 
@@ -80,4 +80,4 @@ def _lifetime(task: Any) -> float:
     return min(ttl / 1000, float(config.MCPHUB_MAX_TASK_TTL))
 
 
-TOOLS = paging.Listing("tools/list", "tools", described, search_tools.listed)
+TOOLS = paging.ListKind("tools/list", "tools", described, search_tools.search_tool_definitions)

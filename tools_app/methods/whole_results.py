@@ -14,9 +14,9 @@ from tools_app.catalog import presentation
 from tools_app.catalog.compiled import Catalog
 from tools_app.catalog.shaping import Part, result_uri
 from tools_app.core.database import run_in_db_thread
-from tools_app.core.packing import NotPacked
+from tools_app.core.packing import UnpackError
 from tools_app.methods.context import RequestContext
-from tools_app.methods.invocation import Reading, answered_reading, refused_reading
+from tools_app.methods.invocation import Reading, record_refused_reading, run_reading
 from tools_app.models import TOOLS_CALL, Call, CallPayload
 from tools_app.protocol.errors import RpcError, resource_not_found
 from tools_app.protocol.versions import Era
@@ -27,10 +27,10 @@ TIMEOUT_SECONDS: Final = 30.0
 # Bytes of a character in UTF-8 after its first.
 CONTINUATION: Final = range(0x80, 0xC0)
 # How the audit log begins a result that it cut.
-CUT: Final = '{"truncated":true,'
+CUT_NOTICE: Final = '{"truncated":true,'
 
 
-class Stored(NamedTuple):
+class StoredResult(NamedTuple):
     """The text of a result as the audit log has it, and how long it was before it was cut there."""
 
     text: bytes
@@ -42,12 +42,14 @@ async def read(context: RequestContext, found: Catalog | None, uri: str, part: P
     principal = context.principal
     stored = await run_in_db_thread(_stored, part.call_id, principal, found) if principal.key_id else None
     if stored is None:
-        raise await refused_reading(context, uri, {}, _missing(context, uri))
+        raise await record_refused_reading(context, uri, {}, _missing(context, uri))
+    if len(stored.text) <= part.offset < stored.size:
+        raise await record_refused_reading(context, uri, {}, _not_stored(context, uri, stored))
 
     async def run(arguments: dict[str, Any], context: ToolContext) -> ResourceResult:  # noqa: ARG001 - a Runner
-        return _shown(stored, uri, part)
+        return _excerpt(stored, uri, part)
 
-    return await answered_reading(context, Reading("resources/read", uri, run, TIMEOUT_SECONDS), {})
+    return await run_reading(context, Reading("resources/read", uri, run, TIMEOUT_SECONDS), {})
 
 
 def _missing(context: RequestContext, uri: str) -> RpcError:
@@ -57,7 +59,19 @@ def _missing(context: RequestContext, uri: str) -> RpcError:
     return RpcError(missing.code, message, missing.data)
 
 
-def _stored(call_id: UUID, principal: Principal, found: Catalog | None) -> Stored | None:
+def _not_stored(context: RequestContext, uri: str, stored: StoredResult) -> RpcError:
+    """Return the error for a part of a result that the audit log cut off."""
+    missing = resource_not_found(uri, modern=context.era is Era.MODERN)
+    advice = "Call the tool again for less, or ask an operator of the hub to raise MCPHUB_MAX_PAYLOAD_BYTES."
+    message = f"{_extent(stored)} {advice}"
+    return RpcError(missing.code, message, {**missing.data, "kept": len(stored.text), "size": stored.size})
+
+
+def _extent(stored: StoredResult) -> str:
+    return f"The audit log keeps no more than the first {len(stored.text)} of {stored.size} bytes of this result."
+
+
+def _stored(call_id: UUID, principal: Principal, found: Catalog | None) -> StoredResult | None:
     """Return the stored result of a shaped call; None if the caller may not read it, or it was deleted."""
     call = Call.objects.filter(
         pk=call_id,
@@ -71,13 +85,13 @@ def _stored(call_id: UUID, principal: Principal, found: Catalog | None) -> Store
     payload = CallPayload.objects.filter(pk=call_id).first()
     try:
         text = payload.texts().result if payload else ""
-    except NotPacked:
+    except UnpackError:
         return None
-    if text.startswith(CUT):
+    if text.startswith(CUT_NOTICE):
         cut = orjson.loads(text)
-        return Stored(cut["head"].encode(), cut["size"])
+        return StoredResult(cut["head"].encode(), cut["size"])
     encoded = text.encode()
-    return Stored(encoded, len(encoded)) if encoded else None
+    return StoredResult(encoded, len(encoded)) if encoded else None
 
 
 def _may_use(call: Call, principal: Principal, found: Catalog | None) -> bool:
@@ -85,12 +99,12 @@ def _may_use(call: Call, principal: Principal, found: Catalog | None) -> bool:
     return (
         tool is not None
         and tool.id == call.tool_id
-        and presentation.may_call(found, principal, tool.name)
+        and presentation.permits_call(found, principal, tool.name)
         and not principal.lacks_scope(TOOLS_CALL, tool.name)
     )
 
 
-def _shown(stored: Stored, uri: str, part: Part) -> ResourceResult:
+def _excerpt(stored: StoredResult, uri: str, part: Part) -> ResourceResult:
     """Return a part of a text, of whole characters, and where it stands in the result."""
     begin = _character(stored.text, min(part.offset, len(stored.text)))
     end = _character(stored.text, min(begin + part.length, len(stored.text)))
@@ -98,19 +112,19 @@ def _shown(stored: Stored, uri: str, part: Part) -> ResourceResult:
         end = _character(stored.text, begin + 4)  # one character at least, so that a client that goes on arrives
     shown = stored.text[begin:end].decode()
     is_whole = begin == 0 and end == stored.size
-    told = [contents(uri, shown, "application/json" if is_whole else "text/plain")]
+    parts = [contents(uri, shown, "application/json" if is_whole else "text/plain")]
     if not is_whole:
-        told.append(contents(f"{result_uri(part.call_id)}?offset={end}", _place(stored, begin, end), "text/plain"))
-    return ResourceResult(told)
+        parts.append(contents(f"{result_uri(part.call_id)}?offset={end}", _place(stored, begin, end), "text/plain"))
+    return ResourceResult(parts)
 
 
-def _place(stored: Stored, begin: int, end: int) -> str:
+def _place(stored: StoredResult, begin: int, end: int) -> str:
     """Return which part of a result was read, and how to go on."""
     place = f"[Bytes {begin} to {end} of {stored.size}.]"
     if end < len(stored.text):
         return f"{place} [Continue at offset {end}.]"
     if end < stored.size:
-        return f"{place} [The audit log keeps no more than the first {len(stored.text)} bytes of this result.]"
+        return f"{place} [{_extent(stored)}]"
     return f"{place} [This is the end.]"
 
 

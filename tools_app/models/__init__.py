@@ -38,7 +38,7 @@ from tools_app.models.catalog import (
     ToolRevision,
 )
 from tools_app.models.directory import Directory, DirectoryGroup, DirectoryUser
-from tools_app.models.issuers import Identity, Issuer, IssuerProtocol, IssuerUse
+from tools_app.models.issuers import Identity, Issuer, IssuerProtocol, IssuerUse, UsedAssertion
 from tools_app.models.oauth import (
     AccessToken,
     AuthorizationCode,
@@ -71,6 +71,7 @@ from tools_app.models.upstreams import (
     UpstreamEra,
     UpstreamItem,
     UpstreamStatus,
+    UpstreamTask,
     UpstreamTransport,
 )
 
@@ -160,7 +161,9 @@ __all__ = [
     "UpstreamItem",
     "UpstreamRegistration",
     "UpstreamStatus",
+    "UpstreamTask",
     "UpstreamTransport",
+    "UsedAssertion",
     "Via",
     "methods_like",
 ]

@@ -119,8 +119,8 @@ class AlertDestination(Recorded):
         """Require the address that fits the kind, and no other. Raises ValidationError."""
         wanted, other = ("email", "url") if self.kind == DestinationKind.EMAIL else ("url", "email")
         if not getattr(self, wanted):
-            told = "Enter an e-mail address." if wanted == "email" else "Enter the URL of the webhook."
-            raise ValidationError({wanted: told})
+            message = "Enter an e-mail address." if wanted == "email" else "Enter the URL of the webhook."
+            raise ValidationError({wanted: message})
         setattr(self, other, "")
 
 

@@ -18,6 +18,8 @@ from tools_app.models.validators import ONE_LINE, validate_key_names, validate_p
 MAX_URL = 500
 MAX_SUBJECT = 255
 MAX_RECHECK_HOURS = 24 * 30
+MIN_SIGN_IN_MINUTES = 5
+MAX_SIGN_IN_MINUTES = 60 * 24 * 30
 MAX_CLIENT_SECRET = 1000
 # Characters of SAML metadata that is pasted, and of the certificates beside it.
 MAX_METADATA = 128 * 1024
@@ -68,6 +70,7 @@ WRITTEN_FIELDS = (
     "accepts_assertions",
     "audience",
     "recheck_hours",
+    "sign_in_minutes",
     "directory_claim",
     "directory_only",
     "metadata_url",
@@ -134,6 +137,14 @@ class Issuer(Recorded):
         validators=[MinValueValidator(1), MaxValueValidator(MAX_RECHECK_HOURS)],
         help_text="People are checked with the issuer twice an hour, where it issues refresh tokens. Where it does "
         "not, or cannot be reached, their access ends after this time until they sign in again.",
+    )
+    sign_in_minutes = models.PositiveIntegerField(
+        "sign in again after (minutes)",
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(MIN_SIGN_IN_MINUTES), MaxValueValidator(MAX_SIGN_IN_MINUTES)],
+        help_text="After this time, people and the clients that they connected have no access until they sign in with "
+        "the issuer again. Empty: no such end. With SAML and no directory (SCIM), an hour at most in any case.",
     )
     rules = models.JSONField(
         default=list,
@@ -244,6 +255,20 @@ class Issuer(Recorded):
             raise ValidationError({"metadata_url": "Enter the metadata URL of the provider, or paste its XML."})
 
 
+class UsedAssertion(models.Model):
+    """The ID of an assertion that was used, or of the request that it answered, as a digest, until it has expired."""
+
+    digest = models.CharField(primary_key=True, max_length=64)
+    issuer = models.ForeignKey(Issuer, on_delete=models.CASCADE, related_name="+", db_index=False)
+    expires_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["issuer", "expires_at"], name="assertion_by_issuer")]
+
+    def __str__(self) -> str:
+        return f"used assertion of {self.issuer_id}"
+
+
 class Identity(models.Model):
     """A person as an issuer knows them. Their account was made for it, and their role follows its rules."""
 
@@ -260,6 +285,12 @@ class Identity(models.Model):
     created_at = models.DateTimeField(default=timezone.now)
     verified_at = models.DateTimeField(default=timezone.now, help_text="When the issuer last vouched for the person.")
     checked_at = models.DateTimeField(default=timezone.now, help_text="When the issuer was last asked.", db_index=True)
+    signed_in_at = models.DateTimeField(
+        default=timezone.now, help_text="When the person last came from the issuer, or with an assertion of it."
+    )
+    session_ends_at = models.DateTimeField(
+        null=True, help_text="When the session of the last sign-in ends at the issuer, if it said so (SAML)."
+    )
     ended_at = models.DateTimeField(null=True, help_text="When the issuer no longer vouched for the person.")
 
     class Meta:

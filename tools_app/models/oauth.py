@@ -43,6 +43,12 @@ class OAuthClient(Recorded):
     redirect_uris = models.JSONField("redirect URIs", default=list, editable=False)
     grant_types = models.JSONField(default=list, editable=False, help_text="What it may ask for tokens with.")
     auth_method = models.CharField("authentication", max_length=30, default="none", editable=False)
+    auth_methods = models.JSONField(
+        "ways to authenticate",
+        default=list,
+        editable=False,
+        help_text="Those that its metadata document names, the one that it prefers first. Empty: the one above.",
+    )
     secret_digest = models.CharField(max_length=64, blank=True, editable=False)
     jwks_uri = models.CharField("JWKS URL", max_length=MAX_URI, blank=True, editable=False)
     jwks = models.JSONField(null=True, editable=False, help_text="The public keys of a client that signs assertions.")
@@ -202,6 +208,9 @@ class RefreshToken(Issued):
     """A token that is exchanged for a new pair of tokens. After its rotation it is kept to notice a replay."""
 
     rotated_at = models.DateTimeField(null=True)
+    is_bound = models.BooleanField(
+        default=False, help_text="Its client authenticated itself when it was issued, and has to when it is used."
+    )
 
     def __str__(self) -> str:
         return f"refresh token of {self.family}"

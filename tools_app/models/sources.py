@@ -1,7 +1,7 @@
 """API sources: OpenAPI documents whose operations are tools of a tenant, with the revisions of each document."""
 
 from django.conf import settings
-from django.core.validators import RegexValidator
+from django.core.validators import MaxValueValidator, RegexValidator
 from django.db import models
 from django.utils import timezone
 
@@ -12,6 +12,8 @@ from tools_app.models.versioned import Versioned
 SOURCE_NAME = RegexValidator(
     r"^[A-Za-z0-9_.-]{1,64}\Z", "Use letters, digits, underscore, hyphen and dot, at most 64 characters."
 )
+
+MAX_CYCLE_DEPTH = 5
 
 
 class RevisionState(models.TextChoices):
@@ -51,6 +53,18 @@ class ApiSource(Versioned):
         default=dict,
         blank=True,
         help_text='The secret that each security scheme sends, such as {"bearerAuth": "GITHUB_TOKEN"}.',
+    )
+    cycle_depth = models.PositiveIntegerField(
+        "depth of cycles",
+        default=0,
+        validators=[MaxValueValidator(MAX_CYCLE_DEPTH)],
+        help_text="How many levels of a schema that refers to itself are kept before it is cut, for clients that "
+        "cannot follow such references. 0: it stays a reference.",
+    )
+    output_schemas = models.BooleanField(
+        "output schemas",
+        default=False,
+        help_text="Import the schemas of responses too. A response that differs from its schema is then an error.",
     )
     servers = models.JSONField(default=list, blank=True, editable=False)
     schemes = models.JSONField(default=dict, blank=True, editable=False)

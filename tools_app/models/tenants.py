@@ -199,7 +199,8 @@ class ApiKey(CallerLimited):
     acts_for_creator = models.BooleanField(
         "acts for me",
         default=False,
-        help_text="Tools of Django apps that need a person run with your account, also for other holders of the key. "
+        help_text="Tools of Django apps that need a person run with your account, and upstream servers are called with "
+        "your own credentials for them, also for other holders of the key. "
         "This cannot be changed later. Without it, such tools are not offered to the key.",
     )
     # Not PROTECT: a tenant is deleted with its keys and toolsets.

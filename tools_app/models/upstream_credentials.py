@@ -38,6 +38,9 @@ class UpstreamCredential(Recorded):
     )
     expires_at = models.DateTimeField(null=True, help_text="Empty: unknown, or never.")
     refresh_at = models.DateTimeField(null=True, help_text="When the hub refreshes it. Empty: it cannot.")
+    claimed_until = models.DateTimeField(
+        null=True, editable=False, help_text="Until when a process that began to refresh it is waited for."
+    )
     failures = models.PositiveIntegerField(default=0, help_text="Failed refreshes in a row.")
     problem = models.CharField(max_length=500, blank=True, help_text="Why it was refused or could not be refreshed.")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
@@ -56,6 +59,11 @@ class UpstreamCredential(Recorded):
             models.UniqueConstraint(fields=["upstream", "person"], name="one_credential_per_person"),
             models.CheckConstraint(condition=Q(key=None) | Q(person=None), name="credential_of_one_owner"),
         ]
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether a process refreshes it now."""
+        return self.claimed_until is not None and self.claimed_until > timezone.now()
 
     def __str__(self) -> str:
         return f"{self.upstream} of {self.owner_name}"

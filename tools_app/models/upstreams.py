@@ -111,6 +111,14 @@ class Upstream(Versioned):
         validators=[SECRET_REFERENCE],
         help_text="The name of the secret of this tenant that contains it. Empty: a client without a secret.",
     )
+    oauth_issuer = models.CharField(
+        "OAuth issuer",
+        max_length=2000,
+        blank=True,
+        default="",
+        help_text="Where that client is registered, e.g. https://login.example.com. The secret is sent to no other "
+        "authorization server.",
+    )
     oauth_scopes = models.CharField(
         "OAuth scopes", max_length=1000, blank=True, default="", help_text="Empty: those that the upstream asks for."
     )
@@ -163,6 +171,7 @@ class UpstreamStatus(models.Model):
     version = models.CharField(max_length=20, blank=True)
     server_name = models.CharField(max_length=200, blank=True)
     server_version = models.CharField(max_length=200, blank=True)
+    makes_tasks = models.BooleanField(default=False, help_text="Whether it may answer calls with tasks (2026-07-28).")
 
     def __str__(self) -> str:
         return f"{self.upstream}: {self.problem or 'OK'}"
@@ -253,3 +262,21 @@ class ParkedCall(models.Model):
 
     def __str__(self) -> str:
         return f"{self.call_id} {self.status}"
+
+
+class UpstreamTask(models.Model):
+    """A task that an upstream runs for a call. It outlives the process that waits for it.
+
+    If `owner` dies, another process waits for the task in its place where the call is a task of the hub, and otherwise
+    cancels it at the upstream.
+    """
+
+    call_id = models.UUIDField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    upstream_id = models.UUIDField(help_text="The upstream that runs it.")
+    owner = models.UUIDField(help_text="The process that waits for it.")
+    sealed = models.BinaryField(help_text="What is needed to ask for it, encrypted.")
+    created_at = models.DateTimeField(default=timezone.now)
+
+    def __str__(self) -> str:
+        return str(self.call_id)

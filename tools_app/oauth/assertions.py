@@ -20,34 +20,33 @@ from django.db import transaction
 from django.http import HttpRequest
 
 from tools_app.access.issuers import people, rules
-from tools_app.access.oauth import connections, policy, scopes, tenant_scopes, tokens, workloads
-from tools_app.access.principal import address_of
+from tools_app.access.oauth import clients, connections, policy, scopes, tenant_scopes, tokens, workloads
+from tools_app.access.principal import client_ip_of
 from tools_app.audit.changes.changes import Actor, recording_as
-from tools_app.issuers import tokens as issued
+from tools_app.issuers import tokens as issuer_tokens
 from tools_app.models import ClientDecision, ClientSource, Connection, Issuer, IssuerUse, OAuthClient, SignInStep, Via
 from tools_app.oauth import events
 from tools_app.oauth.server import (
-    AUTH_METHODS,
     JWT_BEARER,
     NO_STORE,
     ClientAdapter,
     check_connection,
-    guarded,
+    issue_tokens,
     issuer_of,
     resource_of,
     server,
-    token_body,
+    token_response,
 )
 
 ID_JAG: Final = "oauth-id-jag+jwt"
-PEOPLES_CLIENTS: Final = (ClientSource.DOCUMENT, ClientSource.DYNAMIC)
+USER_CLIENT_SOURCES: Final = (ClientSource.DOCUMENT, ClientSource.DYNAMIC)
 
 
 class AssertionGrant(BaseGrant, TokenEndpointMixin):
     """An assertion in place of a code."""
 
     GRANT_TYPE = JWT_BEARER
-    TOKEN_ENDPOINT_AUTH_METHODS = AUTH_METHODS
+    TOKEN_ENDPOINT_AUTH_METHODS = clients.AUTH_METHODS
 
     def validate_token_request(self) -> None:
         """Find what the assertion is about. Raises an OAuth2Error."""
@@ -55,15 +54,18 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
         if not assertion:
             raise InvalidRequestError("Send an assertion.")
         try:
-            header, claims = issued.unverified(assertion)
-        except issued.InvalidToken as problem:
+            header, claims = issuer_tokens.decode_unverified(assertion)
+        except issuer_tokens.InvalidToken as problem:
             raise InvalidGrantError(str(problem)) from None
-        is_of_person = str(header.get("typ", "")).lower() == ID_JAG
-        if is_of_person:
+        is_identity_assertion = str(header.get("typ", "")).lower() == ID_JAG
+        if is_identity_assertion:
             self.request.client = self.authenticate_token_endpoint_client()
-        self._limits: list[str] = []
-        self._issuer_of_workload: Issuer | None = None
-        self._connection = (self._of_person if is_of_person else self._of_workload)(assertion, claims)
+        self._scope_limits: list[str] = []
+        self._rule = ""
+        self._workload_issuer: Issuer | None = None
+        self._connection = (self._person_connection if is_identity_assertion else self._workload_connection)(
+            assertion, claims
+        )
 
     @hooked
     def create_token_response(self) -> tuple[int, dict[str, Any], Any]:
@@ -71,58 +73,63 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
         row = self._connection
         check_connection(self.request, row)
         scope = tenant_scopes.granted(row.tenant, self.request.payload.scope)
-        for limit in self._limits:
+        for limit in self._scope_limits:
             scope = scopes.narrowed(scope, limit)
         if not scope:
             raise InvalidScopeError("The assertion and the person allow none of these scopes.")
-        pair = guarded(self.request, lambda: self._issued(row, scope))
-        events.note(self.request.page, SignInStep.ISSUED, connection=row)
-        return 200, token_body(pair), NO_STORE.items()
+        pair = issue_tokens(self.request, lambda: self._issue(row, scope))
+        events.record(self.request.page, SignInStep.ISSUED, self._rule, connection=row)
+        return 200, token_response(pair), NO_STORE.items()
 
-    def _of_person(self, assertion: str, claims: Mapping[str, Any]) -> Connection:
+    def _person_connection(self, assertion: str, claims: Mapping[str, Any]) -> Connection:
         """Return the connection of the person whom an identity assertion names, with the client that sent it."""
         page, client = self.request.page, self.request.client.row
-        issuer = self._issuer(claims, str(claims.get("resource", "")), use=IssuerUse.PEOPLE, accepts_assertions=True)
-        verified = self._verified(issuer, assertion, kind=ID_JAG)
-        if verified.get("client_id") != client.client_id or client.source not in PEOPLES_CLIENTS:
-            raise self._refused(issuer, "The assertion is for another client.", client)
+        issuer = self._find_issuer(
+            claims, str(claims.get("resource", "")), use=IssuerUse.PEOPLE, accepts_assertions=True
+        )
+        verified = self._verify(issuer, assertion, kind=ID_JAG)
+        if verified.get("client_id") != client.client_id or client.source not in USER_CLIENT_SOURCES:
+            raise self._record_rejection(issuer, "The assertion is for another client.", client)
         if policy.decision_on(issuer.tenant, client, "") is not ClientDecision.ALLOW:
-            raise self._refused(issuer, f"{issuer.tenant.name} does not allow this client.", client)
+            raise self._record_rejection(issuer, f"{issuer.tenant.name} does not allow this client.", client)
         try:
             with recording_as(_actor(page, issuer)):
-                identity = people.asserted(issuer, verified)
+                identity = people.identity_of_assertion(issuer, verified)
                 row = connections.allow_by_assertion(issuer.tenant, identity.person, client)
-        except people.NotAccepted as problem:
-            raise self._refused(issuer, str(problem), client) from None
+            self._rule = people.rule_used(identity, {**identity.claims, **verified})
+        except people.SignInRejected as problem:
+            raise self._record_rejection(issuer, str(problem), client) from None
         if isinstance(verified.get("scope"), str):
-            self._limits.append(verified["scope"])
+            self._scope_limits.append(verified["scope"])
         if row.redirect_uri or row.asserted_until is None:
             # The person was asked: what they allowed is the most.
-            self._limits.append(row.scope)
+            self._scope_limits.append(row.scope)
         return row
 
-    def _of_workload(self, assertion: str, claims: Mapping[str, Any]) -> Connection:
+    def _workload_connection(self, assertion: str, claims: Mapping[str, Any]) -> Connection:
         """Return the connection of the workload that an assertion names."""
         page = self.request.page
-        issuer = self._issuer(claims, "", use=IssuerUse.WORKLOADS)
-        verified = self._verified(issuer, assertion)
+        issuer = self._find_issuer(claims, "", use=IssuerUse.WORKLOADS)
+        verified = self._verify(issuer, assertion)
         subject = verified.get("sub")
         if not isinstance(subject, str) or not 0 < len(subject) <= workloads.MAX_SUBJECT or not subject.isprintable():
-            raise self._refused(issuer, "The assertion has no subject (sub).")
+            raise self._record_rejection(issuer, "The assertion has no subject (sub).")
         try:
             with recording_as(_actor(page, issuer)):
-                row = workloads.connect(issuer, subject, rules.find(issuer, verified))
-        except rules.NoRuleFits as problem:
-            raise self._refused(issuer, str(problem).replace("your ", "its ")) from None
+                rule = rules.find(issuer, verified)
+                row = workloads.connect(issuer, subject, rule)
+            self._rule = rules.description(issuer, rule)
+        except rules.NoMatchingRule as problem:
+            raise self._record_rejection(issuer, str(problem).replace("your ", "its ")) from None
         except workloads.TooManyWorkloads:
-            raise self._refused(issuer, f"The issuer has stated {workloads.MAX_WORKLOADS} subjects.") from None
+            raise self._record_rejection(issuer, f"The issuer has stated {workloads.MAX_WORKLOADS} subjects.") from None
         self.request.client = ClientAdapter(row.client)
-        self._issuer_of_workload = issuer
+        self._workload_issuer = issuer
         return row
 
-    def _issued(self, row: Connection, scope: str) -> tokens.Pair:
+    def _issue(self, row: Connection, scope: str) -> tokens.Pair:
         """Return an access token. Raises InvalidGrantError if the rules of a workload changed meanwhile."""
-        issuer = self._issuer_of_workload
+        issuer = self._workload_issuer
         if issuer is None:
             return tokens.issue_access(row, scope)
         try:
@@ -130,43 +137,43 @@ class AssertionGrant(BaseGrant, TokenEndpointMixin):
                 workloads.lock(issuer)
                 return tokens.issue_access(row, scope)
         except workloads.IssuerChanged:
-            raise self._refused(issuer, "The issuer has just been changed. Try again.") from None
+            raise self._record_rejection(issuer, "The issuer has just been changed. Try again.") from None
 
-    def _issuer(self, claims: Mapping[str, Any], resource: str, **more: Any) -> Issuer:
+    def _find_issuer(self, claims: Mapping[str, Any], resource: str, **filters: Any) -> Issuer:
         """Return the issuer in the tenant that the request is for. Raises InvalidGrantError."""
         form = self.request.form.copy()
         if resource:
             form.setlist("resource", [*form.getlist("resource"), resource])
         slug = resource_of(self.request.page, form).slug
         rows = Issuer.objects.select_related("tenant").filter(
-            issuer=str(claims.get("iss", "")), is_active=True, tenant__is_active=True, **more
+            issuer=str(claims.get("iss", "")), is_active=True, tenant__is_active=True, **filters
         )
         found = list((rows.filter(tenant__slug=slug) if slug else rows)[:2])
         if len(found) == 1:
             return found[0]
         reason = "Name the tenant by resource." if found else "No tenant accepts assertions of this issuer for this."
-        events.note(self.request.page, SignInStep.REJECTED, reason)
+        events.record(self.request.page, SignInStep.REJECTED, reason)
         raise InvalidGrantError(reason)
 
-    def _verified(self, issuer: Issuer, assertion: str, kind: str = "") -> Mapping[str, Any]:
-        ours = issuer_of(self.request.page)
-        audiences = {issuer.audience} if issuer.audience and not kind else {ours, f"{ours}/"}
+    def _verify(self, issuer: Issuer, assertion: str, kind: str = "") -> Mapping[str, Any]:
+        issuer_url = issuer_of(self.request.page)
+        audiences = {issuer.audience} if issuer.audience and not kind else {issuer_url, f"{issuer_url}/"}
         try:
-            return issued.verified(issuer, assertion, audiences, kind=kind)
-        except issued.UnverifiedToken as problem:
-            self._refused(issuer, str(problem))
-            raise InvalidGrantError(issued.UNVERIFIED) from None
-        except issued.InvalidToken as problem:
-            raise self._refused(issuer, str(problem)) from None
+            return issuer_tokens.verify(issuer, assertion, audiences, token_type=kind)
+        except issuer_tokens.UnverifiedToken as problem:
+            self._record_rejection(issuer, str(problem))
+            raise InvalidGrantError(issuer_tokens.UNVERIFIED_SIGNATURE) from None
+        except issuer_tokens.InvalidToken as problem:
+            raise self._record_rejection(issuer, str(problem)) from None
 
-    def _refused(self, issuer: Issuer, reason: str, client: OAuthClient | None = None) -> InvalidGrantError:
-        told = f"{issuer.name}: {reason}"
-        events.note(self.request.page, SignInStep.REJECTED, told, client=client, tenant=issuer.tenant)
+    def _record_rejection(self, issuer: Issuer, reason: str, client: OAuthClient | None = None) -> InvalidGrantError:
+        recorded_reason = f"{issuer.name}: {reason}"
+        events.record(self.request.page, SignInStep.REJECTED, recorded_reason, client=client, tenant=issuer.tenant)
         return InvalidGrantError("".join(letter for letter in reason if " " <= letter <= "~" and letter not in '"\\'))
 
 
 def _actor(page: HttpRequest, issuer: Issuer) -> Actor:
-    return Actor(None, Via.SIGN_IN, address_of(page), issuer.name)
+    return Actor(None, Via.SIGN_IN, client_ip_of(page), issuer.name)
 
 
 server.register_grant(AssertionGrant)

@@ -22,11 +22,11 @@ from django.views.decorators.http import require_http_methods
 from tools_app.access.oauth import connections, redirects, tokens
 from tools_app.admin.base.response_headers import ORIGIN_ONLY
 from tools_app.admin.base.site import site
-from tools_app.catalog.http.documents import Unreadable
+from tools_app.catalog.http.documents import DocumentError
 from tools_app.models import Connection, Issuer, IssuerUse, SignInStep, Tenant
 from tools_app.oauth import consent, events
-from tools_app.oauth.consent import TENANT, Asked
-from tools_app.oauth.endpoints import is_too_often
+from tools_app.oauth.consent import TENANT_PARAMETER, AuthorizationRequest
+from tools_app.oauth.endpoints import is_rate_limited
 from tools_app.oauth.server import check_parameters, issuer_of, resource_of, server
 
 MAX_REQUESTS: Final = 60
@@ -46,50 +46,51 @@ class RedirectToClient(HttpResponseRedirectBase):
 @require_http_methods(["GET", "POST"])
 def authorize(request: HttpRequest) -> HttpResponse:
     """Answer an authorization request (RFC 6749, section 4.1.1)."""
-    answer = _answer(request)
-    answer.headers["Referrer-Policy"] = ORIGIN_ONLY
-    return answer
+    response = _authorize(request)
+    response.headers["Referrer-Policy"] = ORIGIN_ONLY
+    return response
 
 
-def _answer(request: HttpRequest) -> HttpResponse:
-    if is_too_often(request, "authorize", MAX_REQUESTS):
-        return consent.said(request, "Too many attempts", "Wait a minute, then try again.", status=429)
+def _authorize(request: HttpRequest) -> HttpResponse:
+    if is_rate_limited(request, "authorize", MAX_REQUESTS):
+        return consent.message_page(request, "Too many attempts", "Wait a minute, then try again.", status=429)
     try:
-        asked = _asked(request)
+        auth_request = _parse_request(request)
     except OAuth2Error as problem:
-        return _rejected(request, problem)
-    except Unreadable as problem:
-        return consent.refused(request, "This application cannot be identified", str(problem))
+        return _error_response(request, problem)
+    except DocumentError as problem:
+        text = f"{problem} Connect it again later, or tell the people who make it."
+        return consent.refusal_page(request, "This application cannot be identified", text)
     if not isinstance(request.user, User) or not request.user.is_active:
-        return _sign_in_first(request, asked.resource.slug)
-    return _for_tenant(request, request.user, asked)
+        return _redirect_to_sign_in(request, auth_request.resource.slug)
+    return _for_tenant(request, request.user, auth_request)
 
 
-def _for_tenant(request: HttpRequest, person: User, asked: Asked) -> HttpResponse:
-    match consent.tenant_of(request, person, asked, request.GET.get(TENANT, "")):
+def _for_tenant(request: HttpRequest, person: User, auth_request: AuthorizationRequest) -> HttpResponse:
+    match consent.tenant_of(request, person, auth_request, request.GET.get(TENANT_PARAMETER, "")):
         case HttpResponse() as page:
             return page
         case Tenant() as tenant:
-            return _consent(request, person, tenant, asked)
-        case several:
-            return _choice(request, several, asked)
+            return _consent(request, person, tenant, auth_request)
+        case tenants:
+            return _tenant_choice(request, tenants, auth_request)
 
 
-def _choice(request: HttpRequest, several: list[Tenant], asked: Asked) -> HttpResponse:
-    links = [(row.name, f"?{request.GET.urlencode()}&{urlencode({TENANT: row.slug})}") for row in several]
-    context = {"title": f"Which tools should {asked.client.name} use?", "links": links}
+def _tenant_choice(request: HttpRequest, tenants: list[Tenant], auth_request: AuthorizationRequest) -> HttpResponse:
+    links = [(row.name, f"?{request.GET.urlencode()}&{urlencode({TENANT_PARAMETER: row.slug})}") for row in tenants]
+    context = {"title": f"Which tools should {auth_request.client.name} use?", "links": links}
     return TemplateResponse(request, "oauth/tenants.html", {**site.each_context(request), **context})
 
 
-def _sign_in_first(request: HttpRequest, slug: str | None) -> HttpResponse:
+def _redirect_to_sign_in(request: HttpRequest, slug: str | None) -> HttpResponse:
     """Lead to the company's sign-in where the tenant has one, else to the login page."""
     issuers = Issuer.objects.filter(tenant__slug=slug, use=IssuerUse.PEOPLE, is_active=True)
     login_url = reverse("sign-in-tenant", args=[slug]) if slug and issuers.exists() else settings.LOGIN_URL
     return redirect_to_login(request.get_full_path(), login_url)
 
 
-def _asked(request: HttpRequest) -> Asked:
-    """Return what the client asks for. Raises Unreadable, and OAuth2Error, with a redirect URI once that is checked."""
+def _parse_request(request: HttpRequest) -> AuthorizationRequest:
+    """Return the checked request. Raises DocumentError, and OAuth2Error, with a redirect URI once that is checked."""
     check_parameters(request.GET)
     grant = server.get_consent_grant(_query_only(request))
     payload, state = grant.request.payload, request.GET.get("state", "")
@@ -98,7 +99,7 @@ def _asked(request: HttpRequest) -> Asked:
     except OAuth2Error as problem:
         problem.redirect_uri, problem.state = grant.redirect_uri, state
         raise
-    return Asked(
+    return AuthorizationRequest(
         client=grant.request.client.row,
         redirect_uri=grant.redirect_uri,
         scope=payload.scope or "",
@@ -110,64 +111,79 @@ def _asked(request: HttpRequest) -> Asked:
 
 def _query_only(request: HttpRequest) -> HttpRequest:
     """Return the request without the fields of its form, which are the person's and not the client's."""
-    asking = HttpRequest()
-    asking.method, asking.path, asking.META, asking.GET = "GET", request.path, request.META, request.GET
-    return asking
+    query_request = HttpRequest()
+    query_request.method, query_request.path, query_request.META, query_request.GET = (
+        "GET",
+        request.path,
+        request.META,
+        request.GET,
+    )
+    return query_request
 
 
 # --- Consent -----------------------------------------------------------------------------------------------------
 
 
-def _consent(request: HttpRequest, person: User, tenant: Tenant, asked: Asked) -> HttpResponse:
-    asked = consent.asked_of(tenant, asked)
-    if page := consent.not_allowed(request, tenant, asked):
+def _consent(request: HttpRequest, person: User, tenant: Tenant, auth_request: AuthorizationRequest) -> HttpResponse:
+    auth_request = consent.with_granted_scope(tenant, auth_request)
+    if page := consent.policy_refusal(request, tenant, auth_request):
         return page
-    known = connections.find(tenant, person, asked.client)
+    existing = connections.find(tenant, person, auth_request.client)
     if request.method == "POST":
-        return _decided(request, person, tenant, asked, known)
-    if known is not None and connections.needs_no_consent(known, asked.redirect_uri, asked.scope):
-        return _connected(request, known, asked)
-    consent.note_asked(request, tenant, asked)
-    return consent.page(request, person, tenant, asked, known)
+        return _decide(request, person, tenant, auth_request, existing)
+    if existing is not None and connections.needs_no_consent(existing, auth_request.redirect_uri, auth_request.scope):
+        return _redirect_with_code(request, existing, auth_request)
+    consent.record_consent_request(request, tenant, auth_request)
+    return consent.page(request, person, tenant, auth_request, existing)
 
 
-def _decided(
-    request: HttpRequest, person: User, tenant: Tenant, asked: Asked, known: Connection | None
+def _decide(
+    request: HttpRequest, person: User, tenant: Tenant, auth_request: AuthorizationRequest, existing: Connection | None
 ) -> HttpResponse:
     if request.POST.get("decision") != "allow":
-        events.note(request, SignInStep.DENIED, client=asked.client, tenant=tenant)
-        return _to_client(request, asked, {"error": "access_denied", "error_description": "The person refused."})
-    connection = consent.allowed(request, person, tenant, asked, known)
-    return connection if isinstance(connection, HttpResponse) else _connected(request, connection, asked)
+        events.record(request, SignInStep.DENIED, client=auth_request.client, tenant=tenant)
+        return _redirect_to_client(
+            request, auth_request, {"error": "access_denied", "error_description": "The person refused."}
+        )
+    connection = consent.allow(request, person, tenant, auth_request, existing)
+    return (
+        connection if isinstance(connection, HttpResponse) else _redirect_with_code(request, connection, auth_request)
+    )
 
 
-def _connected(request: HttpRequest, connection: Connection, asked: Asked) -> HttpResponse:
-    code = tokens.issue_code(connection, redirect_uri=asked.redirect_uri, challenge=asked.challenge, scope=asked.scope)
-    return _to_client(request, asked, {"code": code})
+def _redirect_with_code(
+    request: HttpRequest, connection: Connection, auth_request: AuthorizationRequest
+) -> HttpResponse:
+    code = tokens.issue_code(
+        connection, redirect_uri=auth_request.redirect_uri, challenge=auth_request.challenge, scope=auth_request.scope
+    )
+    return _redirect_to_client(request, auth_request, {"code": code})
 
 
-def _to_client(request: HttpRequest, asked: Asked, parameters: dict[str, str]) -> HttpResponse:
+def _redirect_to_client(
+    request: HttpRequest, auth_request: AuthorizationRequest, parameters: dict[str, str]
+) -> HttpResponse:
     """Send the person back, always with the issuer (RFC 9207)."""
-    state = {"state": asked.state} if asked.state else {}
+    state = {"state": auth_request.state} if auth_request.state else {}
     parameters = {**parameters, **state, "iss": issuer_of(request)}
-    return RedirectToClient(add_params_to_uri(asked.redirect_uri, parameters.items()))
+    return RedirectToClient(add_params_to_uri(auth_request.redirect_uri, parameters.items()))
 
 
 # --- Refusals ----------------------------------------------------------------------------------------------------
 
 
-def _rejected(request: HttpRequest, problem: OAuth2Error) -> HttpResponse:
+def _error_response(request: HttpRequest, problem: OAuth2Error) -> HttpResponse:
     """Tell the client, at its redirect URI if that was checked, else the person."""
-    client_id = request.GET.get("client_id", "")
-    events.note(request, SignInStep.REJECTED, f"{problem.error}: {problem.description}", client_id=client_id)
+    title, text = _error_message(request, problem)
+    reason = f"{problem.error}: {problem.description}" if problem.redirect_uri else text
+    events.record(request, SignInStep.REJECTED, reason, client_id=request.GET.get("client_id", ""))
     if problem.redirect_uri:
         parameters = [*problem.get_body(), ("iss", issuer_of(request))]
         return RedirectToClient(add_params_to_uri(problem.redirect_uri, parameters))
-    title, text = _explained(request, problem)
-    return consent.said(request, title, text, status=400)
+    return consent.message_page(request, title, text, status=400)
 
 
-def _explained(request: HttpRequest, problem: OAuth2Error) -> tuple[str, str]:
+def _error_message(request: HttpRequest, problem: OAuth2Error) -> tuple[str, str]:
     uri = request.GET.get("redirect_uri", "")
     if problem.error == "invalid_client":
         return (
@@ -176,5 +192,6 @@ def _explained(request: HttpRequest, problem: OAuth2Error) -> tuple[str, str]:
         )
     if problem.error == "invalid_request" and uri and "edirect" in (problem.description or ""):
         where = redirects.destination_of(uri) or "an address"
-        return "Wrong return address", f"This application asks to return to {where}, which it did not register."
+        text = f"This application asks to return to {where}, which it did not register. Nothing was sent there. "
+        return "Wrong return address", f"{text}If you trust it, remove it from its own settings and connect it again."
     return "This request cannot be answered", problem.description or "The application sent an invalid request."

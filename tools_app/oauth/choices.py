@@ -1,6 +1,7 @@
 """What a person may choose on the consent page: tools, resources, prompts, and for how long."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from django import forms
@@ -9,25 +10,36 @@ from django.http import QueryDict
 from tools_app.access.oauth.connections import DEFAULT_LIFETIME, LIFETIMES
 from tools_app.access.patterns import matches
 from tools_app.catalog.offers import Offer, offers_of
-from tools_app.models import Connection, Tenant
+from tools_app.catalog.toolsets import Resolver
+from tools_app.models import Connection, Tenant, Toolset
 
 MAX_TENANTS: Final = 100
-# More of a group are chosen all together.
+# Further offers of a group are chosen all together.
 MAX_SHOWN: Final = 500
+# Toolsets with a button of their own, the first ones by name.
+MAX_TOOLSET_BUTTONS: Final = 20
 KINDS: Final = ("tool", "prompt", "resource")
 
 
-class Group(NamedTuple):
-    """The boxes of one kind: each with whether it is ticked. `preset` is the one that ticks them beside "All"."""
+class Checkbox(NamedTuple):
+    """An offer that can be chosen. `toolsets`: numbers of the toolset buttons that check it, for the page's script."""
+
+    offer: Offer
+    is_checked: bool
+    toolsets: str
+
+
+class CheckboxGroup(NamedTuple):
+    """The checkboxes of one kind. `preset` is the button that checks them beside "All"."""
 
     legend: str
     kind: str
     preset: str
-    boxes: list[tuple[Offer, bool]]
+    checkboxes: list[Checkbox]
 
 
 class ConsentForm(forms.Form):
-    """What the person chose. A box that is not ticked is not allowed."""
+    """What the person chose. An offer that is not checked is not allowed."""
 
     days = forms.ChoiceField(
         label="Ask again after",
@@ -39,6 +51,7 @@ class ConsentForm(forms.Form):
 
     def __init__(self, tenant: Tenant, data: QueryDict | None = None, **options: Any) -> None:
         super().__init__(data, **options)
+        self._tenant = tenant
         self.offers = offers_of(tenant)
         self.chosen = {kind: set(data.getlist(kind)) if data is not None else None for kind in KINDS}
 
@@ -60,8 +73,8 @@ class ConsentForm(forms.Form):
         # What the tenant does not offer is ignored: it may have gone since the page was opened.
         return sorted({offer.name for offer in self.offers if offer.name in (self.chosen[offer.kind] or ())})
 
-    def groups(self) -> list[Group]:
-        """Return the boxes, at most MAX_SHOWN of a group."""
+    def groups(self) -> list[CheckboxGroup]:
+        """Return the checkboxes, at most MAX_SHOWN of a group."""
         return [
             self._group("Tools that only read", "tool", "reading", read_only=True),
             self._group("Tools that can change something", "tool", "changing", read_only=False),
@@ -69,17 +82,30 @@ class ConsentForm(forms.Form):
             self._group("Resources", "resource", "reading", read_only=True),
         ]
 
+    @cached_property
+    def toolsets(self) -> list[tuple[str, frozenset[str]]]:
+        """Toolsets of the tenant by name, with the offered tools that belong to them: a button checks these."""
+        resolver = Resolver(offer.name for offer in self.offers if offer.kind == "tool")
+        rows = Toolset.objects.filter(tenant=self._tenant).order_by("name")[:MAX_TOOLSET_BUTTONS]
+        resolved = [(row.name, resolver.resolve(row.tools).names) for row in rows]
+        return [(name, tools) for name, tools in resolved if tools]
+
     @property
-    def hidden(self) -> int:
-        """How much is offered without a box of its own."""
-        return len(self.offers) - sum(len(group.boxes) for group in self.groups())
+    def unlisted_count(self) -> int:
+        """The number of offers without a checkbox of their own."""
+        return len(self.offers) - sum(len(group.checkboxes) for group in self.groups())
 
-    def _group(self, legend: str, kind: str, preset: str, *, read_only: bool) -> Group:
-        own = [offer for offer in self.offers if offer.kind == kind and offer.read_only == read_only]
-        return Group(legend, kind, preset, [(offer, self._is_ticked(offer)) for offer in own[:MAX_SHOWN]])
+    def _group(self, legend: str, kind: str, preset: str, *, read_only: bool) -> CheckboxGroup:
+        offers = [offer for offer in self.offers if offer.kind == kind and offer.read_only == read_only]
+        return CheckboxGroup(legend, kind, preset, [self._checkbox(offer) for offer in offers[:MAX_SHOWN]])
 
-    def _is_ticked(self, offer: Offer) -> bool:
-        """Whether a box is ticked: as sent, else as allowed before, else all."""
+    def _checkbox(self, offer: Offer) -> Checkbox:
+        toolsets = enumerate(self.toolsets) if offer.kind == "tool" else ()
+        toolset_numbers = " ".join(str(number) for number, (_, tools) in toolsets if offer.name in tools)
+        return Checkbox(offer, self._is_checked(offer), toolset_numbers)
+
+    def _is_checked(self, offer: Offer) -> bool:
+        """Whether a checkbox is checked: as sent, else as allowed before, else all."""
         chosen = self.chosen[offer.kind]
         if chosen is not None:
             return offer.name in chosen
@@ -87,8 +113,8 @@ class ConsentForm(forms.Form):
         return not patterns or matches(offer.name, patterns)
 
 
-def initial_of(known: Connection | None) -> dict[str, Any]:
+def initial_choices(existing: Connection | None) -> dict[str, Any]:
     """Return what the form shows first: what the person allowed before."""
-    if known is None:
+    if existing is None:
         return {}
-    return {"patterns": known.key.tool_patterns, "later": not known.key.tool_patterns}
+    return {"patterns": existing.key.tool_patterns, "later": not existing.key.tool_patterns}

@@ -32,11 +32,11 @@ MAX_TENANTS: Final = 20
 def page(request: HttpRequest) -> HttpResponse:
     """Show the connections of the person, or end one of them."""
     assert isinstance(request.user, User)
-    own = connections.of_person(request.user)
+    own_connections = connections.of_person(request.user)
     if request.method == "POST":
-        return _ended(request, _chosen(own, request.POST.get("connection", "")))
+        return _disconnect(request, _find(own_connections, request.POST.get("connection", "")))
     unexpired = Q(key__expires_at=None) | Q(key__expires_at__gt=timezone.now())
-    rows = own.filter(unexpired, key__revoked_at=None)[:MAX_SHOWN]
+    rows = own_connections.filter(unexpired, key__revoked_at=None)[:MAX_SHOWN]
     context = {
         "title": "Connections",
         "rows": [(row, clients.host_of(row.client)) for row in rows],
@@ -53,17 +53,17 @@ def _addresses(request: HttpRequest, person: User) -> list[tuple[str, str]]:
     return [(tenant.name, clients_snippets.endpoint(base, tenant.slug)) for tenant in tenants]
 
 
-def _ended(request: HttpRequest, row: Connection | None) -> HttpResponse:
+def _disconnect(request: HttpRequest, row: Connection | None) -> HttpResponse:
     if row is None:
         raise Http404("Connection not found.")
     if connection_changes.revoke(row):
-        events.note(request, SignInStep.REVOKED, "By its person.", connection=row)
+        events.record(request, SignInStep.REVOKED, "By its person.", connection=row)
         messages.success(request, f"{row.client.name} is disconnected from {row.tenant}.")
     return HttpResponseRedirect(reverse("connections"))
 
 
-def _chosen(own: QuerySet[Connection], text: str) -> Connection | None:
+def _find(rows: QuerySet[Connection], connection_id: str) -> Connection | None:
     try:
-        return own.filter(pk=UUID(text)).first()
+        return rows.filter(pk=UUID(connection_id)).first()
     except ValueError:
         return None

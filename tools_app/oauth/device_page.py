@@ -22,14 +22,16 @@ from tools_app.admin.base.site import site
 from tools_app.models import DeviceCode, SignInStep, Tenant
 from tools_app.models.ids import new_id
 from tools_app.oauth import consent, events
-from tools_app.oauth.consent import TENANT, Asked
+from tools_app.oauth.consent import TENANT_PARAMETER, AuthorizationRequest
 from tools_app.oauth.devices import USER_CODE
 
 # Of one person, with the steps of the form that carry the code along.
 MAX_ATTEMPTS: Final = 20
-MINUTE: Final = 60.0
-WRONG: Final = "This code is unknown, was used, or has expired. Compare it with the device, or ask it for a new one."
-EXPIRED: Final = "The code has expired meanwhile. Ask the device for a new one."
+WINDOW_SECONDS: Final = 60.0
+UNKNOWN_CODE: Final = (
+    "This code is unknown, was used, or has expired. Compare it with the device, or ask it for a new one."
+)
+EXPIRED_CODE: Final = "The code has expired meanwhile. Ask the device for a new one."
 
 
 @never_cache
@@ -39,83 +41,89 @@ EXPIRED: Final = "The code has expired meanwhile. Ask the device for a new one."
 def page(request: HttpRequest) -> HttpResponse:
     """Ask for the code, or answer what the person decides about the device that shows it."""
     assert isinstance(request.user, User)
-    answer = _code_form(request) if request.method == "GET" else _answer(request, request.user)
+    response = _code_form(request) if request.method == "GET" else _submit_code(request, request.user)
     # The code is in the URL if a link filled it in.
-    answer.headers["Referrer-Policy"] = ORIGIN_ONLY
-    return answer
+    response.headers["Referrer-Policy"] = ORIGIN_ONLY
+    return response
 
 
 def _code_form(request: HttpRequest, code: str = "", problem: str = "") -> HttpResponse:
     code = code or request.GET.get(USER_CODE, "")
-    filled = devices.spelt(code) if devices.normalized(code) else ""
-    context = {"title": "Connect a device", "code": filled, "problem": problem, "person": request.user}
+    prefilled = devices.spelt(code) if devices.normalized(code) else ""
+    context = {"title": "Connect a device", "code": prefilled, "problem": problem, "person": request.user}
     status = 400 if problem else 200
     return TemplateResponse(request, "oauth/device.html", {**site.each_context(request), **context}, status=status)
 
 
-def _answer(request: HttpRequest, person: User) -> HttpResponse:
-    if _is_too_often(person):
-        return consent.said(request, "Too many attempts", "Wait a minute, then try again.", status=429)
+def _submit_code(request: HttpRequest, person: User) -> HttpResponse:
+    if _is_rate_limited(person):
+        return consent.message_page(request, "Too many attempts", "Wait a minute, then try again.", status=429)
     code = request.POST.get(USER_CODE, "")
     row = devices.find_open(code)
     if row is None:
-        events.note(request, SignInStep.REJECTED, "The code of a device is unknown or has expired.")
-        return _code_form(request, code, WRONG)
-    asked = Asked(
+        events.record(request, SignInStep.REJECTED, "The code of a device is unknown or has expired.")
+        return _code_form(request, code, UNKNOWN_CODE)
+    auth_request = AuthorizationRequest(
         client=row.client,
         redirect_uri=devices.REDIRECT,
         scope=row.scope,
         resource=resources.Resource(row.tenant_slug or None),
         user_code=devices.spelt(code),
     )
-    match consent.tenant_of(request, person, asked, request.POST.get(TENANT, "")):
-        case HttpResponse() as said:
-            return said
+    match consent.tenant_of(request, person, auth_request, request.POST.get(TENANT_PARAMETER, "")):
+        case HttpResponse() as page:
+            return page
         case Tenant() as tenant:
-            return _consent(request, person, tenant, asked, row)
-        case several:
-            return _choice(request, several, asked)
+            return _consent(request, person, tenant, auth_request, row)
+        case tenants:
+            return _tenant_choice(request, tenants, auth_request)
 
 
-def _choice(request: HttpRequest, several: list[Tenant], asked: Asked) -> HttpResponse:
-    title = f"Which tools should {asked.client.name} use?"
-    context = {"title": title, "several": several, "user_code": asked.user_code}
+def _tenant_choice(request: HttpRequest, tenants: list[Tenant], auth_request: AuthorizationRequest) -> HttpResponse:
+    title = f"Which tools should {auth_request.client.name} use?"
+    context = {"title": title, "tenants": tenants, "user_code": auth_request.user_code}
     return TemplateResponse(request, "oauth/device_tenants.html", {**site.each_context(request), **context})
 
 
-def _consent(request: HttpRequest, person: User, tenant: Tenant, asked: Asked, row: DeviceCode) -> HttpResponse:
-    asked = consent.asked_of(tenant, asked)
-    if page := consent.not_allowed(request, tenant, asked):
+def _consent(
+    request: HttpRequest, person: User, tenant: Tenant, auth_request: AuthorizationRequest, row: DeviceCode
+) -> HttpResponse:
+    auth_request = consent.with_granted_scope(tenant, auth_request)
+    if page := consent.policy_refusal(request, tenant, auth_request):
         return page
-    known = connections.find(tenant, person, asked.client)
+    existing = connections.find(tenant, person, auth_request.client)
     match request.POST.get("decision"):
         case "allow":
-            return _allowed(request, person, tenant, asked, row)
+            return _allow(request, person, tenant, auth_request, row)
         case "deny":
-            return _refused(request, tenant, asked, row)
-    consent.note_asked(request, tenant, asked)
-    return consent.page(request, person, tenant, asked, known)
+            return _refuse(request, tenant, auth_request, row)
+    consent.record_consent_request(request, tenant, auth_request)
+    return consent.page(request, person, tenant, auth_request, existing)
 
 
-def _allowed(request: HttpRequest, person: User, tenant: Tenant, asked: Asked, row: DeviceCode) -> HttpResponse:
-    known = connections.find(tenant, person, asked.client)
+def _allow(
+    request: HttpRequest, person: User, tenant: Tenant, auth_request: AuthorizationRequest, row: DeviceCode
+) -> HttpResponse:
+    existing = connections.find(tenant, person, auth_request.client)
     with transaction.atomic():
-        connection = consent.allowed(request, person, tenant, asked, known)
+        connection = consent.allow(request, person, tenant, auth_request, existing)
         if isinstance(connection, HttpResponse):
             return connection
-        if devices.allow(row, connection, asked.scope):
-            return consent.said(request, "Connected", f"{asked.client.name} is connected. Go back to the device.")
+        if devices.allow(row, connection, auth_request.scope):
+            return consent.message_page(
+                request, "Connected", f"{auth_request.client.name} is connected. Go back to the device."
+            )
         # Somebody else decided, or it expired meanwhile: nothing is allowed.
         transaction.set_rollback(True)
-    return _code_form(request, problem=EXPIRED)
+    return _code_form(request, problem=EXPIRED_CODE)
 
 
-def _refused(request: HttpRequest, tenant: Tenant, asked: Asked, row: DeviceCode) -> HttpResponse:
+def _refuse(request: HttpRequest, tenant: Tenant, auth_request: AuthorizationRequest, row: DeviceCode) -> HttpResponse:
     if devices.refuse(row):
-        events.note(request, SignInStep.DENIED, client=asked.client, tenant=tenant)
-    return consent.said(request, "Refused", f"{asked.client.name} was not connected.")
+        events.record(request, SignInStep.DENIED, client=auth_request.client, tenant=tenant)
+    return consent.message_page(request, "Refused", f"{auth_request.client.name} was not connected.")
 
 
-def _is_too_often(person: User) -> bool:
-    place = ConcurrencyLimit("person", "codes", MAX_ATTEMPTS, f"oauth:codes:{person.pk}")
-    return limits.hold_here([place], str(new_id()), MINUTE) is not None
+def _is_rate_limited(person: User) -> bool:
+    limit = ConcurrencyLimit("person", "codes", MAX_ATTEMPTS, f"oauth:codes:{person.pk}")
+    return limits.acquire_here([limit], str(new_id()), WINDOW_SECONDS) is not None

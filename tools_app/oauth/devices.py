@@ -17,20 +17,20 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import urlencode
 
-from tools_app.access.oauth import devices, tokens
+from tools_app.access.oauth import clients, devices, tokens
 from tools_app.models import DeviceCode, SignInStep
 from tools_app.models.oauth import MAX_SCOPE
 from tools_app.oauth import events
 from tools_app.oauth.server import (
-    AUTH_METHODS,
     NO_STORE,
     check_connection,
     check_resource,
-    guarded,
+    has_authenticated,
+    issue_tokens,
     issuer_of,
     resource_of,
     server,
-    token_body,
+    token_response,
 )
 
 USER_CODE: Final = "user_code"
@@ -40,7 +40,7 @@ class DeviceGrant(BaseGrant, TokenEndpointMixin):
     """A device that asks whether its person has decided (RFC 8628, section 3.4)."""
 
     GRANT_TYPE = devices.GRANT
-    TOKEN_ENDPOINT_AUTH_METHODS = AUTH_METHODS
+    TOKEN_ENDPOINT_AUTH_METHODS = clients.AUTH_METHODS
 
     def validate_token_request(self) -> None:
         """Raise an OAuth2Error unless the person has allowed the request."""
@@ -58,9 +58,11 @@ class DeviceGrant(BaseGrant, TokenEndpointMixin):
         assert row.connection is not None
         check_resource(self.request, row.connection)
         check_connection(self.request, row.connection)
-        pair = guarded(self.request, lambda: tokens.exchange_device_code(row))
-        events.note(self.request.page, SignInStep.ISSUED, connection=row.connection)
-        return 200, token_body(pair), NO_STORE.items()
+        pair = issue_tokens(
+            self.request, lambda: tokens.exchange_device_code(row, is_bound=has_authenticated(self.request))
+        )
+        events.record(self.request.page, SignInStep.ISSUED, connection=row.connection)
+        return 200, token_response(pair), NO_STORE.items()
 
 
 server.register_grant(DeviceGrant)
@@ -68,8 +70,8 @@ server.register_grant(DeviceGrant)
 
 def begin(request: HttpRequest) -> HttpResponse:
     """Return the codes of a new request. Raises OAuth2Error, and devices.TooManyRequests."""
-    asked = server.create_oauth2_request(request)
-    client = server.authenticate_client(asked, AUTH_METHODS, "device_authorization")
+    oauth_request = server.create_oauth2_request(request)
+    client = server.authenticate_client(oauth_request, clients.AUTH_METHODS, "device_authorization")
     if not client.check_grant_type(devices.GRANT):
         raise UnauthorizedClientError(f"The metadata of the client does not list the grant type {devices.GRANT}.")
     slug = resource_of(request, request.POST).slug or ""
@@ -77,14 +79,14 @@ def begin(request: HttpRequest) -> HttpResponse:
     if len(scope) > MAX_SCOPE:
         raise InvalidScopeError(f"The scope has at most {MAX_SCOPE} characters.")
     codes = devices.begin(client.row, slug, scope)
-    events.note(request, SignInStep.CHALLENGED, "A device shows a code.", client=client.row)
+    events.record(request, SignInStep.CHALLENGED, "A device shows a code.", client=client.row)
     page = issuer_of(request) + reverse("oauth-device")
-    shown = devices.spelt(codes.user)
+    user_code = devices.spelt(codes.user)
     body = {
         "device_code": codes.device,
-        USER_CODE: shown,
+        USER_CODE: user_code,
         "verification_uri": page,
-        "verification_uri_complete": f"{page}?{urlencode({USER_CODE: shown})}",
+        "verification_uri_complete": f"{page}?{urlencode({USER_CODE: user_code})}",
         "expires_in": int(devices.LIFETIME.total_seconds()),
         "interval": devices.INTERVAL,
     }

@@ -5,6 +5,8 @@ from typing import Final
 
 import orjson
 from authlib.oauth2 import OAuth2Error
+from authlib.oauth2.rfc6749 import InvalidClientError
+from authlib.oauth2.rfc6749.util import extract_basic_authorization
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.debug import sensitive_post_parameters
@@ -12,13 +14,13 @@ from django.views.decorators.debug import sensitive_post_parameters
 from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import ConcurrencyLimit
 from tools_app.access.oauth import clients, devices
-from tools_app.access.principal import address_of, rate_limit_key
-from tools_app.catalog.http.documents import Unreadable
+from tools_app.access.principal import client_ip_of, rate_limit_key
+from tools_app.catalog.http.documents import DocumentError
 from tools_app.models import SignInStep
 from tools_app.models.ids import new_id
 from tools_app.oauth import assertions, events, introspection, service_clients
 from tools_app.oauth import devices as device_flow
-from tools_app.oauth.metadata import open_to_browsers
+from tools_app.oauth.metadata import allow_any_origin
 from tools_app.oauth.server import NO_STORE, check_parameters, server
 
 # Each registers its grant with the server.
@@ -27,53 +29,53 @@ MAX_REGISTRATION_BYTES: Final = 16 * 1024
 MAX_REGISTRATIONS: Final = 10
 MAX_TOKEN_REQUESTS: Final = 300
 MAX_DEVICE_REQUESTS: Final = 20
-SECONDS: Final = 60.0
+WINDOW_SECONDS: Final = 60.0
 # What a device hears while its person decides is no failure.
-WAITING: Final = ("authorization_pending", "slow_down")
+PENDING_ERRORS: Final = ("authorization_pending", "slow_down")
 
 
 @csrf_exempt
 @sensitive_post_parameters()
-@open_to_browsers("POST")
+@allow_any_origin("POST")
 def token(request: HttpRequest) -> HttpResponse:
     """Exchange a code or refresh token for tokens (RFC 6749, sections 4.1.3 and 6)."""
-    return _answered(request, lambda: server.create_token_response(request))
+    return _respond(request, lambda: server.create_token_response(request))
 
 
 @csrf_exempt
 @sensitive_post_parameters()
-@open_to_browsers("POST")
+@allow_any_origin("POST")
 def revoke(request: HttpRequest) -> HttpResponse:
     """End a token and everything that was issued with it (RFC 7009)."""
-    return _answered(request, lambda: server.create_endpoint_response("revocation", request))
+    return _respond(request, lambda: server.create_endpoint_response("revocation", request))
 
 
 @csrf_exempt
 @sensitive_post_parameters()
-@open_to_browsers("POST")
+@allow_any_origin("POST")
 def introspect(request: HttpRequest) -> HttpResponse:
     """Return what a client's own token is good for (RFC 7662)."""
-    return _answered(request, lambda: server.create_endpoint_response(introspection.NAME, request))
+    return _respond(request, lambda: server.create_endpoint_response(introspection.NAME, request))
 
 
 @csrf_exempt
 @sensitive_post_parameters()
-@open_to_browsers("POST")
+@allow_any_origin("POST")
 def device_authorization(request: HttpRequest) -> HttpResponse:
     """Return the codes with which a device without a browser lets its person sign in (RFC 8628, section 3.1)."""
-    if is_too_often(request, "devices", MAX_DEVICE_REQUESTS):
+    if is_rate_limited(request, "devices", MAX_DEVICE_REQUESTS):
         return _error("temporarily_unavailable", "Too many requests. Try again in a minute.", 429)
     try:
-        return _answered(request, lambda: device_flow.begin(request))
+        return _respond(request, lambda: device_flow.begin(request))
     except devices.TooManyRequests:
         return _error("temporarily_unavailable", "Too many devices wait to sign in. Try again later.", 503)
 
 
 @csrf_exempt
-@open_to_browsers("POST")
+@allow_any_origin("POST")
 def register(request: HttpRequest) -> HttpResponse:
     """Register a client (RFC 7591)."""
-    if is_too_often(request, "registrations", MAX_REGISTRATIONS):
+    if is_rate_limited(request, "registrations", MAX_REGISTRATIONS):
         return _error("temporarily_unavailable", "Too many registrations. Try again in a minute.", 429)
     try:
         metadata = orjson.loads(request.body) if len(request.body) <= MAX_REGISTRATION_BYTES else None
@@ -84,11 +86,11 @@ def register(request: HttpRequest) -> HttpResponse:
     try:
         client, secret = clients.register(metadata)
     except clients.InvalidMetadata as problem:
-        events.note(request, SignInStep.REJECTED, f"Registration: {problem}")
+        events.record(request, SignInStep.REJECTED, f"Registration: {problem}")
         return _error(problem.error, str(problem), 400)
     except clients.TooManyClients:
         return _error("temporarily_unavailable", "Too many clients are registered. Try again later.", 503)
-    events.note(request, SignInStep.CLIENT_SEEN, client=client)
+    events.record(request, SignInStep.CLIENT_SEEN, client=client)
     body = {
         "client_id": client.client_id,
         "client_id_issued_at": int(client.created_at.timestamp()),
@@ -100,32 +102,46 @@ def register(request: HttpRequest) -> HttpResponse:
     }
     if secret:
         body |= {"client_secret": secret, "client_secret_expires_at": 0}
+    if client.jwks_uri or client.jwks:
+        body |= {"jwks_uri": client.jwks_uri} if client.jwks_uri else {"jwks": client.jwks}
     return JsonResponse(body, status=201, headers=NO_STORE)
 
 
-def is_too_often(request: HttpRequest, what: str, most: int) -> bool:
+def is_rate_limited(request: HttpRequest, kind: str, max_requests: int) -> bool:
     """Return whether an address sends more than `most` requests of a kind in SECONDS, to all processes together."""
-    place = ConcurrencyLimit("address", what, most, f"oauth:{what}:{rate_limit_key(address_of(request))}")
-    return limits.hold_here([place], str(new_id()), SECONDS) is not None
+    limit = ConcurrencyLimit("address", kind, max_requests, f"oauth:{kind}:{rate_limit_key(client_ip_of(request))}")
+    return limits.acquire_here([limit], str(new_id()), WINDOW_SECONDS) is not None
 
 
-def _answered(request: HttpRequest, answer: Callable[[], HttpResponse]) -> HttpResponse:
-    if is_too_often(request, "tokens", MAX_TOKEN_REQUESTS):
+def _respond(request: HttpRequest, handler: Callable[[], HttpResponse]) -> HttpResponse:
+    if is_rate_limited(request, "tokens", MAX_TOKEN_REQUESTS):
         return _error("temporarily_unavailable", "Too many requests. Try again in a minute.", 429)
+    client_id = request.POST.get("client_id", "")
     try:
         check_parameters(request.POST)
-        response = answer()
+        client_id = client_id or _basic_client_id(request)
+        response = handler()
     except OAuth2Error as problem:
-        response = _error(problem.error, problem.description, 400)
-    except Unreadable as problem:
+        response = _error(problem.error, problem.description, problem.status_code)
+    except DocumentError as problem:
         response = _error("invalid_client", str(problem), 400)
     if response.status_code >= 400:  # noqa: PLR2004 - an error
-        said = orjson.loads(response.content)
-        if said.get("error") in WAITING:
+        body = orjson.loads(response.content)
+        if body.get("error") in PENDING_ERRORS or events.is_rejection_recorded(request):
             return response
-        reason = f"{said.get('error')}: {said.get('error_description', '')}"
-        events.note(request, SignInStep.REJECTED, reason, client_id=request.POST.get("client_id", ""))
+        reason = f"{body.get('error')}: {body.get('error_description', '')}"
+        events.record(request, SignInStep.REJECTED, reason, client_id=client_id)
     return response
+
+
+def _basic_client_id(request: HttpRequest) -> str:
+    """Return the client ID in `Authorization` (RFC 6749, section 2.3.1); "" without one. Raises InvalidClientError."""
+    try:
+        name, _ = extract_basic_authorization(request.headers)
+    except UnicodeDecodeError:
+        reason = "The name and the secret in the Authorization header are not UTF-8."
+        raise InvalidClientError(description=reason, status_code=401) from None
+    return name or ""
 
 
 def _error(code: str, description: str, status: int) -> HttpResponse:

@@ -6,9 +6,9 @@ from authlib.oauth2.rfc7662 import IntrospectionEndpoint as BaseIntrospection
 from django.utils import timezone
 
 from tools_app.access.keys import access_digest, digest_of
-from tools_app.access.oauth import resources, tokens
+from tools_app.access.oauth import clients, resources, tokens
 from tools_app.models import AccessToken, RefreshToken
-from tools_app.oauth.server import AUTH_METHODS, NO_STORE, ClientAdapter, PageRequest, issuer_of, server
+from tools_app.oauth.server import NO_STORE, ClientAdapter, DjangoOAuth2Request, issuer_of, server
 
 NAME: Final = "introspection"
 
@@ -17,14 +17,14 @@ class Introspection(BaseIntrospection):
     """The state of one access or refresh token."""
 
     ENDPOINT_NAME = NAME
-    CLIENT_AUTH_METHODS = AUTH_METHODS
+    CLIENT_AUTH_METHODS = clients.AUTH_METHODS
 
-    def create_endpoint_response(self, request: PageRequest) -> tuple[int, dict[str, Any], Any]:
+    def create_endpoint_response(self, request: DjangoOAuth2Request) -> tuple[int, dict[str, Any], Any]:
         """Return what the token is good for now, or that it is good for nothing."""
         client: ClientAdapter = self.authenticate_endpoint_client(request)
         self.check_params(request, client)
         token = _find(request.form.get("token", ""), client)
-        return 200, _told(token, request) if token else {"active": False}, NO_STORE.items()
+        return 200, _introspection_response(token, request) if token else {"active": False}, NO_STORE.items()
 
 
 server.register_endpoint(Introspection)
@@ -42,10 +42,10 @@ def _find(token: str, client: ClientAdapter) -> AccessToken | RefreshToken | Non
     return refresh.filter(digest=digest_of(token)).select_related(*related).first()
 
 
-def _told(token: AccessToken | RefreshToken, request: PageRequest) -> dict[str, Any]:
+def _introspection_response(token: AccessToken | RefreshToken, request: DjangoOAuth2Request) -> dict[str, Any]:
     connection, issuer = token.connection, issuer_of(request.page)
     # An access token ends with its connection, if that ends first.
-    ends = min(moment for moment in (token.expires_at, connection.key.expires_at) if moment is not None)
+    expires_at = min(moment for moment in (token.expires_at, connection.key.expires_at) if moment is not None)
     person = {"username": connection.person.get_username()} if connection.person else {}
     kind = {"token_type": "Bearer"} if isinstance(token, AccessToken) else {}
     return {
@@ -58,5 +58,5 @@ def _told(token: AccessToken | RefreshToken, request: PageRequest) -> dict[str, 
         "aud": f"{issuer}{resources.path_of(connection.tenant.slug)}",
         "iss": issuer,
         "iat": int(token.created_at.timestamp()),
-        "exp": int(ends.timestamp()),
+        "exp": int(expires_at.timestamp()),
     }

@@ -7,21 +7,21 @@ from typing import Any, Final
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 
-from tools_app.access.oauth import resources, scopes, tenant_scopes
+from tools_app.access.oauth import clients, resources, scopes, tenant_scopes
 from tools_app.issuers.signatures import ALGORITHMS
-from tools_app.oauth.server import AUTH_METHODS, GRANT_TYPES, issuer_of
+from tools_app.oauth.server import GRANT_TYPES, issuer_of
 
 MAX_AGE: Final = 3600
-MAX_AGE_OF_TENANT: Final = 60
+TENANT_MAX_AGE: Final = 60
 View = Callable[..., HttpResponse]
 
 
-def open_to_browsers(*methods: str) -> Callable[[View], View]:
+def allow_any_origin(*methods: str) -> Callable[[View], View]:
     """Answer pages of every origin, for these methods: no cookie is read, so that an origin proves nothing."""
 
     def decorate(view: View) -> View:
         @wraps(view)
-        def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
             if request.method == "OPTIONS":
                 response = HttpResponse(status=204)
             elif request.method in methods:
@@ -33,39 +33,39 @@ def open_to_browsers(*methods: str) -> Callable[[View], View]:
             response.headers["Access-Control-Allow-Headers"] = "Authorization, Content-Type, MCP-Protocol-Version"
             return response
 
-        return answer
+        return wrapper
 
     return decorate
 
 
-@open_to_browsers("GET", "HEAD")
+@allow_any_origin("GET", "HEAD")
 def protected_resource(request: HttpRequest, path: str = "mcp") -> HttpResponse:
     """Return the metadata of an endpoint (RFC 9728). A tenant that names scopes tells that it exists."""
-    found = resources.ENDPOINT.fullmatch(f"/{path}")
-    if found is None:
+    match = resources.ENDPOINT.fullmatch(f"/{path}")
+    if match is None:
         raise Http404("No such endpoint.")
-    issuer, slug = issuer_of(request), found["slug"]
-    named = tenant_scopes.names_of(slug) if slug else ()
-    return _cached(
+    issuer, slug = issuer_of(request), match["slug"]
+    tenant_scope_names = tenant_scopes.names_of(slug) if slug else ()
+    return _cacheable_response(
         {
             "resource": f"{issuer}/{path}",
             "authorization_servers": [issuer],
-            "scopes_supported": [*scopes.SCOPES, *named],
+            "scopes_supported": [*scopes.SCOPES, *tenant_scope_names],
             "bearer_methods_supported": ["header"],
             "resource_name": "mcphub",
         },
         # What a tenant names is known to clients soon.
-        MAX_AGE_OF_TENANT if slug else MAX_AGE,
+        TENANT_MAX_AGE if slug else MAX_AGE,
     )
 
 
-@open_to_browsers("GET", "HEAD")
+@allow_any_origin("GET", "HEAD")
 def authorization_server(request: HttpRequest) -> HttpResponse:
     """Return the metadata of the authorization server (RFC 8414)."""
-    return _cached(_server(issuer_of(request)))
+    return _cacheable_response(_server_metadata(issuer_of(request)))
 
 
-@open_to_browsers("GET", "HEAD")
+@allow_any_origin("GET", "HEAD")
 def openid_configuration(request: HttpRequest) -> HttpResponse:
     """Return the same metadata for clients that look for OpenID Connect, with the fields that it requires.
 
@@ -77,16 +77,16 @@ def openid_configuration(request: HttpRequest) -> HttpResponse:
         "subject_types_supported": ["public"],
         "id_token_signing_alg_values_supported": ["RS256"],
     }
-    return _cached(_server(issuer) | required)
+    return _cacheable_response(_server_metadata(issuer) | required)
 
 
-@open_to_browsers("GET", "HEAD")
+@allow_any_origin("GET", "HEAD")
 def key_set(_request: HttpRequest) -> HttpResponse:
     """Return the keys of ID tokens, of which there are none."""
-    return _cached({"keys": []})
+    return _cacheable_response({"keys": []})
 
 
-def _server(issuer: str) -> dict[str, Any]:
+def _server_metadata(issuer: str) -> dict[str, Any]:
     return {
         "issuer": issuer,
         "authorization_endpoint": issuer + reverse("oauth-authorize"),
@@ -94,7 +94,7 @@ def _server(issuer: str) -> dict[str, Any]:
         "registration_endpoint": issuer + reverse("oauth-register"),
         "revocation_endpoint": issuer + reverse("oauth-revoke"),
         "introspection_endpoint": issuer + reverse("oauth-introspect"),
-        "introspection_endpoint_auth_methods_supported": list(AUTH_METHODS),
+        "introspection_endpoint_auth_methods_supported": list(clients.AUTH_METHODS),
         "introspection_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
         "device_authorization_endpoint": issuer + reverse("oauth-device-authorization"),
         "scopes_supported": [*scopes.SCOPES, scopes.OFFLINE],
@@ -102,9 +102,9 @@ def _server(issuer: str) -> dict[str, Any]:
         "response_modes_supported": ["query"],
         "grant_types_supported": list(GRANT_TYPES),
         "authorization_grant_profiles_supported": ["urn:ietf:params:oauth:grant-profile:id-jag"],
-        "token_endpoint_auth_methods_supported": list(AUTH_METHODS),
+        "token_endpoint_auth_methods_supported": list(clients.AUTH_METHODS),
         "token_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
-        "revocation_endpoint_auth_methods_supported": list(AUTH_METHODS),
+        "revocation_endpoint_auth_methods_supported": list(clients.AUTH_METHODS),
         "revocation_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
         "code_challenge_methods_supported": ["S256"],
         "client_id_metadata_document_supported": True,
@@ -112,5 +112,5 @@ def _server(issuer: str) -> dict[str, Any]:
     }
 
 
-def _cached(body: dict[str, Any], seconds: int = MAX_AGE) -> HttpResponse:
+def _cacheable_response(body: dict[str, Any], seconds: int = MAX_AGE) -> HttpResponse:
     return JsonResponse(body, headers={"Cache-Control": f"public, max-age={seconds}", "Vary": "Host"})

@@ -10,7 +10,14 @@ from typing import Any, Final
 from authlib.integrations.django_oauth2.requests import DjangoOAuth2Payload
 from authlib.oauth2 import AuthorizationServer as BaseServer
 from authlib.oauth2 import OAuth2Error, OAuth2Request
-from authlib.oauth2.rfc6749 import InvalidGrantError, InvalidRequestError, UnsupportedGrantTypeError, grants
+from authlib.oauth2.rfc6749 import (
+    InvalidClientError,
+    InvalidGrantError,
+    InvalidRequestError,
+    UnsupportedGrantTypeError,
+    grants,
+)
+from authlib.oauth2.rfc6749.authenticate_client import authenticate_none
 from authlib.oauth2.rfc6749.hooks import hooked
 from authlib.oauth2.rfc7009 import RevocationEndpoint as BaseRevocation
 from authlib.oauth2.rfc7636 import CodeChallenge
@@ -25,8 +32,7 @@ from tools_app.oauth import client_assertions, client_documents, events
 
 MAX_PARAMETER: Final = 2000
 MAX_PARAMETERS: Final = {"client_assertion": client_assertions.MAX_ASSERTION, "assertion": issued.MAX_TOKEN}
-_PLAIN: Final = re.compile(r"[ !#-\[\]-~]*")
-AUTH_METHODS: Final = (clients.PUBLIC, *clients.SECRET_METHODS, clients.SIGNED)
+_PLAIN_TEXT: Final = re.compile(r"[ !#-\[\]-~]*")
 JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 GRANT_TYPES: Final = (clients.CODE, clients.REFRESH, devices.GRANT, service_clients.GRANT, JWT_BEARER)
 NO_STORE: Final = {"Cache-Control": "no-store", "Pragma": "no-cache"}
@@ -39,7 +45,7 @@ class InvalidTargetError(OAuth2Error):
 
 
 class ClientAdapter:
-    """A client's row, as Authlib asks about it."""
+    """A client's row, as Authlib expects it."""
 
     def __init__(self, row: OAuthClient) -> None:
         self.row = row
@@ -62,10 +68,7 @@ class ClientAdapter:
         return clients.has_secret(self.row, client_secret)
 
     def check_endpoint_auth_method(self, method: str, endpoint: str) -> bool:
-        """Whether a client uses this method. A client with a secret may send it in either way."""
-        if self.row.auth_method in (clients.PUBLIC, clients.SIGNED):
-            return method == self.row.auth_method
-        return method in clients.SECRET_METHODS
+        return method in clients.methods_of(self.row)
 
     def check_response_type(self, response_type: str) -> bool:
         return response_type == "code"
@@ -74,7 +77,7 @@ class ClientAdapter:
         return grant_type in clients.grants_of(self.row)
 
 
-class PageRequest(OAuth2Request):
+class DjangoOAuth2Request(OAuth2Request):
     """A Django request for Authlib, of any scheme: without HTTPS, the hub is on the person's own computer."""
 
     def __init__(self, request: HttpRequest) -> None:
@@ -95,14 +98,14 @@ class Server(BaseServer):
     """The authorization server of the hub."""
 
     def query_client(self, client_id: str) -> ClientAdapter | None:
-        """Return a client that is not blocked. Raises client_documents.Unreadable."""
+        """Return a client that is not blocked. Raises DocumentError."""
         row = client_documents.find(client_id)
         return ClientAdapter(row) if row is not None and row.blocked_at is None else None
 
-    def create_oauth2_request(self, request: HttpRequest) -> PageRequest:
-        return PageRequest(request)
+    def create_oauth2_request(self, request: HttpRequest) -> DjangoOAuth2Request:
+        return DjangoOAuth2Request(request)
 
-    def get_token_grant(self, request: PageRequest) -> Any:
+    def get_token_grant(self, request: DjangoOAuth2Request) -> Any:
         """Return the grant of a token request. Raises UnsupportedGrantTypeError, with what is supported."""
         try:
             return super().get_token_grant(request)
@@ -123,7 +126,7 @@ class Server(BaseServer):
 class CodeGrant(grants.AuthorizationCodeGrant):
     """Authorization codes with PKCE (OAuth 2.1, section 4.1)."""
 
-    TOKEN_ENDPOINT_AUTH_METHODS = AUTH_METHODS
+    TOKEN_ENDPOINT_AUTH_METHODS = clients.AUTH_METHODS
 
     def query_authorization_code(self, code: str, client: ClientAdapter) -> "CodeAdapter | None":
         row = tokens.find_code(code, client.row.pk)
@@ -135,13 +138,13 @@ class CodeGrant(grants.AuthorizationCodeGrant):
         row: AuthorizationCode = self.request.authorization_code.row
         check_resource(self.request, row.connection)
         check_connection(self.request, row.connection)
-        pair = guarded(self.request, lambda: tokens.exchange_code(row))
-        events.note(self.request.page, SignInStep.ISSUED, connection=row.connection)
-        return 200, token_body(pair), NO_STORE.items()
+        pair = issue_tokens(self.request, lambda: tokens.exchange_code(row, is_bound=has_authenticated(self.request)))
+        events.record(self.request.page, SignInStep.ISSUED, connection=row.connection)
+        return 200, token_response(pair), NO_STORE.items()
 
 
 class CodeAdapter:
-    """A code's row, as Authlib asks about it."""
+    """A code's row, as Authlib expects it."""
 
     def __init__(self, row: AuthorizationCode) -> None:
         self.row = row
@@ -151,7 +154,7 @@ class CodeAdapter:
         return self.row.redirect_uri
 
 
-class S256(CodeChallenge):
+class RequiredPkce(CodeChallenge):
     """PKCE, always, and with S256 only (OAuth 2.1, section 4.1.1)."""
 
     DEFAULT_CODE_CHALLENGE_METHOD = "S256"
@@ -167,7 +170,7 @@ class S256(CodeChallenge):
 class RefreshGrant(grants.RefreshTokenGrant):
     """Rotation of refresh tokens."""
 
-    TOKEN_ENDPOINT_AUTH_METHODS = AUTH_METHODS
+    TOKEN_ENDPOINT_AUTH_METHODS = clients.AUTH_METHODS
 
     def authenticate_refresh_token(self, refresh_token: str) -> "RefreshAdapter":
         row = tokens.find_refresh_token(refresh_token, self.request.client.row.pk)
@@ -181,14 +184,20 @@ class RefreshGrant(grants.RefreshTokenGrant):
         row: RefreshToken = self.request.refresh_token.row
         check_resource(self.request, row.connection)
         check_connection(self.request, row.connection)
+        if row.is_bound and not has_authenticated(self.request):
+            raise InvalidClientError(
+                description="The client authenticated to get this refresh token, and has to do so to use it.",
+                status_code=401,
+            )
         scope = scopes.narrowed(row.scope, self.request.payload.scope) or row.scope
-        pair = guarded(self.request, lambda: tokens.rotate(row, scope))
-        events.note(self.request.page, SignInStep.REFRESHED, connection=row.connection)
-        return 200, token_body(pair), NO_STORE.items()
+        is_bound = has_authenticated(self.request)
+        pair = issue_tokens(self.request, lambda: tokens.rotate(row, scope, is_bound=is_bound))
+        events.record(self.request.page, SignInStep.REFRESHED, connection=row.connection)
+        return 200, token_response(pair), NO_STORE.items()
 
 
 class RefreshAdapter:
-    """A refresh token's row, as Authlib asks about it."""
+    """A refresh token's row, as Authlib expects it."""
 
     def __init__(self, row: RefreshToken) -> None:
         self.row = row
@@ -204,28 +213,34 @@ class RefreshAdapter:
 class Revocation(BaseRevocation):
     """Revocation of a token, which ends its family (RFC 7009)."""
 
-    CLIENT_AUTH_METHODS = AUTH_METHODS
+    CLIENT_AUTH_METHODS = clients.AUTH_METHODS
 
-    def authenticate_token(self, request: PageRequest, client: ClientAdapter) -> Any:
+    def authenticate_token(self, request: DjangoOAuth2Request, client: ClientAdapter) -> Any:
         self.check_params(request, client)
         return tokens.family_of(request.form.get("token", ""), client.row.pk)
 
-    def revoke_token(self, token: Any, request: PageRequest) -> None:
+    def revoke_token(self, token: Any, request: DjangoOAuth2Request) -> None:
         family, connection = token
         tokens.end_family(family)
-        events.note(request.page, SignInStep.REVOKED, "By the client.", connection=connection)
+        events.record(request.page, SignInStep.REVOKED, "By the client.", connection=connection)
 
 
-def _authenticated_by_assertion(query_client: Any, request: PageRequest) -> Any:
+def _authenticate_public(query_client: Any, request: DjangoOAuth2Request) -> Any:
+    """Return a public client. A request with an assertion has to prove it."""
+    return None if request.form.get("client_assertion") else authenticate_none(query_client, request)
+
+
+def _authenticate_by_assertion(query_client: Any, request: DjangoOAuth2Request) -> Any:
     issuer = issuer_of(request.page)
     return client_assertions.authenticate(query_client, request, (issuer, f"{issuer}{reverse('oauth-token')}"))
 
 
 server: Final = Server()
-server.register_grant(CodeGrant, [S256()])
+server.register_grant(CodeGrant, [RequiredPkce()])
 server.register_grant(RefreshGrant)
 server.register_endpoint(Revocation)
-server.register_client_auth_method(clients.SIGNED, _authenticated_by_assertion)
+server.register_client_auth_method(clients.PUBLIC, _authenticate_public)
+server.register_client_auth_method(clients.SIGNED, _authenticate_by_assertion)
 
 
 def check_parameters(data: QueryDict) -> None:
@@ -234,8 +249,8 @@ def check_parameters(data: QueryDict) -> None:
         if len(values) > 1 and name != "resource":
             raise InvalidRequestError("A parameter is sent more than once.")
         # The state is the client's own, and no message repeats it.
-        most = MAX_PARAMETERS.get(name, MAX_PARAMETER)
-        if name != "state" and any(len(value) > most or not _PLAIN.fullmatch(value) for value in values):
+        max_length = MAX_PARAMETERS.get(name, MAX_PARAMETER)
+        if name != "state" and any(len(value) > max_length or not _PLAIN_TEXT.fullmatch(value) for value in values):
             raise InvalidRequestError("A parameter is too long or has unusual characters.")
 
 
@@ -246,24 +261,24 @@ def issuer_of(request: HttpRequest) -> str:
 
 def resource_of(request: HttpRequest, data: QueryDict) -> resources.Resource:
     """Return the endpoint that a request is about. Raises InvalidTargetError."""
-    asked = data.getlist("resource")
+    values = data.getlist("resource")
     try:
-        found = {resources.parse(resource, issuer_of(request)) for resource in asked} or {resources.parse("", "")}
+        endpoints = {resources.parse(resource, issuer_of(request)) for resource in values} or {resources.parse("", "")}
     except resources.UnknownResource:
         raise InvalidTargetError("The resource is no MCP endpoint of this hub.") from None
-    if len(found) > 1:
+    if len(endpoints) > 1:
         raise InvalidTargetError("Ask for one resource at a time.")
-    return found.pop()
+    return endpoints.pop()
 
 
-def check_resource(request: PageRequest, connection: Connection) -> None:
+def check_resource(request: DjangoOAuth2Request, connection: Connection) -> None:
     """Raise InvalidTargetError for another resource than that of the connection."""
     slug = resource_of(request.page, request.form).slug
     if slug not in (None, connection.tenant.slug):
         raise InvalidTargetError("The code or token is for another resource.")
 
 
-def check_connection(request: PageRequest, connection: Connection) -> None:
+def check_connection(request: DjangoOAuth2Request, connection: Connection) -> None:
     """Raise InvalidGrantError if the connection has ended, its person left the tenant, or that refuses the client."""
     decision = policy.decision_on(connection.tenant, connection.client, connection.redirect_uri)
     if not tokens.is_valid(connection):
@@ -276,24 +291,29 @@ def check_connection(request: PageRequest, connection: Connection) -> None:
             reason = "The tenant does not allow this client: an admin has to allow it first."
     else:
         return
-    events.note(request.page, SignInStep.REJECTED, reason, connection=connection)
+    events.record(request.page, SignInStep.REJECTED, reason, connection=connection)
     raise InvalidGrantError(f"{reason} Sign in again." if connection.person_id else reason)
 
 
-def guarded(request: PageRequest, issue: Any) -> tokens.Pair:
+def has_authenticated(request: DjangoOAuth2Request) -> bool:
+    """Whether the client of a request proved who it is."""
+    return bool(request.auth_method != clients.PUBLIC)
+
+
+def issue_tokens(request: DjangoOAuth2Request, issue: Any) -> tokens.Pair:
     """Return what `issue` issues. Raises InvalidGrantError for what was used before."""
     try:
         pair: tokens.Pair = issue()
-    except tokens.Replayed as replay:
+    except tokens.Replayed as replayed:
         reason = "A code or refresh token was used a second time. Everything issued with it has ended."
-        events.note(request.page, SignInStep.REPLAYED, reason, connection=replay.connection)
+        events.record(request.page, SignInStep.REPLAYED, reason, connection=replayed.connection)
         raise InvalidGrantError("This was used before. Sign in again.") from None
     OAuthClient.objects.filter(pk=request.client.row.pk).update(last_used_at=timezone.now())
     return pair
 
 
-def token_body(pair: tokens.Pair) -> dict[str, Any]:
+def token_response(pair: tokens.Pair) -> dict[str, Any]:
     """Return tokens as the token endpoint answers with them."""
-    renewal = {"refresh_token": pair.refresh} if pair.refresh else {}
-    said = {"access_token": pair.access, "token_type": "Bearer", "expires_in": pair.expires_in}
-    return {**said, **renewal, "scope": pair.scope}
+    refresh_token = {"refresh_token": pair.refresh} if pair.refresh else {}
+    body = {"access_token": pair.access, "token_type": "Bearer", "expires_in": pair.expires_in}
+    return {**body, **refresh_token, "scope": pair.scope}

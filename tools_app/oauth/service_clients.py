@@ -8,7 +8,7 @@ from authlib.oauth2.rfc6749.hooks import hooked
 from tools_app.access.oauth import clients, service_clients, tenant_scopes, tokens
 from tools_app.models import Connection, SignInStep
 from tools_app.oauth import events
-from tools_app.oauth.server import NO_STORE, check_connection, check_resource, guarded, server, token_body
+from tools_app.oauth.server import NO_STORE, check_connection, check_resource, issue_tokens, server, token_response
 
 
 class ServiceGrant(BaseGrant, TokenEndpointMixin):
@@ -32,9 +32,9 @@ class ServiceGrant(BaseGrant, TokenEndpointMixin):
         check_resource(self.request, connection)
         check_connection(self.request, connection)
         scope = tenant_scopes.granted(connection.tenant, self.request.payload.scope)
-        pair = guarded(self.request, lambda: tokens.issue_access(connection, scope))
-        events.note(self.request.page, SignInStep.ISSUED, connection=connection)
-        return 200, token_body(pair), NO_STORE.items()
+        pair = issue_tokens(self.request, lambda: tokens.issue_access(connection, scope))
+        events.record(self.request.page, SignInStep.ISSUED, connection=connection)
+        return 200, token_response(pair), NO_STORE.items()
 
 
 server.register_grant(ServiceGrant)

@@ -7,6 +7,7 @@ Everybody has their own, and those of their own keys. Admins have their tenant's
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from django.contrib import messages
@@ -21,7 +22,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 from tools_app.access import permissions
 from tools_app.admin.base.site import site
 from tools_app.models import ApiKey, CredentialKind, CredentialOwner, Upstream, UpstreamCredential
-from tools_app.oauth.metadata import open_to_browsers
+from tools_app.oauth.metadata import allow_any_origin
 from tools_app.upstreams.credentials import sign_in, store
 from tools_app.upstreams.credentials.discovery import SignInFailed
 from tools_app.upstreams.credentials.store import InvalidCredential, Owner
@@ -33,12 +34,12 @@ PARAMETERS: Final = ("code", "state", "iss", "error")
 
 
 @dataclass(frozen=True)
-class Entry:
+class CredentialEntry:
     """One credential on the page, which may be missing yet."""
 
     upstream: Upstream
     owner: Owner
-    whose: str
+    owner_name: str
     row: UpstreamCredential | None
 
     @property
@@ -52,7 +53,7 @@ class Entry:
         return self.upstream.credential == CredentialKind.OAUTH
 
     @property
-    def is_elsewhere(self) -> bool:
+    def is_for_other_origin(self) -> bool:
         """Whether it was for another server, to which the upstream led before."""
         return self.row is not None and self.row.origin != store.origin_of(self.upstream.url)
 
@@ -70,10 +71,10 @@ def page(request: HttpRequest, upstream_id: UUID | None = None) -> HttpResponse:
     if upstream_id is not None and not entries:
         raise Http404("There is no such upstream, or it needs no credential of yours.")
     if request.method == "POST":
-        chosen = next((one for one in entries if one.value == request.POST.get("entry")), None)
+        chosen = next((entry for entry in entries if entry.value == request.POST.get("entry")), None)
         if chosen is None:
             raise Http404("Credential not found.")
-        return _changed(request, chosen)
+        return _change(request, chosen)
     context = {"title": "Credentials for upstream servers", "entries": entries}
     return TemplateResponse(request, "oauth/upstreams.html", {**site.each_context(request), **context})
 
@@ -85,29 +86,29 @@ def callback(request: HttpRequest) -> HttpResponse:
     """Complete a sign-in with the answer of an authorization server."""
     assert isinstance(request.user, User)
     # A repeated parameter could be read in two ways.
-    said = {name: request.GET[name][:MAX_PARAMETER] for name in PARAMETERS if len(request.GET.getlist(name)) == 1}
+    answer = {name: request.GET[name][:MAX_PARAMETER] for name in PARAMETERS if len(request.GET.getlist(name)) == 1}
     try:
         if any(len(request.GET.getlist(name)) > 1 for name in PARAMETERS):
             raise SignInFailed("The answer has a parameter twice.")
-        kept = sign_in.pending(request.session, said.get("state", ""))
-        key_id, person_id = kept["owner"]
+        pending = sign_in.pop_pending(request.session, answer.get("state", ""))
+        key_id, person_id = pending["owner"]
         owner = Owner(UUID(key_id) if key_id else None, person_id)
-        upstream = _seen_by(request.user).filter(pk=kept["upstream"]).first()
-        if upstream is None or not _may_have(request.user, upstream, owner):
+        upstream = _seen_by(request.user).filter(pk=pending["upstream"]).first()
+        if upstream is None or not _may_enter(request.user, upstream, owner):
             raise SignInFailed("You may not sign in for this upstream.")
-        sign_in.finish(upstream, owner, kept, said)
+        sign_in.finish(upstream, owner, pending, answer)
     except SignInFailed as problem:
         context = {**site.each_context(request), "title": "Not signed in", "text": str(problem)}
-        return TemplateResponse(request, "oauth/said.html", context, status=400)
+        return TemplateResponse(request, "oauth/message.html", context, status=400)
     messages.success(request, f"Signed in for {upstream}.")
-    return HttpResponseRedirect(store.link(upstream.pk, owner, _base(request)))
+    return HttpResponseRedirect(store.credential_url(upstream.pk, owner, _origin(request)))
 
 
-@open_to_browsers("GET", "HEAD")
+@allow_any_origin("GET", "HEAD")
 def client_document(request: HttpRequest) -> HttpResponse:
     """Return the hub's metadata as a client of the authorization servers of upstreams."""
     return JsonResponse(
-        sign_in.client_document(_base(request)), headers={"Cache-Control": "public, max-age=3600", "Vary": "Host"}
+        sign_in.client_document(_origin(request)), headers={"Cache-Control": "public, max-age=3600", "Vary": "Host"}
     )
 
 
@@ -121,7 +122,7 @@ def _seen_by(person: User) -> "QuerySet[Upstream]":
     return rows.filter(enabled=True, tenant__is_active=True).select_related("tenant").order_by("tenant__name", "name")
 
 
-def _changed(request: HttpRequest, entry: Entry) -> HttpResponse:
+def _change(request: HttpRequest, entry: CredentialEntry) -> HttpResponse:
     """Store, remove or sign in for a credential. The person may have it."""
     if "remove" in request.POST:
         if entry.row is not None:
@@ -129,11 +130,11 @@ def _changed(request: HttpRequest, entry: Entry) -> HttpResponse:
             messages.success(request, f"The credential for {entry.upstream} was removed.")
     elif entry.is_sign_in:
         try:
-            place = sign_in.begin(entry.upstream, entry.owner, request.session, _base(request))
+            url = sign_in.begin(entry.upstream, entry.owner, request.session, _origin(request))
         except SignInFailed as problem:
             messages.error(request, str(problem))
         else:
-            return _leading_to(request, entry, place)
+            return _redirect_page(request, entry, url)
     else:
         try:
             store.save_value(entry.upstream, entry.owner, request.POST.get("value", ""))
@@ -144,16 +145,17 @@ def _changed(request: HttpRequest, entry: Entry) -> HttpResponse:
     return HttpResponseRedirect(request.get_full_path())
 
 
-def _leading_to(request: HttpRequest, entry: Entry, place: str) -> HttpResponse:
+def _redirect_page(request: HttpRequest, entry: CredentialEntry, url: str) -> HttpResponse:
     """Return a page with the link to an authorization server: the policy forbids forms that lead elsewhere."""
-    context = {"title": f"Sign in for {entry.upstream}", "place": place, "upstream": entry.upstream}
-    return TemplateResponse(request, "oauth/upstream_leave.html", {**site.each_context(request), **context})
+    context = {"title": f"Sign in for {entry.upstream}", "url": url, "upstream": entry.upstream}
+    context["host"] = urlsplit(url).netloc
+    return TemplateResponse(request, "oauth/upstream_redirect.html", {**site.each_context(request), **context})
 
 
-def _entries(person: User, upstreams: "QuerySet[Upstream]", key: str) -> Iterator[Entry]:
+def _entries(person: User, upstreams: "QuerySet[Upstream]", key: str) -> Iterator[CredentialEntry]:
     for upstream in upstreams:
-        for owner, whose in _owners(person, upstream, key):
-            yield Entry(upstream, owner, whose, store.of_owner(upstream.pk, owner).first())
+        for owner, owner_name in _owners(person, upstream, key):
+            yield CredentialEntry(upstream, owner, owner_name, store.of_owner(upstream.pk, owner).first())
 
 
 def _owners(person: User, upstream: Upstream, key: str) -> Iterator[tuple[Owner, str]]:
@@ -168,23 +170,26 @@ def _owners(person: User, upstream: Upstream, key: str) -> Iterator[tuple[Owner,
 
 
 def _keys(person: User, upstream: Upstream, key: str) -> "QuerySet[ApiKey]":
-    """Return a person's own keys of the upstream's tenant; with `key`, that one, which may be any for an admin."""
+    """Return a person's own keys of the upstream's tenant; with `key`, that one, which for an admin may be
+    any that belongs to no other person's connection.
+    """
     rows = ApiKey.objects.filter(tenant=upstream.tenant_id, revoked_at=None).order_by("-created_at")
     own = Q(created_by=person, connection=None) | Q(connection__person=person)
     try:
-        wanted = UUID(key) if key else None
+        key_id = UUID(key) if key else None
     except ValueError:
         return rows.none()
-    if wanted is None:
+    if key_id is None:
         return rows.filter(own)[:MAX_KEYS]
-    rows = rows.filter(pk=wanted)
-    return rows if permissions.may_change(person, upstream.tenant) else rows.filter(own)
+    rows = rows.filter(pk=key_id)
+    is_admin = permissions.may_change(person, upstream.tenant)
+    return rows.filter(own | Q(connection=None)) if is_admin else rows.filter(own)
 
 
-def _may_have(person: User, upstream: Upstream, owner: Owner) -> bool:
+def _may_enter(person: User, upstream: Upstream, owner: Owner) -> bool:
     key = str(owner.key_id) if owner.key_id is not None else ""
     return any(owner == possible for possible, _ in _owners(person, upstream, key))
 
 
-def _base(request: HttpRequest) -> str:
+def _origin(request: HttpRequest) -> str:
     return f"{request.scheme}://{request.get_host()}"

@@ -92,7 +92,7 @@ def _too_much(schema: dict[str, Any]) -> list[SchemaProblem]:
     """Return what makes a schema too expensive. Checked before anything else traverses the schema."""
     try:
         schema_bounds.check(schema)
-    except schema_bounds.TooMuch as problem:
+    except schema_bounds.SchemaTooComplex as problem:
         return [SchemaProblem((), f"{problem}.")]
     return []
 
@@ -117,8 +117,8 @@ def _broken_rules(schema: dict[str, Any], dialect: Dialect) -> list[SchemaProble
 
 def _message(error: ValidationError) -> str:
     # Of several alternatives the first is the most likely: for `type` it lists the valid names.
-    told = error.context[0] if error.context else error
-    return f"{_cut(told.message)}."
+    cause = error.context[0] if error.context else error
+    return f"{_cut(cause.message)}."
 
 
 def _cut(message: str) -> str:

@@ -14,6 +14,8 @@ RESOURCE_NOT_FOUND: Final = -32002
 HEADER_MISMATCH: Final = -32020
 CAPABILITY_MISSING: Final = -32021
 UNSUPPORTED_VERSION: Final = -32022
+# Pages must be visited first (2025-11-25, elicitation, §URL Elicitation Required Error).
+PAGES_REQUIRED: Final = -32042
 
 # The range that JSON-RPC reserves, and the codes defined in it.
 RESERVED: Final = range(-32768, -31999)
@@ -61,13 +63,15 @@ def store_gone() -> RpcError:
     return RpcError(INTERNAL_ERROR, DATABASE_AWAY, retry_after=1)
 
 
-def limit_of_zero(scope: str, limited: str, data: dict[str, Any], changed_by: str = "") -> RpcError:
+def limit_of_zero(scope: str, limited: str, data: dict[str, Any]) -> RpcError:
     """Return the refusal for a limit of zero, which has no time to retry.
 
     `limited` is what the limit counts, such as "calls per minute".
     """
-    who = changed_by or "An admin of the tenant can change the limit."
-    return RpcError(OVER_LIMIT, f"The limit of {limited} for this {scope} is 0: none are allowed. {who}", data)
+    message = (
+        f"The limit of {limited} for this {scope} is 0: none are allowed. An admin of the tenant can change the limit."
+    )
+    return RpcError(OVER_LIMIT, message, data)
 
 
 def resource_not_found(uri: str, *, modern: bool) -> RpcError:

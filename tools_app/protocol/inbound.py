@@ -39,6 +39,11 @@ NAMED_BY: Final[Mapping[str, str]] = {
     "tasks/cancel": "taskId",
 }
 
+_META_TYPES: Final = (
+    (VERSION_META, str, "a string"),
+    (CAPABILITIES_META, dict, "an object"),
+    (CLIENT_META, dict, "an object"),
+)
 _ENCODED_START, _ENCODED_END = "=?base64?", "?="
 
 
@@ -103,15 +108,11 @@ def _modern_other(headers: Mapping[str, str]) -> Route | RpcError:
 
 
 def _envelope_problem(meta: Mapping[str, Any]) -> RpcError | None:
-    missing = [key for key in (VERSION_META, CAPABILITIES_META) if key not in meta]
-    if missing:
+    if VERSION_META not in meta or CAPABILITIES_META not in meta:
+        missing = [key for key in (VERSION_META, CAPABILITIES_META) if key not in meta]
         message = f"params._meta lacks {' and '.join(missing)}."
         return RpcError(INVALID_PARAMS, message, {"missing": missing}, status=400)
-    for key, kind, name in (
-        (VERSION_META, str, "a string"),
-        (CAPABILITIES_META, dict, "an object"),
-        (CLIENT_META, dict, "an object"),
-    ):
+    for key, kind, name in _META_TYPES:
         if key in meta and not isinstance(meta[key], kind):
             return RpcError(INVALID_PARAMS, f"params._meta['{key}'] must be {name}.", status=400)
     if len(meta[VERSION_META]) > MAX_VERSION_LENGTH:

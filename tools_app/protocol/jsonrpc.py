@@ -18,6 +18,8 @@ RequestId = str | int
 ID_TYPES: Final = (str, int)
 # The maximum number of objects and lists in a message. Traversing a message takes time for each of them.
 MAX_CONTAINERS: Final = 100_000
+# The bytes of a text that are taken apart at a time.
+WINDOW = 64 * 1024
 # Levels of nesting in a message.
 MAX_DEPTH: Final = 64
 
@@ -56,7 +58,7 @@ class Malformed(msgspec.Struct, frozen=True):
 Message = Request | Notification | Response | Malformed
 
 
-def decode(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
+def decode(body: bytes | bytearray, max_depth: int = MAX_DEPTH) -> Any:
     """Parse the JSON value in `body`. Raises RpcError for invalid JSON (RFC 8259) or nesting beyond `max_depth`."""
     if len(body) < LONG:
         brackets = body.count(b"{") + body.count(b"[")
@@ -84,10 +86,17 @@ def _deeper_than(value: Any, limit: int) -> bool:
     return bool(level)
 
 
-def _containers(body: bytes) -> int:
+def _containers(body: bytes | bytearray) -> int:
     """Count the objects and lists of a JSON text: brackets outside of strings."""
-    outside = b"".join(body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
-    return outside.count(b"{") + outside.count(b"[")
+    body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    count = is_inside = 0
+    # In windows: the pieces of a whole text of short strings would need many times its memory.
+    for start in range(0, len(body), WINDOW):
+        pieces = body[start : start + WINDOW].split(b'"')
+        outside = b"".join(pieces[is_inside::2])
+        count += outside.count(b"{") + outside.count(b"[")
+        is_inside ^= (len(pieces) - 1) % 2
+    return count
 
 
 def _children(node: Any) -> Any:
@@ -244,17 +253,17 @@ def check_answers(answers: Mapping[str, Any], field: str) -> None:
         check_answer(answer, f"{field}.{name}")
 
 
-def client_info(said: Mapping[str, Any]) -> dict[str, str]:
+def client_info(sent: Mapping[str, Any]) -> dict[str, str]:
     """Return `clientInfo` with its name and version truncated. No behaviour depends on them.
 
     NUL is removed, because PostgreSQL cannot store it.
     """
-    bounds = {"name": MAX_CLIENT_NAME_LENGTH, "version": MAX_CLIENT_VERSION_LENGTH}
-    return {
-        field: said[field][:most].replace("\0", "\ufffd")
-        for field, most in bounds.items()
-        if isinstance(said.get(field), str)
-    }
+    info: dict[str, str] = {}
+    if isinstance(name := sent.get("name"), str):
+        info["name"] = name[:MAX_CLIENT_NAME_LENGTH].replace("\0", "\ufffd")
+    if isinstance(version := sent.get("version"), str):
+        info["version"] = version[:MAX_CLIENT_VERSION_LENGTH].replace("\0", "\ufffd")
+    return info
 
 
 def check_text(value: str, field: str, longest: int) -> None:

@@ -11,7 +11,7 @@ from tools_app.protocol.schema_keywords import DATA, SCHEMA_MAPS
 KEYWORD: Final = "x-mcp-header"
 PREFIX: Final = "mcp-param-"
 TYPES: Final = ("string", "integer", "boolean")
-LARGEST: Final = 2**53 - 1
+MAX_NUMBER: Final = 2**53 - 1
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # Characters that a header may contain without encoding (§Value Encoding).
 _SENDABLE = re.compile(r"[\t\x20-\x7e]*")
@@ -25,7 +25,7 @@ class Mirrored(NamedTuple):
     header: str
 
 
-class BadMirror(ValueError):
+class InvalidMirror(ValueError):
     """A schema marks a parameter that cannot be mirrored in a header. `path` is the mark's path in the schema."""
 
     def __init__(self, path: tuple[str, ...], message: str) -> None:
@@ -43,12 +43,12 @@ def mirrored(schema: Mapping[str, Any]) -> tuple[Mirrored, ...]:
             found.append(Mirrored(path, _header(inner, place)))
     for place in _marks(schema, ()):
         if place not in allowed:
-            raise BadMirror(place, f"{KEYWORD} belongs to properties that are reached through properties alone.")
+            raise InvalidMirror(place, f"{KEYWORD} belongs to properties that are reached through properties alone.")
     names = [one.header for one in found]
     for one in found:
         if names.count(one.header) > 1:
             problem = f"{KEYWORD} names the same header twice. Header names are case-insensitive."
-            raise BadMirror(("properties", *one.path), problem)
+            raise InvalidMirror(("properties", *one.path), problem)
     return tuple(found)
 
 
@@ -76,9 +76,9 @@ def texts(parameters: Sequence[Mirrored], arguments: Mapping[str, Any]) -> Itera
 def _header(schema: Mapping[str, Any], place: tuple[str, ...]) -> str:
     name = schema[KEYWORD]
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-        raise BadMirror(place, f"{KEYWORD} is a header's name: letters, digits and !#$%&'*+-.^_`|~.")
+        raise InvalidMirror(place, f"{KEYWORD} is a header's name: letters, digits and !#$%&'*+-.^_`|~.")
     if schema.get("type") not in TYPES:
-        raise BadMirror(place, f"{KEYWORD} belongs to parameters of the types {', '.join(TYPES)}.")
+        raise InvalidMirror(place, f"{KEYWORD} belongs to parameters of the types {', '.join(TYPES)}.")
     return PREFIX + name.lower()
 
 
@@ -125,5 +125,5 @@ def _agree(sent: str | None, value: Any) -> bool:
     if sent is None:
         return False
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return bool(_WHOLE.fullmatch(sent)) and float(sent) == value and abs(value) <= LARGEST
+        return bool(_WHOLE.fullmatch(sent)) and float(sent) == value and abs(value) <= MAX_NUMBER
     return sent == _as_text(value)

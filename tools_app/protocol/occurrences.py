@@ -8,7 +8,7 @@ LONG: Final = 4096
 FEW: Final = 256
 
 
-def occurrences(text: bytes, byte: bytes) -> int:
+def occurrences(text: bytes | bytearray, byte: bytes) -> int:
     """Count a byte in a text: fast for a text of LONG bytes or more that is mostly one string."""
     at = -1
     for found in range(FEW):

@@ -19,7 +19,7 @@ TOO_MUCH_WORK = "this value is too expensive to validate: send shorter strings o
 UNEXPLAINED = "this value does not match the schema, and is too large to tell which field fails: send a smaller one"
 
 
-class BadSchema(ValueError):
+class InvalidSchema(ValueError):
     """A schema that cannot be compiled, or that is too expensive to check."""
 
 
@@ -51,7 +51,7 @@ class CompiledSchema:
                 dict(schema), retriever=_refuse, validate_formats=True, pattern_options=LINEAR
             )
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as problem:
-            raise BadSchema(str(problem)) from problem
+            raise InvalidSchema(str(problem)) from problem
 
     def accepts(self, value: Any) -> bool:
         """Whether `value` is valid: the fast check. False for a value that is too expensive to check."""
@@ -83,7 +83,7 @@ class CompiledSchema:
 
 def _check_patterns(schema: Mapping[str, Any]) -> None:
     for path, problem in pattern_problems(schema):
-        raise BadSchema(f"{'.'.join(map(str, path)) or 'the schema'}: {problem}")
+        raise InvalidSchema(f"{'.'.join(map(str, path)) or 'the schema'}: {problem}")
 
 
 def _problems(error: Any) -> list[FieldProblem]:

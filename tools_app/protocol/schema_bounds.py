@@ -19,14 +19,14 @@ import jsonschema_rs
 from tools_app.protocol.schema_keywords import DATA, REFERENCES, SCHEMA_MAPS, Path, subschemas
 
 MAX_PARTS: Final = 100_000
-MAX_WAYS: Final = 10_000
-DEEPEST: Final = 64
+MAX_ALTERNATIVES: Final = 10_000
+MAX_DEPTH: Final = 64
 TOO_LARGE: Final = f"it has more than {MAX_PARTS} parts"
-TOO_ENTANGLED: Final = f"its references lead to one value along more than {MAX_WAYS} paths"
-TOO_DEEP: Final = f"it nests deeper than {DEEPEST} levels"
+TOO_MANY_ALTERNATIVES: Final = f"its references lead to one value along more than {MAX_ALTERNATIVES} paths"
+TOO_DEEP: Final = f"it nests deeper than {MAX_DEPTH} levels"
 
 
-class TooMuch(ValueError):
+class SchemaTooComplex(ValueError):
     """A schema that is too complex."""
 
 
@@ -35,7 +35,7 @@ def check(schema: Any) -> int:
     try:
         return _Measure(schema).ways(schema, 0)
     except RecursionError:
-        raise TooMuch(TOO_DEEP) from None
+        raise SchemaTooComplex(TOO_DEEP) from None
 
 
 class _Measure:
@@ -49,15 +49,15 @@ class _Measure:
         """Return the number of paths from a node to one value; 1 while the node is being counted (recursion)."""
         if not isinstance(node, dict | list):
             return 0
-        if depth > DEEPEST:
-            raise TooMuch(TOO_DEEP)
+        if depth > MAX_DEPTH:
+            raise SchemaTooComplex(TOO_DEEP)
         if len(self._ways) > MAX_PARTS:
-            raise TooMuch(TOO_LARGE)
+            raise SchemaTooComplex(TOO_LARGE)
         if id(node) not in self._ways:
             self._ways[id(node)] = 1
             self._ways[id(node)] = 1 + sum(self._inner(node, depth + 1))
-        if self._ways[id(node)] > MAX_WAYS:
-            raise TooMuch(TOO_ENTANGLED)
+        if self._ways[id(node)] > MAX_ALTERNATIVES:
+            raise SchemaTooComplex(TOO_MANY_ALTERNATIVES)
         return self._ways[id(node)]
 
     def _inner(self, node: Any, depth: int) -> Iterator[int]:

@@ -27,6 +27,13 @@ def refresh(source: ApiSource, by: User | None, data: bytes | None = None) -> Ap
     return revision
 
 
+def read_again(source: ApiSource, by: User | None) -> None:
+    """Have a worker read the document again, because it is to be read in another way."""
+    data = documents.newest_upload(source)
+    if source.url or data is not None:
+        refresh(source, by, data)
+
+
 def _enqueue(revision: ApiSourceRevision) -> None:
     try:
         broker.current().call(partial(_send, str(revision.pk)))

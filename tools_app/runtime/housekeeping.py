@@ -21,7 +21,7 @@ from tools_app.audit.checkpoints import signer
 from tools_app.audit.recorder import denials, recorder
 from tools_app.audit.retention.daily import Daily
 from tools_app.audit.stats import storage
-from tools_app.calls import limits, parked, sweeper
+from tools_app.calls import limits, parked, sweeper, upstream_tasks
 from tools_app.core.runtime import Service
 from tools_app.issuers import directory
 from tools_app.models import CallAnswer, CallInput, SessionMessage
@@ -43,7 +43,7 @@ def heartbeat(kind: str) -> list[Chore]:
     """Return the chores that only the database may delay, with their intervals in seconds."""
     return [
         (0.25, sweeper.stop_cancelled),
-        (1.0, lambda: sweeper.beat(kind)),
+        (1.0, lambda: sweeper.send_heartbeat(kind)),
     ]
 
 
@@ -80,15 +80,17 @@ class Housekeeper:
         self._pruning = Daily()
         self._alerts = runner.AlertRunner()
         self._directory = directory.DirectoryChecks()
-        self._refresher = refresh.Refresher()
         self._stopping = threading.Event()
         self._heart = self._thread("heart", heartbeat(kind), lambda: None)
         own = [
             (60.0, self._pruning.prune_if_due),
             (runner.TICK_SECONDS, self._alerts.run_if_chosen),
             (directory.TICK_SECONDS, self._directory.run),
-            (refresh.TICK_SECONDS, self._refresher.run),
+            (refresh.TICK_SECONDS, lambda: refresh.refresher().run()),
         ]
+        if kind == "web":
+            # Calls of upstreams run in web processes.
+            own.append((1.0, upstream_tasks.UpstreamTaskSweeper().sweep))
         self._house = self._thread("housekeeping", [*chores(), *own], self._farewell)
 
     def stop(self) -> None:
@@ -111,7 +113,6 @@ class Housekeeper:
     def _farewell(self) -> None:
         self._alerts.stop()
         self._directory.stop()
-        self._refresher.stop()
         with suppress(Exception):
             last_used.write()
             denials.flush(at_once=True)
@@ -120,7 +121,7 @@ class Housekeeper:
         # While the recorder runs, records are unsigned: the process row is deleted after they are signed.
         with suppress(Exception):
             if recorder.current.running() is None:
-                sweeper.leave()
+                sweeper.unregister()
         self._pruning.stop()
 
 

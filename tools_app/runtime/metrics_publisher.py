@@ -63,5 +63,5 @@ publisher = Service(lambda: Publisher(directory(), metrics_registry), _withdraw)
 def gathered() -> list[Snapshot]:
     """Return the metrics of all processes of this host, with current values of this one."""
     publish()
-    found = snapshots.gathered(directory())
+    found = snapshots.current_snapshots(directory())
     return found if publisher().path.exists() else [*found, metrics_registry.snapshot()]

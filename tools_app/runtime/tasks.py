@@ -8,28 +8,25 @@ from time import sleep
 from typing import Any
 from uuid import UUID
 
-from celery import current_app, current_task, shared_task
+from celery import current_task, shared_task
 from celery.apps.worker import Worker
 from celery.signals import worker_process_shutdown, worker_shutdown
 
 from tools_app.audit import partitions
 from tools_app.audit.retention import retention
-from tools_app.calls import tracing as traced
-from tools_app.calls.background import worker
 from tools_app.calls.background.queue import RUN_CALL
 from tools_app.catalog.sources import documents
-from tools_app.runtime import api_sources, inspection, process
+from tools_app.runtime import api_sources, call_strategy, inspection, process
+from tools_app.runtime.call_strategy import CallTask
 
 # The import registers the inspect command.
 COMMANDS = (inspection,)
 
 
-@shared_task(name=RUN_CALL)
+@shared_task(name=RUN_CALL, base=CallTask)
 def run_call(call_id: str) -> None:
-    """Run one background call."""
-    process.start("worker")
-    with traced.taken(current_app.conf.task_default_queue, current_task.request.headers or {}):
-        worker.run_claimed(UUID(call_id))
+    """Run one background call, in a pool of processes."""
+    call_strategy.run_call(call_id, current_task.request.headers or {})
 
 
 @shared_task(name=api_sources.READ)
@@ -55,6 +52,6 @@ def stop_process(**_options: Any) -> None:
 @shared_task(name="tools_app.prune")
 def prune() -> None:
     """Create future partitions, and prune data that exceeds its retention period."""
-    partitions.make_ahead()
+    partitions.create_upcoming()
     for _ in retention.prune():
         sleep(retention.PAUSE_SECONDS)

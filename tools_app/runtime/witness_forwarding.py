@@ -19,9 +19,9 @@ from django.conf import settings
 
 from tools_app.audit.checkpoints import witness
 from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.client import Outbound, Terms, exchange, trusted_certificates
+from tools_app.catalog.http.client import Outbound, RequestPolicy, exchange, trusted_certificates
 from tools_app.catalog.http.errors import RequestFailed
-from tools_app.catalog.http.urls import BadUrl, parse_url
+from tools_app.catalog.http.urls import InvalidUrl, parse_url
 from tools_app.core.runtime import Service
 
 log = logging.getLogger(__name__)
@@ -93,8 +93,10 @@ class Forwarder:
         except Exception as problem:  # noqa: BLE001 - after any error, the next lines are sent
             if not self._has_failed:
                 # The URL may contain a secret; only messages of NotDelivered are known not to.
-                told = str(problem) if isinstance(problem, NotDelivered) else type(problem).__name__
-                log.warning("Checkpoints cannot be delivered to MCPHUB_AUDIT_CHECKPOINTS_URL and are retried: %s", told)
+                reason = str(problem) if isinstance(problem, NotDelivered) else type(problem).__name__
+                log.warning(
+                    "Checkpoints cannot be delivered to MCPHUB_AUDIT_CHECKPOINTS_URL and are retried: %s", reason
+                )
             self._has_failed = True
             return False
         self._has_failed = False
@@ -108,9 +110,9 @@ def post(url: str, line: str) -> None:
     """Send a line as the body of a POST. Redirects are not followed. Raises NotDelivered."""
     try:
         request = Outbound("POST", parse_url(url), (("Content-Type", "application/json"),), line.encode())
-        terms = Terms(ANYWHERE, SEND_SECONDS, MAX_ANSWER_BYTES)
-        reply = asyncio.run(asyncio.wait_for(exchange(request, terms), SEND_SECONDS))
-    except (RequestFailed, BadUrl, TimeoutError) as problem:
+        policy = RequestPolicy(ANYWHERE, SEND_SECONDS, MAX_ANSWER_BYTES)
+        reply = asyncio.run(asyncio.wait_for(exchange(request, policy), SEND_SECONDS))
+    except (RequestFailed, InvalidUrl, TimeoutError) as problem:
         raise NotDelivered(str(problem) or "the receiver did not answer in time") from problem
     if not 200 <= reply.status < 300:  # noqa: PLR2004 - the successes of HTTP
         raise NotDelivered(f"the receiver answered {reply.status}")
@@ -148,13 +150,13 @@ def start() -> None:
 def _forward_to(url: str) -> Forwarder:
     sender = log_to_syslog if urlsplit(url).scheme in SYSLOG_PORTS else post
     started = Forwarder(lambda line: sender(url, line))
-    witness.on_keep(started.take)
+    witness.on_stored(started.take)
     return started
 
 
 def _close(started: Forwarder) -> None:
     """Send the last checkpoints, after the recorder has stopped."""
-    witness.on_keep(None)
+    witness.on_stored(None)
     started.close()
 
 

@@ -16,20 +16,20 @@ RECOUNT_FRACTION: Final = 16
 class AddressLimit:
     """The number of connections of each address.
 
-    `connected` lists the addresses of open connections, and `key` maps an address to the key that is counted. Only
+    `open_addresses` lists the addresses of open connections, and `key` maps an address to the key that is counted. Only
     accepted connections are reported; closed ones are found by recounting the open ones.
     """
 
     def __init__(
         self,
-        connected: Callable[[], Iterable[str]],
+        open_addresses: Callable[[], Iterable[str]],
         key: Callable[[str], str],
-        most: int | None = None,
+        max_per_address: int | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._connected = connected
+        self._open_addresses = open_addresses
         self._key = key
-        self._most = max_connections() if most is None else most
+        self._max_connections = max_connections() if max_per_address is None else max_per_address
         self._clock = clock
         self._counts: Counter[str] = Counter()
         self._counted_at = clock()
@@ -38,21 +38,21 @@ class AddressLimit:
     def admits(self, address: str) -> bool:
         """Whether one more connection of this address is allowed; it is counted if so."""
         key = self._key(address)
-        if self._counts[key] >= self._most and self._is_recount_due():
+        if self._counts[key] >= self._max_connections and self._is_recount_due():
             self.recount()
-        if self._counts[key] >= self._most:
+        if self._counts[key] >= self._max_connections:
             return False
         self._counts[key] += 1
         self._accepted += 1
         return True
 
     def _is_recount_due(self) -> bool:
-        accepted = self._accepted * RECOUNT_FRACTION >= self._most
+        accepted = self._accepted * RECOUNT_FRACTION >= self._max_connections
         return accepted or self._clock() - self._counted_at >= RECOUNT_SECONDS
 
     def recount(self) -> None:
         """Recount the open connections."""
-        self._counts = Counter(map(self._key, self._connected()))
+        self._counts = Counter(map(self._key, self._open_addresses()))
         self._counted_at = self._clock()
         self._accepted = 0
 

@@ -15,7 +15,7 @@ from tools_app.server.address_limit import AddressLimit
 logger = logging.getLogger(__name__)
 
 Application = Callable[..., Any]
-Work = Callable[[], Coroutine[Any, Any, None]]
+AsyncFunction = Callable[[], Coroutine[Any, Any, None]]
 
 UVICORN, DAPHNE = "uvicorn", "daphne"
 SERVERS = (UVICORN, DAPHNE)
@@ -61,15 +61,15 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def inherited(number: int) -> socket.socket:
+def inherited_socket(descriptor: int) -> socket.socket:
     """Return the socket of a file descriptor that this process inherited. Raises NotListening."""
     try:
-        listener = socket.socket(fileno=number)
+        listener = socket.socket(fileno=descriptor)
     except OSError as problem:
-        raise NotListening(f"File descriptor {number} is not a socket: {problem.strerror}.") from problem
+        raise NotListening(f"File descriptor {descriptor} is not a socket: {problem.strerror}.") from problem
     if listener.family not in (socket.AF_INET, socket.AF_INET6) or listener.type != socket.SOCK_STREAM:
         listener.detach()
-        raise NotListening(f"File descriptor {number} is not a TCP socket.")
+        raise NotListening(f"File descriptor {descriptor} is not a TCP socket.")
     listener.setblocking(False)
     return listener
 
@@ -98,19 +98,31 @@ class Connection(Protocol):
         """Close the connection after everything is sent."""
 
     def check_idle(self) -> None:
-        """Close the connection if it has waited for IDLE_SECONDS. Called IDLE_CHECKS times within them."""
+        """Close the connection if it, or its client, has waited for IDLE_SECONDS. Called IDLE_CHECKS times in them."""
+
+
+class WebSocket(Protocol):
+    """A WebSocket, as far as checks of its client need it."""
+
+    def check_idle(self) -> None:
+        """Cut off a client that has read nothing for IDLE_SECONDS. Called IDLE_CHECKS times in them."""
 
 
 class IdleCounter:
-    """Counts the checks in a row that found a connection waiting, with nothing received in between."""
+    """Counts the checks in a row that found a connection waiting, with nothing received or read in between."""
 
     def __init__(self) -> None:
-        self._pieces = self._checks = 0
+        self._state = (0, 0)
+        self._checks = 0
 
-    def is_idle(self, pieces: int, *, is_waiting: bool) -> bool:
-        """Return whether it has waited for IDLE_SECONDS. `pieces` is what it has received so far, in any unit."""
-        self._checks = self._checks + 1 if is_waiting and pieces == self._pieces else 0
-        self._pieces = pieces
+    def is_idle(self, received_count: int, unread_bytes: int, *, is_waiting: bool) -> bool:
+        """Return whether it has waited for IDLE_SECONDS.
+
+        `pieces` is what it has received so far, in any unit, and `unread` what its client has not read yet, in bytes.
+        """
+        state = (received_count, unread_bytes)
+        self._checks = self._checks + 1 if (is_waiting or unread_bytes) and state == self._state else 0
+        self._state = state
         return self._checks >= IDLE_CHECKS
 
 
@@ -141,6 +153,10 @@ class AsgiServer(ABC):
         """The open HTTP connections."""
 
     @abstractmethod
+    def _websockets(self) -> Iterable[WebSocket]:
+        """The open WebSockets."""
+
+    @abstractmethod
     def _addresses(self) -> Iterable[str]:
         """The client address of each open connection, WebSockets included."""
 
@@ -152,7 +168,7 @@ class AsgiServer(ABC):
     async def _serve_connection(self, connection: socket.socket) -> None:
         """Serve an accepted connection. Raises OSError if it was closed meanwhile."""
 
-    def spawn(self, work: Work) -> None:
+    def spawn(self, work: AsyncFunction) -> None:
         """Run `work()` in the server's event loop. Safe from any thread and from a signal handler."""
         self._loop.call_soon_threadsafe(self._start, work)
 
@@ -163,7 +179,7 @@ class AsgiServer(ABC):
         self._loop.remove_reader(self._listener)
         # Closing the last descriptor of a listening socket resets the connections that wait to be accepted.
         for _ in range(BACKLOG):
-            if (connection := self._accepted()) is None:
+            if (connection := self._accept_one()) is None:
                 break
             await self._serve_if_open(connection)
         self._listener.close()
@@ -176,7 +192,7 @@ class AsgiServer(ABC):
         """
         for connection in self._connections():
             connection.disable_keep_alive()
-        await self._until(lambda: all(connection.is_responding for connection in self._connections()), seconds)
+        await self._wait_until(lambda: all(connection.is_responding for connection in self._connections()), seconds)
         self._close_idle()
         # The application has received the last requests before it is told to accept no more.
         await asyncio.sleep(POLL_SECONDS)
@@ -188,17 +204,17 @@ class AsgiServer(ABC):
             self._close_idle()
             return not any(connection.is_responding for connection in self._connections())
 
-        await self._until(is_over, seconds)
+        await self._wait_until(is_over, seconds)
 
     def _close_idle(self) -> None:
         for connection in list(self._connections()):
             if connection.is_idle:
                 connection.close()
 
-    async def _until(self, is_over: Callable[[], bool], seconds: float) -> None:
-        end = self._loop.time() + seconds
+    async def _wait_until(self, is_over: Callable[[], bool], seconds: float) -> None:
+        deadline = self._loop.time() + seconds
         # Polled: it happens only once in the lifetime of a process.
-        while not is_over() and self._loop.time() < end:  # noqa: ASYNC110
+        while not is_over() and self._loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(POLL_SECONDS)
 
     def _listen(self) -> None:
@@ -212,28 +228,28 @@ class AsgiServer(ABC):
 
     def _check(self) -> None:
         """Check all connections with one timer: a timer for each request would be expensive."""
-        for connection in list(self._connections()):
+        for connection in (*self._connections(), *self._websockets()):
             connection.check_idle()
         if self._limit is not None:
             self._limit.recount()
         self._check_later()
 
     def _accept(self) -> None:
-        self._loop.call_soon(self._time_turn, self._loop.time())
+        self._loop.call_soon(self._measure_turn, self._loop.time())
         for _ in range(min(max(1, int(self._turn_seconds / SECONDS_PER_ACCEPT)), MAX_ACCEPTED)):
-            connection = self._accepted()
+            connection = self._accept_one()
             if connection is None:
                 return
             self._start(partial(self._serve_if_open, connection))
 
-    def _time_turn(self, began: float) -> None:
-        self._turn_seconds = self._loop.time() - began
+    def _measure_turn(self, started_at: float) -> None:
+        self._turn_seconds = self._loop.time() - started_at
 
     async def _serve_if_open(self, connection: socket.socket) -> None:
         with suppress(OSError):
             await self._serve_connection(connection)
 
-    def _accepted(self) -> socket.socket | None:
+    def _accept_one(self) -> socket.socket | None:
         """Return a connection, unless another process took it. Those above the limit of their address are closed."""
         for _ in range(MAX_ACCEPTED):
             try:
@@ -255,7 +271,7 @@ class AsgiServer(ABC):
         if self._listener.fileno() >= 0:
             self._loop.add_reader(self._listener, self._accept)
 
-    def _start(self, work: Work) -> None:
+    def _start(self, work: AsyncFunction) -> None:
         task = self._loop.create_task(work())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -15,7 +15,6 @@ Neither Daphne nor Twisted has a documented way to do this, or to drain connecti
 - Daphne's `Server`: `create_application` makes the queue of an application (`application_instance`), which has no
   bound; `handle_reply` does not wait for a slow client; `connections` keeps what is `disconnected` longer than needed;
   `http_factory`, `ws_factory` and `endpoints` let it serve accepted sockets.
-- autobahn's `sendMessage` applies `maxMessagePayloadSize` to what the server sends as well.
 - The reactor's `_asyncioEventloop`, as Daphne itself uses it.
 """
 
@@ -29,17 +28,19 @@ from weakref import WeakSet, ref
 
 from daphne.http_protocol import HTTPFactory, WebRequest
 from daphne.server import Server as Daphne
-from daphne.ws_protocol import WebSocketProtocol
 from django.conf import settings
 from twisted.internet import reactor
 from twisted.web.http import HTTPChannel
 
 from tools_app.server.base import MAX_HEAD_BYTES, Application, AsgiServer, IdleCounter, authority_of
+from tools_app.server.daphne_websocket import WebSocketConnection, unread_bytes
 
 CONNECTION, CLOSE = b"connection", b"close"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # Buffered bytes of a body that the application has not received; above this its connection is not read.
 MAX_QUEUED_BYTES = 64 * 1024
+# What a message of a WebSocket counts beside its text, so that few are queued.
+MESSAGE_OVERHEAD_BYTES = 4 * 1024
 
 
 class _ReceiveQueue:
@@ -53,14 +54,14 @@ class _ReceiveQueue:
         self._protocol = ref(protocol)
         self._messages: asyncio.Queue[tuple[Mapping[str, Any], int]] = asyncio.Queue()
         self._bytes = 0
-        self._paused: Any = None
-        self._body_is_coming = isinstance(protocol, _Request) and protocol.body_is_coming
+        self._paused_transport: Any = None
+        self._is_body_pending = isinstance(protocol, _Request) and protocol.is_body_pending
 
     def put_nowait(self, message: Mapping[str, Any]) -> None:
         """Called by Daphne. A body that is still arriving is put by `put_body`."""
-        if message["type"] == "http.request" and self._body_is_coming:
+        if message["type"] == "http.request" and self._is_body_pending:
             return
-        self._put(message, len(message.get("text") or message.get("bytes") or b""))
+        self._put(message, len(message.get("text") or message.get("bytes") or b"") + MESSAGE_OVERHEAD_BYTES)
 
     def put_body(self, piece: bytes, *, is_last: bool) -> None:
         self._put({"type": "http.request", "body": piece, "more_body": not is_last}, len(piece))
@@ -73,19 +74,21 @@ class _ReceiveQueue:
         del protocol
         message, size = await self._messages.get()
         self._bytes -= size
-        if self._paused is not None and self._bytes <= MAX_QUEUED_BYTES:
-            self._paused.resumeProducing()
-            self._paused = None
+        if self._paused_transport is not None and self._bytes <= MAX_QUEUED_BYTES:
+            # Cleared first: what was read before may fill the queue at once.
+            paused, self._paused_transport = self._paused_transport, None
+            paused.resumeProducing()
         return message
 
     def _put(self, message: Mapping[str, Any], size: int) -> None:
         self._bytes += size
         self._messages.put_nowait((message, size))
-        if self._bytes > MAX_QUEUED_BYTES and self._paused is None:
-            transport = getattr(self._protocol(), "transport", None)
+        if self._bytes > MAX_QUEUED_BYTES and self._paused_transport is None:
+            protocol = self._protocol()
+            transport = protocol if isinstance(protocol, WebSocketConnection) else getattr(protocol, "transport", None)
             if transport is not None:
                 transport.pauseProducing()
-                self._paused = transport
+                self._paused_transport = transport
 
 
 class _WritableWaiter:
@@ -114,19 +117,6 @@ async def _wait_until_writable(channel: Any) -> None:
         await waiter.wait()
     finally:
         channel.unregisterProducer()
-
-
-class _WebSocket(WebSocketProtocol):
-    """A WebSocket whose maximum message size applies only to the client: autobahn applies it to the server as well."""
-
-    maxMessagePayloadSize: int  # noqa: N815 - autobahn's name
-
-    def sendMessage(self, *args: Any, **kwargs: Any) -> None:  # noqa: N802 - autobahn's name
-        bound, self.maxMessagePayloadSize = self.maxMessagePayloadSize, 0
-        try:
-            super().sendMessage(*args, **kwargs)
-        finally:
-            self.maxMessagePayloadSize = bound
 
 
 class _Channel(HTTPChannel):
@@ -173,9 +163,14 @@ class _Channel(HTTPChannel):
         self.loseConnection()  # type: ignore[no-untyped-call]
 
     def check_idle(self) -> None:
-        is_waiting = not self.is_responding or self.requests[-1].body_is_coming
-        if self._idle.is_idle(self.pieces, is_waiting=is_waiting):
-            self.timeoutConnection()  # type: ignore[no-untyped-call]
+        is_waiting = not self.is_responding or self.requests[-1].is_body_pending
+        transport: Any = self.transport
+        unread = unread_bytes(transport)
+        if self._idle.is_idle(self.pieces, unread, is_waiting=is_waiting):
+            if unread:
+                transport.abortConnection()
+            else:
+                self.timeoutConnection()  # type: ignore[no-untyped-call]
 
     def getHost(self) -> Any:  # noqa: N802 - Twisted's name
         """Return the address that accepted it. Each request asks for it; the system is asked once."""
@@ -195,7 +190,7 @@ class _Channel(HTTPChannel):
         if self.requests or self.persistent:
             super().rawDataReceived(data)
         for request in self.requests[-1:]:
-            request.pass_on()
+            request.flush_piece()
 
     def lineLengthExceeded(self, line: bytes) -> None:  # noqa: ARG002, N802 - Twisted's
         """Refuse a head with a line that is too long."""
@@ -211,7 +206,7 @@ class _Request(WebRequest):
 
     def __init__(self, channel: _Channel, *args: Any, **kwargs: Any) -> None:
         super().__init__(channel, *args, **{**kwargs, "parsePOSTFormSubmission": False})
-        self.body_is_coming = False
+        self.is_body_pending = False
         self.expects_continue = False
         # A piece of the body that is not passed on before it is known whether it is the last.
         self._piece: bytes | None = None
@@ -223,7 +218,7 @@ class _Request(WebRequest):
 
     def start(self, command: bytes, target: bytes, version: bytes) -> None:
         """Start the application with the head alone."""
-        self.body_is_coming = True
+        self.is_body_pending = True
         if self.requestHeaders.hasHeader(b"Upgrade"):
             self.channel._respondToBadRequestAndDisconnect()  # noqa: SLF001 - a WebSocket has no body
             return
@@ -231,10 +226,10 @@ class _Request(WebRequest):
 
     def handleContentChunk(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
         """Receive a piece of the body."""
-        self.pass_on()
+        self.flush_piece()
         self._piece = data
 
-    def pass_on(self, *, is_last: bool = False) -> None:
+    def flush_piece(self, *, is_last: bool = False) -> None:
         """Pass the piece that has arrived on to the application."""
         piece, self._piece = self._piece, None
         if (piece is not None or is_last) and self.application_queue is not None and not self.finished:
@@ -242,11 +237,11 @@ class _Request(WebRequest):
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:  # noqa: N802 - Twisted's name
         """Handle the end of the request."""
-        if not self.body_is_coming:
+        if not self.is_body_pending:
             self._start(command, path, version)
             return
-        self.body_is_coming = False
-        self.pass_on(is_last=True)
+        self.is_body_pending = False
+        self.flush_piece(is_last=True)
 
     def send_continue(self) -> None:
         """Send "100 Continue" to a client that waits for it."""
@@ -256,7 +251,7 @@ class _Request(WebRequest):
 
     def finish(self) -> None:
         """End the response, and with it the connection if a part of the body is still to come."""
-        if self.body_is_coming and self.channel is not None:
+        if self.is_body_pending and self.channel is not None:
             self.channel.persistent = False
         super().finish()
 
@@ -325,9 +320,11 @@ class _Daphne(Daphne):
     def create_application(self, protocol: Any, scope: Any) -> Any:
         """Start the application as Daphne does, but with a bounded queue."""
         queue = _ReceiveQueue(protocol)
+        if isinstance(protocol, WebSocketConnection):
+            protocol.announce(scope)
         scope.setdefault("asgi", {"version": "3.0"})
-        running = self.application(scope=scope, receive=queue.get, send=partial(self.handle_reply, protocol))
-        task = asyncio.ensure_future(running)
+        coroutine = self.application(scope=scope, receive=queue.get, send=partial(self.handle_reply, protocol))
+        task = asyncio.ensure_future(coroutine)
         self.connections[protocol]["application_instance"] = task
         task.add_done_callback(partial(self._forget, protocol))
         return queue
@@ -343,7 +340,13 @@ class _Daphne(Daphne):
 
     async def handle_reply(self, protocol: Any, message: Any) -> None:
         """Send a message, and wait until the client has read what was sent before: Daphne would buffer all of it."""
+        is_websocket = isinstance(protocol, WebSocketConnection)
+        if is_websocket and message["type"] == "websocket.send" and protocol.state != protocol.STATE_OPEN:
+            raise ConnectionResetError("The client has disconnected.")
         await super().handle_reply(protocol, message)
+        if is_websocket:
+            await protocol.writable.wait()
+            return
         channel = getattr(protocol, "channel", None)  # None once the response is complete
         if channel is not None and channel._waitingForTransport:  # noqa: SLF001 - nothing else tells
             await _wait_until_writable(channel)
@@ -356,7 +359,7 @@ class _Daphne(Daphne):
             maxFramePayloadSize=self._max_message_bytes,
             failByDrop=False,
         )
-        self.ws_factory.protocol = _WebSocket
+        self.ws_factory.protocol = WebSocketConnection
         self.http_factory = _Factory(self)
 
 
@@ -388,7 +391,13 @@ class DaphneServer(AsgiServer):
             reactor.adoptStreamConnection(connection.fileno(), connection.family, self._daphne.http_factory)
 
     def _addresses(self) -> Iterator[str]:
-        return (each.getPeer().host for each in list(self._daphne.http_factory.transports) if each.connected)
+        return (each.getPeer().host for each in self._transports())
+
+    def _websockets(self) -> Iterator[WebSocketConnection]:
+        return (each.protocol for each in self._transports() if isinstance(each.protocol, WebSocketConnection))
+
+    def _transports(self) -> Iterator[Any]:
+        return (each for each in list(self._daphne.http_factory.transports) if each.connected)
 
     def _connections(self) -> Iterator[_Channel]:
         return self._daphne.http_factory.connections()

@@ -14,12 +14,12 @@ from tools_app.catalog import authoring
 from tools_app.catalog.kinds import python
 from tools_app.models import ApiKey, Tenant
 
-ADMIN = "admin"
-DEMO = "demo"
+ADMIN_USERNAME = "admin"
+DEMO_SLUG = "demo"
 DEMO_MODULE = "tools_app.mcp_tools."
 PASSWORD_LENGTH = 20
 KEY_PLACEHOLDER = "YOUR_API_KEY"
-SERVER = "mcphub"
+SERVER_NAME = "mcphub"
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,16 @@ def prepare(*, demo: bool) -> FirstRun:
 
 def _admin() -> Credential | None:
     people = get_user_model().objects
-    if people.filter(Q(is_superuser=True) | Q(username=ADMIN)).exists():
+    if people.filter(Q(is_superuser=True) | Q(username=ADMIN_USERNAME)).exists():
         return None
     chosen = settings.MCPHUB_ADMIN_PASSWORD
     password = chosen or get_random_string(PASSWORD_LENGTH)
-    people.create_superuser(username=ADMIN, email="", password=password)
+    people.create_superuser(username=ADMIN_USERNAME, email="", password=password)
     return Credential("" if chosen else password)
 
 
 def _demo() -> Credential | None:
-    tenant, is_new = Tenant.objects.get_or_create(slug=DEMO, defaults={"name": "Demo", "allow_query_key": True})
+    tenant, is_new = Tenant.objects.get_or_create(slug=DEMO_SLUG, defaults={"name": "Demo", "allow_query_key": True})
     if is_new:
         authoring.add_code_tools(tenant, demo_tools())
     return _demo_key(tenant)
@@ -67,40 +67,46 @@ def demo_tools() -> list[str]:
 
 def _demo_key(tenant: Tenant) -> Credential | None:
     chosen = settings.MCPHUB_DEMO_API_KEY
-    known = ApiKey.objects.filter(digest=keys.digest_of(chosen)) if chosen else tenant.api_keys.filter(name=DEMO)
-    if known.exists():
+    existing = (
+        ApiKey.objects.filter(digest=keys.digest_of(chosen)) if chosen else tenant.api_keys.filter(name=DEMO_SLUG)
+    )
+    if existing.exists():
         return None
-    _, key = keys.issue(tenant, DEMO, key=chosen or None)
+    _, key = keys.issue(tenant, DEMO_SLUG, key=chosen or None)
     return Credential("" if chosen else key)
 
 
-def banner(url: str, made: FirstRun, *, demo: bool) -> str:
+def banner(url: str, first_run: FirstRun, *, demo: bool) -> str:
     """Return the banner for a terminal. It contains secrets only if they were just created."""
-    parts = [_addresses(url, demo=demo), _sign_in(made.admin_password)]
+    parts = [_addresses(url, demo=demo), _sign_in(first_run.admin_password)]
     if demo:
-        parts += [_api_key(made.demo_key), _connect(url, made.demo_key)]
+        parts += [_api_key(first_run.demo_key), _connect(url, first_run.demo_key)]
     else:
         parts.append("API key  create a tenant and an API key in the admin.")
     return "\n\n".join([*parts, "Press Ctrl-C to stop."])
 
 
 def _addresses(url: str, *, demo: bool) -> str:
-    tenant = f"\nTenant   {url}/t/{DEMO}/mcp" if demo else ""
+    tenant = f"\nTenant   {url}/t/{DEMO_SLUG}/mcp" if demo else ""
     return f"mcphub is running.\n\nMCP      {url}/mcp{tenant}\nAdmin    {url}/admin/"
 
 
 def _sign_in(password: Credential | None) -> str:
     if password is None:
-        return f"Sign in  as {ADMIN} with your password. To reset it: python manage.py changepassword {ADMIN}"
+        return (
+            f"Sign in  as {ADMIN_USERNAME} with your password. "
+            f"To reset it: python manage.py changepassword {ADMIN_USERNAME}"
+        )
     if not password.value:
-        return f"Sign in  as {ADMIN} with the password from MCPHUB_ADMIN_PASSWORD."
-    return f"Sign in  as {ADMIN} with the password {password.value}\n         It is shown only once."
+        return f"Sign in  as {ADMIN_USERNAME} with the password from MCPHUB_ADMIN_PASSWORD."
+    return f"Sign in  as {ADMIN_USERNAME} with the password {password.value}\n         It is shown only once."
 
 
 def _api_key(key: Credential | None) -> str:
     if key is None:
         return (
-            f"API key  your existing key. To issue another one: python manage.py issue_key --tenant {DEMO} --name NAME"
+            "API key  your existing key. To issue another one: "
+            f"python manage.py issue_key --tenant {DEMO_SLUG} --name NAME"
         )
     if not key.value:
         return "API key  the one from MCPHUB_DEMO_API_KEY."
@@ -108,8 +114,10 @@ def _api_key(key: Credential | None) -> str:
 
 
 def _connect(url: str, key: Credential | None) -> str:
-    shown = key.value if key and key.value else KEY_PLACEHOLDER
-    line = clients.claude_command(SERVER, f"{url}/mcp", shown)
-    snippet = clients.client_json(SERVER, f"{url}/mcp", shown)
-    alone = f"Connect a client with the URL alone: {url}/mcp\nIt opens your browser, where you sign in as {ADMIN}."
-    return f"{alone}\n\nConnect Claude Code with the key:\n\n{line}\n\nAny other client:\n\n{snippet}"
+    key_text = key.value if key and key.value else KEY_PLACEHOLDER
+    line = clients.claude_command(SERVER_NAME, f"{url}/mcp", key_text)
+    snippet = clients.client_json(SERVER_NAME, f"{url}/mcp", key_text)
+    without_key = (
+        f"Connect a client with the URL alone: {url}/mcp\nIt opens your browser, where you sign in as {ADMIN_USERNAME}."
+    )
+    return f"{without_key}\n\nConnect Claude Code with the key:\n\n{line}\n\nAny other client:\n\n{snippet}"

@@ -44,11 +44,11 @@ def lock_data(path: Path) -> IO[str]:
     file = path.with_name(f"{path.name}.lock").open("a+")
     if not locks.lock(file, locks.LOCK_EX | locks.LOCK_NB):
         file.seek(0)
-        holder = file.read(100).strip()
+        process_id = file.read(100).strip()
         file.close()
         raise DataInUse(
-            f"Another hub{f' (process {holder})' if holder.isdigit() else ''} already uses {path}. Stop it, or set "
-            "another directory with MCPHUB_DATA_DIR. To run several processes of one hub, set REDIS_URL: "
+            f"Another hub{f' (process {process_id})' if process_id.isdigit() else ''} already uses {path}. Stop it, or "
+            "set another directory with MCPHUB_DATA_DIR. To run several processes of one hub, set REDIS_URL: "
             "see docs/running-scaled.md."
         )
     file.truncate(0)
@@ -74,20 +74,20 @@ def _reach_redis(url: str) -> None:
         with Redis.from_url(url, socket_timeout=CONNECT_SECONDS, socket_connect_timeout=CONNECT_SECONDS) as server:
             server.ping()
     except (RedisError, OSError, ValueError) as problem:
-        raise CommandError(_not_answering("Redis", problem, "REDIS_URL")) from problem
+        raise CommandError(_unavailable_message("Redis", problem, "REDIS_URL")) from problem
 
 
 def _reach_broker() -> None:
     try:
-        with current_app.connection_for_write(connect_timeout=CONNECT_SECONDS) as link:
-            link.ensure_connection(max_retries=1, interval_start=0, timeout=CONNECT_SECONDS)
+        with current_app.connection_for_write(connect_timeout=CONNECT_SECONDS) as broker_connection:
+            broker_connection.ensure_connection(max_retries=1, interval_start=0, timeout=CONNECT_SECONDS)
     except (KombuError, BrokerError, OSError) as problem:
-        raise CommandError(_not_answering("The broker", problem, "CELERY_BROKER_URL")) from problem
+        raise CommandError(_unavailable_message("The broker", problem, "CELERY_BROKER_URL")) from problem
 
 
-def _not_answering(who: str, problem: Exception, variable: str) -> str:
+def _unavailable_message(server_name: str, problem: Exception, variable: str) -> str:
     reason = scrubbed(str(problem).strip().rstrip(".") or type(problem).__name__)
-    return f"{who} is unavailable ({reason}). Start it, or correct {variable}."
+    return f"{server_name} is unavailable ({reason}). Start it, or correct {variable}."
 
 
 def check_worker() -> None:
@@ -98,7 +98,9 @@ def check_worker() -> None:
     configuration.log_unknown_variables()
     try:
         connection.ensure_connection()
-        if problem := schema_state.newer() or (startup_errors.NOT_MIGRATED if schema_state.is_behind() else None):
+        if problem := schema_state.newer_migrations() or (
+            startup_errors.NOT_MIGRATED if schema_state.is_behind() else None
+        ):
             raise ImproperlyConfigured(problem)
     finally:
         connection.close()

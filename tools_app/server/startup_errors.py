@@ -22,7 +22,7 @@ FILE_ERRORS: Final = frozenset(
 # PostgreSQL error codes: undefined table and column, disk full, read-only transaction.
 UNDEFINED, DISK_FULL, READ_ONLY = ("42P01", "42703"), ("53100",), ("25006",)
 
-SQLITE: Final[tuple[tuple[str, str], ...]] = (
+SQLITE_MESSAGES: Final[tuple[tuple[str, str], ...]] = (
     (
         "unable to open database file",
         "The database {name} cannot be opened. Its directory must exist and be writable for this user.",
@@ -54,14 +54,14 @@ def explain(error: BaseException) -> str | None:
 
     It contains no secret. Queries the migrations of the database if the failure concerns its tables.
     """
-    one: BaseException | None = error
+    current: BaseException | None = error
     for _ in range(MAX_CAUSES):
-        if one is None:
+        if current is None:
             return None
         for explanation in EXPLANATIONS:
-            if (said := explanation(one)) is not None:
-                return scrubbed(said)
-        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+            if (message := explanation(current)) is not None:
+                return scrubbed(message)
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
     return None
 
 
@@ -77,11 +77,11 @@ def _missing_module(error: BaseException) -> str | None:
     package = error.name.partition(".")[0]
     if package in EXTRAS:
         return f"{package} is not installed. Run pip install -e '.[{EXTRAS[package]}]'."
-    theirs = {app.strip().partition(".")[0] for app in os.environ.get("MCPHUB_APPS", "").split(",")}
-    if package in theirs:
+    app_packages = {app.strip().partition(".")[0] for app in os.environ.get("MCPHUB_APPS", "").split(",")}
+    if package in app_packages:
         return f"MCPHUB_APPS: there is no module {error.name}. Check the spelling."
-    ours = {app.partition(".")[0] for app in settings.INSTALLED_APPS} if settings.configured else set()
-    return f"{package} is required but not installed. Run pip install -e . again." if package in ours else None
+    hub_packages = {app.partition(".")[0] for app in settings.INSTALLED_APPS} if settings.configured else set()
+    return f"{package} is required but not installed. Run pip install -e . again." if package in hub_packages else None
 
 
 def _configuration(error: BaseException) -> str | None:
@@ -106,15 +106,15 @@ def _database(error: BaseException) -> str | None:
 
 def _sqlite(message: str, name: str) -> str | None:
     if "no such table" in message or "no such column" in message or "has no column" in message:
-        return schema_state.newer() or NOT_MIGRATED
-    return next((says.format(name=name) for part, says in SQLITE if part in message), None)
+        return schema_state.newer_migrations() or NOT_MIGRATED
+    return next((template.format(name=name) for part, template in SQLITE_MESSAGES if part in message), None)
 
 
 def _postgresql(error: BaseException, name: str) -> str | None:
     state = getattr(error.__cause__, "sqlstate", None)
     first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
     if state in UNDEFINED:
-        return schema_state.newer() or NOT_MIGRATED
+        return schema_state.newer_migrations() or NOT_MIGRATED
     if state in DISK_FULL:
         return f"The disk of the PostgreSQL server is full ({first_line}). Free some space, then start again."
     if state in READ_ONLY:
@@ -146,8 +146,8 @@ def _file(error: BaseException) -> str | None:
     if not isinstance(error, OSError) or error.errno not in FILE_ERRORS:
         return None
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        place = f" with {error.filename}" if error.filename else ""
-        return f"The disk{place} is full. Free some space, then try again."
+        file_text = f" with {error.filename}" if error.filename else ""
+        return f"The disk{file_text} is full. Free some space, then try again."
     if not error.filename:
         return None
     return f"{error.filename} cannot be used: {error.strerror}. This user must be able to read and write it."

@@ -20,89 +20,89 @@ from django.utils.autoreload import get_child_arguments
 logger = logging.getLogger(__name__)
 
 # The time that a process has to end, in addition to MCPHUB_DRAIN_TIMEOUT; then it is killed.
-END_SECONDS = 20.0
+KILL_SECONDS = 20.0
 # A process that ran for less than this is restarted after a delay; repeated failures increase the delay.
-SOUND_SECONDS = 30.0
+STABLE_SECONDS = 30.0
 MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 30.0
 READY = b"1"
 NOTIFY_VARIABLE = "NOTIFY_SOCKET"
 
 
-class NotStarted(Exception):
+class ProcessNotStarted(Exception):
     """A web process ended before it was ready; its log has the reason."""
 
 
-class Child:
+class ChildProcess:
     """One web process, and the channel on which it reports that it is ready and detects the end of the supervisor."""
 
     def __init__(self, process: asyncio.subprocess.Process, channel: socket.socket) -> None:
-        self.began = time.monotonic()
+        self.started_at = time.monotonic()
         self._process = process
         self._channel = channel
 
     @classmethod
     async def start(cls, listener: socket.socket) -> Self:
         """Start a process with this command line that accepts from `listener`."""
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        command = [*get_child_arguments(), "--fd", str(listener.fileno()), "--supervised", str(theirs.fileno())]
+        own_channel, child_channel = socket.socketpair()
+        own_channel.setblocking(False)
+        command = [*get_child_arguments(), "--fd", str(listener.fileno()), "--supervised", str(child_channel.fileno())]
         environment = {name: value for name, value in os.environ.items() if name != NOTIFY_VARIABLE}
-        with theirs:
+        with child_channel:
             process = await asyncio.create_subprocess_exec(
                 *command,
                 env=environment,
-                pass_fds=(listener.fileno(), theirs.fileno()),
+                pass_fds=(listener.fileno(), child_channel.fileno()),
                 # Ctrl-C reaches only the supervisor, which forwards it once.
                 process_group=0,
             )
-        return cls(process, ours)
+        return cls(process, own_channel)
 
-    async def is_ready(self) -> bool:
+    async def wait_ready(self) -> bool:
         """Wait until the process is ready; False if it ended instead."""
         return await asyncio.get_running_loop().sock_recv(self._channel, len(READY)) == READY
 
-    async def ended(self) -> int:
+    async def wait(self) -> int:
         """Wait for the process to end; returns the exit code."""
         code = await self._process.wait()
         self._channel.close()
         return code
 
-    async def end(self) -> int:
+    async def terminate(self) -> int:
         """Let the process drain, and kill it after a timeout; returns the exit code."""
         self._send(signal.SIGTERM)
         try:
-            async with asyncio.timeout(settings.MCPHUB_DRAIN_TIMEOUT + END_SECONDS):
-                return await self.ended()
+            async with asyncio.timeout(settings.MCPHUB_DRAIN_TIMEOUT + KILL_SECONDS):
+                return await self.wait()
         except TimeoutError:
             logger.error("Web process %d did not stop and was killed.", self._process.pid)
             self.kill()
-            return await self.ended()
+            return await self.wait()
 
     def kill(self) -> None:
         """Kill the process."""
         self._send(signal.SIGKILL)
 
-    def _send(self, what: signal.Signals) -> None:
+    def _send(self, signal_number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(what)
+            self._process.send_signal(signal_number)
 
 
 class Supervisor:
     """Keeps a number of web processes running behind one listening socket."""
 
-    def __init__(self, listener: socket.socket, processes: int, say: Callable[[str], None]) -> None:
+    def __init__(self, listener: socket.socket, processes: int, report: Callable[[str], None]) -> None:
         self._listener = listener
         self._processes = processes
-        self._say = say
-        self._serving: list[Child] = []
+        self._report = report
+        self._children: list[ChildProcess] = []
         # All processes: those that serve, start and drain.
-        self._alive: set[Child] = set()
+        self._all_children: set[ChildProcess] = set()
         self._locks = [asyncio.Lock() for _ in range(processes)]
         self._stopping = asyncio.Event()
         self._replacing = asyncio.Event()
 
     def run(self, ready: Callable[[], None]) -> bool:
-        """Serve until SIGTERM or SIGINT; `ready` is called when all processes are ready. Raises NotStarted.
+        """Serve until SIGTERM or SIGINT; `ready` is called when all processes are ready. Raises ProcessNotStarted.
 
         SIGHUP replaces the processes. Returns False if one of them did not end properly.
         """
@@ -110,83 +110,83 @@ class Supervisor:
 
     async def _run(self, ready: Callable[[], None]) -> bool:
         loop = asyncio.get_running_loop()
-        for told in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(told, self._stop)
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signal_number, self._stop)
         loop.add_signal_handler(signal.SIGHUP, self._replacing.set)
-        self._serving = await self._start_all()
+        self._children = await self._start_all()
         ready()
-        tasks = [asyncio.create_task(self._keep(number)) for number in range(self._processes)]
-        tasks.append(asyncio.create_task(self._keep_replacing()))
+        tasks = [asyncio.create_task(self._restart_on_exit(number)) for number in range(self._processes)]
+        tasks.append(asyncio.create_task(self._replace_on_request()))
         await self._stopping.wait()
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        return await self._end_all()
+        return await self._terminate_all()
 
     def _stop(self) -> None:
         """Start the shutdown. A second signal kills the processes."""
         if self._stopping.is_set():
-            for child in self._alive:
+            for child in self._all_children:
                 child.kill()
         self._stopping.set()
         notify_stopping()
 
-    async def _start_all(self) -> list[Child]:
+    async def _start_all(self) -> list[ChildProcess]:
         try:
             async with asyncio.TaskGroup() as group:
                 starting = [group.create_task(self._start()) for _ in range(self._processes)]
-        except* NotStarted as problems:
+        except* ProcessNotStarted as problems:
             raise problems.exceptions[0] from None
         return [start.result() for start in starting]
 
-    async def _start(self) -> Child:
-        """Start a process and wait until it is ready. Raises NotStarted."""
-        child = await Child.start(self._listener)
-        self._alive.add(child)
+    async def _start(self) -> ChildProcess:
+        """Start a process and wait until it is ready. Raises ProcessNotStarted."""
+        child = await ChildProcess.start(self._listener)
+        self._all_children.add(child)
         try:
-            if await child.is_ready():
+            if await child.wait_ready():
                 return child
         except asyncio.CancelledError:
             child.kill()
             raise
-        await self._ended(child)
-        raise NotStarted("A web process did not start. See its output above.")
+        await self._wait(child)
+        raise ProcessNotStarted("A web process did not start. See its output above.")
 
-    async def _ended(self, child: Child) -> int:
-        code = await child.ended()
-        self._alive.discard(child)
+    async def _wait(self, child: ChildProcess) -> int:
+        code = await child.wait()
+        self._all_children.discard(child)
         return code
 
-    async def _end(self, child: Child) -> int:
-        code = await child.end()
-        self._alive.discard(child)
+    async def _terminate(self, child: ChildProcess) -> int:
+        code = await child.terminate()
+        self._all_children.discard(child)
         return code
 
-    async def _end_all(self) -> bool:
+    async def _terminate_all(self) -> bool:
         self._listener.close()
-        codes = await asyncio.gather(*map(self._end, self._alive))
+        codes = await asyncio.gather(*map(self._terminate, self._all_children))
         return not any(codes)
 
-    async def _keep(self, number: int) -> None:
+    async def _restart_on_exit(self, number: int) -> None:
         """Restart the process of one slot whenever it ends."""
         while True:
-            child = self._serving[number]
-            code = await self._ended(child)
+            child = self._children[number]
+            code = await self._wait(child)
             async with self._locks[number]:
-                if self._serving[number] is child:
+                if self._children[number] is child:
                     logger.error("A web process exited unexpectedly (%d). Starting another one.", code)
-                    was_sound = time.monotonic() - child.began > SOUND_SECONDS
-                    self._serving[number] = await self._start_until_it_does(0.0 if was_sound else MIN_PAUSE_SECONDS)
+                    was_stable = time.monotonic() - child.started_at > STABLE_SECONDS
+                    self._children[number] = await self._start_with_retry(0.0 if was_stable else MIN_PAUSE_SECONDS)
 
-    async def _start_until_it_does(self, pause: float) -> Child:
+    async def _start_with_retry(self, pause: float) -> ChildProcess:
         while True:
             await asyncio.sleep(pause)
             try:
                 return await self._start()
-            except NotStarted:
+            except ProcessNotStarted:
                 pause = min(max(pause * 2, MIN_PAUSE_SECONDS), MAX_PAUSE_SECONDS)
 
-    async def _keep_replacing(self) -> None:
+    async def _replace_on_request(self) -> None:
         """Replace all processes whenever that is requested."""
         while True:
             await self._replacing.wait()
@@ -195,16 +195,16 @@ class Supervisor:
             try:
                 for number in range(self._processes):
                     await self._replace(number)
-                self._say("mcphub has replaced its web processes.")
-            except NotStarted:
+                self._report("mcphub has replaced its web processes.")
+            except ProcessNotStarted:
                 logger.error("The new web process did not start. The old ones keep running.")
             notify_ready()
 
     async def _replace(self, number: int) -> None:
-        """Start a replacement for a process, then let the old one drain. Raises NotStarted."""
+        """Start a replacement for a process, then let the old one drain. Raises ProcessNotStarted."""
         async with self._locks[number]:
-            old, self._serving[number] = self._serving[number], await self._start()
-        await self._end(old)
+            old, self._children[number] = self._children[number], await self._start()
+        await self._terminate(old)
 
 
 def notify_ready() -> None:

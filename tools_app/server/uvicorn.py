@@ -34,6 +34,7 @@ from tools_app.server.base import (
     IdleCounter,
     authority_of,
 )
+from tools_app.server.uvicorn_websocket import WebSocketConnection
 
 CLOSE = (b"connection", b"close")
 # The scope of a request has its method once the head is complete; before the first request there is no scope.
@@ -151,10 +152,17 @@ class _Connection(HttpToolsProtocol):
             cycle.transport = _ResponseTransport(self.transport)
 
     def check_idle(self) -> None:
-        """Close the connection if several checks in a row find it waiting for a request, or for the rest of one."""
+        """Close the connection if several checks in a row find it waiting for a request, or for the rest of one.
+
+        A client that does not read its response is cut off.
+        """
         cycle = self._current
-        if self._idle.is_idle(self._pieces, is_waiting=cycle is None or cycle.more_body):
-            self.close()
+        unread = self.transport.get_write_buffer_size()
+        if self._idle.is_idle(self._pieces, unread, is_waiting=cycle is None or cycle.more_body):
+            if unread:
+                self.transport.abort()
+            else:
+                self.close()
 
 
 class UvicornServer(AsgiServer):
@@ -165,7 +173,7 @@ class UvicornServer(AsgiServer):
             application,
             interface="asgi3",
             http=_Connection,
-            ws="websockets-sansio",
+            ws=WebSocketConnection,
             ws_max_size=max_message_bytes,
             ws_per_message_deflate=False,
             ws_ping_interval=settings.MCPHUB_KEEPALIVE_INTERVAL,
@@ -210,6 +218,9 @@ class UvicornServer(AsgiServer):
 
     def _connections(self) -> Iterator[_Connection]:
         return (each for each in list(self._state.connections) if isinstance(each, _Connection))
+
+    def _websockets(self) -> Iterator[WebSocketConnection]:
+        return (each for each in list(self._state.connections) if isinstance(each, WebSocketConnection))
 
     def _addresses(self) -> Iterator[str]:
         # Its annotation includes protocols that are not used here and have no `client`.

@@ -34,7 +34,7 @@ class EmbeddedWorker:
     """Runs background tools in `MCPHUB_WORKER_THREADS` threads, so that they need no second process."""
 
     def __init__(self) -> None:
-        self._settled = threading.Event()
+        self._start_finished = threading.Event()
         self._is_ready = False
         # A unique name: another worker on this host must not receive this worker's messages.
         self._name = anon_nodename()
@@ -44,7 +44,7 @@ class EmbeddedWorker:
     def start(self) -> None:
         """Start and wait until tasks are accepted. Raises WorkerNotStarted after at most ten seconds."""
         self._thread.start()
-        self._settled.wait(START_SECONDS)
+        self._start_finished.wait(START_SECONDS)
         if not self._is_ready:
             raise WorkerNotStarted("The background worker did not start. Check that the broker is available.")
 
@@ -78,8 +78,8 @@ class EmbeddedWorker:
             worker.start()
         finally:
             state.should_stop = None
-            self._settled.set()
+            self._start_finished.set()
 
     def _on_ready(self, _consumer: object) -> None:
         self._is_ready = True
-        self._settled.set()
+        self._start_finished.set()

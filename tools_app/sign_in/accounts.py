@@ -23,7 +23,7 @@ from tools_app.access import logins
 from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import ConcurrencyLimit
 from tools_app.access.permissions import TenantPermissions
-from tools_app.access.principal import address_of
+from tools_app.access.principal import client_ip_of
 from tools_app.audit.changes import changes
 from tools_app.core import encryption
 from tools_app.models import Action
@@ -31,9 +31,9 @@ from tools_app.models.ids import new_id
 
 MAX_CODE: Final = 32
 # A code of an app is valid for three steps of 30 seconds.
-CODE_SECONDS: Final = 120.0
+CODE_LIFETIME_SECONDS: Final = 120.0
 PURPOSE: Final = "second factor"
-NAMES: Final = {"totp": "authenticator app", "webauthn": "security key", "recovery_codes": "recovery codes"}
+FACTOR_NAMES: Final = {"totp": "authenticator app", "webauthn": "security key", "recovery_codes": "recovery codes"}
 
 
 class AccountAdapter(DefaultAccountAdapter):
@@ -48,7 +48,7 @@ class AccountAdapter(DefaultAccountAdapter):
 
     def get_client_ip(self, request: HttpRequest) -> str:
         """Return the address behind trusted proxies."""
-        return address_of(request)
+        return client_ip_of(request)
 
 
 class FactorAdapter(DefaultMFAAdapter):
@@ -77,7 +77,7 @@ class FactorAdapter(DefaultMFAAdapter):
         return others.exists() or not TenantPermissions(authenticator.user).requiring_second_factor
 
 
-class CountedCodeForm(AuthenticateForm):
+class RateLimitedCodeForm(AuthenticateForm):
     """A code at login, whose attempts are counted as those of passwords are."""
 
     code = forms.CharField(
@@ -87,38 +87,38 @@ class CountedCodeForm(AuthenticateForm):
     def clean_code(self) -> str:
         """Check the code. Raises ValidationError."""
         try:
-            with logins.attempt(f"second factor of {self.user.pk}", address_of(context.request)):
+            with logins.attempt(f"second factor of {self.user.pk}", client_ip_of(context.request)):
                 code: str = super().clean_code()
-                _use_once(self.user, code)
+                _consume_code(self.user, code)
         except logins.TooManyAttempts:
             raise ValidationError("Too many wrong codes. Try again in five minutes.", code="too_often") from None
         return code
 
 
-def _use_once(person: User, code: str) -> None:
+def _consume_code(person: User, code: str) -> None:
     """Refuse a code that was used, in whichever process. Raises ValidationError."""
-    used = sha256(f"{person.pk}:{code.strip()}".encode()).hexdigest()
-    place = ConcurrencyLimit("person", "codes", 1, f"second-factor:{used}")
-    if limits.hold_here([place], str(new_id()), CODE_SECONDS) is not None:
+    digest = sha256(f"{person.pk}:{code.strip()}".encode()).hexdigest()
+    limit = ConcurrencyLimit("person", "codes", 1, f"second-factor:{digest}")
+    if limits.acquire_here([limit], str(new_id()), CODE_LIFETIME_SECONDS) is not None:
         raise ValidationError("This code was used. Wait for the next one.", code="used")
 
 
-def connect() -> None:
+def connect_signals() -> None:
     """Record the changes of people's factors."""
-    post_save.connect(_added, sender=Authenticator, dispatch_uid="factor added")
-    post_delete.connect(_removed, sender=Authenticator, dispatch_uid="factor removed")
+    post_save.connect(_record_added, sender=Authenticator, dispatch_uid="factor added")
+    post_delete.connect(_record_removed, sender=Authenticator, dispatch_uid="factor removed")
 
 
-def _added(instance: Authenticator, created: bool, **_options: Any) -> None:
+def _record_added(instance: Authenticator, created: bool, **_options: Any) -> None:
     if created:
         _record(instance, "added")
 
 
-def _removed(instance: Authenticator, **_options: Any) -> None:
+def _record_removed(instance: Authenticator, **_options: Any) -> None:
     _record(instance, "removed")
 
 
-def _record(factor: Authenticator, done: str) -> None:
+def _record(factor: Authenticator, change: str) -> None:
     with changes.change_log_transaction():
-        kind = NAMES.get(factor.type, factor.type)
-        changes.record(Action.CHANGED, factor.user, after={"second_factor": f"{kind} {done}"})
+        kind = FACTOR_NAMES.get(factor.type, factor.type)
+        changes.record(Action.CHANGED, factor.user, after={"second_factor": f"{kind} {change}"})

@@ -8,11 +8,11 @@ from django.views.generic import RedirectView
 from tools_app.sign_in import company
 
 urlpatterns = [
-    path("sign-in/", company.choose, name="sign-in"),
+    path("sign-in/", company.choose_company, name="sign-in"),
     path("sign-in/callback/<uuid:issuer>/", company.callback, name="sign-in-callback"),
-    path("sign-in/saml/<uuid:issuer>/", company.saml_answer, name="sign-in-saml"),
+    path("sign-in/saml/<uuid:issuer>/", company.saml_acs, name="sign-in-saml"),
     path("sign-in/saml/<uuid:issuer>/metadata/", company.saml_metadata, name="sign-in-saml-metadata"),
-    path("sign-in/<slug:slug>/", company.offer, name="sign-in-tenant"),
+    path("sign-in/<slug:slug>/", company.tenant_sign_in, name="sign-in-tenant"),
     path("sign-in/<slug:slug>/<uuid:issuer>/", company.begin, name="sign-in-begin"),
     # The names are allauth's.
     path("account/login/", RedirectView.as_view(pattern_name="admin:login", query_string=True), name="account_login"),

@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from tools_app.telemetry.registry import METRICS, Kind, Metric, Snapshot
-from tools_app.telemetry.snapshots import added_up
+from tools_app.telemetry.snapshots import summed
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 Labelled = dict[tuple[str, ...], float]
@@ -31,7 +31,7 @@ class _Numbers(Collector):
 
     def collect(self) -> Iterator[Family]:
         """Yield one family for each metric that has a value."""
-        whole = added_up(self._snapshots)
+        whole = summed(self._snapshots)
         counts, spreads = _by_name(whole["counts"]), _by_name(whole["spreads"])
         gauges = _by_name([row for snapshot in self._snapshots for row in snapshot["gauges"]])
         for name, metric in METRICS.items():

@@ -11,22 +11,22 @@ from typing import Any
 FIELDS = ("method", "request_id", "tenant", "session_id", "call_id", "trace_id")
 
 # The values of FIELDS, as far as known, followed by a list that holds the arguments of the call.
-about: ContextVar[tuple[Any, ...]] = ContextVar("about", default=())
+log_fields: ContextVar[tuple[Any, ...]] = ContextVar("about", default=())
 
 
 def fields() -> dict[str, str]:
     """Return the known fields by name."""
-    return {name: str(value) for name, value in zip(FIELDS, about.get(), strict=False) if value}
+    return {name: str(value) for name, value in zip(FIELDS, log_fields.get(), strict=False) if value}
 
 
 def arguments() -> Mapping[str, Any]:
     """Return the arguments of the call. They are never logged, but secrets in them are redacted from log lines."""
-    known = about.get()
+    known = log_fields.get()
     return known[len(FIELDS)][0] if len(known) > len(FIELDS) else {}
 
 
 def replace_arguments(arguments: Mapping[str, Any]) -> None:
     """Replace the arguments of the call, also in contexts that were copied from this one."""
-    known = about.get()
+    known = log_fields.get()
     if len(known) > len(FIELDS):
         known[len(FIELDS)][0] = arguments

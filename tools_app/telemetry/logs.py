@@ -89,7 +89,7 @@ def _scrubbed(name: str, value: Any) -> Any:
 
 def _as_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
     names = {"timestamp": "time", "level": "level", "logger": "logger", "event": "message"}
-    placed = {told: event.pop(name, "") for name, told in names.items()}
+    placed = {json_name: event.pop(name, "") for name, json_name in names.items()}
     return orjson.dumps({**placed, **event}, default=str).decode().translate(_IN_JSON)
 
 

@@ -16,9 +16,9 @@ from tools_app.telemetry.secret_names import ValueFinder
 
 HIDDEN = "[redacted]"
 # Shorter values are ordinary words or numbers: redacting them would redact half the log.
-SHORTEST = 6
+MIN_SECRET = 6
 MAX_CHARACTERS = 65_536
-DEEPEST = 32
+MAX_DEPTH = 32
 # For the arguments of one call.
 MAX_VALUES = 100
 MAX_VALUE = 4096
@@ -76,7 +76,7 @@ _known = _Known()
 
 def hide(*values: str) -> None:
     """Always redact these values: the process's own secrets."""
-    _known.values.update(value for value in values if len(value) >= SHORTEST)
+    _known.values.update(value for value in values if len(value) >= MIN_SECRET)
 
 
 def hide_password_of(*urls: str) -> None:
@@ -116,7 +116,7 @@ def _without_credentials(text: str) -> str:
 
 def _in_arguments() -> set[str]:
     arguments = log_context.arguments()
-    found = (value for value in _secrets_in(arguments) if SHORTEST <= len(value) <= MAX_VALUE) if arguments else ()
+    found = (value for value in _secrets_in(arguments) if MIN_SECRET <= len(value) <= MAX_VALUE) if arguments else ()
     return set(islice(found, MAX_VALUES))
 
 
@@ -135,7 +135,7 @@ def _finder(values: frozenset[str]) -> ValueFinder:
 
 def _secrets_in(value: Any, depth: int = 0) -> Iterator[str]:
     """Yield the strings below secret names."""
-    if depth > DEEPEST:
+    if depth > MAX_DEPTH:
         return
     if isinstance(value, dict):
         for name, item in value.items():
@@ -146,7 +146,7 @@ def _secrets_in(value: Any, depth: int = 0) -> Iterator[str]:
 
 
 def _texts_in(value: Any, depth: int = 0) -> Iterator[str]:
-    if depth > DEEPEST:
+    if depth > MAX_DEPTH:
         return
     if isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:

@@ -20,7 +20,7 @@ EVERY_SECONDS = 5.0
 SILENT_SECONDS = 20.0
 DEAD_SECONDS = 300.0
 # The total counts of dead processes.
-BEQUEST = "gone.json"
+DEAD_PROCESSES = "gone.json"
 
 
 class Publisher:
@@ -45,15 +45,15 @@ class Publisher:
         """Add the counts of this process, which ends, to those of dead processes."""
         if self._published and self.path.exists():
             _write(self.path, self._tallies.snapshot())
-            _bequeath(self._directory, [self.path])
+            _fold_dead(self._directory, [self.path])
             self._tallies.clear()
 
 
-def gathered(directory: Path) -> list[Snapshot]:
+def current_snapshots(directory: Path) -> list[Snapshot]:
     """Return the metrics of every process that writes to `directory`, and the counts of dead processes."""
-    _bequeath(directory, [path for path, age in _files(directory) if age > DEAD_SECONDS])
-    snapshots = [_heard(path, silent=age > SILENT_SECONDS) for path, age in _files(directory)]
-    return [*snapshots, _read(directory / BEQUEST)]
+    _fold_dead(directory, [path for path, age in _files(directory) if age > DEAD_SECONDS])
+    snapshots = [_is_alive(path, silent=age > SILENT_SECONDS) for path, age in _files(directory)]
+    return [*snapshots, _read(directory / DEAD_PROCESSES)]
 
 
 def _files(directory: Path) -> list[tuple[Path, float]]:
@@ -67,12 +67,12 @@ def _files(directory: Path) -> list[tuple[Path, float]]:
     return found
 
 
-def _heard(path: Path, *, silent: bool) -> Snapshot:
+def _is_alive(path: Path, *, silent: bool) -> Snapshot:
     snapshot = _read(path)
     return {**snapshot, "gauges": []} if silent else snapshot
 
 
-def _bequeath(directory: Path, paths: Iterable[Path]) -> None:
+def _fold_dead(directory: Path, paths: Iterable[Path]) -> None:
     """Add the counts of dead processes to the totals, one writer at a time."""
     for path in paths:
         taken = path.with_suffix(".taken")
@@ -81,11 +81,11 @@ def _bequeath(directory: Path, paths: Iterable[Path]) -> None:
             path.rename(taken)
         except FileNotFoundError:
             continue
-        _write(directory / BEQUEST, added_up([_read(directory / BEQUEST), _read(taken)]))
+        _write(directory / DEAD_PROCESSES, summed([_read(directory / DEAD_PROCESSES), _read(taken)]))
         taken.unlink()
 
 
-def added_up(snapshots: Iterable[Snapshot]) -> Snapshot:
+def summed(snapshots: Iterable[Snapshot]) -> Snapshot:
     """Sum the counters and histograms of several processes; gauges are not summed here."""
     counts: defaultdict[tuple[Any, ...], float] = defaultdict(float)
     spreads: dict[tuple[Any, ...], tuple[list[int], float]] = {}

@@ -24,7 +24,7 @@ from tools_app.telemetry.tracing import Attributes
 
 KINDS = {kind.name.lower(): kind for kind in SpanKind}
 EXPORTERS = "opentelemetry_traces_exporter"
-LONGEST = 256
+MAX_VALUE = 256
 
 _ids = TraceContextTextMapPropagator()
 _everything = CompositePropagator([_ids, W3CBaggagePropagator()])
@@ -42,7 +42,7 @@ class OpenSpan:
 
     def fail(self, error_type: str) -> None:
         """Set the status to error, with an error type."""
-        self._span.set_attribute("error.type", error_type[:LONGEST])
+        self._span.set_attribute("error.type", error_type[:MAX_VALUE])
         self._span.set_status(StatusCode.ERROR)
 
 
@@ -59,7 +59,7 @@ class OtelSpans:
     ) -> Iterator[OpenSpan]:
         """Open a span around a block; an exception that leaves the block marks it as failed."""
         began = self._tracer.start_as_current_span(
-            name[:LONGEST],
+            name[:MAX_VALUE],
             # A new context, even without a carrier: earlier spans of this task are not its parents.
             context=None if carrier is None else _everything.extract(carrier, Context()),
             kind=KINDS[kind],
@@ -136,4 +136,4 @@ def _exporter(name: str) -> SpanExporter:
 
 
 def _bounded(value: str | int | bool) -> str | int | bool:
-    return value[:LONGEST] if isinstance(value, str) else value
+    return value[:MAX_VALUE] if isinstance(value, str) else value

@@ -121,8 +121,8 @@ _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[
 def trace_id(params: Mapping[str, Any], headers: Mapping[str, str]) -> str:
     """Return the id of the client's trace, as 32 hex digits; "" without one."""
     meta = params.get("_meta")
-    said = meta.get("traceparent") if isinstance(meta, dict) else None
-    return _trace_id(said) or _trace_id(headers.get("traceparent"))
+    traceparent = meta.get("traceparent") if isinstance(meta, dict) else None
+    return _trace_id(traceparent) or _trace_id(headers.get("traceparent"))
 
 
 def carrier_of(params: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, str]:
@@ -130,8 +130,8 @@ def carrier_of(params: Mapping[str, Any], headers: Mapping[str, str]) -> dict[st
     meta = params.get("_meta")
     for source in (meta if isinstance(meta, dict) else {}, headers):
         if _trace_id(source.get("traceparent")):
-            said = ((key, source.get(key)) for key in KEYS)
-            return {key: value for key, value in said if isinstance(value, str) and len(value) <= MAX_VALUE_LENGTH}
+            pairs = ((key, source.get(key)) for key in KEYS)
+            return {key: value for key, value in pairs if isinstance(value, str) and len(value) <= MAX_VALUE_LENGTH}
     return {}
 
 

@@ -15,7 +15,7 @@ from tools_app.models import AlertDestination, AlertRule, DestinationKind, Tenan
 from tools_app.tenant_config.document import Problem
 from tools_app.tenant_config.fields import ALERT_SECTIONS, DESTINATIONS, RULES, AlertSection, Row, default_of
 from tools_app.tenant_config.reader import Path
-from tools_app.tenant_config.steps import Doing, Plan, Step
+from tools_app.tenant_config.steps import Plan, Step, StepAction
 
 AlertRow = AlertDestination | AlertRule
 Sections = Mapping[str, Mapping[str, Row] | None]
@@ -50,16 +50,16 @@ def add_steps(made: Plan, sections: Sections, *, prune: bool) -> None:
     for name, rule in (sections.get(RULES.name) or {}).items():
         unknown = sorted(set(rule.get("destinations", ())) - names)
         if unknown:
-            told = f"there is no alert destination with the name {', '.join(map(repr, unknown))}."
-            made.problems.append(Problem((RULES.name, name, "destinations"), told))
+            message = f"there is no alert destination with the name {', '.join(map(repr, unknown))}."
+            made.problems.append(Problem((RULES.name, name, "destinations"), message))
 
 
 def take(step: Step, row: AlertRow) -> None:
     """Apply a step to its row, in the transaction of the import. A new webhook gets its signing secret."""
-    if step.doing == Doing.DELETE:
+    if step.doing == StepAction.DELETE:
         row.delete()
         return
-    if step.doing == Doing.CREATE:
+    if step.doing == StepAction.CREATE:
         if isinstance(row, AlertDestination) and row.kind == DestinationKind.WEBHOOK:
             destinations.add_secret(row)
         row.save()
@@ -89,8 +89,8 @@ def _recipients(row: AlertRow) -> list[str]:
 
 def _described(section: AlertSection, row: AlertRow, recipients: list[str]) -> Row:
     fields = {name: getattr(row, name) for name in section.fields if name not in OTHERS}
-    told = {name: value for name, value in fields.items() if value != default_of(section.model, name)}
-    return {**told, "destinations": recipients} if recipients else told
+    changed = {name: value for name, value in fields.items() if value != default_of(section.model, name)}
+    return {**changed, "destinations": recipients} if recipients else changed
 
 
 def _add_section(made: Plan, section: AlertSection, wanted: Mapping[str, Row], *, prune: bool) -> None:
@@ -104,12 +104,12 @@ def _add_section(made: Plan, section: AlertSection, wanted: Mapping[str, Row], *
     for name in sorted(there):
         if prune:
             gone = _described(section, there[name], _recipients(there[name]))
-            made.steps.append(Step(Doing.DELETE, section.word, name, gone, None, there[name]))
+            made.steps.append(Step(StepAction.DELETE, section.word, name, gone, None, there[name]))
         else:
             made.kept.append(f"{section.word} {name}")
     if not prune and len(wanted) + len(there) > section.max_rows:
-        told = f"A tenant has at most {section.max_rows} {section.word}s. Delete one first."
-        made.problems.append(Problem((section.name,), told))
+        message = f"A tenant has at most {section.max_rows} {section.word}s. Delete one first."
+        made.problems.append(Problem((section.name,), message))
 
 
 def _step(made: Plan, section: AlertSection, name: str, row: Row, old: AlertRow | None) -> Step | None:
@@ -133,7 +133,7 @@ def _step(made: Plan, section: AlertSection, name: str, row: Row, old: AlertRow 
             before = {**before, "url": _origin(former_url)} if before is not None else None
     if before == after:
         return None
-    return Step(Doing.CREATE if old is None else Doing.CHANGE, section.word, name, before, after, new)
+    return Step(StepAction.CREATE if old is None else StepAction.CHANGE, section.word, name, before, after, new)
 
 
 def _built(section: AlertSection, name: str, row: Row, into: AlertRow) -> AlertRow:

@@ -71,8 +71,8 @@ def faults_of(section: Section, row: Offer, path: Path) -> Iterator[Problem]:
         return
     source = next(source for source in section.sources if source.kind == row.kind)
     yield from _field_faults(section, row, source.others, path)
-    for field, told in _faults(row).items():
-        yield from (Problem((*path, *_place(field, source)), message) for message in told)
+    for field, messages in _faults(row).items():
+        yield from (Problem((*path, *_place(field, source)), message) for message in messages)
 
 
 def _field_faults(section: Section, row: Offer, fields: tuple[str, ...], path: Path) -> Iterator[Problem]:

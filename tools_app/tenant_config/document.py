@@ -4,11 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tools_app.core.yaml_events import Unreadable
-from tools_app.models import Tenant
+from tools_app.core.yaml_events import YamlError
+from tools_app.models import Tenant, versioned
 from tools_app.tenant_config.fields import (
     ALERT_SECTIONS,
+    CLIENT_FIELDS,
+    CLIENT_MODEL,
     SECTIONS,
+    SERVICE_CLIENTS,
     TENANT_FIELDS,
     AlertSection,
     Row,
@@ -20,7 +23,15 @@ from tools_app.tenant_config.fields import (
 from tools_app.tenant_config.reader import Path, dotted, parse
 
 FORMAT: Final = 1
-PARTS: Final = ("mcphub", "tenant", "secrets", *(section.name for section in (*SECTIONS, *ALERT_SECTIONS)))
+PARTS: Final = (
+    "mcphub",
+    "tenant",
+    "secrets",
+    *(section.name for section in SECTIONS),
+    SERVICE_CLIENTS,
+    *(section.name for section in ALERT_SECTIONS),
+)
+BY_NAME: Final = PARTS[3:]
 
 
 @dataclass(frozen=True)
@@ -34,7 +45,7 @@ class Problem:
         return f"{dotted(self.path)}: {self.message}" if self.path else self.message
 
 
-class BadBlueprint(ValueError):
+class InvalidConfiguration(ValueError):
     """The file is not a valid configuration; lists all problems."""
 
     def __init__(self, problems: list[Problem]) -> None:
@@ -43,7 +54,7 @@ class BadBlueprint(ValueError):
 
 
 @dataclass(frozen=True)
-class Blueprint:
+class Configuration:
     """The contents of a configuration file. A section that is absent from the file is None."""
 
     tenant: Row = field(default_factory=dict)
@@ -51,19 +62,19 @@ class Blueprint:
     sections: Mapping[str, Mapping[str, Row] | None] = field(default_factory=dict)
 
 
-def read(text: str) -> Blueprint:
+def read(text: str) -> Configuration:
     """Return the configuration in a YAML text. Raises BadBlueprint."""
     try:
         value = parse(text)
-    except Unreadable as problem:
-        raise BadBlueprint([Problem((), str(problem))]) from problem
+    except YamlError as problem:
+        raise InvalidConfiguration([Problem((), str(problem))]) from problem
     problems = list(_faults(value))
     if problems:
-        raise BadBlueprint(problems)
-    return Blueprint(
+        raise InvalidConfiguration(problems)
+    return Configuration(
         tenant=value.get("tenant") or {},
         secrets=value.get("secrets"),
-        sections={section.name: value.get(section.name) for section in (*SECTIONS, *ALERT_SECTIONS)},
+        sections={name: value.get(name) for name in BY_NAME},
     )
 
 
@@ -84,6 +95,7 @@ def _faults(value: Any) -> Iterator[Problem]:
         yield Problem(("secrets",), "must be a list of names.")
     for section in SECTIONS:
         yield from _section_faults(section, value.get(section.name))
+    yield from _client_faults(value.get(SERVICE_CLIENTS))
     for alerts in ALERT_SECTIONS:
         yield from _alert_faults(alerts, value.get(alerts.name))
 
@@ -135,6 +147,33 @@ def _type_faults(section: Section, row: Row, names: tuple[str, ...], path: Path)
     for name in names:
         if name in row and (fault := type_fault(section.model, name, row[name])):
             yield Problem((*path, name), fault)
+
+
+def _client_faults(rows: Any) -> Iterator[Problem]:
+    if rows is None:
+        return
+    if not isinstance(rows, dict) or len(rows) > versioned.MAX_ROWS:
+        wanted = f"must be an object of at most {versioned.MAX_ROWS} service clients by their names."
+        yield Problem((SERVICE_CLIENTS,), wanted)
+        return
+    for client, row in rows.items():
+        path = (SERVICE_CLIENTS, client)
+        if not isinstance(row, dict):
+            yield Problem(path, "must be an object with its fields.")
+            continue
+        yield from _unknown(row, CLIENT_FIELDS, path)
+        for name in CLIENT_FIELDS:
+            if name in row and (fault := _client_field_fault(name, row[name])):
+                yield Problem((*path, name), fault)
+
+
+def _client_field_fault(name: str, value: Any) -> str | None:
+    if name == "public_keys":
+        is_set = isinstance(value, dict) and is_json(value)
+        return None if is_set else "must be an object: a JSON Web Key Set. Remove the field for no value."
+    if name == "toolset":
+        return None if isinstance(value, str) else "must be the name of a toolset. Remove the field for no value."
+    return type_fault(CLIENT_MODEL, name, value)
 
 
 def _alert_faults(section: AlertSection, rows: Any) -> Iterator[Problem]:

@@ -1,5 +1,6 @@
 """Export of a tenant's configuration as a file, in a fixed order, so that two files can be compared."""
 
+import json
 from typing import Any, Final
 
 import msgspec
@@ -9,11 +10,12 @@ from django.db.models import QuerySet
 from tools_app.catalog.kinds import http
 from tools_app.catalog.validation.mime_types import mime_type_of
 from tools_app.models import ApiSource, Prompt, Resource, Tenant, Tool, ToolKind
-from tools_app.tenant_config import alerts, operations
+from tools_app.tenant_config import alerts, operations, service_clients
 from tools_app.tenant_config.document import FORMAT
 from tools_app.tenant_config.fields import (
     ALERT_SECTIONS,
     SECTIONS,
+    SERVICE_CLIENTS,
     TENANT_FIELDS,
     Offer,
     Plain,
@@ -28,14 +30,19 @@ UPSTREAM: Final = ToolKind.UPSTREAM.value
 HEADER: Final = """\
 # The configuration of the tenant {slug} of an mcphub.
 # Preview and apply it with: python manage.py import_tenant SLUG FILE
-# Secrets are listed without their values. API keys, service clients, members, what upstreams offer, the URLs of
-# webhooks and the client secrets of issuers are not included.
+# Secrets are listed without their values. API keys, members, what upstreams offer, the URLs of webhooks and the secrets
+# of issuers and service clients are not included.
 # Fields that are left out of a row have their defaults.
 """
 WIDTH: Final = 110
 # Fields of a request that are written even if they have their defaults.
 REQUEST_ALWAYS: Final = ("method", "base_url")
 
+
+SHARED: Final = """\
+# Left out, because several service clients have the same name: {names}. Rename all but one of each.
+"""
+MAX_SHARED: Final = 20
 
 # Other line breaks of YAML: only a double-quoted string preserves them.
 OTHER_BREAKS: Final = frozenset("\x85\u2028\u2029")
@@ -64,7 +71,10 @@ def export(tenant: Tenant) -> str:
     text = yaml.dump(
         described(tenant), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=WIDTH
     )
-    return HEADER.format(slug=tenant.slug) + text
+    shared = service_clients.shared_names(tenant)
+    # Escaped as JSON, which has no line breaks.
+    names = ", ".join(map(json.dumps, shared[:MAX_SHARED])) + (", …" if len(shared) > MAX_SHARED else "")
+    return HEADER.format(slug=tenant.slug) + (SHARED.format(names=names) if shared else "") + text
 
 
 def described(tenant: Tenant) -> dict[str, Any]:
@@ -74,6 +84,7 @@ def described(tenant: Tenant) -> dict[str, Any]:
         "tenant": settings_of(tenant),
         "secrets": list(tenant.secrets.order_by("name").values_list("name", flat=True)),
         **{section.name: described_rows(section, tenant) for section in SECTIONS},
+        SERVICE_CLIENTS: service_clients.described_rows(tenant),
         **{section.name: alerts.described_rows(section, tenant) for section in ALERT_SECTIONS},
     }
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import orjson
 from django.db import models
 
+from tools_app.access import keys
 from tools_app.access.oauth import hosts, tenant_scopes
 from tools_app.alerts.destinations import MAX_DESTINATIONS, MAX_RULES
 from tools_app.catalog.shaping import SHAPING_FIELDS
@@ -23,6 +24,7 @@ from tools_app.models import (
     Issuer,
     Prompt,
     Resource,
+    ServiceClient,
     Tenant,
     TenantScope,
     Tool,
@@ -111,7 +113,7 @@ SOURCES: Final = Section(
             "url",
             str,
             "must be the URL of the document, or empty.",
-            ("base_url", "server_variables", "secrets", "servers", "schemes"),
+            ("base_url", "server_variables", "secrets", "cycle_depth", "output_schemas", "servers", "schemes"),
         ),
     ),
 )
@@ -184,6 +186,7 @@ ISSUERS: Final = Section(
         "accepts_assertions",
         "audience",
         "recheck_hours",
+        "sign_in_minutes",
         "directory_claim",
         "directory_only",
         "metadata_url",
@@ -216,6 +219,7 @@ UPSTREAMS: Final = Section(
         "credential_header",
         "oauth_client_id",
         "oauth_client_secret",
+        "oauth_issuer",
         "oauth_scopes",
         "environment",
         "enabled",
@@ -264,6 +268,10 @@ RULES: Final = AlertSection(
 )
 # In the order in which they are applied: rules refer to destinations.
 ALERT_SECTIONS: Final = (DESTINATIONS, RULES)
+# Service clients by name. Those without `public_keys` have a secret, which is never in a file.
+SERVICE_CLIENTS: Final = "service_clients"
+CLIENT_MODEL: Final = ServiceClient
+CLIENT_FIELDS: Final = (*keys.SCOPES, *keys.LISTING, *keys.LIMITS, "expires_at", "public_keys")
 # All fields of the tenant's admin pages. The slug is left out: clients know the tenant by it, and it does not change.
 TENANT_FIELDS: Final = tuple(
     field.name for field in Tenant._meta.concrete_fields if field.editable and field.name != "slug"

@@ -14,7 +14,7 @@ from tools_app.models import Issuer, IssuerProtocol, IssuerUse
 from tools_app.tenant_config.document import Problem
 from tools_app.tenant_config.fields import ISSUERS
 from tools_app.tenant_config.reader import Path
-from tools_app.tenant_config.steps import Doing, Plan, Step
+from tools_app.tenant_config.steps import Plan, Step, StepAction
 
 # People and workloads are known by both.
 FIXED_FIELDS: Final = ("issuer", "use")
@@ -27,7 +27,7 @@ def faults_of(row: Issuer, path: Path) -> Iterator[Problem]:
     for name, value in (stored or {}).items():
         if value != getattr(row, name):
             yield Problem((*path, name), FIXED)
-    for name, wrong in setup.problems_of_urls(row).items() if row.issuer else ():
+    for name, wrong in setup.url_problems(row).items() if row.issuer else ():
         yield Problem((*path, name), wrong)
     if row.protocol == IssuerProtocol.SAML and (missing := saml_metadata.missing_extra()):
         yield Problem((*path, "protocol"), missing)
@@ -46,7 +46,7 @@ def note_secrets(made: Plan) -> None:
     seen: set[tuple[str, str]] = set()
     for step in made.steps:
         row = step.row
-        if not isinstance(row, Issuer) or step.doing == Doing.DELETE:
+        if not isinstance(row, Issuer) or step.doing == StepAction.DELETE:
             continue
         if (row.issuer, row.use) in seen:
             made.problems.append(Problem((ISSUERS.name, step.name, "issuer"), "Another row has this issuer and use."))
@@ -57,9 +57,9 @@ def note_secrets(made: Plan) -> None:
 
 def take(step: Step, row: Issuer) -> None:
     """Apply a step to its issuer and to everybody who came from it, in the transaction of the import."""
-    if step.doing == Doing.DELETE:
+    if step.doing == StepAction.DELETE:
         setup.delete(row)
         return
     # Not its secret, which may have been set since the plan was made.
-    row.save(update_fields=None if step.doing == Doing.CREATE else ISSUERS.fields)
-    setup.saved(row)
+    row.save(update_fields=None if step.doing == StepAction.CREATE else ISSUERS.fields)
+    setup.apply_changes(row)

@@ -27,14 +27,14 @@ def adopt(row: Any, into: Tool, sources: Mapping[str, ApiSource]) -> None:
 
     What a file says is overridden stays so. The value that the document made of it is kept if it is known.
     """
-    said = {name: row[name] for name in OWN if name in row}
-    source, key = said.get("source"), said.get("key")
+    values = {name: row[name] for name in OWN if name in row}
+    source, key = values.get("source"), values.get("key")
     into.source = sources.get(source) if isinstance(source, str) else None
     into.operation = key if isinstance(key, str) else ""
     into.config = {name: value for name, value in row.items() if name not in OWN}
     before: Mapping[str, Any] = into.generated
     made = {name: getattr(into, name) for name in GENERATED}
-    overridden = said.get("overridden")
+    overridden = values.get("overridden")
     for name in overridden if isinstance(overridden, list) else ():
         if name in OVERRIDABLE:
             made[name] = before.get(name) if before.get(name) != made[name] else None

@@ -20,38 +20,40 @@ from tools_app.models import (
     Issuer,
     Prompt,
     Resource,
+    ServiceClient,
     Tenant,
     Tool,
     Toolset,
     Upstream,
 )
-from tools_app.tenant_config import alerts, builder, issuers, upstreams
-from tools_app.tenant_config.document import Blueprint, Problem
+from tools_app.tenant_config import alerts, builder, issuers, service_clients, upstreams
+from tools_app.tenant_config.document import Configuration, Problem
 from tools_app.tenant_config.export import described, described_row, own_rows, settings_of
 from tools_app.tenant_config.fields import SECTIONS, Offer, Plain, Row, Section
-from tools_app.tenant_config.steps import Doing, Plan, Step
+from tools_app.tenant_config.steps import Plan, Step, StepAction
 
 SETTINGS: Final = "settings"
 OF_AN_UPSTREAM: Final = "an upstream offers this name. Give the row another name, or the upstream another prefix."
-SUPERUSERS_DECIDE: Final = "only superusers can change this. Remove the line, or ask a superuser to apply the file."
+SUPERUSER_SETTINGS: Final = "only superusers can change this. Remove the line, or ask a superuser to apply the file."
 
 
-def plan(tenant: Tenant, blueprint: Blueprint, by: permissions.Person | None, *, prune: bool = False) -> Plan:
+def plan(tenant: Tenant, configuration: Configuration, by: permissions.Person | None, *, prune: bool = False) -> Plan:
     """Plan the changes to `tenant`. `by` is the person who asks; None for the command line, which may do anything.
 
     With `prune`, rows that the sections of the file do not name are deleted; otherwise they are kept.
     """
     made = Plan(tenant, fingerprint(tenant))
-    _plan_settings(made, blueprint, by)
-    users: dict[str, list[str]] = {name: [] for name in blueprint.secrets or ()}
+    _plan_settings(made, configuration, by)
+    users: dict[str, list[str]] = {name: [] for name in configuration.secrets or ()}
     sources = {source.name: source for source in tenant.api_sources.all()}
     for section in SECTIONS:
-        wanted = blueprint.sections.get(section.name)
+        wanted = configuration.sections.get(section.name)
         if wanted is not None:
             for user, names in _plan_section(made, section, wanted, sources, prune=prune).items():
                 for name in names:
                     users.setdefault(name, []).append(user)
-    alerts.add_steps(made, blueprint.sections, prune=prune)
+    service_clients.add_steps(made, configuration.sections, prune=prune)
+    alerts.add_steps(made, configuration.sections, prune=prune)
     there = set(tenant.secrets.values_list("name", flat=True))
     made.missing_secrets.update({name: users[name] for name in sorted(users.keys() - there)})
     return made
@@ -65,20 +67,20 @@ def fingerprint(tenant: Tenant) -> str:
     return sha256(orjson.dumps([described(tenant), alerts.urls_of(tenant)], default=bytes.hex)).hexdigest()
 
 
-def _plan_settings(made: Plan, blueprint: Blueprint, by: permissions.Person | None) -> None:
+def _plan_settings(made: Plan, configuration: Configuration, by: permissions.Person | None) -> None:
     before = settings_of(made.tenant)
-    after = {name: value for name, value in blueprint.tenant.items() if value != before[name]}
+    after = {name: value for name, value in configuration.tenant.items() if value != before[name]}
     if not after:
         return
     if by is not None and not permissions.is_superuser(by):
         fixed = [name for name in after if name in permissions.SUPERUSERS_ONLY]
-        made.problems.extend(Problem(("tenant", name), SUPERUSERS_DECIDE) for name in fixed)
+        made.problems.extend(Problem(("tenant", name), SUPERUSER_SETTINGS) for name in fixed)
     changed = copy(made.tenant)
     for name, value in after.items():
         setattr(changed, name, value)
     made.problems.extend(builder.tenant_faults(changed))
-    told = {name: before[name] for name in after}
-    made.steps.append(Step(Doing.CHANGE, SETTINGS, made.tenant.slug, told, after))
+    values_before = {name: before[name] for name in after}
+    made.steps.append(Step(StepAction.CHANGE, SETTINGS, made.tenant.slug, values_before, after))
 
 
 def _plan_section(
@@ -116,7 +118,7 @@ def _plan_section(
 
 def _steps(section: Section, name: str, before: Row | None, after: Row, row: Offer) -> Iterator[Step]:
     if before != after:
-        yield Step(Doing.CREATE if before is None else Doing.CHANGE, section.word, name, before, after, row)
+        yield Step(StepAction.CREATE if before is None else StepAction.CHANGE, section.word, name, before, after, row)
 
 
 def _leave_or_delete(made: Plan, section: Section, rest: dict[str, Offer], *, prune: bool) -> None:
@@ -125,35 +127,35 @@ def _leave_or_delete(made: Plan, section: Section, rest: dict[str, Offer], *, pr
             if isinstance(row := rest[name], Toolset) and (problem := why_not_deleted(row)):
                 made.problems.append(Problem((section.name, name), problem))
             gone = described_row(section, rest[name])
-            made.steps.append(Step(Doing.DELETE, section.word, name, gone, None, rest[name]))
+            made.steps.append(Step(StepAction.DELETE, section.word, name, gone, None, rest[name]))
         else:
             made.kept.append(f"{section.word} {name}")
 
 
-class NotApplied(Exception):
+class ApplyError(Exception):
     """Nothing was changed; the message says why."""
 
 
 def apply(plan: Plan, by: User | None = None) -> None:
     """Apply the plan in one transaction. Raises NotApplied."""
     if plan.problems:
-        raise NotApplied("The file is invalid. Fix the problems first.")
-    with authoring.one_touch():
+        raise ApplyError("The file is invalid. Fix the problems first.")
+    with authoring.single_version_bump():
         # The change log is locked, so there are no other changes. The tenant's own row is not locked, and is written
         # last: new sessions of the tenant refer to it.
         tenant = Tenant.objects.filter(pk=plan.tenant.pk).first()
         if tenant is None or fingerprint(tenant) != plan.fingerprint:
-            raise NotApplied("The tenant has changed since the preview. Preview the changes again, then apply them.")
+            raise ApplyError("The tenant has changed since the preview. Preview the changes again, then apply them.")
         # Sources are written before their tools, and deleted after them.
         for step in sorted(plan.steps, key=lambda step: (step.row is None, _deletes_source(step))):
             try:
                 _take(step, tenant, by)
             except RestrictedError as problem:
-                raise NotApplied(f"{step.name} is used now. Preview the changes again.") from problem
+                raise ApplyError(f"{step.name} is used now. Preview the changes again.") from problem
 
 
 def _deletes_source(step: Step) -> bool:
-    return step.doing == Doing.DELETE and isinstance(step.row, ApiSource)
+    return step.doing == StepAction.DELETE and isinstance(step.row, ApiSource)
 
 
 def _take(step: Step, tenant: Tenant, by: User | None) -> None:
@@ -162,13 +164,15 @@ def _take(step: Step, tenant: Tenant, by: User | None) -> None:
         _write_settings(step, tenant)
     elif isinstance(row, AlertDestination | AlertRule):
         alerts.take(step, row)
+    elif isinstance(row, ServiceClient):
+        service_clients.take(step, row, by)
     elif isinstance(row, Issuer):
         issuers.take(step, row)
     elif isinstance(row, Upstream):
         upstreams.take(step, row)
     elif isinstance(row, Plain):
         _write(step, row)
-    elif step.doing == Doing.DELETE:
+    elif step.doing == StepAction.DELETE:
         authoring.delete(row)
     else:
         _save(row, by)
@@ -186,7 +190,7 @@ def _save(row: ApiSource | Tool | Resource | Prompt, by: User | None) -> None:
 
 
 def _write(step: Step, row: Plain) -> None:
-    if step.doing == Doing.DELETE:
+    if step.doing == StepAction.DELETE:
         row.delete()
     else:
         row.save()

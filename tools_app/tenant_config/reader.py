@@ -10,7 +10,7 @@ from typing import Any, Final
 import yaml
 
 from tools_app.core.sanitize import is_storable
-from tools_app.core.yaml_events import Unreadable, refuse_growth
+from tools_app.core.yaml_events import YamlError, refuse_growth
 
 MAX_BYTES: Final = 8 * 1024 * 1024
 # PostgreSQL and JSON store integers of up to 64 bits.
@@ -30,9 +30,9 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise Unreadable(f"Line {key.start_mark.line + 1}: a name must be a string.")
+                raise YamlError(f"Line {key.start_mark.line + 1}: a name must be a string.")
             if key.value in seen:
-                raise Unreadable(f"Line {key.start_mark.line + 1}: {str(key.value)[:100]!r} is given twice.")
+                raise YamlError(f"Line {key.start_mark.line + 1}: {str(key.value)[:100]!r} is given twice.")
             seen.add(str(key.value))
         made: dict[Hashable, Any] = super().construct_mapping(node, deep)
         return made
@@ -43,7 +43,7 @@ def _without_base_60(tag: str, make: Callable[[Any, yaml.ScalarNode], Any]) -> N
 
     def number(loader: Any, node: yaml.ScalarNode) -> Any:
         if ":" in node.value or len(node.value) > MAX_NUMBER:
-            raise Unreadable(f"Line {node.start_mark.line + 1}: put {node.value[:40]!r} in quotes.")
+            raise YamlError(f"Line {node.start_mark.line + 1}: put {node.value[:40]!r} in quotes.")
         return make(loader, node)
 
     _Loader.add_constructor(tag, number)
@@ -60,17 +60,17 @@ _Loader.yaml_implicit_resolvers = {
 def parse(text: str) -> Any:
     """Return the value of a YAML text. Raises Unreadable."""
     if len(text.encode(errors="replace")) > MAX_BYTES:
-        raise Unreadable(f"The file is larger than {MAX_BYTES // 1024**2} MB.")
+        raise YamlError(f"The file is larger than {MAX_BYTES // 1024**2} MB.")
     try:
         refuse_growth(text, _Loader)
         value = yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader with less in it
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         where = f"Line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise Unreadable(f"{where}{problem.problem or problem.context}.") from problem
+        raise YamlError(f"{where}{problem.problem or problem.context}.") from problem
     except PROBLEMS as problem:
         raise (
-            problem if isinstance(problem, Unreadable) else Unreadable(f"The file is not valid YAML: {problem}")
+            problem if isinstance(problem, YamlError) else YamlError(f"The file is not valid YAML: {problem}")
         ) from problem
     _check(value, ())
     return value
@@ -94,22 +94,22 @@ def _check(value: Any, path: Path) -> None:
         case str():
             _check_text(value, path)
         case float() if not isfinite(value):
-            raise Unreadable(f"{dotted(path)}: {value} is not JSON.")
+            raise YamlError(f"{dotted(path)}: {value} is not JSON.")
         case int() if abs(value) > MAX_WHOLE:
-            raise Unreadable(f"{dotted(path)}: this number is too large.")
+            raise YamlError(f"{dotted(path)}: this number is too large.")
         case None | bool() | int() | float() | bytes():
             return
         case _:
-            raise Unreadable(f"{dotted(path)}: a {type(value).__name__} is not JSON.")
+            raise YamlError(f"{dotted(path)}: a {type(value).__name__} is not JSON.")
 
 
 def _check_key(name: Any, path: Path) -> None:
     if not isinstance(name, str):
-        raise Unreadable(f"{dotted((*path, str(name)))}: this name is not a string in YAML. Put it in quotes.")
+        raise YamlError(f"{dotted((*path, str(name)))}: this name is not a string in YAML. Put it in quotes.")
     _check_text(name, path)
 
 
 def _check_text(text: str, path: Path) -> None:
     if not is_storable(text):
         place = dotted(path).encode(errors="replace").decode()
-        raise Unreadable(f"{place}: contains a character that cannot be stored (U+0000 or half of a surrogate pair).")
+        raise YamlError(f"{place}: contains a character that cannot be stored (U+0000 or half of a surrogate pair).")

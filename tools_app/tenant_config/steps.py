@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 
-from tools_app.models import AlertDestination, AlertRule, Tenant
+from tools_app.models import AlertDestination, AlertRule, ServiceClient, Tenant
 from tools_app.tenant_config.document import Problem
 from tools_app.tenant_config.fields import Offer, Row
 
 
-class Doing(StrEnum):
+class StepAction(StrEnum):
     """What happens to a row."""
 
     CREATE = "create"
@@ -24,12 +24,12 @@ class Step:
     `row` is the row to write or delete; None for the tenant's own settings.
     """
 
-    doing: Doing
+    doing: StepAction
     kind: str
     name: str
     before: Row | None
     after: Row | None
-    row: Offer | AlertDestination | AlertRule | None = None
+    row: Offer | AlertDestination | AlertRule | ServiceClient | None = None
 
     @property
     def sides(self) -> tuple[Row, Row]:
@@ -43,8 +43,8 @@ class Plan:
 
     `unchanged` rows match the file; `kept` are rows that the file does not name. Somebody has to set the
     `missing_secrets`, which are named in the file, with the rows that use them, the URLs of the webhooks in
-    `missing_urls`, and the client secrets of the issuers in `missing_client_secrets`. Nobody has seen the signing
-    secrets of `new_webhooks` yet.
+    `missing_urls`, and the client secrets of the issuers in `missing_client_secrets`. The `missing_service_clients`
+    have a secret, so an import does not create them. The signing secrets of `new_webhooks` have not been shown yet.
     """
 
     tenant: Tenant
@@ -56,6 +56,7 @@ class Plan:
     missing_secrets: dict[str, list[str]] = field(default_factory=dict)
     missing_urls: list[str] = field(default_factory=list)
     missing_client_secrets: list[str] = field(default_factory=list)
+    missing_service_clients: list[str] = field(default_factory=list)
     new_webhooks: list[str] = field(default_factory=list)
 
     @property

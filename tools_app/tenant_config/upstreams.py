@@ -14,7 +14,7 @@ from tools_app.models import Upstream
 from tools_app.tenant_config.document import Problem
 from tools_app.tenant_config.fields import UPSTREAMS
 from tools_app.tenant_config.reader import Path
-from tools_app.tenant_config.steps import Doing, Step
+from tools_app.tenant_config.steps import Step, StepAction
 from tools_app.upstreams import service
 from tools_app.upstreams.drafts import upstream_faults
 
@@ -45,9 +45,9 @@ def secrets_named_by(row: Upstream) -> set[str]:
 
 def take(step: Step, row: Upstream) -> None:
     """Apply a step to its upstream, in the transaction of the import. Deleting it deletes what it offers."""
-    if step.doing == Doing.DELETE:
+    if step.doing == StepAction.DELETE:
         service.delete(row)
-    elif step.doing == Doing.CREATE:
+    elif step.doing == StepAction.CREATE:
         row.save()
     else:
         # Not what was approved, which may have changed since the plan was made.

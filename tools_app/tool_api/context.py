@@ -29,7 +29,7 @@ from tools_app.tool_api.elicitation import (
     Sample,
     Unanswered,
     declares,
-    fitted,
+    for_version,
 )
 from tools_app.tool_api.results import CallCancelled, InputRequired, ToolError
 
@@ -116,7 +116,14 @@ T = TypeVar("T")
 
 # The maximum number of questions of one call, which stops loops of a model that requests tools (sampling, §Security).
 MAX_QUESTIONS: Final = 100
-AREAS: Final = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
+# Kinds of events: the call becomes a task; a page is done with.
+TASK_EVENT: Final = "task"
+PAGE_EVENT: Final = "page"
+CAPABILITY_AREAS: Final = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
 
 
 class CapabilityMissing(Exception):
@@ -154,7 +161,7 @@ class Caller(msgspec.Struct, frozen=True):
     """The caller, as far as a tool may know it. `capabilities` are those that its client declares.
 
     `person_id` is the primary key of the user for whom the client acts; None for a key that acts for no person.
-    `key_id` is that of the API key, None without one.
+    `key_id` is that of the API key, None without one, and `session_id` that of a session of the handshake era.
     """
 
     tenant_id: UUID
@@ -166,6 +173,7 @@ class Caller(msgspec.Struct, frozen=True):
     capabilities: Mapping[str, Any]
     person_id: int | None = None
     key_id: UUID | None = None
+    session_id: UUID | None = None
 
 
 class ToolContext:
@@ -253,6 +261,14 @@ class ToolContext:
         named = {"logger": logger} if logger else {}
         self._emit("log", {"level": level, **named, "data": data})
 
+    def begin_task(self) -> None:
+        """Let the call become a task at once, if its client supports that and the call can be one."""
+        self._emit(TASK_EVENT, {})
+
+    def complete_page(self, id: str) -> None:
+        """Tell the client that a page is done with (2025-11-25, elicitation, §Completion Notifications)."""
+        self._emit(PAGE_EVENT, {"elicitationId": id})
+
     def close_stream(self) -> None:
         """End the call's stream for now; a client of the handshake era reconnects for the rest (SEP-1699)."""
         self._emit("pause", {})
@@ -299,7 +315,7 @@ class ToolContext:
                 raise CapabilityMissing(question.capability)
         return await self._conversation.ask(
             {
-                name: fitted(question, str(new_id()), self.protocol_version, self.caller.capabilities)
+                name: for_version(question, str(new_id()), self.protocol_version, self.caller.capabilities)
                 for name, question in questions.items()
             }
         )
@@ -358,7 +374,7 @@ class ToolContext:
             raise CallCancelled
 
     async def _ask_one(self, question: Question, key: str | None) -> Any:
-        name = key or self._next_name(AREAS[question.method])
+        name = key or self._next_name(CAPABILITY_AREAS[question.method])
         return (await self.ask({name: question}))[name]
 
     def _next_name(self, area: str) -> str:

@@ -5,8 +5,9 @@ A question defines its request on the wire, the required client capability, and 
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
+from itertools import chain, count
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
@@ -118,8 +119,8 @@ class Elicit(msgspec.Struct, frozen=True):
         if elicited.accepted:
             problems = CompiledSchema(self.schema).problems(elicited.content)
             if problems:
-                told = "; ".join(f"{problem.field or 'content'}: {problem.message}" for problem in problems)
-                raise BadAnswer(told if len(told) <= MAX_PROBLEM else told[:MAX_PROBLEM] + "…")
+                message = "; ".join(f"{problem.field or 'content'}: {problem.message}" for problem in problems)
+                raise BadAnswer(message if len(message) <= MAX_PROBLEM else message[:MAX_PROBLEM] + "…")
         return elicited
 
 
@@ -206,7 +207,7 @@ class ListRoots(msgspec.Struct, frozen=True):
         return roots
 
 
-def fitted(question: Question, id: str, version: str, capabilities: Mapping[str, Any]) -> Question:
+def for_version(question: Question, id: str, version: str, capabilities: Mapping[str, Any]) -> Question:
     """Return a question adapted to the client's revision; `id` identifies a URL elicitation where required.
 
     The context of other servers is requested only from clients that declare it (2025-11-25, sampling, §Capabilities).
@@ -263,7 +264,7 @@ def _address_problem(url: str) -> str:
         return str(problem)
     if not url.isascii() or not url.isprintable() or " " in url or not parts.hostname:
         return "it is not an http or https URL"
-    if parts.scheme != "https" and not (parts.scheme == "http" and (config.DEBUG or _is_here(parts.hostname))):
+    if parts.scheme != "https" and not (parts.scheme == "http" and (config.DEBUG or _is_own_host(parts.hostname))):
         return "it must use https"
     named = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
     if "@" in parts.netloc or any(map(is_secret, named)):
@@ -271,7 +272,7 @@ def _address_problem(url: str) -> str:
     return ""
 
 
-def _is_here(host: str) -> bool:
+def _is_own_host(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -295,3 +296,9 @@ def _messages_problem(messages: Sequence[Mapping[str, Any]]) -> str:
             return "each tool use must be followed by its result in the next message"
         awaited = [block.get("id") for block in blocks if block.get("type") == "tool_use"]
     return "each tool use must be followed by its result" if awaited else ""
+
+
+def unused_name(name: str, used: Container[str]) -> str:
+    """Return a name that is unique in a call, as request ids must be (base protocol, §Requests)."""
+    names = chain([name], (f"{name}-{number}" for number in count(2)))
+    return next(name for name in names if name not in used)

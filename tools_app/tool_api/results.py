@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tools_app.protocol.errors import INTERNAL_ERROR, JSON_RPC, RESERVED
+from tools_app.protocol.errors import INTERNAL_ERROR, JSON_RPC, PAGES_REQUIRED, RESERVED
 
 Block = dict[str, Any]
 
@@ -101,6 +101,17 @@ class ProtocolError(Exception):
         super().__init__(message)
         self.code = code
         self.data = data
+
+
+class PagesRequired(ProtocolError):
+    """A request cannot run before somebody has visited pages. `pages` are URL elicitations with their ids.
+
+    For clients of 2025-11-25 that declare URL elicitation; no function of a tenant raises it.
+    """
+
+    def __init__(self, message: str, pages: list[dict[str, Any]]) -> None:
+        super().__init__(message, data={"elicitations": pages})
+        self.code = PAGES_REQUIRED
 
 
 class ResourceNotFound(Exception):

@@ -50,7 +50,7 @@ class ChangeDelivery:
         self._open_stream = open_stream
         self._changes = changes
         self._farewell = farewell
-        # Whoever wakes the stream, its messages are charged to its tenant.
+        # Its messages are charged to its tenant, also if another one wakes it.
         self._context = copy_context()
         self._until_over: asyncio.Timeout | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -64,11 +64,10 @@ class ChangeDelivery:
         """
         try:
             first = await self._changes.open(self._note_news)
-            await self._stream.begin(headers)
-            await self._stream.write(first)
+            await self._stream.begin(headers, first)
             self._open_stream.on_end(self._write_soon)
             self._web.streams.add(self._open_stream)
-            self._web.keep_alive.spoke(self._keep_alive)
+            self._web.keep_alive.note_activity(self._keep_alive)
             if self._web.draining:
                 self._open_stream.end()
             # A stream usually ends with its connection.
@@ -80,7 +79,7 @@ class ChangeDelivery:
         finally:
             self._until_over = None
             self._web.streams.remove(self._open_stream)
-            self._web.keep_alive.forget(self._keep_alive)
+            self._web.keep_alive.remove(self._keep_alive)
             if self._writing is not None:
                 self._writing.cancel()
             await asyncio.shield(self._changes.close())
@@ -130,7 +129,7 @@ class ChangeDelivery:
         if messages:
             await self._stream.write(messages)
             self._is_silent = False
-            self._web.keep_alive.spoke(self._keep_alive)
+            self._web.keep_alive.note_activity(self._keep_alive)
 
     async def _end(self) -> None:
         await self._stream.write(map(Frame, self._farewell()))

@@ -5,8 +5,9 @@ that ends with the connection.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Hashable, Iterable
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from django.db import Error
@@ -17,6 +18,7 @@ from tools_app.access.sessions import SessionFacts
 from tools_app.calls import limits, run, stop_reasons
 from tools_app.calls.background import delivery
 from tools_app.calls.stop_reasons import StopReason
+from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.methods import lifecycle, notifications, subscriptions
 from tools_app.methods.context import RequestContext, modern_context, session_context
 from tools_app.protocol import inbound, jsonrpc
@@ -26,7 +28,8 @@ from tools_app.protocol.jsonrpc import Malformed, Message, Notification, Request
 from tools_app.protocol.sse import Frame
 from tools_app.protocol.versions import BATCHING_VERSIONS, Era
 from tools_app.transport.dispatch import answer, answer_batch, as_rpc_error, batchable
-from tools_app.transport.send_queue import ResponseSender, SendQueue, Write
+from tools_app.transport.incoming import Authenticate, Incoming, decode_large
+from tools_app.transport.send_queue import ResponseSender, SendQueue, Write, send_answer
 from tools_app.transport.state import WebState
 from tools_app.transport.streams import OpenStream
 
@@ -37,10 +40,8 @@ RETRY_SECONDS = 1.0
 STOP_SECONDS = 1.0
 CLOSING = RpcError(INTERNAL_ERROR, "The connection is closing. Nothing ran.", retry_after=1)
 
-Authenticate = Callable[[], Awaitable[Principal | None]]
 
-
-class Running(NamedTuple):
+class RunningRequest(NamedTuple):
     """A request or batch in progress, with its request ids."""
 
     task: "asyncio.Task[None]"
@@ -71,21 +72,21 @@ class Connection:
         self._address = remote_address
         self._web = web
         self._write = write
-        self._channel = SendQueue()
-        self._counted = counted
+        self._send_queue = SendQueue()
+        self._is_counted = counted
         self._session: SessionFacts | None = None
-        self._in_flight: dict[jsonrpc.RequestId, Running] = {}
-        self._batches: set[Running] = set()
-        self._ending = False
+        self._in_flight: dict[jsonrpc.RequestId, RunningRequest] = {}
+        self._batches: set[RunningRequest] = set()
+        self._is_closing = False
         self._listening: set[asyncio.Task[Any]] = set()
         self._changes: asyncio.Task[None] | None = None
-        self._told: Principal | None = None
+        self._notified_principal: Principal | None = None
         self.stream = OpenStream(credential, None, authenticate, self._permits_stream, identity)
         self._is_ended = asyncio.Event()
         self.stream.on_end(self._is_ended.set)
 
     async def serve(
-        self, messages: AsyncIterator[bytes], session: SessionFacts | None = None, *, finish: bool = False
+        self, messages: AsyncIterator[Incoming], session: SessionFacts | None = None, *, finish: bool = False
     ) -> None:
         """Answer `messages` until they end or the connection is ended externally. `session` is an existing session.
 
@@ -93,9 +94,9 @@ class Connection:
         the messages, so the last requests may still be answered if they are quick.
         """
         if session is not None:
-            self._begin(session)
+            self._use_session(session)
         self._web.streams.add(self.stream)
-        writing = asyncio.create_task(self._channel.write_to(self._write))
+        writing = asyncio.create_task(self._send_queue.write_to(self._write))
         reading = asyncio.create_task(self._read(messages))
         ending = asyncio.create_task(self._is_ended.wait())
         try:
@@ -103,28 +104,44 @@ class Connection:
             if (ending.done() or (finish and reading.done())) and not writing.done():
                 await self._finish()
         finally:
-            await self._leave((writing, reading, ending))
+            await self._close((writing, reading, ending))
             self._web.streams.remove(self.stream)
 
-    async def _read(self, messages: AsyncIterator[bytes]) -> None:
-        async for raw in messages:
-            await self._channel.room()
-            await self.receive(raw)
+    async def _read(self, messages: AsyncIterator[Incoming]) -> None:
+        async for message in messages:
+            await self._read_one(message)
+            del message  # Otherwise it would be kept until the next one arrives.
 
-    async def receive(self, raw: bytes) -> None:
-        """Process one message or batch. Client input never raises."""
+    async def _read_one(self, message: Incoming) -> None:
+        answering = None
+        try:
+            await self._send_queue.room()
+            message = await message.with_memory(self._authenticate)
+            answering = await self.receive(message.raw)
+        except Exception as problem:  # noqa: BLE001 - one message must not end the connection
+            self._send_queue.put(jsonrpc.error_message(None, as_rpc_error(problem)))
+        finally:
+            message.free_after(answering)
+
+    async def receive(self, raw: bytes) -> "asyncio.Task[None] | None":
+        """Process one message or batch, and return the task that answers it. Client input never raises."""
         self._web.requests["channel"] += 1
         try:
-            value = jsonrpc.decode(raw)
-            if not self._counted and not await self._count(value):
-                return
+            value = jsonrpc.decode(raw) if len(raw) <= LARGE_BYTES else await self._decode_large(raw)
+            if not self._is_counted and not await self._count(value):
+                return None
             if isinstance(value, list):
-                await self._batch(value)
-                return
+                return await self._handle_batch(value)
         except Exception as problem:  # noqa: BLE001 - nothing may leave a channel but JSON-RPC
-            self._channel.put(jsonrpc.error_message(None, as_rpc_error(problem)))
-            return
-        await self._message(jsonrpc.message(value))
+            self._send_queue.put(jsonrpc.error_message(None, as_rpc_error(problem)))
+            return None
+        return await self._handle_message(jsonrpc.message(value))
+
+    async def _decode_large(self, raw: bytes) -> Any:
+        """Decode a large message when its tenant's turn comes. Raises RpcError."""
+        principal = await self._current_principal()
+        # A task of its own: a slot belongs to the task that runs in it.
+        return await asyncio.create_task(self._web.scheduler.run(principal.tenant_id, decode_large, raw))
 
     async def _count(self, value: Any) -> bool:
         """Count a message, or each of a batch. Above the limit, requests are rejected and other messages ignored."""
@@ -132,37 +149,41 @@ class Connection:
         if principal is None or not principal.allowed.requests:
             return True
         values = value if isinstance(value, list) else [value]
-        refusal = await limits.refusal_of(principal, self._address, max(1, len(values)))
+        refusal = await limits.request_limit_error(principal, self._address, max(1, len(values)))
         if refusal is None:
             return True
         asked = [message.id for message in map(jsonrpc.message, values) if isinstance(message, Request)]
         refused = [jsonrpc.error_message(id, refusal) for id in asked]
         if refused:
-            self._channel.put(b"[%b]" % b",".join(refused) if isinstance(value, list) else refused[0])
+            self._send_queue.put(b"[%b]" % b",".join(refused) if isinstance(value, list) else refused[0])
         return False
 
-    async def _message(self, message: Message) -> None:
+    async def _handle_message(self, message: Message) -> "asyncio.Task[None] | None":
         if isinstance(message, Malformed):
-            self._channel.put(jsonrpc.error_message(message.id, message.error))
-        elif isinstance(message, Request) and self._ending:
-            self._channel.put(jsonrpc.error_message(message.id, CLOSING))
-        elif isinstance(message, Request) and self._is_opening(message):
+            self._send_queue.put(jsonrpc.error_message(message.id, message.error))
+        elif isinstance(message, Request) and self._is_closing:
+            self._send_queue.put(jsonrpc.error_message(message.id, CLOSING))
+        elif isinstance(message, Request) and self._is_initialize(message):
             # Awaited here: the client's next message may need the session.
-            await self._open(message)
+            await self._initialize(message)
         elif isinstance(message, Request):
-            self._take(message)
+            return self._start_request(message)
         else:
             await self._handle_notification(message)
+        return None
 
-    def _take(self, request: Request) -> None:
+    def _start_request(self, request: Request) -> "asyncio.Task[None] | None":
         """Start answering a request. Responses may be sent out of order."""
         if request.id in self._in_flight or self._is_full():
-            self._channel.put(jsonrpc.error_message(request.id, _too_many()))
-            return
-        response_sender = ResponseSender(self._channel)
+            self._send_queue.put(jsonrpc.error_message(request.id, _too_many()))
+            return None
+        response_sender = ResponseSender(self._send_queue)
         task = asyncio.create_task(self._answer(request, response_sender))
-        self._in_flight[request.id] = Running(task, response_sender, inbound.is_modern({}, request), (request.id,))
+        self._in_flight[request.id] = RunningRequest(
+            task, response_sender, inbound.is_modern({}, request), (request.id,)
+        )
         task.add_done_callback(lambda _: self._in_flight.pop(request.id, None))
+        return task
 
     def _is_full(self) -> bool:
         return len(self._in_flight) + len(self._batches) >= MAX_IN_FLIGHT
@@ -173,18 +194,15 @@ class Connection:
             if request.method == subscriptions.LISTEN and _may_listen(context):
                 await self._listen(context)
                 return
-            reply = await self._web.scheduler.run(context.principal.tenant_id, answer, context)
+            await self._web.scheduler.run(
+                context.principal.tenant_id, send_answer, partial(answer, context), response_sender.send
+            )
         except Exception as problem:  # noqa: BLE001 - nothing may leave a channel but JSON-RPC
             response_sender.put(jsonrpc.error_message(request.id, as_rpc_error(problem)))
-            return
-        if reply.message is not None:
-            response_sender.put(reply.message)
-
-    # --- Requests -------------------------------------------------------------------------------------------------
 
     async def _request_context(self, request: Request, response_sender: ResponseSender) -> RequestContext:
         """Return the request's context by the rules of its era. Raises RpcError."""
-        principal, route = await self._who(), inbound.classify_alone(request)
+        principal, route = await self._current_principal(), inbound.classify_alone(request)
         if isinstance(route, RpcError):
             raise route
         if isinstance(route, Modern):
@@ -204,7 +222,7 @@ class Connection:
         """Send change notifications until the client cancels or the connection ends, of which it is notified."""
         task = asyncio.current_task()
         assert task is not None
-        self._tell_as(self._told or context.principal)
+        self._notify_for(self._notified_principal or context.principal)
         self._listening.add(task)
         try:
             async with aclosing(subscriptions.messages(subscriptions.ListenStream(context))) as messages:
@@ -212,80 +230,79 @@ class Connection:
                     if frame.message:
                         context.sender.put(frame.message)
         except asyncio.CancelledError:
-            if self._ending:
-                for message in subscriptions.farewell(context.request.id, stopping=self._web.draining):
+            if self._is_closing:
+                for message in subscriptions.stream_end_messages(context.request.id, stopping=self._web.draining):
                     context.sender.put(message)
             raise
         finally:
             self._listening.discard(task)
 
-    async def _batch(self, values: list[Any]) -> None:
+    async def _handle_batch(self, values: list[Any]) -> "asyncio.Task[None] | None":
         """Answer a batch with one array of responses (2025-03-26, base protocol, §Batching). Raises RpcError."""
         if self._session is None or self._session.version not in BATCHING_VERSIONS:
             raise RpcError(INVALID_REQUEST, "Invalid request: this revision has no batches.")
         if not 0 < len(values) <= jsonrpc.MAX_BATCH:
             raise RpcError(INVALID_REQUEST, f"Invalid request: a batch has 1 to {jsonrpc.MAX_BATCH} messages.")
-        if self._ending:
+        if self._is_closing:
             raise CLOSING
         if self._is_full():
             raise _too_many()
-        principal = await self._who()
+        principal = await self._current_principal()
         session = await self._live_session(principal)
-        response_sender = ResponseSender(self._channel, many=True)
+        response_sender = ResponseSender(self._send_queue, is_batch=True)
         messages = [batchable(jsonrpc.message(value)) for value in values]
         malformed = [jsonrpc.error_message(item.id, item.error) for item in messages if isinstance(item, Malformed)]
         requests = [item for item in messages if isinstance(item, Request)]
-        exchanges = [self._session_context(request, response_sender, principal, session) for request in requests]
+        contexts = [self._session_context(request, response_sender, principal, session) for request in requests]
         for item in messages:
             if isinstance(item, Notification | Response):
                 await self._handle_notification(item)
-        if exchanges or malformed:
-            task = asyncio.create_task(self._answer_batch(principal, exchanges, malformed))
-            running = Running(task, response_sender, modern=False, ids=tuple(request.id for request in requests))
-            self._batches.add(running)
-            task.add_done_callback(lambda _: self._batches.discard(running))
+        if not (contexts or malformed):
+            return None
+        task = asyncio.create_task(self._answer_batch(principal, contexts, malformed))
+        running = RunningRequest(task, response_sender, modern=False, ids=tuple(request.id for request in requests))
+        self._batches.add(running)
+        task.add_done_callback(lambda _: self._batches.discard(running))
+        return task
 
-    async def _answer_batch(
-        self, principal: Principal, exchanges: list[RequestContext], malformed: list[bytes]
-    ) -> None:
+    async def _answer_batch(self, principal: Principal, contexts: list[RequestContext], malformed: list[bytes]) -> None:
         try:
-            reply = await self._web.scheduler.run(principal.tenant_id, answer_batch, exchanges, malformed)
+            await self._web.scheduler.run(
+                principal.tenant_id, send_answer, partial(answer_batch, contexts, malformed), self._send_queue.send
+            )
         except RpcError as refusal:
-            self._channel.put(jsonrpc.error_message(None, refusal))
-            return
-        if reply.message is not None:
-            self._channel.put(reply.message)
+            self._send_queue.put(jsonrpc.error_message(None, refusal))
 
     # --- The session ----------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _is_opening(request: Request) -> bool:
+    def _is_initialize(request: Request) -> bool:
         return request.method == "initialize" and not inbound.is_modern({}, request)
 
-    async def _open(self, request: Request) -> None:
+    async def _initialize(self, request: Request) -> None:
         """Negotiate a revision and start the session (2025-11-25, lifecycle, §Initialization)."""
         try:
-            principal, opening = await self._who(), lifecycle.opening(request.params)
+            principal, initialization = await self._current_principal(), lifecycle.parse_initialize(request.params)
             if self._session is not None and self._session.version:
                 raise RpcError(INVALID_REQUEST, "This connection has been initialized already.")
-            session = await lifecycle.agreed(opening, principal, self._address, self._session)
+            session = await lifecycle.open_session(initialization, principal, self._address, self._session)
         except Exception as problem:  # noqa: BLE001 - nothing may leave a channel but JSON-RPC
-            self._channel.put(jsonrpc.error_message(request.id, as_rpc_error(problem)))
+            self._send_queue.put(jsonrpc.error_message(request.id, as_rpc_error(problem)))
             return
-        self._begin(session)
+        self._use_session(session)
         changes = self._change_messages(principal, session)
         # Subscribed before the client learns of the session, so that it misses no change.
         with suppress(Error):
             await anext(changes)
-        self._channel.put(jsonrpc.result_message(request.id, opening.welcome(principal)))
-        self._tell_as(principal)
-        self._changes = asyncio.create_task(self._tell_changes(principal, session, changes))
+        self._send_queue.put(jsonrpc.result_message(request.id, initialization.result_for(principal)))
+        self._notify_for(principal)
+        self._changes = asyncio.create_task(self._send_changes(principal, session, changes))
 
-    def _begin(self, session: SessionFacts) -> None:
+    def _use_session(self, session: SessionFacts) -> None:
         self._session = session
         self.stream.session = session
 
-    async def _tell_changes(
+    async def _send_changes(
         self, principal: Principal, session: SessionFacts, changes: AsyncGenerator[Frame, None]
     ) -> None:
         """Send change notifications; resubscribe after the database was unavailable."""
@@ -294,7 +311,7 @@ class Connection:
                 async with aclosing(changes):
                     async for frame in changes:
                         if frame.message:
-                            self._channel.put(frame.message)
+                            self._send_queue.put(frame.message)
             await asyncio.sleep(RETRY_SECONDS)
             changes = self._change_messages(principal, session)
 
@@ -305,26 +322,26 @@ class Connection:
         """Return the current session, whose log level may have changed. Raises RpcError if there is none."""
         if self._session is None or not self._session.version:
             raise RpcError(INVALID_REQUEST, "Call initialize first.")
-        session = await sessions.alive(principal, self._session.digest)
+        session = await sessions.find_by_digest(principal, self._session.digest)
         if session is None:
             raise RpcError(INVALID_REQUEST, "The session has ended.")
         return session
 
-    async def _who(self) -> Principal:
+    async def _current_principal(self) -> Principal:
         """Return the principal. Raises RpcError if its key is no longer valid."""
         principal = await self._authenticate()
         if principal is None:
             raise RpcError(NOT_PERMITTED, "A valid API key is needed.", status=401)
         return principal
 
-    def _tell_as(self, principal: Principal) -> None:
+    def _notify_for(self, principal: Principal) -> None:
         """Send change notifications for the scopes of `principal` from now on."""
-        self._told = principal
+        self._notified_principal = principal
         self.stream.check_again()
 
     def _permits_stream(self, principal: Principal) -> bool:
         # Change notifications depend on the scopes at the start: if they change, the client has to reconnect.
-        return self._told is None or principal.has_scopes_of(self._told)
+        return self._notified_principal is None or principal.has_same_access_as(self._notified_principal)
 
     # --- Notifications and responses ------------------------------------------------------------------------------
 
@@ -354,18 +371,18 @@ class Connection:
 
     async def _finish(self) -> None:
         """Accept no more requests, finish or stop those in progress, and end the subscriptions."""
-        self._ending = True
-        await ended(self._listening)
-        patience = asyncio.create_task(self._patience())
-        while self._running_requests() and not patience.done():
-            waits = {patience, *(running.task for running in self._running_requests())}
+        self._is_closing = True
+        await cancel_and_wait(self._listening)
+        grace_period = asyncio.create_task(self._wait_for_grace_period())
+        while self._running_requests() and not grace_period.done():
+            waits = {grace_period, *(running.task for running in self._running_requests())}
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        await ended([patience])
+        await cancel_and_wait([grace_period])
         if self._running_requests():
-            await self._stop(await self._why_it_ends())
+            await self._stop(await self._close_reason())
         with suppress(TimeoutError):
             async with asyncio.timeout(FINISH_SECONDS):
-                await self._channel.flush()
+                await self._send_queue.flush()
 
     async def _stop(self, reason: StopReason) -> None:
         """Stop the calls in progress in any process, and answer those that do not stop in time."""
@@ -381,9 +398,9 @@ class Connection:
                 continue
             running.response_sender.silent = True
             refused = [jsonrpc.error_message(id, RpcError(INTERNAL_ERROR, reason.message)) for id in running.ids]
-            self._channel.put(b"[%b]" % b",".join(refused) if running in self._batches else refused[0])
+            self._send_queue.put(b"[%b]" % b",".join(refused) if running in self._batches else refused[0])
 
-    async def _why_it_ends(self) -> StopReason:
+    async def _close_reason(self) -> StopReason:
         """Return why the hub ends a connection with requests in progress."""
         if self._web.draining:
             return stop_reasons.SHUTDOWN
@@ -393,41 +410,41 @@ class Connection:
             principal = await self._authenticate()
             if principal is None:
                 return stop_reasons.KEY_INVALID
-            if self._told is not None and not principal.has_scopes_of(self._told):
+            if self._notified_principal is not None and not principal.has_same_access_as(self._notified_principal):
                 return stop_reasons.SCOPES_CHANGED
         return stop_reasons.SESSION_ENDED
 
-    async def _patience(self) -> None:
+    async def _wait_for_grace_period(self) -> None:
         """Wait as long as requests may still run: FINISH_SECONDS, or until a stopping hub gives up."""
         if self._web.draining:
             await self._web.given_up.wait()
         else:
             await asyncio.sleep(FINISH_SECONDS)
 
-    def _running_requests(self) -> list[Running]:
+    def _running_requests(self) -> list[RunningRequest]:
         return [*self._in_flight.values(), *self._batches]
 
-    async def _leave(self, tasks: "tuple[asyncio.Task[Any], ...]") -> None:
+    async def _close(self, tasks: "tuple[asyncio.Task[Any], ...]") -> None:
         running = [*tasks, *(running.task for running in self._running_requests())]
         reason = stop_reasons.CONNECTION_CLOSED
-        await ended([*running, self._changes] if self._changes else running, reason)
+        await cancel_and_wait([*running, self._changes] if self._changes else running, reason)
         if self._session is not None:
             with suppress(Error):
                 await sessions.end(self._session, "closed")
 
 
 def _may_listen(context: RequestContext) -> bool:
-    return context.era is Era.MODERN and context.principal.may_ask(subscriptions.LISTEN)
+    return context.era is Era.MODERN and context.principal.permits_method(subscriptions.LISTEN)
 
 
 def _too_many() -> RpcError:
     return RpcError(OVER_LIMIT, f"At most {MAX_IN_FLIGHT} requests at a time, each with an id of its own.")
 
 
-async def ended(tasks: "Iterable[asyncio.Task[Any]]", reason: StopReason | None = None) -> None:
+async def cancel_and_wait(tasks: "Iterable[asyncio.Task[Any]]", reason: StopReason | None = None) -> None:
     """Cancel tasks and wait for them at most FINISH_SECONDS: a tool may ignore its cancellation."""
-    gone = list(tasks)
-    for task in gone:
+    cancelled = list(tasks)
+    for task in cancelled:
         task.cancel(reason)
-    if gone:
-        await asyncio.wait(gone, timeout=FINISH_SECONDS)
+    if cancelled:
+        await asyncio.wait(cancelled, timeout=FINISH_SECONDS)

@@ -16,7 +16,7 @@ from tools_app.core import fair_scheduler
 from tools_app.protocol.errors import INTERNAL_ERROR, RpcError
 from tools_app.protocol.sse import Frame
 from tools_app.transport.request import AsgiRequest, Send
-from tools_app.transport.responses import EventStream, Header, Outbox, Reply, refusal, send_reply
+from tools_app.transport.responses import EventStream, Header, Reply, ResponseBuffer, refusal, send_reply
 from tools_app.transport.state import WebState
 from tools_app.transport.streams import KeepAliveTimer, OpenStream
 
@@ -32,7 +32,7 @@ class Delivery:
     """The delivery of one POST's response.
 
     `cancel_when_gone`: a disconnect cancels the request. `primed`: a stream starts with an event id to resume from.
-    `many`: the response is that of a batch.
+    `is_batch`: the response is that of a batch.
     """
 
     def __init__(
@@ -44,24 +44,24 @@ class Delivery:
         *,
         cancel_when_gone: bool,
         primed: bool = False,
-        many: bool = False,
+        is_batch: bool = False,
     ) -> None:
-        self._incoming = http_request
+        self._http_request = http_request
         self._send = send
         self._web = web
         self._accepted = http_request.accepted
         self._headers = tuple(headers)
         self._cancel_when_gone = cancel_when_gone
         self._primed = primed
-        self._gone = False
+        self._is_disconnected = False
         self._stream: EventStream | None = None
-        self.outbox = Outbox(web.loop, takes_messages=self._accepted.stream, many=many)
+        self.buffer = ResponseBuffer(web.loop, accepts_messages=self._accepted.stream, is_batch=is_batch)
 
     async def deliver(self, work: Coroutine[Any, Any, Reply]) -> None:
         """Run `work` and write its messages and reply. After a disconnect, the era decides whether it continues."""
         answering = self._web.loop.create_task(fair_scheduler.measured(self._awaking(work)))
         try:
-            await self.outbox.wait_a_moment(self._web.timer)
+            await self.buffer.wait(timer=self._web.timer)
             if answering.done():
                 await self._finish(answering.result())
             else:
@@ -69,19 +69,19 @@ class Delivery:
         finally:
             # Last, because a stream may start with its final message.
             if self._stream is not None:
-                self._web.keep_alive.forget(self.outbox.call)
+                self._web.keep_alive.remove(self.buffer.request_keep_alive)
 
     async def _awaking(self, work: Coroutine[Any, Any, Reply]) -> Reply:
-        """Run `work` and wake the outbox in the same loop iteration: a callback would run one iteration later."""
+        """Run `work` and wake the buffer in the same loop iteration: a callback would run one iteration later."""
         try:
             return await work
         finally:
-            self.outbox.wake()
+            self.buffer.wake()
 
     async def _attend(self, answering: asyncio.Task[Reply]) -> None:
         watching = asyncio.create_task(self._watch())
         given_up = asyncio.create_task(self._web.given_up.wait())
-        given_up.add_done_callback(self.outbox.wake)
+        given_up.add_done_callback(self.buffer.wake)
         try:
             while not self._is_over(answering):
                 await self._write_messages()
@@ -90,38 +90,44 @@ class Delivery:
             watching.cancel()
             given_up.cancel()
             self._leave(answering)
-        if self.outbox.paused and not self._gone:
+        if self.buffer.paused and not self._is_disconnected:
             await self._pause()
         elif answering.done():
             await self._finish(answering.result())
-        elif not self._gone:
-            await self._finish(Reply(self.outbox.answer) if self.outbox.settled else _stopping())
+        elif not self._is_disconnected:
+            await self._finish(Reply(self.buffer.answer) if self.buffer.has_responded else _stopping())
 
     def _is_over(self, answering: asyncio.Task[Reply]) -> bool:
-        outbox = self.outbox
-        return answering.done() or self._gone or outbox.paused or outbox.settled or self._web.given_up.is_set()
+        buffer = self.buffer
+        return (
+            answering.done()
+            or self._is_disconnected
+            or buffer.paused
+            or buffer.has_responded
+            or self._web.given_up.is_set()
+        )
 
     async def _wait(self, answering: asyncio.Task[Reply]) -> None:
         """Wait for an event; without one, start the stream or keep it alive."""
-        if self._is_over(answering) or self.outbox.messages:
+        if self._is_over(answering) or self.buffer.messages:
             return
         if self._stream is not None:
-            await self.outbox.wait()
-            if self.outbox.was_called() and not self.outbox.messages:
+            await self.buffer.wait()
+            if self.buffer.take_keep_alive_request() and not self.buffer.messages:
                 await self._stream.keep_alive()
         elif self._accepted.stream:
             seconds, began = STREAM_AFTER_SECONDS, self._web.loop.time()
-            await self.outbox.wait(seconds)
+            await self.buffer.wait(seconds)
             if self._web.loop.time() - began >= seconds:
                 await self._event_stream()
         else:
-            await self.outbox.wait()
+            await self.buffer.wait()
 
     async def _write_messages(self) -> None:
-        frames = self.outbox.take()
+        frames = self.buffer.drain()
         if frames and self._accepted.stream:
             await (await self._event_stream()).write(frames)
-            self._web.keep_alive.spoke(self.outbox.call)
+            self._web.keep_alive.note_activity(self.buffer.request_keep_alive)
 
     async def _pause(self) -> None:
         """End the stream before the response: its client resumes it for the rest."""
@@ -130,7 +136,7 @@ class Delivery:
 
     async def _finish(self, reply: Reply) -> None:
         """Write the remaining messages and the reply."""
-        if self.outbox.messages:
+        if self.buffer.messages:
             await self._write_messages()
         as_stream = self._stream is not None or not self._accepted.json
         if reply.message is not None and len(reply.message) >= fair_scheduler.LARGE_BYTES:
@@ -148,23 +154,23 @@ class Delivery:
     async def _event_stream(self) -> EventStream:
         if self._stream is None:
             self._stream = EventStream(self._send)
-            self.outbox.has_stream = True
+            self.buffer.has_stream = True
             await self._stream.begin(self._headers)
-            self._web.keep_alive.spoke(self.outbox.call)
-            if self._primed and self.outbox.call_id is not None:
-                await self._stream.prime(f"{self.outbox.call_id}/0")
+            self._web.keep_alive.note_activity(self.buffer.request_keep_alive)
+            if self._primed and self.buffer.call_id is not None:
+                await self._stream.prime(f"{self.buffer.call_id}/0")
         return self._stream
 
     async def _watch(self) -> None:
-        await self._incoming.disconnected()
-        self._gone = True
-        self.outbox.wake()
+        await self._http_request.disconnected()
+        self._is_disconnected = True
+        self.buffer.wake()
 
     def _leave(self, answering: asyncio.Task[Reply]) -> None:
         """Detach from a call in progress: cancel it in the modern era, let it run in the handshake era."""
         if answering.done():
             return
-        if self._cancel_when_gone and not self.outbox.paused and not self._web.given_up.is_set():
+        if self._cancel_when_gone and not self.buffer.paused and not self._web.given_up.is_set():
             answering.cancel(CLIENT_LEFT)
         _unattended.add(answering)
         answering.add_done_callback(_unattended.discard)
@@ -187,16 +193,16 @@ async def deliver_stream(
 
     Empty messages are skipped. Raises what the iterator raises before its first message, when nothing has been sent.
     """
-    outbox = Outbox(web.loop)
+    buffer = ResponseBuffer(web.loop)
     async with aclosing(messages):  # type: ignore[type-var]
-        outbox.put(*await anext(messages))
+        buffer.put(*await anext(messages))
         stream = EventStream(send)
         await stream.begin(headers)
         web.streams.add(open_stream)
-        web.keep_alive.spoke(outbox.call)
+        web.keep_alive.note_activity(buffer.request_keep_alive)
         # A stream usually ends with its connection.
         fair_scheduler.charge_connection()
-        pumping = asyncio.create_task(fair_scheduler.measured(_pump(messages, outbox)))
+        pumping = asyncio.create_task(fair_scheduler.measured(_pump(messages, buffer)))
         watching = asyncio.create_task(fair_scheduler.measured(http_request.disconnected()))
         ending = web.loop.create_future()
         open_stream.on_end(partial(_resolve, ending))
@@ -204,40 +210,40 @@ async def deliver_stream(
             open_stream.end()
         stops = (pumping, watching, ending)
         for stop in stops:
-            stop.add_done_callback(outbox.wake)
+            stop.add_done_callback(buffer.wake)
         try:
             while not any(stop.done() for stop in stops):
-                await _forward(web.keep_alive, outbox, stream, stops)
+                await _forward(web.keep_alive, buffer, stream, stops)
             if not watching.done():
-                await stream.write([frame for frame in outbox.take() if frame.message])
+                await stream.write([frame for frame in buffer.drain() if frame.message])
                 await stream.end()
         finally:
             web.streams.remove(open_stream)
-            web.keep_alive.forget(outbox.call)
+            web.keep_alive.remove(buffer.request_keep_alive)
             await _cancelled(stops)
 
 
 async def _forward(
-    timer: KeepAliveTimer, outbox: Outbox, stream: EventStream, stops: tuple[asyncio.Future[Any], ...]
+    timer: KeepAliveTimer, buffer: ResponseBuffer, stream: EventStream, stops: tuple[asyncio.Future[Any], ...]
 ) -> None:
-    frames = [frame for frame in outbox.take() if frame.message]
+    frames = [frame for frame in buffer.drain() if frame.message]
     if frames:
         await stream.write(frames)
-        timer.spoke(outbox.call)
-    if outbox.messages or any(stop.done() for stop in stops):
+        timer.note_activity(buffer.request_keep_alive)
+    if buffer.messages or any(stop.done() for stop in stops):
         return
-    await outbox.wait()
-    if outbox.was_called() and not outbox.messages:
+    await buffer.wait()
+    if buffer.take_keep_alive_request() and not buffer.messages:
         await stream.keep_alive()
 
 
-async def _pump(messages: AsyncIterator[Frame], outbox: Outbox) -> None:
+async def _pump(messages: AsyncIterator[Frame], buffer: ResponseBuffer) -> None:
     """Forward messages no faster than they are written, so that a replay drops no earlier messages."""
     try:
         async for frame in messages:
             if frame.message:
-                await outbox.room(len(frame.message))
-                outbox.put(*frame)
+                await buffer.wait_for_room(len(frame.message))
+                buffer.put(*frame)
     except Exception:
         log.exception("A stream broke")
         raise

@@ -9,15 +9,17 @@ import orjson
 from django.db import Error
 
 from tools_app.audit.recorder.recorder import RecorderUnavailable
+from tools_app.core import request_memory
+from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.core.tracebacks import clear_traceback
 from tools_app.methods import completion, lifecycle, permissions, prompts, resources, subscriptions, tasks, tools
 from tools_app.methods.context import Cancelled, Handler, RequestContext, handler_of
 from tools_app.models import TOOLS_CALL
-from tools_app.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, RpcError, store_gone
+from tools_app.protocol.errors import INTERNAL_ERROR, INVALID_REQUEST, OVER_LIMIT, RpcError, store_gone
 from tools_app.protocol.jsonrpc import Malformed, Message, Request, id_json, result_message
 from tools_app.protocol.versions import Era
 from tools_app.telemetry import tracing
-from tools_app.telemetry.log_context import about
+from tools_app.telemetry.log_context import log_fields
 from tools_app.telemetry.scrubbing import scrubbed
 from tools_app.transport.request import BodyRefused
 from tools_app.transport.responses import Reply, refusal
@@ -38,13 +40,16 @@ async def answer(context: RequestContext) -> Reply:
             permissions.check(context)
         handler = handler_of(request.method, context.era)
         answering = handler(context) if tracing.active is None else answered_in_span(handler, context)
-        return Reply(result_message(request.id, await answering))
+        result = await answering
+        if len(result) > LARGE_BYTES:
+            await request_memory.cover_result(len(result))
+        return Reply(result_message(request.id, result))
     except Cancelled:
         return Reply(None)
     except BaseException as problem:
         if isinstance(problem, GeneratorExit) or _is_cancelled(problem):
             raise
-        if not about.get():
+        if not log_fields.get():
             _set_log_context(context)
         return _refused(problem, context)
 
@@ -66,14 +71,19 @@ def _refused(problem: BaseException, context: RequestContext) -> Reply:
 def _set_log_context(context: RequestContext) -> None:
     """Set this task's log context to this request. A tool call sets its own, with more detail."""
     request, session = context.request, context.session
-    about.set((request.method, request.id, context.principal.tenant_slug, session.id if session else None))
+    log_fields.set((request.method, request.id, context.principal.tenant_slug, session.id if session else None))
 
 
 async def answer_batch(exchanges: Sequence[RequestContext], malformed: Sequence[bytes]) -> Reply:
     """Return one array of responses, in the order of the requests (2025-03-26, base protocol, §Batching)."""
-    replies = await asyncio.gather(*(answer(context) for context in exchanges))
+    replies = await asyncio.gather(*map(_answer_of_batch, exchanges))
     parts = [*malformed, *(reply.message for reply in replies if reply.message is not None)]
     return Reply(b"[%b]" % b",".join(parts) if parts else None)
+
+
+async def _answer_of_batch(context: RequestContext) -> Reply:
+    request_memory.begin_batch_answer()
+    return await answer(context)
 
 
 def batchable(message: Message) -> Message:
@@ -95,6 +105,8 @@ def _converted(problem: BaseException) -> RpcError:
         return problem
     if isinstance(problem, BodyRefused):
         return RpcError(INVALID_REQUEST, str(problem), status=problem.status)
+    if isinstance(problem, request_memory.TooMuchMemory):
+        return RpcError(OVER_LIMIT, str(problem), status=429, retry_after=1)
     if isinstance(problem, RecorderUnavailable):
         # The recorder has logged it once: do not log it again for each rejected request.
         return store_gone()

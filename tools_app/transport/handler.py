@@ -19,9 +19,9 @@ from tools_app.access.oauth.scopes import CALL, SCOPES
 from tools_app.access.principal import (
     Credential,
     Principal,
-    anybody,
+    anonymous_principal,
     authenticate,
-    authenticate_again,
+    authenticate_uncached,
     ended_key,
     is_known,
     rate_limit_key,
@@ -55,7 +55,7 @@ def check_host_and_origin(http_request: AsgiRequest) -> None:
     allowed = tuple(config.MCPHUB_ALLOWED_ORIGINS)
     if origin is not None and not _is_allowed_origin(origin, http_request.scheme, host, allowed):
         raise RpcError(INVALID_REQUEST, "Origin not allowed.", status=403)
-    request_origin.received.set((http_request.scheme, host))
+    request_origin.origin_received.set((http_request.scheme, host))
 
 
 @lru_cache(maxsize=256)
@@ -89,7 +89,7 @@ def parse_origin(origin: str) -> Origin | None:
 
 log = logging.getLogger(__name__)
 
-OUTSIDE = "This API key may not be used from this address."
+ADDRESS_NOT_ALLOWED = "This API key may not be used from this address."
 RECORDED_DENIALS = frozenset({401, 403, 404, 421, 429})
 
 
@@ -110,90 +110,90 @@ class RequestAuthenticator:
     """The authentication state of one request."""
 
     def __init__(self, http_request: AsgiRequest) -> None:
-        self._incoming = http_request
-        self.credential: Credential | None = http_request.credential
+        self._http_request = http_request
+        self.credential: Credential | None = http_request.head.credential(http_request.tenant_slug)
         self.principal: Principal | None = None
 
     async def authenticate(self, *, draining: bool) -> None:
         """Set `principal`. Raises RpcError: stopping (503), or an invalid key (401), address (403) or path (404)."""
         if draining:
             raise stopping()
-        self.principal = await self.who()
+        self.principal = await self.resolve()
         if self.principal is None and self.credential is not None and self.credential.is_signed:
             self.principal = await self._accept_signed(self.credential)
         if self.principal is None:
             raise RpcError(NOT_PERMITTED, "A valid API key is needed.", status=401)
-        if not self.principal.may_call_from(self._incoming.remote_address):
-            raise RpcError(NOT_PERMITTED, OUTSIDE, {"scope": "networks"}, status=403)
-        if self._incoming.tenant_slug not in (None, self.principal.tenant_slug):
+        if not self.principal.permits_address(self._http_request.remote_address):
+            raise RpcError(NOT_PERMITTED, ADDRESS_NOT_ALLOWED, {"scope": "networks"}, status=403)
+        if self._http_request.tenant_slug not in (None, self.principal.tenant_slug):
             if self.principal.scopes is not None:
                 # A token for another resource: the client is to sign in for this one.
                 raise RpcError(NOT_PERMITTED, "The access token is for another tenant.", status=401)
             raise RpcError(INVALID_REQUEST, "Not found.", status=404)
 
     @property
-    def caller(self) -> str:
+    def rate_limit_key(self) -> str:
         """The key that unauthenticated requests are scheduled by: the client's address."""
-        return rate_limit_key(self._incoming.remote_address)
+        return rate_limit_key(self._http_request.remote_address)
 
     @property
-    def known(self) -> Principal:
+    def authenticated_principal(self) -> Principal:
         """The principal, after `authenticate` succeeded."""
         assert self.principal is not None
         return self.principal
 
-    async def who(self) -> Principal | None:
+    async def resolve(self) -> Principal | None:
         """Return the principal of the request's key; without a key, the anonymous one of a public tenant's path."""
         if self.credential is not None:
             return await authenticate(self.credential)
-        slug = self._incoming.tenant_slug
-        return await anybody(slug, self._incoming.remote_address) if slug else None
+        slug = self._http_request.tenant_slug
+        return await anonymous_principal(slug, self._http_request.remote_address) if slug else None
 
-    async def still(self) -> Principal | None:
+    async def revalidate(self) -> Principal | None:
         """Return the current principal, or None if the key may no longer be used from this address."""
-        principal = await self.who()
-        if principal is None or not principal.may_call_from(self._incoming.remote_address):
+        principal = await self.resolve()
+        if principal is None or not principal.permits_address(self._http_request.remote_address):
             return None
         return principal
 
     @property
     def identity(self) -> Hashable:
-        """What `who` depends on."""
+        """What `resolve` depends on."""
         if self.credential is not None:
             return self.credential.digest, self.credential.from_query
-        return self._incoming.tenant_slug, self._incoming.remote_address
+        return self._http_request.tenant_slug, self._http_request.remote_address
 
     async def _accept_signed(self, credential: Credential) -> Principal | None:
         """Return the principal of a token that an issuer signed, which is verified now. Raises RpcError (401, 503)."""
-        incoming = self._incoming
+        http_request = self._http_request
         if credential.from_query:
             return None
-        address, slug = incoming.remote_address, incoming.tenant_slug
+        address, slug = http_request.remote_address, http_request.tenant_slug
         try:
-            await direct.accept(credential.key, origin=incoming.origin, slug=slug, address=address)
+            await direct.accept(credential.key, origin=http_request.origin, slug=slug, address=address)
         except direct.TooManyTokens:
             message = "Too many tokens are being verified. Try again."
             raise RpcError(INVALID_REQUEST, message, status=503, retry_after=1) from None
-        except direct.NotAccepted as problem:
+        except direct.TokenRejected as problem:
             if not str(problem):
                 return None
             raise RpcError(NOT_PERMITTED, f"The access token is not valid. {problem}", status=401) from None
-        return await authenticate_again(credential)
+        return await authenticate_uncached(credential)
 
-    def note(self, status: int, cause: str, method: str) -> None:
+    def record_denial(self, status: int, cause: str, method: str) -> None:
         """Record a denial, if the status is one of RECORDED_DENIALS. That of an ended key belongs to its tenant."""
         if status not in RECORDED_DENIALS:
             return
-        known = self.principal
-        if known is None and self.credential is not None and (ended := ended_key(self.credential)):
+        principal = self.principal
+        if principal is None and self.credential is not None and (ended := ended_key(self.credential)):
             # Told to the tenant's auditors; the client learns only that it has no valid key.
-            known, cause = ended
+            principal, cause = ended
         denial = Denial(
             http_status=status,
             cause=cause,
-            remote_address=self._incoming.remote_address,
-            tenant_id=known.tenant_id if known else None,
-            key_id=known.key_id if known else None,
+            remote_address=self._http_request.remote_address,
+            tenant_id=principal.tenant_id if principal else None,
+            key_id=principal.key_id if principal else None,
             method=method,
         )
         try:
@@ -241,23 +241,22 @@ class RequestHandler:
     async def _serve(self) -> None:
         if not is_known(self.authenticator.credential, self.http_request.tenant_slug):
             self._had_slot = True
-            await self.web.scheduler.run_background(STRANGERS, self.authenticator.caller, self._admit())
+            await self.web.scheduler.run_background(
+                STRANGERS, self.authenticator.rate_limit_key, self._check_and_authenticate()
+            )
         else:
-            await self._admit()
+            await self._check_and_authenticate()
         if self.authenticator.principal is None:
             return
         self.principal = self.authenticator.principal
         if self.principal.allowed.requests:
             await limits.take_requests(self.principal)
         if hub_path.HEADER in self.http_request.headers:
-            try:
-                hub_path.enter(self.http_request.headers[hub_path.HEADER])
-            except hub_path.Loop as problem:
-                raise RpcError(INVALID_REQUEST, str(problem), status=508) from problem
+            hub_path.enter(self.http_request.headers[hub_path.HEADER])
         self._had_slot = True
         await self.web.scheduler.run(self.principal.tenant_id, self.answer)
 
-    async def _admit(self) -> None:
+    async def _check_and_authenticate(self) -> None:
         """Check and authenticate a request. Raises RpcError. CORS preflight requests are answered here."""
         check_host_and_origin(self.http_request)
         if "origin" in self.http_request.headers:
@@ -266,18 +265,24 @@ class RequestHandler:
             await self.send_reply(Reply(None, 204, (self._allow(),)))
             return
         if self.http_request.http_method not in self.verbs:
-            raise RpcError(INVALID_REQUEST, f"Use {_or(self.verbs)}.", status=405)
+            raise RpcError(INVALID_REQUEST, f"Use {_joined_with_or(self.verbs)}.", status=405)
+        if hub_path.HEADER in self.http_request.headers:
+            # Before the key: an admin who adds the hub to itself is told so, instead of being asked to sign in.
+            try:
+                hub_path.check(self.http_request.headers[hub_path.HEADER])
+            except hub_path.LoopDetected as problem:
+                raise RpcError(INVALID_REQUEST, str(problem), status=508) from problem
         # Requests that arrive while the hub drains are answered: their clients could not know yet.
         await self.authenticator.authenticate(draining=self.web.given_up.is_set())
 
-    async def _wait_to_refuse(self) -> None:
+    async def _wait_for_slot(self) -> None:
         """Wait for a slot if the request is rejected before it had one, so that rejections do not delay others."""
         if self._had_slot:
             return
         principal = self.authenticator.principal
         with suppress(RpcError):
             if principal is None:
-                await self.web.scheduler.run_background(STRANGERS, self.authenticator.caller, _nothing())
+                await self.web.scheduler.run_background(STRANGERS, self.authenticator.rate_limit_key, _nothing())
             else:
                 await self.web.scheduler.run(principal.tenant_id, _nothing)
 
@@ -293,19 +298,19 @@ class RequestHandler:
 
     async def _refuse(self, error: RpcError) -> None:
         """Record a denial and send the error."""
-        await self._wait_to_refuse()
+        await self._wait_for_slot()
         reply = refusal(error, self.request.id if self.request else None, modern=self.modern)
         method = self.request.method if self.request else self.http_request.http_method
-        self.authenticator.note(reply.status, error.message, method)
-        headers = (*reply.headers, *await self._explaining(reply.status, error))
+        self.authenticator.record_denial(reply.status, error.message, method)
+        headers = (*reply.headers, *await self._status_headers(reply.status, error))
         await self.send_reply(Reply(reply.message, reply.status, headers))
 
     def check_scope(self, message: Message) -> None:
         """Raise InsufficientScope for a method that needs a wider scope than the access token has."""
-        if isinstance(message, Request) and self.principal.lacks_scope(message.method, _named(message)):
+        if isinstance(message, Request) and self.principal.lacks_scope(message.method, _name_in(message)):
             raise InsufficientScope(message.method)
 
-    async def _explaining(self, status: int, error: RpcError) -> tuple[Header, ...]:
+    async def _status_headers(self, status: int, error: RpcError) -> tuple[Header, ...]:
         """Return the headers that HTTP requires with a status."""
         if status == HTTPStatus.UNAUTHORIZED:
             return await self._challenge("invalid_token" if self.authenticator.credential else "")
@@ -334,11 +339,11 @@ async def _nothing() -> None:
     """Empty work of a rejected request."""
 
 
-def _or(words: tuple[str, ...]) -> str:
+def _joined_with_or(words: tuple[str, ...]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
 
 
-def _named(message: Request) -> str:
+def _name_in(message: Request) -> str:
     """Return the name or URI that a request is about, if it has one."""
     return named_in(message.method, message.params)
 

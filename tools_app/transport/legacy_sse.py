@@ -15,7 +15,7 @@ from channels.generic.http import AsyncHttpConsumer
 from django.db import Error
 
 from tools_app.access import sessions
-from tools_app.access.sessions import Agreement
+from tools_app.access.sessions import Negotiation
 from tools_app.calls import limits
 from tools_app.core.config import config
 from tools_app.core.database import run_in_db_thread
@@ -26,7 +26,9 @@ from tools_app.protocol.errors import INVALID_REQUEST, OVER_LIMIT, RpcError
 from tools_app.transport import sse_mailbox, state
 from tools_app.transport.connection import Connection
 from tools_app.transport.handler import RequestHandler
-from tools_app.transport.request import AsgiRequest, Receive, Scope, Send
+from tools_app.transport.incoming import Incoming
+from tools_app.transport.request import AsgiRequest, Receive, Send
+from tools_app.transport.request_head import Scope
 from tools_app.transport.responses import EventStream, Reply, send_reply
 from tools_app.transport.streams import KeepAliveTimer
 
@@ -170,16 +172,16 @@ class SseStream(RequestHandler):
         self._check_not_stopping()
         if not self.http_request.accepted.only_stream:
             raise RpcError(INVALID_REQUEST, "Accept text/event-stream.", status=406)
-        async with limits.stream_for(self.principal):
+        async with limits.stream_slot(self.principal):
             await self._stream()
 
     async def _stream(self) -> None:
-        wire_id = await sessions.start(self.principal, Agreement(), self.http_request.remote_address, HAS_STREAM)
+        wire_id = await sessions.start(self.principal, Negotiation(), self.http_request.remote_address, HAS_STREAM)
         session = await sessions.find(self.principal, wire_id)
         assert session is not None, "it was made a moment ago"
         stream = EventStream(self._send)
         connection = Connection(
-            self.authenticator.still,
+            self.authenticator.revalidate,
             self.http_request.remote_address,
             self.web,
             stream.write_one,
@@ -192,7 +194,7 @@ class SseStream(RequestHandler):
         keeping = asyncio.create_task(_keep_alive(stream, self.web.keep_alive))
         try:
             await stream.begin(self.cors)
-            await stream.say(sse.endpoint(self._address(wire_id.removeprefix(HAS_STREAM))))
+            await stream.send(sse.endpoint(self._address(wire_id.removeprefix(HAS_STREAM))))
             await connection.serve(self._messages(inbox), session)
             await stream.end()
         finally:
@@ -209,14 +211,16 @@ class SseStream(RequestHandler):
             parameters["api_key"] = self.authenticator.credential.key
         return f"{f'/t/{slug}' if slug else ''}/message?{urlencode(parameters)}"
 
-    async def _messages(self, inbox: Inbox) -> AsyncIterator[bytes]:
+    async def _messages(self, inbox: Inbox) -> AsyncIterator[Incoming]:
         """Yield the client's messages in order, until it disconnects."""
         fetching = asyncio.create_task(inbox.keep_fetching(self.web.listener))
         leaving = asyncio.create_task(self.http_request.disconnected())
         leaving.add_done_callback(inbox.close)
         try:
             while (message := await inbox.next()) is not None:
-                yield message
+                yield Incoming(message)
+                # It is not kept until the next one arrives.
+                del message
         finally:
             fetching.cancel()
             leaving.cancel()
@@ -226,14 +230,14 @@ async def _keep_alive(stream: EventStream, timer: KeepAliveTimer) -> None:
     """Send keep-alive comments to proxies and clients, even while there are messages."""
     due = asyncio.Event()
     call = due.set
-    timer.spoke(call)
+    timer.note_activity(call)
     try:
         while True:
             await due.wait()
             due.clear()
             await stream.keep_alive()
     finally:
-        timer.forget(call)
+        timer.remove(call)
 
 
 class SsePost(RequestHandler):
@@ -245,7 +249,7 @@ class SsePost(RequestHandler):
     async def answer(self) -> None:
         """Accept the message, whose response is sent on the stream."""
         self._check_not_stopping()
-        self.http_request.check_content_type()
+        self.http_request.head.check_content_type()
         session = await sessions.find(self.principal, HAS_STREAM + self.http_request.parameter(SESSION_PARAMETER))
         if session is None:
             raise RpcError(INVALID_REQUEST, "Session not found.", status=404)

@@ -20,6 +20,7 @@ from django.http import HttpRequest
 from tools_app.access import tokens
 from tools_app.access.issuers import directory
 from tools_app.access.principal import client_ip
+from tools_app.core import request_memory
 from tools_app.core.config import config
 from tools_app.core.database import run_in_db_thread
 from tools_app.transport.request import (
@@ -28,14 +29,11 @@ from tools_app.transport.request import (
     BodyTooLarge,
     BodyTooSlow,
     Disconnected,
-    Fault,
     Receive,
     RequestBody,
-    Scope,
     Send,
-    headers_in,
-    seconds_for,
 )
+from tools_app.transport.request_head import Fault, Scope, head_of
 
 MAX_FORM_BYTES: Final = 64 * 1024
 # Uploads in the admin: a resource's file (5 MB) or a tenant's configuration, in a form.
@@ -46,7 +44,7 @@ DISCONNECT: Final = {"type": "http.disconnect"}
 
 async def serve_page(pages: Application, scope: Scope, receive: Receive, send: Send) -> None:
     """Let `pages` answer a request, whose body is limited by what its sender may send."""
-    headers = headers_in(scope)
+    headers = head_of(scope).headers
     body = RequestBody(headers, receive)
     if body.is_complete:
         await pages(scope, receive, send)
@@ -64,10 +62,10 @@ async def serve_page(pages: Application, scope: Scope, receive: Receive, send: S
     except BodyRefused as problem:
         bounded.fault = Fault(problem.status, str(problem))
     if bounded.fault is not None:
-        await refuse(send, scope["path"], body, bounded.fault)
+        await reject(send, scope["path"], body, bounded.fault)
 
 
-async def refuse(send: Send, path: str, body: RequestBody, fault: Fault) -> None:
+async def reject(send: Send, path: str, body: RequestBody, fault: Fault) -> None:
     """Reject a request, in JSON for the REST API, otherwise in plain text."""
     if path.startswith(API):
         problem = {"type": "about:blank", "title": fault.message, "status": fault.status, "detail": fault.message}
@@ -100,7 +98,7 @@ class _BoundedBody:
         """Raise BodyTooLarge if the Content-Length exceeds what the sender may send."""
         if self._body.declared > self.limit:
             await self._ask_for_more(self._body.declared)
-        self._end = asyncio.get_running_loop().time() + seconds_for(self.limit)
+        self._end = asyncio.get_running_loop().time() + request_memory.seconds_for(self.limit)
 
     async def receive(self) -> Mapping[str, Any]:
         """Return the next ASGI event: a chunk of the body, or after the body, a disconnect."""
@@ -125,7 +123,7 @@ class _BoundedBody:
             raise BodyTooSlow from None
         if self._body.received > self.limit:
             await self._ask_for_more(self._body.received)
-            self._end += seconds_for(self.limit)
+            self._end += request_memory.seconds_for(self.limit)
         return piece
 
     async def _ask_for_more(self, size: int) -> None:

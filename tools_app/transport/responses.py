@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 
+from tools_app.core import fair_scheduler
 from tools_app.protocol import sse
 from tools_app.protocol.errors import RpcError
 from tools_app.protocol.jsonrpc import RequestId, error_message
@@ -57,6 +58,10 @@ async def send_reply(send: Send, reply: Reply, more_headers: Iterable[Header] = 
     body = reply.message or b""
     headers = headers_of(reply, more_headers)
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    if len(body) > fair_scheduler.LARGE_BYTES:
+        # The next message waits until the client has read most of this one: its memory is held so long.
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        body = b""
     await send({"type": "http.response.body", "body": body})
 
 
@@ -66,32 +71,32 @@ class EventStream:
     def __init__(self, send: Send) -> None:
         self._send = send
 
-    async def begin(self, more_headers: Iterable[Header] = ()) -> None:
-        """Send the head, and a comment so that proxies and clients receive data at once."""
+    async def begin(self, more_headers: Iterable[Header] = (), frames: Iterable[Frame] = ()) -> None:
+        """Send the head, a comment so that proxies and clients receive data at once, and the first messages."""
         await self._send({"type": "http.response.start", "status": 200, "headers": [*STREAM_HEADERS, *more_headers]})
-        await self.keep_alive()
+        await self.send(b"".join((sse.KEEPALIVE, *map(sse.event, frames))))
 
     async def prime(self, id: str) -> None:
         """Send the event id to resume this stream from (2025-11-25, transports, §Sending Messages to the Server)."""
-        await self.say(sse.priming(id))
+        await self.send(sse.priming(id))
 
-    async def say(self, event: bytes) -> None:
+    async def send(self, event: bytes) -> None:
         """Send encoded events or a comment."""
         await self._send({"type": "http.response.body", "body": event, "more_body": True})
 
     async def write_one(self, message: bytes) -> None:
         """Send one message as an event."""
-        await self.say(sse.event(Frame(message)))
+        await self.send(sse.event(Frame(message)))
 
     async def write(self, frames: Iterable[Frame]) -> None:
         """Send messages in order, as events."""
         body = b"".join(map(sse.event, frames))
         if body:
-            await self.say(body)
+            await self.send(body)
 
     async def keep_alive(self) -> None:
         """Send a comment that clients ignore."""
-        await self.say(sse.KEEPALIVE)
+        await self.send(sse.KEEPALIVE)
 
     async def end(self) -> None:
         """Close the stream."""
@@ -126,56 +131,58 @@ class SharedTimer:
         self._timer = self._loop.call_at(self._waits[0][0], self._wake_due) if self._waits else None
 
 
-class Outbox:
-    """The sender of one request on one event loop.
+class ResponseBuffer:
+    """The sender of one request on one event loop, which buffers messages until they are written.
 
-    `messages` wait to be written. `takes_messages`: the client accepts messages before its response. `call_id`: the
-    call under which a broken stream can be resumed (never with `many` calls). `has_stream`: the stream has started.
+    `accepts_messages`: the client accepts messages before its response. `call_id`: the
+    call under which a broken stream can be resumed (never that of a batch). `has_stream`: the stream has started.
     `paused`: the stream should end for now.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, takes_messages: bool = True, many: bool = False) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, *, accepts_messages: bool = True, is_batch: bool = False
+    ) -> None:
         self._loop = loop
         self.messages: deque[Frame] = deque()
         self._bytes = 0
         self._waiter: asyncio.Future[None] | None = None
         self._full: asyncio.Future[None] | None = None
-        self.takes_messages = takes_messages
-        self._many = many
+        self.accepts_messages = accepts_messages
+        self._is_batch = is_batch
         self.call_id: UUID | None = None
         self.has_stream = False
         self.paused = False
-        self.settled = False
+        self.has_responded = False
         self.answer: bytes | None = None
         self._keep_alive = False
 
     def put(self, message: bytes, id: str = "") -> None:
-        """Add a message for the client, without an event id on a stream of `many` calls, which cannot be resumed."""
+        """Add a message for the client, without an event id in the response to a batch, which cannot be resumed."""
         while self.messages and self._is_full(len(message)):
             self._bytes -= len(self.messages.popleft().message)
-        self.messages.append(Frame(message, "" if self._many else id))
+        self.messages.append(Frame(message, "" if self._is_batch else id))
         self._bytes += len(message)
         self.wake()
 
     def pause(self) -> None:
         """End the stream for now, if its client can resume it."""
-        self.paused = self.call_id is not None and self.takes_messages
+        self.paused = self.call_id is not None and self.accepts_messages
         self.wake()
 
-    def started(self, call_id: UUID) -> None:
+    def call_started(self, call_id: UUID) -> None:
         """Do nothing: the request detects that its client disconnected."""
 
-    def settle(self, message: bytes | None) -> None:
-        """Answer now, unless the response is that of `many` calls."""
-        if not self._many:
-            self.settled, self.answer = True, message
+    def respond_early(self, message: bytes | None) -> None:
+        """Answer now, unless the response is that of a batch."""
+        if not self._is_batch:
+            self.has_responded, self.answer = True, message
             self.wake()
 
-    def resumable(self, call_id: UUID) -> None:
-        """Let the client resume the stream of this call, unless the stream has `many` calls."""
-        self.call_id = None if self._many else call_id
+    def set_resumable(self, call_id: UUID) -> None:
+        """Let the client resume the stream of this call, unless the response is that of a batch."""
+        self.call_id = None if self._is_batch else call_id
 
-    def may_return(self) -> bool:
+    def can_resume(self) -> bool:
         """Return whether the client was told how to resume."""
         return self.has_stream and self.call_id is not None
 
@@ -184,7 +191,7 @@ class Outbox:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def take(self) -> list[Frame]:
+    def drain(self) -> list[Frame]:
         """Remove and return the messages so far."""
         messages = list(self.messages)
         self.messages.clear()
@@ -198,38 +205,36 @@ class Outbox:
         """Return whether there is no room for another message of `more` bytes."""
         return len(self.messages) >= MAX_MESSAGES or self._bytes + more > MAX_BYTES
 
-    async def room(self, size: int) -> None:
+    async def wait_for_room(self, size: int) -> None:
         """Wait until a message of `size` bytes fits without dropping another."""
         while self.messages and self._is_full(size):
             self._full = self._full or self._loop.create_future()
             await asyncio.shield(self._full)
 
-    async def wait_a_moment(self, timer: SharedTimer) -> None:
-        """Wait as `wait` does, at most for the duration of the shared timer."""
-        self._waiter = self._loop.create_future()
-        timer.end(self._waiter)
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def call(self) -> None:
+    def request_keep_alive(self) -> None:
         """Ask the writer for a keep-alive, unless it has messages to write by then."""
         self._keep_alive = True
         self.wake()
 
-    def was_called(self) -> bool:
+    def take_keep_alive_request(self) -> bool:
         """Return whether a keep-alive was requested, and reset the request."""
-        was_called, self._keep_alive = self._keep_alive, False
-        return was_called
+        was_requested, self._keep_alive = self._keep_alive, False
+        return was_requested
 
-    async def wait(self, seconds: float | None = None) -> None:
-        """Wait for the next `wake`, at most `seconds`. Check the state first: earlier wakes are not stored."""
+    async def wait(self, seconds: float | None = None, *, timer: SharedTimer | None = None) -> None:
+        """Wait for the next `wake`, at most `seconds`, or as long as the shared `timer` lets it.
+
+        Check the state first: earlier wakes are not stored.
+        """
         self._waiter = self._loop.create_future()
-        timer = None if seconds is None else self._loop.call_later(seconds, self.wake)
+        timeout = None
+        if timer is not None:
+            timer.end(self._waiter)
+        elif seconds is not None:
+            timeout = self._loop.call_later(seconds, self.wake)
         try:
             await self._waiter
         finally:
-            if timer is not None:
-                timer.cancel()
+            if timeout is not None:
+                timeout.cancel()
             self._waiter = None

@@ -7,8 +7,9 @@ from typing import Any
 from tools_app.protocol.errors import INVALID_REQUEST, RpcError
 from tools_app.transport import state
 from tools_app.transport.legacy_sse import LegacyMessageConsumer, LegacySseConsumer
-from tools_app.transport.page_guard import refuse, serve_page
-from tools_app.transport.request import Application, Fault, RequestBody, fault_of, headers_in
+from tools_app.transport.page_guard import reject, serve_page
+from tools_app.transport.request import Application, RequestBody
+from tools_app.transport.request_head import Fault, head_of
 from tools_app.transport.responses import headers_of, refusal
 from tools_app.transport.stranger_queue import queued, queued_pages
 from tools_app.transport.streamable_http import StreamableHttpConsumer
@@ -32,7 +33,7 @@ def mcp_application(pages: Application) -> Application:
     pages = queued_pages(pages)
 
     async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
-        fault = fault_of(scope) if scope["type"] in ("http", "websocket") else None
+        fault = head_of(scope).fault if scope["type"] in ("http", "websocket") else None
         if fault is not None:
             await queued(scope, _refuse(fault, scope, receive, send), send)
             return
@@ -60,9 +61,9 @@ async def _refuse(fault: Fault, scope: dict[str, Any], receive: Any, send: Any) 
     if scope["type"] == "websocket":
         await refuse_socket(send)
         return
-    body = RequestBody(headers_in(scope), receive)
+    body = RequestBody(head_of(scope).headers, receive)
     if MCP_PATH.match(scope["path"]) is None:
-        await refuse(send, scope["path"], body, fault)
+        await reject(send, scope["path"], body, fault)
         return
     reply = refusal(RpcError(INVALID_REQUEST, fault.message, status=fault.status))
     await body.answer(send, reply.status, headers_of(reply), reply.message or b"")

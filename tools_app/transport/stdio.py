@@ -10,7 +10,8 @@ from tools_app.core.config import config
 from tools_app.protocol import jsonrpc
 from tools_app.protocol.errors import INVALID_REQUEST, RpcError
 from tools_app.transport import state
-from tools_app.transport.connection import Authenticate, Connection
+from tools_app.transport.connection import Connection
+from tools_app.transport.incoming import Authenticate, Incoming
 from tools_app.transport.send_queue import Write
 
 ADDRESS = "stdio"
@@ -30,14 +31,14 @@ async def serve(authenticate: Authenticate, source: int, sink: int) -> None:
     )
 
 
-async def _messages(source: int, refuse: Write) -> AsyncIterator[bytes]:
+async def _messages(source: int, refuse: Write) -> AsyncIterator[Incoming]:
     """Yield the non-empty lines of `source`. A line that is too long is rejected."""
     most = config.MCPHUB_MAX_BODY_BYTES
     lines = Lines(most)
     async for chunk in _Reader(source).chunks():
         for line in lines.of(chunk):
             if line is not None:
-                yield line
+                yield Incoming(line)
                 continue
             error = RpcError(INVALID_REQUEST, f"The message is larger than {most} bytes.")
             await refuse(jsonrpc.error_message(None, error))

@@ -9,10 +9,11 @@ from django.utils.decorators import sync_only_middleware
 
 from tools_app.access.principal import rate_limit_key
 from tools_app.core import fair_scheduler
-from tools_app.core.waiting_line import Background
+from tools_app.core.wait_queue import Background
 from tools_app.protocol.errors import RpcError
 from tools_app.transport import state
-from tools_app.transport.request import Application, headers_in, remote_address
+from tools_app.transport.request import Application, remote_address
+from tools_app.transport.request_head import head_of
 
 # Requests without a known key, until they are authenticated. Those that wait for the database use a slot, too.
 STRANGERS: Final = Background("strangers", part=0.2, slots=64, max_waiting=1000)
@@ -58,7 +59,7 @@ def page_time_middleware(
 
 
 def _caller(scope: Any) -> str:
-    return rate_limit_key(remote_address(scope, headers_in(scope)))
+    return rate_limit_key(remote_address(scope, head_of(scope).headers))
 
 
 async def _refuse(send: Any, refusal: RpcError) -> None:

@@ -14,7 +14,7 @@ from tools_app.access.oauth.scopes import CALL
 from tools_app.access.principal import Principal
 from tools_app.access.sessions import SessionFacts
 from tools_app.calls import limits
-from tools_app.core import fair_scheduler
+from tools_app.core import fair_scheduler, request_memory
 from tools_app.core.config import config
 from tools_app.methods import lifecycle, notifications, resume, subscriptions
 from tools_app.methods.context import RequestContext, modern_context, session_context
@@ -28,7 +28,9 @@ from tools_app.transport.change_delivery import ChangeDelivery
 from tools_app.transport.delivery import Delivery, deliver_stream
 from tools_app.transport.dispatch import answer, answer_batch, batchable
 from tools_app.transport.handler import RequestHandler
-from tools_app.transport.request import AsgiRequest, Receive, Scope, Send
+from tools_app.transport.incoming import decode_large
+from tools_app.transport.request import AsgiRequest, Receive, Send
+from tools_app.transport.request_head import Scope
 from tools_app.transport.responses import Reply, refusal
 from tools_app.transport.streams import OpenStream
 
@@ -64,24 +66,19 @@ class StreamableHttpHandler(RequestHandler):
                 await self._delete()
         if self._changes is not None:
             # Here, where nothing else of the request is held: the stream may be open for days.
-            async with limits.stream_for(self.principal):
+            request_memory.give_back()
+            async with limits.stream_slot(self.principal):
                 await self._changes.deliver(self.http_request, self.cors)
 
     # --- POST: one message, or a batch where the revision has batches ---------------------------------------------
 
     async def _post(self) -> None:
-        self.http_request.check_content_type()
+        self.http_request.head.check_content_type()
         accepted = self.http_request.accepted
         if not (accepted.json or accepted.stream):
             raise RpcError(INVALID_REQUEST, "Accept application/json and text/event-stream.", status=406)
         body = await self.http_request.unread.read(config.MCPHUB_MAX_BODY_BYTES)
-        is_large = len(body) >= fair_scheduler.LARGE_BYTES
-        if is_large:
-            fair_scheduler.charge_transfer(len(body))
-            await fair_scheduler.long_step(len(body))
-        value = jsonrpc.decode(body)
-        if is_large:
-            await fair_scheduler.long_step(len(body))
+        value = jsonrpc.decode(body) if len(body) < fair_scheduler.LARGE_BYTES else await decode_large(body)
         if isinstance(value, list):
             await self._batch(value)
             return
@@ -109,8 +106,7 @@ class StreamableHttpHandler(RequestHandler):
             return
         if not isinstance(message, Request):
             raise RpcError(INVALID_REQUEST, "Responses are not sent to the hub in this revision.")
-        if self.http_request.has_repeated_headers:
-            self.http_request.check_routing_headers()
+        self.http_request.head.check_routing_headers()
         delivery = Delivery(self.http_request, self._send, self.web, self.cors, cancel_when_gone=True)
         context = modern_context(
             message,
@@ -118,10 +114,10 @@ class StreamableHttpHandler(RequestHandler):
             self.principal,
             address=self.http_request.remote_address,
             listener=self.web.listener,
-            sender=delivery.outbox,
+            sender=delivery.buffer,
             headers=self.http_request.headers,
         )
-        if message.method == subscriptions.LISTEN and self.principal.may_ask(message.method):
+        if message.method == subscriptions.LISTEN and self.principal.permits_method(message.method):
             self._listen(context)
             return
         await delivery.deliver(answer(context))
@@ -146,11 +142,13 @@ class StreamableHttpHandler(RequestHandler):
         await self.send_reply(ACCEPTED)
 
     async def _initialize(self, request: Request) -> None:
-        opening = lifecycle.opening(request.params)
-        wire_id = await sessions.start(self.principal, opening.offer(self.principal), self.http_request.remote_address)
+        initialization = lifecycle.parse_initialize(request.params)
+        wire_id = await sessions.start(
+            self.principal, initialization.negotiation(self.principal), self.http_request.remote_address
+        )
         session = (SESSION_HEADER.encode(), wire_id.encode())
-        welcome = opening.welcome(self.principal)
-        await self.send_reply(Reply(jsonrpc.result_message(request.id, welcome), headers=(session,)))
+        result = initialization.result_for(self.principal)
+        await self.send_reply(Reply(jsonrpc.result_message(request.id, result), headers=(session,)))
 
     async def _handle_notification(self, message: Message, session: SessionFacts) -> None:
         """Handle a notification, or deliver a response to a call's request; ignore what matches neither."""
@@ -176,7 +174,7 @@ class StreamableHttpHandler(RequestHandler):
         if not requests and not malformed:
             await self.send_reply(ACCEPTED)
             return
-        delivery = Delivery(self.http_request, self._send, self.web, self.cors, cancel_when_gone=False, many=True)
+        delivery = Delivery(self.http_request, self._send, self.web, self.cors, cancel_when_gone=False, is_batch=True)
         exchanges = [self._session_context(request, session, delivery) for request in requests]
         await delivery.deliver(answer_batch(exchanges, malformed))
 
@@ -195,7 +193,7 @@ class StreamableHttpHandler(RequestHandler):
             changes = subscriptions.SessionStream(self.principal, session, self.web.listener)
             self._changes = ChangeDelivery(self.web, self._send, open_stream, changes)
             return
-        async with limits.stream_for(self.principal):
+        async with limits.stream_slot(self.principal):
             await deliver_stream(self.http_request, self._send, self.web, open_stream, messages, headers=self.cors)
 
     def _listen(self, context: RequestContext) -> None:
@@ -206,7 +204,7 @@ class StreamableHttpHandler(RequestHandler):
         self._changes = ChangeDelivery(self.web, self._send, self._open_stream(None), changes, farewell)
 
     def _farewell(self, id: RequestId) -> Iterable[bytes]:
-        return subscriptions.farewell(id, stopping=self.web.draining)
+        return subscriptions.stream_end_messages(id, stopping=self.web.draining)
 
     async def _delete(self) -> None:
         """End the session (2025-11-25, transports, §Session Management)."""
@@ -228,7 +226,7 @@ class StreamableHttpHandler(RequestHandler):
     def _open_stream(self, session: SessionFacts | None) -> OpenStream:
         authenticator = self.authenticator
         return OpenStream(
-            authenticator.credential, session, authenticator.who, self._permits_stream, authenticator.identity
+            authenticator.credential, session, authenticator.resolve, self._permits_stream, authenticator.identity
         )
 
     def _permits_stream(self, principal: Principal) -> bool:
@@ -236,7 +234,9 @@ class StreamableHttpHandler(RequestHandler):
 
         Its content depends on the scopes at its start: if they change, the client has to reopen it.
         """
-        return principal.may_call_from(self.http_request.remote_address) and principal.has_scopes_of(self.principal)
+        return principal.permits_address(self.http_request.remote_address) and principal.has_same_access_as(
+            self.principal
+        )
 
     def _session_context(self, request: Request, session: SessionFacts, delivery: Delivery) -> RequestContext:
         return session_context(
@@ -245,6 +245,6 @@ class StreamableHttpHandler(RequestHandler):
             self.principal,
             address=self.http_request.remote_address,
             listener=self.web.listener,
-            sender=delivery.outbox,
+            sender=delivery.buffer,
             carrier=self.http_request.headers,
         )

@@ -25,7 +25,7 @@ GUARD_SECONDS = 0.5
 class OpenStream:
     """One open stream, with or without a key.
 
-    `who` returns its caller now, None if the key is invalid by now; streams of the same `identity` have the same
+    `resolve` returns its caller now, None if the key is invalid by now; streams of the same `identity` have the same
     caller. `permits` tells whether the stream may continue for a caller that changed.
     """
 
@@ -33,14 +33,14 @@ class OpenStream:
         self,
         credential: Credential | None,
         session: SessionFacts | None,
-        who: Callable[[], Awaitable[Principal | None]],
+        resolve: Callable[[], Awaitable[Principal | None]],
         permits: Callable[[Principal], bool],
         identity: Hashable = None,
     ) -> None:
         # Impersonation tokens are checked one by one: there are few, and they are short-lived.
         self.key_digest = credential.digest if credential and not credential.is_impersonation else None
         self.session: SessionFacts | None = session
-        self.who = who
+        self.resolve = resolve
         self.identity: Hashable = self if identity is None else identity
         self.is_ended = False
         self._on_end: Callable[[], object] = _nothing
@@ -48,9 +48,9 @@ class OpenStream:
         # The caller for whom the stream was permitted.
         self.permitted: Principal | None = None
 
-    def on_end(self, call: Callable[[], object]) -> None:
-        """Call `call` when the stream is asked to end."""
-        self._on_end = call
+    def on_end(self, callback: Callable[[], object]) -> None:
+        """Call `callback` when the stream is asked to end."""
+        self._on_end = callback
 
     def end(self) -> None:
         """Ask the stream to end gracefully."""
@@ -71,7 +71,7 @@ class OpenStream:
 
 
 def _nothing() -> None:
-    """Do nothing: nobody waits for the stream's end."""
+    """Do nothing: nothing waits for the stream's end."""
 
 
 class OpenStreams:
@@ -80,7 +80,7 @@ class OpenStreams:
     def __init__(self) -> None:
         self._streams: set[OpenStream] = set()
         self._callers: dict[Hashable, Principal | None] = {}
-        self._standing: Mapping[str, Hashable] = {}
+        self._key_states: Mapping[str, Hashable] = {}
         self._guard: asyncio.Task[None] | None = None
 
     def add(self, stream: OpenStream) -> None:
@@ -113,11 +113,11 @@ class OpenStreams:
         streams = list(self._streams)
         sessions_of = {stream.session.digest: stream.session.id for stream in streams if stream.session}
         # Not all but the open ones: a connection may get its session during this query.
-        ended_sessions = sessions_of.keys() - await sessions.still_open(sessions_of)
+        ended_sessions = sessions_of.keys() - await sessions.open_digests(sessions_of)
         keys = {stream.key_digest for stream in streams if stream.key_digest}
-        standing = await principal.standing_of(keys)
-        # Keys that are not valid now are missing from `standing`.
-        same = {digest for digest, found in standing.items() if self._standing.get(digest) == found}
+        key_states = await principal.key_states(keys)
+        # Keys that are not valid now are missing from `key_states`.
+        same = {digest for digest, found in key_states.items() if self._key_states.get(digest) == found}
         await principal.cache.renew(keys - same)
         callers: dict[Hashable, Principal | None] = {}
         used: set[UUID] = set()
@@ -133,11 +133,11 @@ class OpenStreams:
                 if not stream.may_continue_for(callers[stream.identity]):
                     stream.end()
         last_used.keys_used(used)
-        self._callers, self._standing = callers, standing
+        self._callers, self._key_states = callers, key_states
 
     async def _caller(self, stream: OpenStream) -> Principal | None:
         """Return a stream's caller: the same object as the last time, unless the caller changed."""
-        before, now = self._callers.get(stream.identity), await stream.who()
+        before, now = self._callers.get(stream.identity), await stream.resolve()
         return before if now == before else now
 
 
@@ -156,41 +156,41 @@ class KeepAliveTimer:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         # The longest idle first.
-        self._spoke: OrderedDict[Callable[[], None], float] = OrderedDict()
+        self._active_at: OrderedDict[Callable[[], None], float] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         """Return the number of streams."""
-        return len(self._spoke)
+        return len(self._active_at)
 
-    def spoke(self, call: Callable[[], None]) -> None:
-        """Note that the stream of `call` started or sent something."""
-        self._spoke[call] = self._loop.time()
-        self._spoke.move_to_end(call)
+    def note_activity(self, callback: Callable[[], None]) -> None:
+        """Note that the stream of `callback` started or sent something."""
+        self._active_at[callback] = self._loop.time()
+        self._active_at.move_to_end(callback)
         if self._timer is None:
             self._timer = self._loop.call_later(config.MCPHUB_KEEPALIVE_INTERVAL / TICKS, self._tick)
 
-    def forget(self, call: Callable[[], None]) -> None:
+    def remove(self, callback: Callable[[], None]) -> None:
         """Remove a stream that ended."""
-        self._spoke.pop(call, None)
+        self._active_at.pop(callback, None)
 
     def _tick(self) -> None:
         seconds = float(config.MCPHUB_KEEPALIVE_INTERVAL)
         tick, now = seconds / TICKS, self._loop.time()
-        share = ceil(len(self._spoke) / (TICKS - 1))
-        for called, call in enumerate(self._due(now - EARLY * seconds)):
-            if called >= share and self._spoke[call] > now - seconds + tick:
+        share = ceil(len(self._active_at) / (TICKS - 1))
+        for called, callback in enumerate(self._due(now - EARLY * seconds)):
+            if called >= share and self._active_at[callback] > now - seconds + tick:
                 break
-            self._spoke[call] = now
-            self._spoke.move_to_end(call)
-            call()
-        self._timer = self._loop.call_later(tick, self._tick) if self._spoke else None
+            self._active_at[callback] = now
+            self._active_at.move_to_end(callback)
+            callback()
+        self._timer = self._loop.call_later(tick, self._tick) if self._active_at else None
 
     def _due(self, since: float) -> list[Callable[[], None]]:
         """Return the streams that were idle since then, the longest idle first."""
         due = []
-        for call, spoke in self._spoke.items():
-            if spoke > since:
+        for callback, active_at in self._active_at.items():
+            if active_at > since:
                 break
-            due.append(call)
+            due.append(callback)
         return due

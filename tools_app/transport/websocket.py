@@ -14,11 +14,14 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 
 from tools_app.calls import limits
 from tools_app.core.config import config
+from tools_app.core.request_memory import MESSAGE_MEMORY, MessageMemory
+from tools_app.protocol.close_codes import FAILED, NOT_ALLOWED, NOT_TEXT, STOPPING, TOO_LARGE, TOO_MANY
 from tools_app.protocol.errors import RpcError
 from tools_app.transport import state
 from tools_app.transport.connection import Connection
 from tools_app.transport.dispatch import as_rpc_error
 from tools_app.transport.handler import RequestAuthenticator, check_host_and_origin
+from tools_app.transport.incoming import Incoming
 from tools_app.transport.request import AsgiRequest
 
 log = logging.getLogger(__name__)
@@ -26,8 +29,6 @@ log = logging.getLogger(__name__)
 SUBPROTOCOL = "mcp"
 # The maximum number of unprocessed frames of a client, which is authenticated.
 MAX_WAITING_MESSAGES = 4
-# Close codes: 4000 plus the corresponding HTTP status. Not every server can send other codes.
-NOT_ALLOWED, TOO_LARGE, NOT_TEXT, TOO_MANY, FAILED, STOPPING = 4401, 4413, 4415, 4429, 4500, 4503
 
 
 class WebSocketConsumer(AsyncWebsocketConsumer):
@@ -37,82 +38,107 @@ class WebSocketConsumer(AsyncWebsocketConsumer):
 
     async def connect(self) -> None:
         """Accept the connection, or reject the handshake: the server answers 403."""
-        self._incoming = AsgiRequest(self.scope, _no_body)
-        self._inbox: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_WAITING_MESSAGES)
+        self._http_request = AsgiRequest(self.scope, _no_body)
+        self._inbox: asyncio.Queue[Incoming | None] = asyncio.Queue(MAX_WAITING_MESSAGES)
+        self._memory: MessageMemory = self.scope.get(MESSAGE_MEMORY) or MessageMemory()
         self._serving: asyncio.Task[None] | None = None
-        self._visitor = RequestAuthenticator(self._incoming)
-        self._gone = False
+        self._authenticator = RequestAuthenticator(self._http_request)
+        self._is_disconnected = False
         web = state.current()
         try:
-            check_host_and_origin(self._incoming)
-            await self._visitor.authenticate(draining=web.draining)
+            check_host_and_origin(self._http_request)
+            await self._authenticator.authenticate(draining=web.draining)
         except Exception as problem:  # noqa: BLE001 - after any error there is no connection
             error = as_rpc_error(problem)
-            self._visitor.note(error.http_status(modern=True), error.message, "WebSocket")
+            self._authenticator.record_denial(error.http_status(modern=True), error.message, "WebSocket")
             await self.close(NOT_ALLOWED)
             return
+        self._memory.tenant = self._authenticator.authenticated_principal.tenant_id
         offered = self.scope.get("subprotocols") or []
         await self.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
         self._serving = asyncio.create_task(self._serve(web))
 
-    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:  # noqa: ARG002
-        """Process one frame, which is one message."""
-        message = None if text_data is None else text_data.encode(errors="surrogatepass")
+    async def websocket_receive(self, event: dict[str, Any]) -> None:
+        """Process one frame, which is one message. Its event keeps no copy of it while it waits."""
+        text = event.pop("text", None)
+        message = None if text is None else text.encode(errors="surrogatepass")
+        del text
+        free = self._memory.take(len(message or b""))
         if message is None:
             await self.close(NOT_TEXT)
         elif len(message) > config.MCPHUB_MAX_BODY_BYTES:
             await self.close(TOO_LARGE)
-        else:
-            await self._hand_over(message)
+        elif await self._hand_over(Incoming(message, free)):
+            return
+        if free is not None:
+            free()
 
     async def disconnect(self, code: int) -> None:  # noqa: ARG002 - the hook of Channels
         """End the client's requests in progress."""
-        self._gone = True
+        self._is_disconnected = True
+        self._memory.close()
         if self._serving is not None:
             await self._hand_over(None)
             await asyncio.wait([self._serving])
 
-    async def _hand_over(self, message: bytes | None) -> None:
-        """Pass a message, or None for the end, to the serving task, unless that is done.
+    async def _hand_over(self, message: Incoming | None) -> bool:
+        """Pass a message, or None for the end, to the serving task. Returns False if that is done.
 
         Channels passes one frame at a time: while this waits, the server reads no more frames.
         """
         if self._serving is None or self._serving.done():
-            return
+            return False
         if not self._inbox.full():
             self._inbox.put_nowait(message)
-            return
+            return True
         handing = asyncio.create_task(self._inbox.put(message))
         await asyncio.wait({handing, self._serving}, return_when=asyncio.FIRST_COMPLETED)
-        handing.cancel()
+        is_handed_over = not handing.cancel()
+        if self._serving.done():
+            self._empty_inbox()
+        return is_handed_over
+
+    def _empty_inbox(self) -> None:
+        while not self._inbox.empty():
+            left = self._inbox.get_nowait()
+            if left is not None and left.free is not None:
+                left.free()
 
     async def _serve(self, web: state.WebState) -> None:
         web.busy += 1
         code = FAILED
         try:
-            address = self._incoming.remote_address
-            visitor = self._visitor
+            address = self._http_request.remote_address
+            authenticator = self._authenticator
             connection = Connection(
-                visitor.still, address, web, self._write, visitor.credential, identity=(visitor.identity, address)
+                authenticator.revalidate,
+                address,
+                web,
+                self._write,
+                authenticator.credential,
+                identity=(authenticator.identity, address),
             )
-            async with limits.stream_for(self._visitor.known):
+            async with limits.stream_slot(self._authenticator.authenticated_principal):
                 await connection.serve(self._messages())
             code = STOPPING if web.draining else NOT_ALLOWED
         except RpcError as refusal:
-            self._visitor.note(refusal.http_status(modern=True), refusal.message, "WebSocket")
+            self._authenticator.record_denial(refusal.http_status(modern=True), refusal.message, "WebSocket")
             code = TOO_MANY
         except Exception:
             log.exception("A WebSocket broke")
         finally:
             web.busy -= 1
-            if not self._gone:
+            self._empty_inbox()
+            if not self._is_disconnected:
                 # Raised by a server whose client has disconnected meanwhile.
                 with suppress(OSError):
                     await self.close(code)
 
-    async def _messages(self) -> AsyncIterator[bytes]:
+    async def _messages(self) -> AsyncIterator[Incoming]:
         while (message := await self._inbox.get()) is not None:
             yield message
+            # It is not kept until the next one arrives.
+            del message
 
     async def _write(self, message: bytes) -> None:
         await self.send(text_data=message.decode())

@@ -29,25 +29,28 @@ from tools_app.protocol.inbound import (
     VERSION_META,
 )
 from tools_app.protocol.versions import HANDSHAKE_VERSIONS, LATEST_HANDSHAKE, LATEST_MODERN, MODERN_VERSIONS
-from tools_app.upstreams.errors import ErrorResponse, Refused, SessionExpired, TooLarge, UpstreamFailed
+from tools_app.tool_api.elicitation import declares
+from tools_app.upstreams.errors import ErrorResponse, Refused, SessionExpired, TooLarge, UpstreamFailed, result_of
 
 CLIENT: Final = {"name": "mcphub", "version": "0.1.0"}
 CONNECT_SECONDS: Final = 30.0
 CANCEL_SECONDS: Final = 5.0
 # How long a connection that is closed waits until the upstream is told.
-TELL_SECONDS: Final = 1.0
+CANCELLATION_SECONDS: Final = 1.0
 MAX_PAGES: Final = 200
 MAX_ITEMS: Final = 5000
 MAX_LIST_BYTES: Final = 16 * 1024 * 1024
 # Requests of an upstream that are answered at the same time. Further ones are dropped.
 MAX_ANSWERING: Final = 64
-MAX_ERROR_LENGTH: Final = 2000
 
 # Requests that may be sent twice: they are repeated if a connection broke before the answer.
-REPEATABLE: Final = frozenset({"tools/list", "prompts/list", "resources/list", "resources/templates/list"}).union(
-    ("completion/complete", "ping", "prompts/get", "resources/read", "tasks/result"),
+RETRYABLE: Final = frozenset({"tools/list", "prompts/list", "resources/list", "resources/templates/list"}).union(
+    ("completion/complete", "ping", "prompts/get", "resources/read", "tasks/get", "tasks/result"),
     ("initialize", "resources/subscribe", "resources/unsubscribe", "server/discover"),
 )
+
+# The capability of the extension, as a path.
+TASKS_CAPABILITY: Final = "extensions.io.modelcontextprotocol/tasks"
 
 Message = dict[str, Any]
 Listen = Callable[[Message], None]
@@ -66,6 +69,9 @@ class Transport(Protocol):
 
     async def close(self) -> None:
         """Release what the transport holds."""
+
+    async def retire(self) -> None:
+        """Release what no request uses, and the rest once its requests have ended."""
 
     @property
     def is_closed(self) -> bool:
@@ -96,7 +102,7 @@ class Transport(Protocol):
 
 
 @dataclass
-class Server:
+class ServerInfo:
     """What the upstream says about itself."""
 
     era: str = ""
@@ -105,6 +111,11 @@ class Server:
     title: str = ""
     server_version: str = ""
     capabilities: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def makes_tasks(self) -> bool:
+        """Whether it may answer calls with tasks (extension of 2026-07-28)."""
+        return self.era == MODERN and declares(self.capabilities, TASKS_CAPABILITY)
 
 
 def ignore(_message: Message) -> None:
@@ -129,14 +140,16 @@ class Client:
         self._era = era
         self._on_change = on_change
         self._capabilities = dict(capabilities or {})
-        transport.attach(on_change)
+        transport.attach(self._on_unrelated)
+        # By the progress tokens of requests whose tasks outlast them (up to 2025-11-25).
+        self.listeners: dict[str, Listen] = {}
         self._ids = itertools.count(1)
         self._renewing = asyncio.Lock()
         self._sessions = 0
         self._cancelling: set[asyncio.Task[None]] = set()
-        self.server = Server()
+        self.server = ServerInfo()
 
-    async def connect(self) -> Server:
+    async def connect(self) -> ServerInfo:
         """Negotiate the era and the revision. Raises UpstreamFailed and ErrorResponse."""
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -148,11 +161,15 @@ class Client:
 
     async def close(self) -> None:
         """Close the transport, once the upstream knows which requests were cancelled."""
-        if telling := set(self._cancelling):
-            _, late = await asyncio.wait(telling, timeout=TELL_SECONDS)
-            for task in late:
+        if cancellations := set(self._cancelling):
+            _, unfinished = await asyncio.wait(cancellations, timeout=CANCELLATION_SECONDS)
+            for task in unfinished:
                 task.cancel()
         await self._transport.close()
+
+    async def retire(self) -> None:
+        """Close what no request uses, and the rest once its requests have ended."""
+        await self._transport.retire()
 
     @property
     def is_closed(self) -> bool:
@@ -175,7 +192,7 @@ class Client:
         return self._sessions
 
     @property
-    def is_heard(self) -> bool:
+    def is_stream_open(self) -> bool:
         """Whether the upstream's stream of what belongs to no request is open."""
         return self._transport.is_followed
 
@@ -184,12 +201,12 @@ class Client:
         """How often that stream was opened: what was sent between two openings is lost."""
         return self._transport.openings
 
-    async def hear_again(self) -> None:
+    async def reopen_stream(self) -> None:
         """Open that stream again, in a new session if need be. Raises UpstreamFailed without one, and ErrorResponse."""
         await self.request("ping", {})
-        if not self.is_heard:
-            await self._transport.follow(self._headers("ping", {}), self._on_change)
-        if not self.is_heard:
+        if not self.is_stream_open:
+            await self._transport.follow(self._headers("ping", {}), self._on_unrelated)
+        if not self.is_stream_open:
             raise UpstreamFailed("The upstream opens no stream for notifications.")
 
     def refuse_unrelated(self) -> None:
@@ -213,46 +230,28 @@ class Client:
         try:
             return await self._request(method, params, listen, headers or {}, answer)
         except SessionExpired:
-            await self._renew(session)
+            await self._renew_session(session)
             return await self._request(method, params, listen, headers or {}, answer)
-
-    async def task_result(
-        self, params: Mapping[str, Any], listen: Listen, *, headers: Mapping[str, str], answer: Answer
-    ) -> dict[str, Any]:
-        """Call a tool as a task, and return its result when it has ended (2025-11-25, tasks, §Retrieving Task Results).
-
-        If this is cancelled, so is the task. Raises ErrorResponse and UpstreamFailed.
-        """
-        created = await self.request("tools/call", {**params, "task": {}}, listen, headers=headers, answer=answer)
-        task = created.get("task")
-        id = task.get("taskId") if isinstance(task, dict) else None
-        if not isinstance(id, str) or not id:
-            raise UpstreamFailed("The upstream created no task.")
-        try:
-            return await self.request("tasks/result", {"taskId": id}, listen, answer=answer)
-        except asyncio.CancelledError:
-            self._tell_later(self.request("tasks/cancel", {"taskId": id}))
-            raise
 
     async def items(self, method: str, key: str) -> list[dict[str, Any]]:
         """Return all entries of a list, page by page. Raises ErrorResponse and UpstreamFailed."""
-        found: list[dict[str, Any]] = []
+        items: list[dict[str, Any]] = []
         size = 0
         params: dict[str, Any] = {}
         for _ in range(MAX_PAGES):
             result = await self.request(method, params)
             page = result.get(key)
-            if not isinstance(page, list) or not all(isinstance(one, dict) for one in page):
+            if not isinstance(page, list) or not all(isinstance(item, dict) for item in page):
                 raise UpstreamFailed(f"The upstream gave no valid answer to {method}.")
             size += len(orjson.dumps(page))
             if size > MAX_LIST_BYTES:
                 raise TooLarge(f"The upstream lists more than {MAX_LIST_BYTES} bytes of {key}.")
-            found += page
-            if len(found) > MAX_ITEMS:
+            items += page
+            if len(items) > MAX_ITEMS:
                 raise UpstreamFailed(f"The upstream lists more than {MAX_ITEMS} {key}.")
             cursor = result.get("nextCursor")
             if not isinstance(cursor, str) or cursor == params.get("cursor"):
-                return found
+                return items
             params = {"cursor": cursor}
         raise UpstreamFailed(f"The upstream lists its {key} in more than {MAX_PAGES} pages.")
 
@@ -263,44 +262,53 @@ class Client:
     async def _request(
         self, method: str, params: Mapping[str, Any], listen: Listen, headers: Mapping[str, str], answer: Answer | None
     ) -> dict[str, Any]:
-        id = next(self._ids)
-        message = {"jsonrpc": "2.0", "id": id, "method": method, "params": self._with_meta(params, id)}
+        request_id = next(self._ids)
+        message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": self._with_meta(params, request_id)}
         fields = {**self._headers(method, params), **headers}
 
         async def send() -> Message:
-            def heard(told: Message) -> None:
-                self._heard(told, id, listen)
+            def on_notification(notification: Message) -> None:
+                self._dispatch_notification(notification, request_id, listen)
 
-            return await self._transport.roundtrip(message, fields, heard, answer or unsupported)
+            return await self._transport.roundtrip(message, fields, on_notification, answer or answer_unsupported)
 
         try:
             try:
                 response = await send()
             except UpstreamFailed as problem:
-                if method not in REPEATABLE or not problem.broken:
+                if method not in RETRYABLE or not problem.broken:
                     raise
                 response = await send()
         except asyncio.CancelledError:
-            self._cancel(id, fields)
+            self._cancel(request_id, fields)
             raise
-        return _result(response)
+        return result_of(response)
 
-    def _heard(self, message: Message, id: int, listen: Listen) -> None:
+    def _dispatch_notification(self, message: Message, request_id: int, listen: Listen) -> None:
         """Hand a notification to its request: progress with its token, and log messages."""
         method, params = message.get("method"), message.get("params")
         if method == "notifications/progress":
-            if isinstance(params, dict) and params.get("progressToken") == id:
-                listen(message)
+            token = params.get("progressToken") if isinstance(params, dict) else None
+            listener = listen if token == request_id else self.listeners.get(token) if isinstance(token, str) else None
+            if listener is not None:
+                listener(message)
         elif method == "notifications/message":
             listen(message)
         else:
             self._on_change(message)
 
-    def _with_meta(self, params: Mapping[str, Any], id: int) -> dict[str, Any]:
-        given = params.get("_meta")
-        meta: dict[str, Any] = dict(given) if isinstance(given, dict) else {}
-        if "progressToken" in meta:
-            meta["progressToken"] = id
+    def _on_unrelated(self, message: Message) -> None:
+        """Hand on a notification that came with no request."""
+        if message.get("method") == "notifications/progress":
+            self._dispatch_notification(message, 0, ignore)
+        else:
+            self._on_change(message)
+
+    def _with_meta(self, params: Mapping[str, Any], request_id: int) -> dict[str, Any]:
+        client_meta = params.get("_meta")
+        meta: dict[str, Any] = dict(client_meta) if isinstance(client_meta, dict) else {}
+        if meta.get("progressToken") == 0:
+            meta["progressToken"] = request_id
         if self.is_modern:
             meta |= {VERSION_META: LATEST_MODERN, CLIENT_META: CLIENT}
             meta.setdefault(CAPABILITIES_META, {})
@@ -312,22 +320,22 @@ class Client:
         headers = {hub_path.HEADER: hub_path.outgoing()}
         if self.is_modern:
             headers |= {VERSION_HEADER: LATEST_MODERN, METHOD_HEADER: method}
-            named = params.get(NAMED_BY.get(method, ""))
-            if isinstance(named, str):
-                headers[NAME_HEADER] = header_value(named)
+            resource_name = params.get(NAMED_BY.get(method, ""))
+            if isinstance(resource_name, str):
+                headers[NAME_HEADER] = encode_header_value(resource_name)
         elif self.server.version:
             headers[VERSION_HEADER] = self.server.version
         return headers
 
-    def _cancel(self, id: int, headers: Mapping[str, str]) -> None:
+    def _cancel(self, request_id: int, headers: Mapping[str, str]) -> None:
         """Tell the upstream that a request was cancelled. In the modern era over HTTP, closing its stream says so."""
         if self.is_modern and not self._transport.is_duplex:
             return
 
-        params = {"requestId": id, "reason": "The client cancelled the call."}
-        self._tell_later(self._notify("notifications/cancelled", params, headers))
+        params = {"requestId": request_id, "reason": "The client cancelled the call."}
+        self.tell_later(self._notify("notifications/cancelled", params, headers))
 
-    def _tell_later(self, telling: Coroutine[Any, Any, object]) -> None:
+    def tell_later(self, telling: Coroutine[Any, Any, object]) -> None:
         """Tell the upstream something without waiting for it."""
 
         async def tell() -> None:
@@ -346,13 +354,13 @@ class Client:
 
     async def _discover(self) -> bool:
         """Ask for the revisions of the upstream. Returns False if it only knows the handshake."""
-        self.server = Server(era=MODERN, version=LATEST_MODERN)
+        self.server = ServerInfo(era=MODERN, version=LATEST_MODERN)
         try:
             result = await self._request("server/discover", {}, ignore, {}, None)
         except ErrorResponse as problem:
             if self._era == MODERN:
                 raise
-            if problem.code == UNSUPPORTED_VERSION and not _handshakes(problem.data):
+            if problem.code == UNSUPPORTED_VERSION and not _supports_handshake(problem.data):
                 raise UpstreamFailed(
                     "The upstream supports no revision of the protocol that this hub knows.", problem.message
                 ) from problem
@@ -368,42 +376,42 @@ class Client:
                 raise UpstreamFailed(f"The upstream does not support {LATEST_MODERN}.")
             return False
         meta = result.get("_meta")
-        described = meta.get(SERVER_META) if isinstance(meta, dict) else None
-        self._note(MODERN, LATEST_MODERN, described, result.get("capabilities"))
+        server_info = meta.get(SERVER_META) if isinstance(meta, dict) else None
+        self._set_server(MODERN, LATEST_MODERN, server_info, result.get("capabilities"))
         return True
 
     async def _initialize(self) -> None:
-        self.server = Server(era=HANDSHAKE)
+        self.server = ServerInfo(era=HANDSHAKE)
         params = {"protocolVersion": LATEST_HANDSHAKE, "capabilities": self._capabilities, "clientInfo": CLIENT}
         result = await self._request("initialize", params, ignore, {}, None)
         version = result.get("protocolVersion")
         if version not in HANDSHAKE_VERSIONS:
             raise UpstreamFailed(f"The upstream chose the unknown revision {str(version)[:40]!r}.")
-        self._note(HANDSHAKE, version, result.get("serverInfo"), result.get("capabilities"))
+        self._set_server(HANDSHAKE, version, result.get("serverInfo"), result.get("capabilities"))
         headers = self._headers("notifications/initialized", {})
         await self._notify("notifications/initialized", {}, headers)
         self._sessions += 1
-        if self._capabilities or self._announces_changes:
-            await self._transport.follow(headers, self._on_change)
+        if self._capabilities or self._has_change_notifications or self.offers("tasks"):
+            await self._transport.follow(headers, self._on_unrelated)
 
     @property
-    def _announces_changes(self) -> bool:
+    def _has_change_notifications(self) -> bool:
         areas = self.server.capabilities.values()
         return any(isinstance(area, dict) and (area.get("listChanged") or area.get("subscribe")) for area in areas)
 
-    def _note(self, era: str, version: str, described: Any, capabilities: Any) -> None:
-        info = described if isinstance(described, dict) else {}
-        named = {key: str(info.get(key) or "")[:200].replace("\0", "") for key in ("name", "title", "version")}
-        self.server = Server(
+    def _set_server(self, era: str, version: str, server_info: Any, capabilities: Any) -> None:
+        info = server_info if isinstance(server_info, dict) else {}
+        texts = {key: str(info.get(key) or "")[:200].replace("\0", "") for key in ("name", "title", "version")}
+        self.server = ServerInfo(
             era=era,
             version=version,
-            name=named["name"],
-            title=named["title"],
-            server_version=named["version"],
+            name=texts["name"],
+            title=texts["title"],
+            server_version=texts["version"],
             capabilities=capabilities if isinstance(capabilities, dict) else {},
         )
 
-    async def _renew(self, session: int) -> None:
+    async def _renew_session(self, session: int) -> None:
         """Open a new session, unless another request did so meanwhile."""
         async with self._renewing:
             if self._sessions != session:
@@ -413,7 +421,7 @@ class Client:
                 await self._initialize()
 
 
-async def unsupported(message: Message) -> Message:
+async def answer_unsupported(message: Message) -> Message:
     """Answer a request of the upstream: a ping, or that the method is not supported."""
     answer: Message = {"jsonrpc": "2.0", "id": message["id"]}
     if message["method"] == "ping":
@@ -421,27 +429,13 @@ async def unsupported(message: Message) -> Message:
     return {**answer, "error": {"code": METHOD_NOT_FOUND, "message": f"Not supported: {str(message['method'])[:100]}"}}
 
 
-def header_value(text: str) -> str:
+def encode_header_value(text: str) -> str:
     """Return a parameter as a header's value, in Base64 where needed (2026-07-28, Streamable HTTP, §Value Encoding)."""
-    plain = text.isascii() and text.isprintable() and text == text.strip() and not text.startswith("=?base64?")
-    return text if plain and text else f"=?base64?{base64.b64encode(text.encode()).decode()}?="
+    is_plain = text.isascii() and text.isprintable() and text == text.strip() and not text.startswith("=?base64?")
+    return text if is_plain and text else f"=?base64?{base64.b64encode(text.encode()).decode()}?="
 
 
-def _handshakes(data: Any) -> bool:
+def _supports_handshake(data: Any) -> bool:
     """Whether the error for an unsupported revision names a revision with a handshake, or none at all."""
-    named = data.get("supported") if isinstance(data, dict) else None
-    return not isinstance(named, list) or bool(set(HANDSHAKE_VERSIONS).intersection(map(str, named)))
-
-
-def _result(response: Message) -> dict[str, Any]:
-    error = response.get("error")
-    if error is not None:
-        if not isinstance(error, dict):
-            error = {}
-        code = error.get("code")
-        text = str(error.get("message") or "no message")[:MAX_ERROR_LENGTH]
-        raise ErrorResponse(code if isinstance(code, int) else 0, text, error.get("data"))
-    result = response.get("result")
-    if not isinstance(result, dict):
-        raise UpstreamFailed("The upstream gave no valid result.")
-    return result
+    supported = data.get("supported") if isinstance(data, dict) else None
+    return not isinstance(supported, list) or bool(set(HANDSHAKE_VERSIONS).intersection(map(str, supported)))

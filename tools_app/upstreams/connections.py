@@ -10,7 +10,7 @@ accepted ones before calls.
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Hashable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,18 +20,22 @@ from uuid import UUID
 
 from tools_app.catalog.kinds.upstream import Endpoint, Pin, digest_of
 from tools_app.core.runtime import Service
+from tools_app.core.thread_loops import new_loop
+from tools_app.core.tracebacks import clear_traceback
 from tools_app.models import ItemKind
 from tools_app.tool_api.results import ToolError
-from tools_app.upstreams.client import Client, Message
+from tools_app.upstreams.breaker import CircuitBreaker
+from tools_app.upstreams.client import Client, Message, ServerInfo
 from tools_app.upstreams.errors import ErrorResponse, Refused, TooLarge, UpstreamFailed
+from tools_app.upstreams.exchanges.pages import COMPLETED, OpenPages
 from tools_app.upstreams.http import UNAUTHORIZED
 from tools_app.upstreams.observation import MAX_NAME_LENGTH, Definitions, observe, observe_circuit
 from tools_app.upstreams.opening import open_client
-from tools_app.upstreams.parking import Parking
-from tools_app.upstreams.questions import EVERYTHING, Profile
-from tools_app.upstreams.sessions import CLOSE_SECONDS, IDLE_SECONDS, Lease, Sessions, closed
+from tools_app.upstreams.parking import ParkedCalls
+from tools_app.upstreams.questions import ALL_CAPABILITIES, Profile
+from tools_app.upstreams.sessions import CLOSE_SECONDS, IDLE_SECONDS, Lease, SessionPool, close_client
 from tools_app.upstreams.updates.connection_updates import ACKNOWLEDGED, UPDATED, ConnectionUpdates
-from tools_app.upstreams.updates.watchers import Tell, Wanted, Watchers
+from tools_app.upstreams.updates.watchers import UpdateListener, UrisByEndpoint, Watchers
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -42,9 +46,6 @@ LIST_SECONDS: Final = 30.0
 # How long after an announced change the definitions are listed again.
 CHANGE_SECONDS: Final = 1.0
 SWEEP_SECONDS: Final = 5.0
-# From this number of failures in a row on, calls are refused until a delay is over, which doubles each time.
-FAILURES_TO_OPEN: Final = 3
-FIRST_DELAY, MAX_DELAY = 1.0, 60.0
 # Upstreams of one tenant that run as processes, in one process of the hub.
 MAX_PROCESSES: Final = 16
 # Upstreams of one tenant with the credentials that are in use, in one process of the hub.
@@ -67,41 +68,6 @@ OpenClient = Callable[[Endpoint, Callable[[Message], None], Profile], Client]
 
 
 @dataclass
-class Breaker:
-    """Refuses calls of an upstream that failed repeatedly, until a delay is over."""
-
-    failures: int = 0
-    open_until: float = 0.0
-    problem: str = ""
-
-    def check(self, name: str) -> None:
-        """Raise UpstreamFailed while the circuit is open."""
-        left = self.open_until - monotonic()
-        if left > 0:
-            message = f"The upstream '{name}' is not available. The next attempt is in {max(1, round(left))} s."
-            raise UpstreamFailed(message, self.problem, sent=False)
-
-    def failed(self, problem: Exception) -> float:
-        """Note a failure. Returns for how many seconds calls are refused now."""
-        self.failures += 1
-        self.problem = str(problem)
-        if self.failures < FAILURES_TO_OPEN:
-            return 0.0
-        delay: float = min(MAX_DELAY, FIRST_DELAY * 2 ** min(self.failures - FAILURES_TO_OPEN, 10))
-        self.open_until = monotonic() + delay
-        return delay
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the last calls failed, so that calls were refused for a while."""
-        return self.failures >= FAILURES_TO_OPEN
-
-    def succeeded(self) -> None:
-        """Close the circuit."""
-        self.failures, self.open_until, self.problem = 0, 0.0, ""
-
-
-@dataclass
 class Connection:
     """The connection to one endpoint, and what it listed last.
 
@@ -111,30 +77,33 @@ class Connection:
     endpoint: Endpoint
     open_client: OpenClient
     observe: Observe
-    tell_updated: Callable[[Endpoint, frozenset[str]], None]
-    users: int = 0
+    notify_updated: Callable[[Endpoint, frozenset[str]], None]
+    active_calls: int = 0
     used_at: float = field(default_factory=monotonic)
-    breaker: Breaker = field(default_factory=Breaker)
+    breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
     _client: Client | None = None
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
     _listing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _changed: set[str] = field(default_factory=set)
-    _checking: asyncio.Task[None] | None = None
+    _relisting: asyncio.Task[None] | None = None
     _digests: dict[str, tuple[float, dict[str, str]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._sessions = Sessions(self.endpoint.name, self._connected)
-        self.updates = ConnectionUpdates(self.client, lambda uris: self.tell_updated(self.endpoint, uris))
+        self._sessions = SessionPool(self.endpoint.name, self._connect)
+        self.pages = OpenPages()
+        self.updates = ConnectionUpdates(self.client, lambda uris: self.notify_updated(self.endpoint, uris))
 
     async def client(self) -> Client:
         """Return the connected client that lists. Raises UpstreamFailed and ErrorResponse."""
+        if self._client is not None and not self._client.is_closed:
+            return self._client
         async with self._connecting:
             if self._client is not None and not self._client.is_closed:
                 return self._client
             await self._close_client()
             self._digests.clear()
-            self._client = await self._connected(EVERYTHING)
-            self.updates.connected(self._client)
+            self._client = await self._connect(ALL_CAPABILITIES)
+            self.updates.set_client(self._client)
             return self._client
 
     @asynccontextmanager
@@ -147,15 +116,15 @@ class Connection:
         if lister.is_modern:
             yield Lease(lister)
             return
-        async with self._sessions.lend(profile, is_duplex=lister.is_duplex) as lease:
+        async with self._sessions.lease(profile, is_duplex=lister.is_duplex) as lease:
             yield lease
 
     async def close_idle_sessions(self) -> None:
         """Close sessions that were not used for a while."""
         await self._sessions.close_idle()
 
-    async def _connected(self, profile: Profile) -> Client:
-        client = self.open_client(self.endpoint, self._note_change, profile)
+    async def _connect(self, profile: Profile) -> Client:
+        client = self.open_client(self.endpoint, self._handle_notification, profile)
         try:
             await client.connect()
         except BaseException:
@@ -166,51 +135,71 @@ class Connection:
     async def check(self, pin: Pin) -> None:
         """Raise ToolError unless the upstream lists the pinned definition."""
         digests = await self.digests(pin.kind)
-        if (found := digests.get(pin.name)) == pin.digest:
+        if (digest := digests.get(pin.name)) == pin.digest:
             return
-        if found is None:
+        if digest is None:
             raise ToolError(f"'{pin.name}' is not called: the upstream '{self.endpoint.name}' no longer offers it.")
         raise ToolError(
             f"'{pin.name}' is not called: its definition at the upstream '{self.endpoint.name}' has changed."
             " An admin must review the change first."
         )
 
+    def server_for(self, pin: Pin) -> ServerInfo | None:
+        """Return what a modern upstream over HTTP says about itself, if it can be called without this connection.
+
+        It lists the pinned definition, and the last call did not fail. Safe to use from any thread.
+        """
+        client, digests = self._client, self._cached_digests(pin.kind)
+        if client is None or digests is None or not client.is_modern or client.is_duplex:
+            return None
+        return client.server if digests.get(pin.name) == pin.digest and not self.breaker.failures else None
+
+    def handle_notification(self, message: Message) -> None:
+        """Take a notification that belongs to no request, and that another client of this upstream got."""
+        self._handle_notification(message)
+
     async def digests(self, kind: str) -> dict[str, str]:
         """Return the digests of what the upstream lists, by name; at most CHECK_SECONDS old."""
+        cached = self._cached_digests(kind)
+        if cached is not None:
+            return cached
         async with self._listing:
-            at, known = self._digests.get(kind, (0.0, {}))
-            if at and monotonic() - at < CHECK_SECONDS:
-                return known
-            found, _ = await self._list(kind)
-            return found
+            cached = self._cached_digests(kind)
+            if cached is None:
+                cached, _ = await self._list(kind)
+            return cached
 
-    async def listed(self, kind: str) -> Definitions:
+    def _cached_digests(self, kind: str) -> dict[str, str] | None:
+        listed_at, cached = self._digests.get(kind, (0.0, {}))
+        return cached if listed_at and monotonic() - listed_at < CHECK_SECONDS else None
+
+    async def list_definitions(self, kind: str) -> Definitions:
         """List the definitions of one kind, and report them. Raises UpstreamFailed and ErrorResponse."""
-        _, found = await self._list(kind)
+        _, listed_definitions = await self._list(kind)
         if self.endpoint.owner:
-            await self.observe(self.endpoint.id, kind, found)
-        return found
+            await self.observe(self.endpoint.id, kind, listed_definitions)
+        return listed_definitions
 
     async def _list(self, kind: str) -> tuple[dict[str, str], Definitions]:
         """Return the digests and the definitions."""
         client = await self.client()
-        began = monotonic()
+        started_at = monotonic()
         try:
             async with asyncio.timeout(LIST_SECONDS):
-                found = await definitions(client, kind)
+                listed_definitions = await definitions(client, kind)
         except TimeoutError as problem:
             raise UpstreamFailed(f"The upstream did not list its {kind}s in {LIST_SECONDS:g} seconds.") from problem
-        digests = {name: digest_of(definition) for name, definition in found.items()}
-        self._digests[kind] = (began, digests)
+        digests = {name: digest_of(definition) for name, definition in listed_definitions.items()}
+        self._digests[kind] = (started_at, digests)
         # What one key or person is shown does not say what the upstream offers to others.
         if not self.endpoint.owner:
-            await self.observe(self.endpoint.id, kind, found)
-        return digests, found
+            await self.observe(self.endpoint.id, kind, listed_definitions)
+        return digests, listed_definitions
 
     async def close(self) -> None:
         """Close the connection."""
-        if self._checking is not None:
-            self._checking.cancel()
+        if self._relisting is not None:
+            self._relisting.cancel()
         await self.updates.close()
         async with self._connecting:
             await self._close_client()
@@ -219,21 +208,24 @@ class Connection:
     async def _close_client(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            await closed(client)
+            await close_client(client)
 
-    def _note_change(self, message: Message) -> None:
+    def _handle_notification(self, message: Message) -> None:
         """Forget lists that the upstream says have changed, and list them again soon, so that admins see it."""
+        if message.get("method") == COMPLETED:
+            self.pages.handle_completion(message)
+            return
         if message.get("method") in {UPDATED, ACKNOWLEDGED}:
-            self.updates.heard(message)
+            self.updates.handle_notification(message)
             return
         kinds = CHANGED.get(str(message.get("method")), ())
         for kind in kinds:
             self._digests.pop(kind, None)
         self._changed.update(kinds)
-        if self._changed and (self._checking is None or self._checking.done()):
-            self._checking = asyncio.get_running_loop().create_task(self._check_changed())
+        if self._changed and (self._relisting is None or self._relisting.done()):
+            self._relisting = asyncio.get_running_loop().create_task(self._relist_changed())
 
-    async def _check_changed(self) -> None:
+    async def _relist_changed(self) -> None:
         """List what changed. An upstream that announces changes without an end is listed once in CHANGE_SECONDS."""
         while self._changed:
             await asyncio.sleep(CHANGE_SECONDS)
@@ -247,19 +239,19 @@ class Connection:
 
 async def definitions(client: Client, kind: str) -> Definitions:
     """Return what an upstream lists of one kind, by name or URI; nothing if it does not declare the capability."""
-    capability, method, key, named_by = LISTS[ItemKind(kind)]
+    capability, method, key, name_key = LISTS[ItemKind(kind)]
     if not client.offers(capability):
         return {}
     try:
-        found = await client.items(method, key)
+        entries = await client.items(method, key)
     except ErrorResponse:
         if kind == ItemKind.TEMPLATE:
             return {}  # many servers declare resources and know no templates
         raise
     return {
-        one[named_by]: one
-        for one in found
-        if isinstance(one.get(named_by), str) and len(one[named_by]) <= MAX_NAME_LENGTH
+        entry[name_key]: entry
+        for entry in entries
+        if isinstance(entry.get(name_key), str) and len(entry[name_key]) <= MAX_NAME_LENGTH
     }
 
 
@@ -271,14 +263,33 @@ class Connections:
         self._observe = observe
         self._by_endpoint: dict[Endpoint, Connection] = {}
         self._watchers = Watchers()
-        self.parking = Parking()
-        self._loop = asyncio.new_event_loop()
+        self.parking = ParkedCalls(self.is_left)
+        # The calls whose tasks other processes go on with, once this one stops.
+        self._left_calls: Collection[UUID] | None = None
+        self._loop = new_loop()
         self._thread = threading.Thread(target=self._run, name="upstreams", daemon=True)
         self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """Run a coroutine on the loop of the connections. Cancelling the future cancels it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Call a function on the loop of the connections, in the context of the caller."""
+        self._loop.call_soon_threadsafe(function)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether this process stops, and takes up no tasks of upstreams any more."""
+        return self._left_calls is not None
+
+    def leave(self, call_ids: Collection[UUID]) -> None:
+        """Leave the tasks of these calls to other processes: their upstreams are not told to cancel them."""
+        self._left_calls = {*(self._left_calls or ()), *call_ids}
+
+    def is_left(self, call_id: UUID) -> bool:
+        """Whether another process goes on with the task of a call."""
+        return self._left_calls is not None and call_id in self._left_calls
 
     async def use(self, endpoint: Endpoint, work: Callable[[Connection], Awaitable[T]], *, is_check: bool = False) -> T:
         """Return what `work` returns for the connection to `endpoint`. Runs on the loop of the connections.
@@ -288,40 +299,46 @@ class Connections:
         connection = self._connection(endpoint)
         if not is_check:
             connection.breaker.check(endpoint.name)
-        connection.users += 1
+        connection.active_calls += 1
         try:
             result = await work(connection)
-        except (ErrorResponse, TooLarge):
-            await self._answered(connection)
+        except (ErrorResponse, TooLarge) as problem:
+            clear_traceback(problem)
+            await self._record_success(connection)
             raise
         except UpstreamFailed as problem:
+            clear_traceback(problem)
             if endpoint.sign_in is not None and isinstance(problem, Refused) and problem.status in UNAUTHORIZED:
                 # The credential is at fault, and not the upstream.
-                await self._answered(connection)
-            elif seconds := connection.breaker.failed(problem):
+                await self._record_success(connection)
+            elif seconds := connection.breaker.record_failure(problem):
                 await observe_circuit(endpoint, seconds, problem.message)
             raise
         else:
-            await self._answered(connection)
+            await self._record_success(connection)
             return result
         finally:
-            connection.users -= 1
+            connection.active_calls -= 1
             connection.used_at = monotonic()
 
     @staticmethod
-    async def _answered(connection: Connection) -> None:
+    async def _record_success(connection: Connection) -> None:
         was_open = connection.breaker.is_open
-        connection.breaker.succeeded()
+        connection.breaker.record_success()
         if was_open:
             await observe_circuit(connection.endpoint, 0.0, "")
 
-    async def watch(self, owner: Hashable, wanted: Wanted, tell: Tell) -> None:
+    def known(self, endpoint: Endpoint) -> Connection | None:
+        """Return the connection to an endpoint, if there is one. Safe to use from any thread."""
+        return self._by_endpoint.get(endpoint)
+
+    async def watch(self, owner: Hashable, uris_by_endpoint: UrisByEndpoint, listener: UpdateListener) -> None:
         """Call `tell` with updated resources among those that `owner` wants from now on; nothing, to stop.
 
         Returns when the upstreams were asked for them, or cannot be. Runs on the loop of the connections.
         """
-        waiting = []
-        for endpoint in self._watchers.replace(owner, wanted, tell):
+        pending = []
+        for endpoint in self._watchers.replace(owner, uris_by_endpoint, listener):
             uris = self._watchers.uris(endpoint)
             if not uris and endpoint not in self._by_endpoint:
                 continue
@@ -330,17 +347,17 @@ class Connections:
             except ToolError as problem:
                 log.info("The resources of an upstream cannot be followed: %s", problem)
                 continue
-            connection.updates.want(uris)
+            connection.updates.set_uris(uris)
             connection.used_at = monotonic()
-            waiting.append(connection.updates.settle())
-        await asyncio.gather(*waiting)
+            pending.append(connection.updates.wait_requested())
+        await asyncio.gather(*pending)
 
     def _connection(self, endpoint: Endpoint) -> Connection:
         """Return the connection to an endpoint. Raises ToolError if there is no room for another one."""
         connection = self._by_endpoint.get(endpoint)
         if connection is None:
-            self._check_room(endpoint)
-            connection = Connection(endpoint, self._open_client, self._observe, self._watchers.tell)
+            self._check_limits(endpoint)
+            connection = Connection(endpoint, self._open_client, self._observe, self._watchers.notify)
             self._by_endpoint[endpoint] = connection
         return connection
 
@@ -352,12 +369,14 @@ class Connections:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CLOSE_SECONDS)
 
-    def _check_room(self, endpoint: Endpoint) -> None:
-        if sum(one.tenant_id == endpoint.tenant_id for one in self._by_endpoint) >= MAX_CONNECTIONS:
+    def _check_limits(self, endpoint: Endpoint) -> None:
+        if sum(other.tenant_id == endpoint.tenant_id for other in self._by_endpoint) >= MAX_CONNECTIONS:
             raise ToolError("Too many credentials of this tenant's upstreams are in use. Try again later.")
         if endpoint.command:
-            of_tenant = [one for one in self._by_endpoint if one.command and one.tenant_id == endpoint.tenant_id]
-            if len(of_tenant) >= MAX_PROCESSES:
+            tenant_processes = [
+                other for other in self._by_endpoint if other.command and other.tenant_id == endpoint.tenant_id
+            ]
+            if len(tenant_processes) >= MAX_PROCESSES:
                 raise ToolError(f"This tenant already runs {MAX_PROCESSES} upstreams as processes, which is the limit.")
 
     def _run(self) -> None:
@@ -391,8 +410,8 @@ class Connections:
         return [
             endpoint
             for endpoint, connection in self._by_endpoint.items()
-            if not connection.users
-            and not connection.updates.is_wanted
+            if not connection.active_calls
+            and not connection.updates.has_subscriptions
             and (newest[endpoint.id, endpoint.owner] is not endpoint or now - connection.used_at > IDLE_SECONDS)
         ]
 

@@ -4,11 +4,13 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tools_app.catalog.http.urls import BadUrl, parse_url
+from tools_app.catalog.http.urls import InvalidUrl, parse_url
 from tools_app.catalog.kinds import templates
 from tools_app.catalog.kinds.http_config import RESERVED_HEADERS
 from tools_app.catalog.kinds.templates import BadTemplate
+from tools_app.core.config import config
 from tools_app.models import Upstream, UpstreamTransport
+from tools_app.models.upstream_credentials import MAX_ISSUER
 from tools_app.upstreams import commands
 from tools_app.upstreams.credentials.discovery import valid_scopes
 from tools_app.upstreams.credentials.tokens import MAX_CLIENT_ID
@@ -21,9 +23,9 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _HEADER_TEXT = re.compile(r"[\t -~]*")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 # The hub sets these itself.
-_OWN_HEADERS: Final = frozenset({"accept", "content-type", "last-event-id", "x-mcphub-path"})
+_HUB_HEADERS: Final = frozenset({"accept", "content-type", "last-event-id", "x-mcphub-path"})
 # Those that the sandbox sets.
-_OWN_VARIABLES: Final = frozenset({"HOME", "PATH", "TMPDIR"})
+_HUB_VARIABLES: Final = frozenset({"HOME", "PATH", "TMPDIR"})
 # Variables of loaders, interpreters and package managers: with them, an allowed command would run another program.
 _LOADING_PREFIXES: Final = (
     *("LD_", "DYLD_", "GCONV_", "GLIBC_", "LC_", "XDG_", "SSL_", "OPENSSL_", "BASH", "GIT_"),
@@ -36,40 +38,44 @@ _LOADING_VARIABLES: Final = frozenset(
 LOCALHOST: Final = "localhost"
 LOOPBACK: Final = frozenset({LOCALHOST, "127.0.0.1", "::1"})
 ENDPOINTS: Final = frozenset({"/mcp", "/sse"})
-ENDPOINTS_OF_TENANTS: Final = "/t/"
+TENANT_ENDPOINT_PREFIX: Final = "/t/"
 OWN_ENDPOINT: Final = (
     "This is an endpoint of this hub. A hub that is its own upstream would call itself in a circle, so it refuses such "
     "requests. Enter the URL of another server."
 )
 
-Found = Iterator[tuple[str, str]]
+FieldFaults = Iterator[tuple[str, str]]
 
 
-def upstream_faults(upstream: Upstream, own_url: str = "") -> dict[str, list[str]]:
-    """Return the errors of an upstream, by field. `own_url` is an address of this hub, where the caller knows one."""
+def upstream_faults(upstream: Upstream, hub_url: str = "") -> dict[str, list[str]]:
+    """Return the errors of an upstream, by field.
+
+    `hub_url` is an address of this hub, where the caller knows one besides MCPHUB_PUBLIC_URL.
+    """
     faults: dict[str, list[str]] = {}
     for field, message in _faults(upstream):
         faults.setdefault(field, []).append(message)
-    if own_url and not faults and upstream.url and is_own_endpoint(upstream.url, own_url):
+    addresses = (hub_url, config.MCPHUB_PUBLIC_URL)
+    if not faults and upstream.url and any(each and is_own_endpoint(upstream.url, each) for each in addresses):
         faults["url"] = [OWN_ENDPOINT]
     return faults
 
 
-def is_own_endpoint(url: str, own_url: str) -> bool:
-    """Whether a valid URL is an MCP endpoint of the hub at `own_url`, as far as the addresses tell.
+def is_own_endpoint(url: str, hub_url: str) -> bool:
+    """Whether a valid URL is an MCP endpoint of the hub at `hub_url`, as far as the addresses tell.
 
     Other names of the hub show when it is called: see `core.hub_path`.
     """
     try:
-        called, own = parse_url(url), parse_url(own_url)
-    except BadUrl:
+        upstream_url, parsed_hub_url = parse_url(url), parse_url(hub_url)
+    except InvalidUrl:
         return False
-    hosts = {LOCALHOST if one.host in LOOPBACK else one.host for one in (called, own)}
-    is_endpoint = called.path.rstrip("/") in ENDPOINTS or called.path.startswith(ENDPOINTS_OF_TENANTS)
-    return len(hosts) == 1 and called.port == own.port and is_endpoint
+    hosts = {LOCALHOST if parsed.host in LOOPBACK else parsed.host for parsed in (upstream_url, parsed_hub_url)}
+    is_endpoint = upstream_url.path.rstrip("/") in ENDPOINTS or upstream_url.path.startswith(TENANT_ENDPOINT_PREFIX)
+    return len(hosts) == 1 and upstream_url.port == parsed_hub_url.port and is_endpoint
 
 
-def _faults(upstream: Upstream) -> Found:
+def _faults(upstream: Upstream) -> FieldFaults:
     others = Upstream.objects.filter(tenant=upstream.tenant_id)
     if not others.filter(pk=upstream.pk).exists() and others.count() >= MAX_UPSTREAMS:
         yield "name", f"A tenant has at most {MAX_UPSTREAMS} upstreams. Delete one first."
@@ -78,20 +84,20 @@ def _faults(upstream: Upstream) -> Found:
     else:
         yield from _url_faults(upstream)
     yield from _credential_faults(upstream)
-    yield from _texts("headers", upstream.headers, _header_fault)
-    yield from _texts("environment", upstream.environment, variable_fault)
+    yield from _text_map_faults("headers", upstream.headers, _header_fault)
+    yield from _text_map_faults("environment", upstream.environment, variable_fault)
 
 
-def _url_faults(upstream: Upstream) -> Found:
+def _url_faults(upstream: Upstream) -> FieldFaults:
     if upstream.command:
         yield "command", "Only an upstream with the transport stdio has a command."
     try:
         parse_url(upstream.url)
-    except BadUrl as problem:
+    except InvalidUrl as problem:
         yield "url", f"Invalid URL: {problem}."
 
 
-def _credential_faults(upstream: Upstream) -> Found:
+def _credential_faults(upstream: Upstream) -> FieldFaults:
     if upstream.credential and upstream.transport == UpstreamTransport.STDIO:
         yield "credential", "A program gets its credentials as environment variables."
     if fault := _header_fault(upstream.credential_header):
@@ -100,11 +106,23 @@ def _credential_faults(upstream: Upstream) -> Found:
         yield "oauth_client_id", f"Enter ASCII characters, at most {MAX_CLIENT_ID}."
     if upstream.oauth_client_secret and not upstream.oauth_client_id:
         yield "oauth_client_secret", "A secret belongs to an OAuth client ID. Enter that too."
+    if upstream.oauth_client_secret and not upstream.oauth_issuer:
+        yield "oauth_issuer", "Enter the issuer that gave out the secret: it is sent to no other server."
+    if upstream.oauth_issuer and (fault := _issuer_fault(upstream.oauth_issuer)):
+        yield "oauth_issuer", fault
     if upstream.oauth_scopes and not valid_scopes(upstream.oauth_scopes):
         yield "oauth_scopes", "Enter scopes with spaces between them."
 
 
-def _command_faults(upstream: Upstream) -> Found:
+def _issuer_fault(issuer: str) -> str:
+    try:
+        parse_url(issuer)
+    except InvalidUrl as problem:
+        return f"Invalid URL: {problem}."
+    return "" if len(issuer) <= MAX_ISSUER else f"Enter at most {MAX_ISSUER} characters."
+
+
+def _command_faults(upstream: Upstream) -> FieldFaults:
     if upstream.url:
         yield "url", "An upstream with the transport stdio has no URL."
     command = upstream.command
@@ -116,7 +134,7 @@ def _command_faults(upstream: Upstream) -> Found:
         yield "command", commands.NOT_ALLOWED
 
 
-def _texts(field: str, value: Any, name_fault: Any) -> Found:
+def _text_map_faults(field: str, value: Any, name_fault: Any) -> FieldFaults:
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         yield field, "Enter an object of texts, such as {}."
         return
@@ -138,7 +156,7 @@ def _header_fault(name: str) -> str:
     lower = name.lower()
     if not _HEADER_NAME.fullmatch(name):
         return "is not a valid header name."
-    if lower in RESERVED_HEADERS | _OWN_HEADERS or lower.startswith(("proxy-", "mcp-")):
+    if lower in RESERVED_HEADERS | _HUB_HEADERS or lower.startswith(("proxy-", "mcp-")):
         return "this header is set by the hub."
     return ""
 
@@ -148,7 +166,7 @@ def variable_fault(name: str) -> str:
     upper = name.upper()
     if not _VARIABLE_NAME.fullmatch(name):
         return "is not a valid name of an environment variable."
-    if upper in _OWN_VARIABLES or upper.startswith("MCPHUB_"):
+    if upper in _HUB_VARIABLES or upper.startswith("MCPHUB_"):
         return "this variable is set by the hub."
     if upper in _LOADING_VARIABLES or upper.startswith(_LOADING_PREFIXES):
         return "this variable changes what the program runs."

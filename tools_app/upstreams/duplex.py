@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tools_app.catalog.http.errors import RequestFailed
-from tools_app.upstreams.client import MAX_ANSWERING, Answer, Listen, Message, ignore, unsupported
+from tools_app.upstreams.client import MAX_ANSWERING, Answer, Listen, Message, answer_unsupported, ignore
 from tools_app.upstreams.errors import UpstreamFailed
 
 
 @dataclass
-class Pending:
+class PendingRequest:
     """A request without its response yet."""
 
     response: "asyncio.Future[Message]"
@@ -25,13 +25,13 @@ class DuplexTransport:
     openings = 1
 
     def __init__(self) -> None:
-        self._pending: dict[int, Pending] = {}
+        self._pending: dict[int, PendingRequest] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._on_message: Listen = ignore
         self._opening = asyncio.Lock()
         self._is_open = False
         self._ended = False
-        self._refuses = False
+        self._refuses_questions = False
 
     @property
     def is_closed(self) -> bool:
@@ -47,7 +47,7 @@ class DuplexTransport:
 
     def refuse_unrelated(self) -> None:
         """Refuse all questions from now on: none of them names its request."""
-        self._refuses = True
+        self._refuses_questions = True
 
     async def follow(self, headers: Mapping[str, str], listen: Listen) -> None:
         """Do nothing: the stream has everything."""
@@ -60,19 +60,23 @@ class DuplexTransport:
     async def roundtrip(self, message: Message, headers: Mapping[str, str], listen: Listen, answer: Answer) -> Message:
         """Send a request and return its response. Raises UpstreamFailed."""
         await self._ensure_open()
-        id = message["id"]
+        request_id = message["id"]
         response: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._pending[id] = Pending(response, listen, answer)
+        self._pending[request_id] = PendingRequest(response, listen, answer)
         try:
             await self._write(message, headers)
             return await response
         finally:
-            self._pending.pop(id, None)
+            self._pending.pop(request_id, None)
 
     async def post(self, message: Message, headers: Mapping[str, str]) -> None:
         """Send a notification or a response. Raises UpstreamFailed."""
         await self._ensure_open()
         await self._write(message, headers)
+
+    async def retire(self) -> None:
+        """Close the stream, which all requests share."""
+        await self.close()
 
     async def close(self) -> None:
         """Close the stream."""
@@ -96,9 +100,9 @@ class DuplexTransport:
     def received(self, message: Message) -> None:
         """Handle a message of the upstream."""
         if "method" not in message:
-            waiting = self._pending.get(message["id"]) if isinstance(message.get("id"), int) else None
-            if waiting is not None and not waiting.response.done():
-                waiting.response.set_result(message)
+            pending = self._pending.get(message["id"]) if isinstance(message.get("id"), int) else None
+            if pending is not None and not pending.response.done():
+                pending.response.set_result(message)
         elif "id" in message:
             self._answer_later(message)
         else:
@@ -107,9 +111,9 @@ class DuplexTransport:
     def ended(self, message: str, cause: str = "") -> None:
         """Fail all requests without a response: the stream has ended, and their outcome is unknown."""
         self._ended = True
-        for waiting in self._pending.values():
-            if not waiting.response.done():
-                waiting.response.set_exception(UpstreamFailed(message, cause))
+        for pending in self._pending.values():
+            if not pending.response.done():
+                pending.response.set_exception(UpstreamFailed(message, cause))
 
     async def _ensure_open(self) -> None:
         async with self._opening:
@@ -135,12 +139,12 @@ class DuplexTransport:
         """Answer a request of the upstream. It belongs to the only running request, if there is one."""
         if len(self._answering) >= MAX_ANSWERING:
             return
-        running = [] if self._refuses else list(self._pending.values())
+        running = [] if self._refuses_questions else list(self._pending.values())
 
         async def respond() -> None:
-            from_running = running[0].answer if len(running) == 1 else None
+            request_answer = running[0].answer if len(running) == 1 else None
             try:
-                await self._write(await (from_running or unsupported)(message), {})
+                await self._write(await (request_answer or answer_unsupported)(message), {})
             except RequestFailed:
                 return
 

@@ -1,8 +1,13 @@
-"""Errors of upstream MCP servers."""
+"""Errors of upstream MCP servers, in their responses too, and of memory for their answers."""
 
-from typing import Any
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
 
 from tools_app.catalog.http.errors import RequestFailed
+from tools_app.core import request_memory
+
+MAX_ERROR_LENGTH: Final = 2000
 
 
 class UpstreamFailed(RequestFailed):
@@ -41,6 +46,13 @@ class Refused(UpstreamFailed):
         self.challenge = challenge
 
 
+class LoopRefused(Refused):
+    """The upstream refused a request that has passed it, or too many hubs (508): see `core.hub_path`."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, HTTPStatus.LOOP_DETECTED)
+
+
 class ErrorResponse(Exception):
     """The upstream answered a request with a JSON-RPC error."""
 
@@ -49,3 +61,30 @@ class ErrorResponse(Exception):
         self.code = code
         self.message = message
         self.data = data
+
+
+class TaskFailed(ErrorResponse):
+    """A task of the upstream ended with a JSON-RPC error."""
+
+
+async def hold_result(size: int) -> None:
+    """Wait until there is memory for so many bytes of an answer. Raises UpstreamFailed."""
+    try:
+        await request_memory.hold_result(size)
+    except request_memory.TooMuchMemory as problem:
+        raise UpstreamFailed(f"{problem} The call may have run.") from None
+
+
+def result_of(response: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the result of a response. Raises ErrorResponse for its error, and UpstreamFailed without a valid one."""
+    error = response.get("error")
+    if error is not None:
+        if not isinstance(error, dict):
+            error = {}
+        code = error.get("code")
+        text = str(error.get("message") or "no message")[:MAX_ERROR_LENGTH]
+        raise ErrorResponse(code if isinstance(code, int) else 0, text, error.get("data"))
+    result = response.get("result")
+    if not isinstance(result, dict):
+        raise UpstreamFailed("The upstream gave no valid result.")
+    return result

@@ -1,14 +1,16 @@
 """Forwarding of calls to upstreams: events on the way, results, and errors as the hub's own.
 
-The call runs on the event loop of the connections. Its events are handed to the loop on which the hub runs the call, in
-order and before its result. Cancelling the call cancels the upstream's.
+The call runs on the event loop of the connections, or on its own (`exchanges/direct.py`). Its events are handed to the
+loop on which the hub runs the call, in order and before its result. Cancelling the call cancels the upstream's.
 """
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.catalog.http.errors import RequestFailed
 from tools_app.catalog.kinds import upstream
 from tools_app.catalog.kinds.completion import MAX_VALUES
@@ -16,7 +18,14 @@ from tools_app.catalog.kinds.upstream import Endpoint, Pin
 from tools_app.core.sanitize import sanitized
 from tools_app.models import ItemKind
 from tools_app.protocol import mirrored as mirroring
-from tools_app.protocol.errors import CAPABILITY_MISSING, INVALID_PARAMS, RESOURCE_NOT_FOUND
+from tools_app.protocol.errors import (
+    CAPABILITY_MISSING,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    JSON_RPC,
+    RESERVED,
+    RESOURCE_NOT_FOUND,
+)
 from tools_app.protocol.jsonrpc import MAX_COMPLETED_LENGTH
 from tools_app.protocol.mirrored import Mirrored
 from tools_app.protocol.versions import LOG_LEVELS
@@ -26,6 +35,7 @@ from tools_app.tool_api.elicitation import declares
 from tools_app.tool_api.results import (
     CallCancelled,
     PromptResult,
+    ProtocolError,
     ResourceNotFound,
     ResourceResult,
     ToolError,
@@ -33,12 +43,13 @@ from tools_app.tool_api.results import (
     failed,
 )
 from tools_app.upstreams import connections
-from tools_app.upstreams.client import Message, header_value
+from tools_app.upstreams.client import TASKS_CAPABILITY, Message, encode_header_value
 from tools_app.upstreams.connections import Connection
 from tools_app.upstreams.credentials import resolve
-from tools_app.upstreams.errors import ErrorResponse, Refused, UpstreamFailed
-from tools_app.upstreams.exchange import Exchange, Forwarded
-from tools_app.upstreams.questions import PATHS
+from tools_app.upstreams.errors import ErrorResponse, Refused, TaskFailed, UpstreamFailed
+from tools_app.upstreams.exchanges import tasks
+from tools_app.upstreams.exchanges.exchange import Exchange, ForwardedRequest
+from tools_app.upstreams.questions import CAPABILITY_PATHS
 
 # Events of one call. Further ones are dropped: an upstream decides how many it sends.
 MAX_EVENTS: Final = 10_000
@@ -46,44 +57,54 @@ MAX_LOGGER_LENGTH: Final = 200
 MAX_MESSAGE_LENGTH: Final = 10_000
 
 
-class Relay:
+class NotificationForwarder:
     """Hands the notifications of one call to its context, on the loop of the call."""
 
     def __init__(self, context: ToolContext, scrubber: Scrubber) -> None:
         self._context = context
         self._scrubber = scrubber
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self._count = 0
+        self._handlers = {"notifications/progress": self._progress, tasks.TASK_CREATED: self._task}
 
     def listen(self, message: Message) -> None:
-        """Take a notification; called on the loop of the connections."""
+        """Take a notification; called on the loop of the connections, or on that of the call."""
         self._count += 1
         params = message.get("params")
         if self._count > MAX_EVENTS or not isinstance(params, dict):
             return
-        tell = self._progress if message["method"] == "notifications/progress" else self._log
+        handler = self._handlers.get(message["method"], self._log)
+        if threading.get_ident() == self._thread:
+            # At once: the result may have come with it.
+            self._call_handler(handler, params)
+            return
         with suppress(RuntimeError):  # the loop of the call has ended
-            self._loop.call_soon_threadsafe(self._told, tell, params)
+            self._loop.call_soon_threadsafe(self._call_handler, handler, params)
 
-    def _told(self, tell: Callable[[dict[str, Any]], None], params: dict[str, Any]) -> None:
-        with suppress(CallCancelled):
-            tell(params)
+    def _call_handler(self, handler: Callable[[dict[str, Any]], None], params: dict[str, Any]) -> None:
+        # Where nothing can be recorded, the end of the call says so.
+        with suppress(CallCancelled, RecorderUnavailable):
+            handler(params)
 
     def _progress(self, params: dict[str, Any]) -> None:
-        done, total, text = (params.get(name) for name in ("progress", "total", "message"))
-        if isinstance(done, bool) or not isinstance(done, int | float):
+        progress, total, message = (params.get(name) for name in ("progress", "total", "message"))
+        if isinstance(progress, bool) or not isinstance(progress, int | float):
             return
         self._context.progress(
-            done,
+            progress,
             total if isinstance(total, int | float) and not isinstance(total, bool) else None,
-            self._scrubber.text(text[:MAX_MESSAGE_LENGTH]) if isinstance(text, str) else None,
+            self._scrubber.text(message[:MAX_MESSAGE_LENGTH]) if isinstance(message, str) else None,
         )
+
+    def _task(self, _params: dict[str, Any]) -> None:
+        self._context.begin_task()
 
     def _log(self, params: dict[str, Any]) -> None:
         level, logger = params.get("level"), params.get("logger")
         if level in LOG_LEVELS:
-            named = logger[:MAX_LOGGER_LENGTH] if isinstance(logger, str) else None
-            self._context.log(level, self._scrubber.value(params.get("data")), named)
+            logger_name = logger[:MAX_LOGGER_LENGTH] if isinstance(logger, str) else None
+            self._context.log(level, self._scrubber.value(params.get("data")), logger_name)
 
 
 class ConnectionForwarder:
@@ -100,8 +121,10 @@ class ConnectionForwarder:
         as_task: bool,
     ) -> ToolResult:
         """Call a tool. Raises ToolError and CallCancelled."""
-        headers = {one.header: header_value(text) for one, text in mirroring.texts(mirrored, arguments)}
-        request = Forwarded("tools/call", {"name": pin.name, "arguments": arguments}, headers, as_task)
+        headers = {
+            parameter.header: encode_header_value(text) for parameter, text in mirroring.texts(mirrored, arguments)
+        }
+        request = ForwardedRequest("tools/call", {"name": pin.name, "arguments": arguments}, headers, as_task)
         try:
             return _tool_result(await self._forward(endpoint, pin, request, context))
         except RequestFailed as problem:
@@ -109,14 +132,14 @@ class ConnectionForwarder:
 
     async def read_resource(self, endpoint: Endpoint, pin: Pin, uri: str, context: ToolContext) -> ResourceResult:
         """Read a resource. Raises ToolError, ResourceNotFound and CallCancelled."""
-        result = await self._forward(endpoint, pin, Forwarded("resources/read", {"uri": uri}), context)
+        result = await self._forward(endpoint, pin, ForwardedRequest("resources/read", {"uri": uri}), context)
         return ResourceResult(_objects(result, "contents"))
 
     async def get_prompt(
         self, endpoint: Endpoint, pin: Pin, arguments: dict[str, Any], context: ToolContext
     ) -> PromptResult:
         """Render a prompt. Raises ToolError and CallCancelled."""
-        request = Forwarded("prompts/get", {"name": pin.name, "arguments": arguments})
+        request = ForwardedRequest("prompts/get", {"name": pin.name, "arguments": arguments})
         result = await self._forward(endpoint, pin, request, context)
         description, messages = result.get("description"), _objects(result, "messages")
         if not all(isinstance(message.get("content"), dict) for message in messages):
@@ -124,7 +147,7 @@ class ConnectionForwarder:
         return PromptResult(messages, description if isinstance(description, str) else "")
 
     async def complete(
-        self, endpoint: Endpoint, pin: Pin, argument: str, typed: str, given: Mapping[str, str]
+        self, endpoint: Endpoint, pin: Pin, argument: str, value: str, known_arguments: Mapping[str, str]
     ) -> list[str]:
         """Return suggestions; none if the upstream makes none. Raises ToolError."""
         reference = (
@@ -132,9 +155,9 @@ class ConnectionForwarder:
             if pin.kind == ItemKind.PROMPT
             else {"type": "ref/resource", "uri": pin.name}
         )
-        params: dict[str, Any] = {"ref": reference, "argument": {"name": argument, "value": typed}}
-        if given:
-            params["context"] = {"arguments": dict(given)}
+        params: dict[str, Any] = {"ref": reference, "argument": {"name": argument, "value": value}}
+        if known_arguments:
+            params["context"] = {"arguments": dict(known_arguments)}
 
         async def work(connection: Connection) -> dict[str, Any]:
             client = await connection.client()
@@ -144,51 +167,58 @@ class ConnectionForwarder:
             return await client.request("completion/complete", params)
 
         # The caller is not known here, so that only the tenant's credential can be used.
-        found = await resolve.shared(endpoint)
-        if found is None:
+        credentialed = await resolve.endpoint_for_tenant(endpoint)
+        if credentialed is None:
             return []
-        holder, scrubber = connections.current(), Scrubber(found.secrets)
+        pool, scrubber = connections.current(), Scrubber(credentialed.secrets)
         try:
-            result = await asyncio.wrap_future(holder.submit(holder.use(found, work)))
+            result = await asyncio.wrap_future(pool.submit(pool.use(credentialed, work)))
         except (ErrorResponse, UpstreamFailed) as problem:
             message = scrubber.text(sanitized(problem.message))
             # Without the problem itself, whose texts are the upstream's.
             raise ToolError(f"The upstream '{endpoint.name}' completes nothing: {message}") from None
         completion = result.get("completion")
         values = completion.get("values") if isinstance(completion, dict) else None
-        texts = [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
-        return [scrubber.text(text[:MAX_COMPLETED_LENGTH]) for text in texts[:MAX_VALUES]]
+        suggestions = [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
+        return [scrubber.text(text[:MAX_COMPLETED_LENGTH]) for text in suggestions[:MAX_VALUES]]
 
-    async def _forward(self, endpoint: Endpoint, pin: Pin, request: Forwarded, context: ToolContext) -> dict[str, Any]:
+    async def _forward(
+        self, endpoint: Endpoint, pin: Pin, request: ForwardedRequest, context: ToolContext
+    ) -> dict[str, Any]:
         """Send a request with the credential of its call. One that the upstream refused is sent with a new token."""
-        endpoint = await resolve.resolved(endpoint, context)
+        endpoint = await resolve.endpoint_for_call(endpoint, context)
         try:
-            return await self._sent(endpoint, pin, request, context)
+            return await self._send(endpoint, pin, request, context)
         except Refused as problem:
             if endpoint.sign_in is None:
                 raise _failed(endpoint, problem) from problem
             owner = resolve.owner_of(endpoint.sign_in, context.caller)
-            again = await resolve.refreshed(endpoint, owner, problem)
-            if again is None:
-                told = await resolve.explained(endpoint, owner, problem)
-                raise (ToolError(told) if told else _failed(endpoint, problem)) from problem
+            renewed = await resolve.endpoint_after_refusal(endpoint, owner, problem)
+            if renewed is None:
+                message = await resolve.explain_refusal(endpoint, owner, problem)
+                raise (ToolError(message) if message else _failed(endpoint, problem)) from problem
         try:
-            return await self._sent(again, pin, request, context)
+            return await self._send(renewed, pin, request, context)
         except Refused as problem:
-            told = await resolve.explained(again, owner, problem)
-            raise (ToolError(told) if told else _failed(again, problem)) from problem
+            message = await resolve.explain_refusal(renewed, owner, problem)
+            raise (ToolError(message) if message else _failed(renewed, problem)) from problem
 
-    async def _sent(self, endpoint: Endpoint, pin: Pin, request: Forwarded, context: ToolContext) -> dict[str, Any]:
+    async def _send(
+        self, endpoint: Endpoint, pin: Pin, request: ForwardedRequest, context: ToolContext
+    ) -> dict[str, Any]:
         scrubber = Scrubber(endpoint.secrets)
-        relay = Relay(context, scrubber)
+        notification_forwarder = NotificationForwarder(context, scrubber)
         try:
-            result = await Exchange(endpoint, pin, request, context, scrubber).run(relay.listen)
+            result = await Exchange(endpoint, pin, request, context, scrubber).run(notification_forwarder.listen)
         except ErrorResponse as problem:
             if request.method == "resources/read" and _is_unknown(problem):
                 raise ResourceNotFound from problem
             if path := _missing_capability(problem):
                 raise CapabilityMissing(path) from problem
             text = scrubber.text(sanitized(problem.message))
+            if isinstance(problem, TaskFailed) and context.supports(TASKS_CAPABILITY):
+                code = problem.code if problem.code not in RESERVED or problem.code in JSON_RPC else INTERNAL_ERROR
+                raise ProtocolError(f"The upstream '{endpoint.name}' failed: {text}", code) from problem
             raise ToolError(f"The upstream '{endpoint.name}' returned error {problem.code}: {text}") from problem
         except Refused:
             raise
@@ -204,23 +234,23 @@ def _failed(endpoint: Endpoint, problem: UpstreamFailed) -> RequestFailed:
     return RequestFailed(message, scrubber.text(problem.cause))
 
 
-def connect() -> None:
+def register_forwarder() -> None:
     """Let the catalog's runners forward through the connections of their process."""
     upstream.register(ConnectionForwarder())
 
 
 def _is_unknown(problem: ErrorResponse) -> bool:
     """Whether the error says that there is no such resource; its code changed with 2026-07-28."""
-    named = isinstance(problem.data, dict) and "uri" in problem.data
-    return problem.code == RESOURCE_NOT_FOUND or (problem.code == INVALID_PARAMS and named)
+    names_uri = isinstance(problem.data, dict) and "uri" in problem.data
+    return problem.code == RESOURCE_NOT_FOUND or (problem.code == INVALID_PARAMS and names_uri)
 
 
 def _missing_capability(problem: ErrorResponse) -> str:
     """Return the capability that a modern upstream misses, if the client could declare it; otherwise nothing."""
-    named = problem.data.get("requiredCapabilities") if isinstance(problem.data, dict) else None
-    if problem.code != CAPABILITY_MISSING or not isinstance(named, dict):
+    required = problem.data.get("requiredCapabilities") if isinstance(problem.data, dict) else None
+    if problem.code != CAPABILITY_MISSING or not isinstance(required, dict):
         return ""
-    return next((path for path in reversed(PATHS) if declares(named, path)), "")
+    return next((path for path in (*reversed(CAPABILITY_PATHS), TASKS_CAPABILITY) if declares(required, path)), "")
 
 
 def _tool_result(result: Mapping[str, Any]) -> ToolResult:
@@ -234,6 +264,6 @@ def _tool_result(result: Mapping[str, Any]) -> ToolResult:
 def _objects(result: Mapping[str, Any], name: str, *, required: bool = True) -> list[dict[str, Any]]:
     """Return a list of objects. Raises ToolError for anything else."""
     value = result.get(name, None if required else [])
-    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise ToolError(f"The upstream returned an invalid result: its '{name}' is not a list of objects.")
     return value

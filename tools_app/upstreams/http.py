@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from time import monotonic
 from typing import Any, Final
 
@@ -19,29 +20,30 @@ from tools_app.catalog.http.client import trusted_certificates
 from tools_app.catalog.http.connection import Response, request_head
 from tools_app.catalog.http.errors import (
     TRANSPORT_ERRORS,
-    AddressRefused,
+    AddressBlocked,
     ConnectError,
     LocalProtocolError,
+    NameNotResolved,
     PoolTimeout,
     ReadError,
     RemoteProtocolError,
     RequestFailed,
-    Unresolved,
-    explained,
+    explain_error,
 )
 from tools_app.catalog.http.urls import Url
 from tools_app.core import hub_path
+from tools_app.core.fair_scheduler import LARGE_BYTES
 from tools_app.protocol.errors import RpcError
 from tools_app.protocol.inbound import SESSION_HEADER
 from tools_app.protocol.jsonrpc import decode
-from tools_app.upstreams.client import MAX_ANSWERING, unsupported
-from tools_app.upstreams.errors import Refused, SessionExpired, TooLarge, UpstreamFailed
+from tools_app.upstreams.client import MAX_ANSWERING, answer_unsupported
+from tools_app.upstreams.errors import LoopRefused, Refused, SessionExpired, TooLarge, UpstreamFailed, hold_result
 from tools_app.upstreams.pool import ConnectionPool
 from tools_app.upstreams.sse import EventParser
 
 SESSION_ID: Final = re.compile(r"[!-~]{1,1024}")
 JSON: Final = "application/json"
-STREAM: Final = "text/event-stream"
+EVENT_STREAM: Final = "text/event-stream"
 MAX_CONNECTIONS: Final = 64
 KEEPALIVE_SECONDS: Final = 30.0
 CONNECT_SECONDS: Final = 10.0
@@ -49,21 +51,21 @@ CONNECT_SECONDS: Final = 10.0
 MAX_STREAM_BYTES: Final = 64 * 1024 * 1024
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_CHALLENGE_LENGTH: Final = 4096
+MAX_LOOP_MESSAGE: Final = 500
 MAX_RECONNECTIONS: Final = 5
 FOLLOW_SECONDS: Final = 1.0
 # A stream that lasted this long did not fail at once.
-STEADY_SECONDS: Final = 10.0
+STABLE_SECONDS: Final = 10.0
 MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.1, 5.0
 OK, ACCEPTED, NOT_FOUND = 200, 202, 404
 UNAUTHORIZED = frozenset({401, 403})
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-LOOP_DETECTED = 508
-COMMON: Final = {"Accept-Encoding": "identity"}
-POSTING: Final = {"Accept": f"{JSON}, {STREAM}", **COMMON, "Content-Type": JSON}
-GETTING: Final = {"Accept": STREAM, **COMMON}
+COMMON_HEADERS: Final = {"Accept-Encoding": "identity"}
+POST_HEADERS: Final = {"Accept": f"{JSON}, {EVENT_STREAM}", **COMMON_HEADERS, "Content-Type": JSON}
+GET_HEADERS: Final = {"Accept": EVENT_STREAM, **COMMON_HEADERS}
 # Errors before which nothing was sent, and those of a connection that broke before the response.
-NEVER_SENT: Final = (AddressRefused, Unresolved, ConnectError, PoolTimeout, LocalProtocolError)
-BROKEN: Final = (RemoteProtocolError, ReadError)
+NEVER_SENT: Final = (AddressBlocked, NameNotResolved, ConnectError, PoolTimeout, LocalProtocolError)
+BROKEN_CONNECTION: Final = (RemoteProtocolError, ReadError)
 
 Message = dict[str, Any]
 Headers = Mapping[str, str]
@@ -88,14 +90,14 @@ class HttpTransport:
         self._bounds = bounds
         self._allowed = allowed
         self._pool = self._new_pool()
-        self._former: list[ConnectionPool] = []
+        self._retired_pools: list[ConnectionPool] = []
         self._answering: set[asyncio.Task[None]] = set()
         # The requests that are running, by their ids, with what answers the questions of each.
         self._running: dict[int, Answer] = {}
         self._following: asyncio.Task[None] | None = None
         self._is_followed = False
         self.openings = 0
-        self._refuses = False
+        self._refuses_questions = False
         self.session_id = ""
 
     # Each request has a stream of its own, and the pool opens connections as needed.
@@ -113,7 +115,7 @@ class HttpTransport:
 
     def refuse_unrelated(self) -> None:
         """Refuse the questions on the session's own stream from now on."""
-        self._refuses = True
+        self._refuses_questions = True
 
     async def follow(self, headers: Headers, listen: Listen) -> None:
         """Open the session's own stream, and open it again when it ends (2025-11-25, Streamable HTTP, §Listening).
@@ -138,8 +140,13 @@ class HttpTransport:
         """Close all connections."""
         for task in (*self._answering, *([self._following] if self._following else ())):
             task.cancel()
-        for pool in (self._pool, *self._former):
+        for pool in (self._pool, *self._retired_pools):
             await pool.aclose()
+
+    async def retire(self) -> None:
+        """Close the connections that are not in use, and each of the others when its request has ended."""
+        for pool in (self._pool, *self._retired_pools):
+            await pool.retire()
 
     async def roundtrip(self, message: Message, headers: Headers, listen: Listen, answer: Answer) -> Message:
         """Send a request and return its response. `listen` gets the notifications that precede it.
@@ -148,16 +155,16 @@ class HttpTransport:
         """
         self._running[message["id"]] = answer
         try:
-            async with self._sent("POST", headers, orjson.dumps(message)) as response:
-                self._note_session(message, response)
+            async with self._exchange("POST", headers, orjson.dumps(message)) as response:
+                self._store_session_id(message, response)
                 if response.status != OK:
-                    return await self._unsuccessful(message, response)
-                if _media_type(response) != STREAM:
+                    return await self._error_response(message, response)
+                if _media_type(response) != EVENT_STREAM:
                     return _response(await self._body(response, self._bounds.max_bytes), message)
-                found = _Reading(self, message, headers, listen, answer)
-                if await found.read(response):
-                    return found.response
-            return await found.reconnected()
+                reader = _ResponseReader(self, message, headers, listen, answer)
+                if await reader.read(response):
+                    return reader.response
+            return await reader.read_resumed()
         finally:
             del self._running[message["id"]]
 
@@ -174,13 +181,13 @@ class HttpTransport:
             await self._post(message, headers, url)
 
     async def _post(self, message: Message, headers: Headers, url: Url | None) -> None:
-        async with self._sent("POST", headers, orjson.dumps(message), url) as response:
+        async with self._exchange("POST", headers, orjson.dumps(message), url) as response:
             if response.status not in {OK, ACCEPTED, 204}:
-                await self._unsuccessful(message, response)
+                await self._error_response(message, response)
 
     async def end_session(self, headers: Headers) -> None:
         """Tell the upstream that the session is over, as a courtesy."""
-        async with self._sent("DELETE", headers, None):
+        async with self._exchange("DELETE", headers, None):
             pass
 
     def respond_later(self, message: Message, headers: Headers, answer: Answer) -> None:
@@ -202,12 +209,12 @@ class HttpTransport:
         """Read the session's own stream. A server that has none, or ends it at once repeatedly, is left alone."""
         failures, last_id = 0, ""
         while failures < MAX_RECONNECTIONS:
-            began = monotonic()
+            started_at = monotonic()
             with suppress(UpstreamFailed, RemoteProtocolError, ReadError, OSError):
                 try:
-                    more = {"Last-Event-ID": last_id} if last_id else {}
-                    async with self._sent("GET", {**headers, **more}, None) as response:
-                        if response.status != OK or _media_type(response) != STREAM:
+                    resume_header = {"Last-Event-ID": last_id} if last_id else {}
+                    async with self._exchange("GET", {**headers, **resume_header}, None) as response:
+                        if response.status != OK or _media_type(response) != EVENT_STREAM:
                             return
                         self._is_followed = True
                         self.openings += 1
@@ -217,7 +224,7 @@ class HttpTransport:
                             for event in parser.feed(chunk):
                                 last_id = event.id or last_id
                                 if event.data and event.kind == "message":
-                                    self._take_unrelated(parsed(event.data), headers, listen)
+                                    self._handle_unrelated(parsed(event.data), headers, listen)
                 except (TooLarge, SessionExpired, Refused):
                     return
                 finally:
@@ -225,26 +232,26 @@ class HttpTransport:
                     if asyncio.current_task() is self._following:
                         self._is_followed = False
                     is_open.set()
-            failures = 0 if monotonic() - began > STEADY_SECONDS else failures + 1
+            failures = 0 if monotonic() - started_at > STABLE_SECONDS else failures + 1
             await asyncio.sleep(min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * 2**failures))
 
-    def _take_unrelated(self, message: Message, headers: Headers, listen: Listen) -> None:
+    def _handle_unrelated(self, message: Message, headers: Headers, listen: Listen) -> None:
         """Handle a message of the session's own stream. A question belongs to the only running request."""
         if "method" not in message:
             return
         if "id" not in message:
             listen(message)
             return
-        running = [] if self._refuses else list(self._running.values())
-        self.respond_later(message, headers, running[0] if len(running) == 1 else unsupported)
+        running = [] if self._refuses_questions else list(self._running.values())
+        self.respond_later(message, headers, running[0] if len(running) == 1 else answer_unsupported)
 
     @asynccontextmanager
-    async def _sent(
+    async def _exchange(
         self, method: str, headers: Headers, content: bytes | None, url: Url | None = None
     ) -> AsyncIterator[Response]:
         """Send a request; the errors of its exchange become UpstreamFailed."""
         url = url or self._url
-        fields = {**(POSTING if method == "POST" else GETTING), **self._headers, **headers}
+        fields = {**(POST_HEADERS if method == "POST" else GET_HEADERS), **self._headers, **headers}
         if self.session_id:
             fields[SESSION_HEADER] = self.session_id
         pool, connection, response = self._pool, None, None
@@ -255,16 +262,16 @@ class HttpTransport:
             if response_encoding(response) not in {"", "identity"}:
                 raise UpstreamFailed("The upstream sent a compressed response, which was not requested.")
             yield response
-        except (AddressRefused, Unresolved, *TRANSPORT_ERRORS) as error:
-            failure = explained(error, url.host)
-            never = response is None and isinstance(error, NEVER_SENT)
-            broken = response is None and isinstance(error, BROKEN)
-            if broken and not self._former:
+        except (AddressBlocked, NameNotResolved, *TRANSPORT_ERRORS) as error:
+            failure = explain_error(error, url.host)
+            was_not_sent = response is None and isinstance(error, NEVER_SENT)
+            is_broken = response is None and isinstance(error, BROKEN_CONNECTION)
+            if is_broken and not self._retired_pools:
                 # It closes connections without saying so: from now on, each request opens its own.
-                former, self._pool = self._pool, self._new_pool(0)
-                self._former.append(former)
-                await former.retire()
-            raise UpstreamFailed(failure.message, failure.cause, sent=not never, broken=broken) from error
+                retired_pool, self._pool = self._pool, self._new_pool(0)
+                self._retired_pools.append(retired_pool)
+                await retired_pool.retire()
+            raise UpstreamFailed(failure.message, failure.cause, sent=not was_not_sent, broken=is_broken) from error
         finally:
             if connection is not None:
                 pool.release(url, connection)
@@ -275,72 +282,75 @@ class HttpTransport:
             CheckedDialer(self._allowed),
             trusted_certificates(),
             size=MAX_CONNECTIONS,
-            idle=idle,
-            seconds=KEEPALIVE_SECONDS,
+            max_idle=idle,
+            keep_alive_seconds=KEEPALIVE_SECONDS,
             connect_seconds=min(self._bounds.idle_seconds, CONNECT_SECONDS),
-            idle_seconds=self._bounds.idle_seconds,
+            read_seconds=self._bounds.idle_seconds,
         )
 
-    def _note_session(self, message: Message, response: Response) -> None:
+    def _store_session_id(self, message: Message, response: Response) -> None:
         if message.get("method") == "initialize" and response.status == OK:
-            given = response.headers.get(SESSION_HEADER.lower(), "")
-            self.session_id = given if SESSION_ID.fullmatch(given) else ""
+            session_id = response.headers.get(SESSION_HEADER.lower(), "")
+            self.session_id = session_id if SESSION_ID.fullmatch(session_id) else ""
 
-    async def _unsuccessful(self, message: Message, response: Response) -> Message:
+    async def _error_response(self, message: Message, response: Response) -> Message:
         """Return the JSON-RPC error of an unsuccessful status. Raises UpstreamFailed without one."""
         status = response.status
         if status == NOT_FOUND and self.session_id:
             raise SessionExpired
         if status in UNAUTHORIZED:
-            told = f"The upstream refused the credential (HTTP {status}). An admin can set another one."
-            raise Refused(told, status, response.headers.get("www-authenticate", "")[:MAX_CHALLENGE_LENGTH])
+            text = f"The upstream refused the credential (HTTP {status}). An admin can set another one."
+            raise Refused(text, status, response.headers.get("www-authenticate", "")[:MAX_CHALLENGE_LENGTH])
         if status in REDIRECTS:
             raise Refused("The upstream redirects. An admin should enter the URL that it redirects to.", status)
-        if _media_type(response) == JSON and "id" in message:
+        is_loop = status == HTTPStatus.LOOP_DETECTED
+        if _media_type(response) == JSON and ("id" in message or is_loop):
             try:
                 body = await self._body(response, MAX_ERROR_BYTES)
-                found = decode(body)
+                decoded = decode(body)
             except (RpcError, UpstreamFailed):
-                found = None
-            if isinstance(found, dict) and isinstance(found.get("error"), dict):
-                if status == LOOP_DETECTED:
-                    raise Refused(str(found["error"].get("message"))[:500], status)
-                return {**found, "id": message["id"]}
+                decoded = None
+            if isinstance(decoded, dict) and isinstance(decoded.get("error"), dict):
+                if is_loop:
+                    raise LoopRefused(str(decoded["error"].get("message"))[:MAX_LOOP_MESSAGE])
+                return {**decoded, "id": message["id"]}
         if status == ACCEPTED:
             raise Refused("The upstream accepted the request, and gives no answer to it.", status)
         raise Refused(f"HTTP {status} from the upstream.", status)
 
-    async def _body(self, response: Response, most: int) -> bytes:
+    async def _body(self, response: Response, max_bytes: int) -> bytearray:
         body = bytearray()
-        async for chunk in response.chunks():
+        while chunk := await response.read():
             body += chunk
-            if len(body) > most:
-                raise TooLarge(f"The upstream sent a message of more than {most} bytes.")
-        return bytes(body)
+            if len(body) > max_bytes:
+                raise TooLarge(f"The upstream sent a message of more than {max_bytes} bytes.")
+            if len(body) - len(chunk) <= LARGE_BYTES < len(body):
+                await hold_result(min(max_bytes, _length(response) or max_bytes))
+        return body
 
     def new_parser(self) -> EventParser:
         """Return a parser of one stream."""
         return EventParser(self._bounds.max_bytes)
 
     @asynccontextmanager
-    async def listening(self) -> AsyncIterator[Response]:
+    async def open_legacy_stream(self) -> AsyncIterator[Response]:
         """Open the stream of a server of revision 2024-11-05."""
-        async with self._sent("GET", {hub_path.HEADER: hub_path.outgoing()}, None) as response:
-            if response.status != OK or _media_type(response) != STREAM:
-                await self._unsuccessful({}, response)
+        async with self._exchange("GET", {hub_path.HEADER: hub_path.outgoing()}, None) as response:
+            if response.status != OK or _media_type(response) != EVENT_STREAM:
+                await self._error_response({}, response)
                 raise UpstreamFailed("The upstream opens no event stream.", sent=False)
             yield response
 
     @asynccontextmanager
-    async def resumed(self, headers: Headers, last_id: str) -> AsyncIterator[Response]:
+    async def resume_stream(self, headers: Headers, last_id: str) -> AsyncIterator[Response]:
         """Reconnect to a stream after its event `last_id` (2025-11-25, Streamable HTTP, §Resumability)."""
-        async with self._sent("GET", {**headers, "Last-Event-ID": last_id}, None) as response:
-            if response.status != OK or _media_type(response) != STREAM:
+        async with self._exchange("GET", {**headers, "Last-Event-ID": last_id}, None) as response:
+            if response.status != OK or _media_type(response) != EVENT_STREAM:
                 raise UpstreamFailed("The upstream closed the stream before its result. The call may have run.")
             yield response
 
 
-class _Reading:
+class _ResponseReader:
     """The streams on which one response arrives."""
 
     def __init__(
@@ -352,6 +362,7 @@ class _Reading:
         self._listen = listen
         self._answer = answer
         self._bytes = 0
+        self._has_reserved_memory = False
         self._last_id = ""
         self._retry = MIN_RETRY_SECONDS
         self.response: Message = {}
@@ -370,19 +381,22 @@ class _Reading:
                         self._retry = min(max(event.retry_ms / 1000, MIN_RETRY_SECONDS), MAX_RETRY_SECONDS)
                     if event.data and event.kind == "message" and self._handle(parsed(event.data)):
                         return True
+                if parser.unfinished > LARGE_BYTES and not self._has_reserved_memory:
+                    self._has_reserved_memory = True
+                    await hold_result(parser.max_bytes)
         except (RemoteProtocolError, ReadError, OSError):
             if not self._last_id:
                 raise
         return False
 
-    async def reconnected(self) -> Message:
+    async def read_resumed(self) -> Message:
         """Read on after the stream ended early. The request is not sent again. Raises UpstreamFailed."""
         for _ in range(MAX_RECONNECTIONS):
             if not self._last_id:
                 break
             before = self._last_id
             await asyncio.sleep(self._retry)
-            async with self._transport.resumed(self._headers, before) as response:
+            async with self._transport.resume_stream(self._headers, before) as response:
                 if await self.read(response):
                     return self.response
             if self._last_id == before:
@@ -402,7 +416,7 @@ class _Reading:
         return False
 
 
-def parsed(data: bytes) -> Message:
+def parsed(data: bytes | bytearray) -> Message:
     """Return a message. Raises UpstreamFailed for anything else."""
     try:
         value = decode(data)
@@ -418,11 +432,17 @@ def response_encoding(response: Response) -> str:
     return response.headers.get("content-encoding", "").strip().lower()
 
 
-def _response(body: bytes, request: Message) -> Message:
+def _response(body: bytes | bytearray, request: Message) -> Message:
     message = parsed(body)
     if message.get("id") != request["id"] and not ("error" in message and message.get("id") is None):
         raise UpstreamFailed("The upstream answered another request than the one that was sent.")
     return message
+
+
+def _length(response: Response) -> int:
+    """Return the Content-Length, 0 without one."""
+    value = response.headers.get("content-length", "")
+    return int(value) if value.isdecimal() else 0
 
 
 def _media_type(response: Response) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from tools_app.catalog.http.urls import BadUrl, Url
+from tools_app.catalog.http.urls import InvalidUrl, Url
 from tools_app.upstreams.client import Message
 from tools_app.upstreams.duplex import DuplexTransport
 from tools_app.upstreams.errors import UpstreamFailed
@@ -50,11 +50,11 @@ class LegacySseTransport(DuplexTransport):
     async def _read(self) -> None:
         problem: UpstreamFailed | None = None
         try:
-            async with self._http.listening() as response:
+            async with self._http.open_legacy_stream() as response:
                 parser = self._http.new_parser()
                 async for chunk in response.chunks():
                     for event in parser.feed(chunk):
-                        self._take(event)
+                        self._handle_event(event)
         except UpstreamFailed as failure:
             problem = failure
         finally:
@@ -63,18 +63,18 @@ class LegacySseTransport(DuplexTransport):
                 self._endpoint.set_exception(problem)
             self.ended(problem.message, problem.cause)
 
-    def _take(self, event: StreamEvent) -> None:
+    def _handle_event(self, event: StreamEvent) -> None:
         assert self._endpoint is not None
         if event.kind == "message" and event.data:
             self.received(parsed(event.data))
         elif event.kind == "endpoint" and not self._endpoint.done():
-            self._endpoint.set_result(self._where(event.data))
+            self._endpoint.set_result(self._post_url(event.data))
 
-    def _where(self, said: bytes) -> Url:
+    def _post_url(self, data: bytes) -> Url:
         """Return the URL for requests. Raises UpstreamFailed for one of another server, which would get the secrets."""
         try:
-            url = self._url.joined(said[:MAX_ENDPOINT_LENGTH].decode("ascii", "replace"))
-        except BadUrl as problem:
+            url = self._url.joined(data[:MAX_ENDPOINT_LENGTH].decode("ascii", "replace"))
+        except InvalidUrl as problem:
             raise UpstreamFailed(f"The upstream names an invalid URL for requests: {problem}.") from problem
         if url.origin != self._url.origin:
             raise UpstreamFailed("The upstream names another server for requests.")

@@ -19,7 +19,7 @@ from tools_app.core.database import run_in_db_thread
 from tools_app.core.sanitize import sanitized
 from tools_app.models import ItemState, Upstream, UpstreamItem, UpstreamStatus, versioned
 from tools_app.telemetry.secret_names import Scrubber
-from tools_app.upstreams.client import Server
+from tools_app.upstreams.client import ServerInfo
 from tools_app.upstreams.warnings import warnings_of
 
 log = logging.getLogger(__name__)
@@ -30,24 +30,24 @@ MAX_PROBLEM_LENGTH: Final = 1000
 Definitions = dict[str, dict[str, Any]]
 
 
-async def observe(upstream_id: UUID, kind: str, found: Definitions) -> None:
+async def observe(upstream_id: UUID, kind: str, definitions: Definitions) -> None:
     """Note the definitions of one kind that an upstream lists. A database that is away is only logged."""
     try:
-        await run_in_db_thread(note_listing, upstream_id, kind, found)
+        await run_in_db_thread(store_listing, upstream_id, kind, definitions)
     except DatabaseError as problem:
         log.warning("What an upstream lists could not be stored: %s", problem)
 
 
 async def observe_circuit(endpoint: Endpoint, seconds: float, problem: str) -> None:
     """Note for how long calls of an upstream are refused after failures, or, with 0, that it answers again."""
-    told = Scrubber(endpoint.secrets).text(sanitized(problem))
+    scrubbed_problem = Scrubber(endpoint.secrets).text(sanitized(problem))
     try:
-        await run_in_db_thread(note_circuit, endpoint.id, seconds, told)
+        await run_in_db_thread(store_circuit, endpoint.id, seconds, scrubbed_problem)
     except DatabaseError as failure:
         log.warning("The state of an upstream could not be stored: %s", failure)
 
 
-def note_circuit(upstream_id: UUID, seconds: float, problem: str) -> None:
+def store_circuit(upstream_id: UUID, seconds: float, problem: str) -> None:
     """Store for how long this process refuses calls of an upstream, and why; with 0, that it answers again."""
     now = timezone.now()
     values: dict[str, Any] = {"checked_at": now, "problem": problem[:MAX_PROBLEM_LENGTH]}
@@ -58,29 +58,31 @@ def note_circuit(upstream_id: UUID, seconds: float, problem: str) -> None:
         UpstreamStatus.objects.update_or_create(upstream_id=upstream_id, defaults=values)
 
 
-def note_listing(upstream_id: UUID, kind: str, found: Definitions) -> list[UpstreamItem]:
+def store_listing(upstream_id: UUID, kind: str, definitions: Definitions) -> list[UpstreamItem]:
     """Store what changed since the last listing; returns the changed items. Writes nothing if nothing did."""
-    storable = {name: one for name, one in found.items() if is_storable(name, one)}
-    known = {item.name: item for item in UpstreamItem.objects.filter(upstream_id=upstream_id, kind=kind)}
-    changed = [item for item in known.values() if _compare(item, storable.get(item.name))]
-    added = {name: one for name, one in storable.items() if name not in known}
+    storable = {name: definition for name, definition in definitions.items() if is_storable(name, definition)}
+    existing = {item.name: item for item in UpstreamItem.objects.filter(upstream_id=upstream_id, kind=kind)}
+    changed = [item for item in existing.values() if _compare(item, storable.get(item.name))]
+    added = {name: definition for name, definition in storable.items() if name not in existing}
     if not changed and not added:
         return []
     # Before the transaction, which locks: reading large definitions takes a while.
     for item in changed:
         item.warnings = warnings_of(item.proposed if item.proposed is not None else item.accepted)
-    made = [
-        UpstreamItem(upstream_id=upstream_id, kind=kind, name=name, proposed=one, warnings=warnings_of(one))
-        for name, one in added.items()
+    new_items = [
+        UpstreamItem(
+            upstream_id=upstream_id, kind=kind, name=name, proposed=definition, warnings=warnings_of(definition)
+        )
+        for name, definition in added.items()
     ]
     with transaction.atomic(), versioned.one_touch():
         upstream = Upstream.objects.filter(pk=upstream_id).first()
         if upstream is None:
             return []
-        return [*_stored(changed), *_added(upstream, made)]
+        return [*_store_changed(changed), *_store_added(upstream, new_items)]
 
 
-def note_status(upstream_id: UUID, server: Server | None, problem: str = "") -> None:
+def store_status(upstream_id: UUID, server: ServerInfo | None, problem: str = "") -> None:
     """Store how the last connection went: what the server said about itself, or the problem."""
     now = timezone.now()
     values: dict[str, Any] = {"checked_at": now, "problem": problem[:MAX_PROBLEM_LENGTH]}
@@ -92,14 +94,15 @@ def note_status(upstream_id: UUID, server: Server | None, problem: str = "") -> 
             "version": server.version,
             "server_name": server.title or server.name,
             "server_version": server.server_version,
+            "makes_tasks": server.makes_tasks,
         }
     UpstreamStatus.objects.update_or_create(upstream_id=upstream_id, defaults=values)
 
 
 def is_storable(name: str, definition: dict[str, Any]) -> bool:
     """Whether a definition can be stored. Others are not offered, and logged."""
-    fits = 0 < len(name) <= MAX_NAME_LENGTH and not json_size_fault(definition, MAX_JSON_BYTES)
-    if fits and b"\\u0000" not in orjson.dumps(definition) and "\0" not in name:
+    has_valid_size = 0 < len(name) <= MAX_NAME_LENGTH and not json_size_fault(definition, MAX_JSON_BYTES)
+    if has_valid_size and b"\\u0000" not in orjson.dumps(definition) and "\0" not in name:
         return True
     log.warning("A definition of an upstream is too large or cannot be stored: %s", name[:MAX_NAME_LENGTH])
     return False
@@ -122,10 +125,10 @@ def _compare(item: UpstreamItem, listed: dict[str, Any] | None) -> bool:
     return before != (item.state, item.proposed)
 
 
-def _stored(changed: Iterable[UpstreamItem]) -> list[UpstreamItem]:
+def _store_changed(items: Iterable[UpstreamItem]) -> list[UpstreamItem]:
     """Write changed items; an item that was never accepted and is gone is deleted."""
     written = []
-    for item in changed:
+    for item in items:
         if item.accepted is None and item.proposed is None:
             item.delete()
             continue
@@ -135,9 +138,9 @@ def _stored(changed: Iterable[UpstreamItem]) -> list[UpstreamItem]:
     return written
 
 
-def _added(upstream: Upstream, made: list[UpstreamItem]) -> list[UpstreamItem]:
-    for item in made:
+def _store_added(upstream: Upstream, items: list[UpstreamItem]) -> list[UpstreamItem]:
+    for item in items:
         item.upstream, item.tenant_id = upstream, upstream.tenant_id
     # Another process may list at the same time.
-    UpstreamItem.objects.bulk_create(made, ignore_conflicts=True)
-    return made
+    UpstreamItem.objects.bulk_create(items, ignore_conflicts=True)
+    return items

@@ -23,7 +23,7 @@ MAX_PARKED_OF_TENANT: Final = 100
 MAX_PARKED_OF_UPSTREAM: Final = 32
 MAX_PARKED_OF_KEY: Final = 24
 # What a row keeps for a client that may not come: questions, or the outcome of a call that ended without an answer.
-MAX_KEPT_BYTES: Final = 1024 * 1024
+MAX_STORED_BYTES: Final = 1024 * 1024
 
 LOST: Final = (
     "The process that held the call was lost. The call may have run partially. Check before you call it again."
@@ -37,9 +37,11 @@ HOLDER_GONE: Final = "the process that held it let go of it; the upstream may ha
 
 # Kinds of outcomes that the hub adds to those of the upstream.
 UNANSWERED, HOLDER_LOST = "unanswered", "lost"
+# The kind of the outcome of a task that failed.
+TASK_FAILED: Final = "task failed"
 
 
-class NoRoom(Exception):
+class TooManyParked(Exception):
     """No further call can be parked. The message is for the upstream."""
 
 
@@ -62,7 +64,7 @@ class State(NamedTuple):
 
 
 def insert(ticket: Ticket, tenant_id: UUID, upstream_id: UUID, call_id: UUID) -> None:
-    """Add the row of a call that this process holds. Raises NoRoom."""
+    """Add the row of a call that this process holds. Raises TooManyParked."""
     key_id = RunningCall.objects.filter(pk=call_id).values_list("api_key_id", flat=True).first()
     bounds = {
         "holder": (Q(owner=process_id()), MAX_PARKED),
@@ -73,9 +75,11 @@ def insert(ticket: Ticket, tenant_id: UUID, upstream_id: UUID, call_id: UUID) ->
     with transaction.atomic():
         # Processes that count at the same time would exceed the bounds of the tenant.
         Tenant.objects.select_for_update(no_key=True).filter(pk=tenant_id).first()
-        counts = ParkedCall.objects.aggregate(**{name: Count("pk", filter=of) for name, (of, _) in bounds.items()})
-        if any(counts[name] >= most for name, (_, most) in bounds.items()):
-            raise NoRoom("Too many calls wait for their clients. Try again later.")
+        counts = ParkedCall.objects.aggregate(
+            **{name: Count("pk", filter=condition) for name, (condition, _) in bounds.items()}
+        )
+        if any(counts[name] >= max_rows for name, (_, max_rows) in bounds.items()):
+            raise TooManyParked("Too many calls wait for their clients. Try again later.")
         ParkedCall.objects.create(
             id=ticket.id,
             tenant_id=tenant_id,

@@ -11,16 +11,16 @@ from tools_app.catalog.http.errors import ConnectError, PoolTimeout
 from tools_app.catalog.http.urls import Url
 
 WAIT_SECONDS: Final = 10.0
-# How long a connection rests after its first exchange.
-FIRST_REST_SECONDS: Final = 0.01
+# How long a connection is not reused after its first exchange.
+SETTLE_SECONDS: Final = 0.01
 Origin = tuple[str, str, int]
 
 
 class ConnectionPool:
-    """At most `size` connections, which `dialer` opens; `idle` of them are kept open for further requests.
+    """At most `size` connections, which `dialer` opens; `max_idle` of them are kept open for further requests.
 
-    One that was not used for `seconds` is closed with the next request. `connect_seconds` and `idle_seconds` bound the
-    opening of a connection and its silence. Not safe for use from several event loops.
+    One that was not used for `keep_alive_seconds` is closed with the next request. `connect_seconds` and `read_seconds`
+    bound the opening of a connection and its silence. Not safe for use from several event loops.
     """
 
     def __init__(
@@ -29,22 +29,22 @@ class ConnectionPool:
         tls: ssl.SSLContext,
         *,
         size: int,
-        idle: int,
-        seconds: float,
+        max_idle: int,
+        keep_alive_seconds: float,
         connect_seconds: float,
-        idle_seconds: float,
+        read_seconds: float,
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         self._dialer = dialer
         self._tls = tls
-        self._idle = idle
-        self._seconds = seconds
+        self._max_idle = max_idle
+        self._keep_alive_seconds = keep_alive_seconds
         self._connect_seconds = connect_seconds
-        self._idle_seconds = idle_seconds
+        self._read_seconds = read_seconds
         self._wait_seconds = wait_seconds
-        self._places = asyncio.Semaphore(size)
-        self._unused: list[tuple[float, Origin, HttpConnection]] = []
-        self._used: set[HttpConnection] = set()
+        self._slots = asyncio.Semaphore(size)
+        self._idle_connections: list[tuple[float, Origin, HttpConnection]] = []
+        self._in_use: set[HttpConnection] = set()
         self._is_closed = False
 
     async def acquire(self, url: Url) -> HttpConnection:
@@ -52,72 +52,72 @@ class ConnectionPool:
 
         Raises PoolTimeout, Unresolved, AddressRefused, ConnectError and ConnectTimeout.
         """
-        if self._places.locked():
-            await self._wait_for_place()
+        if self._slots.locked():
+            await self._wait_for_slot()
         else:
-            await self._places.acquire()
+            await self._slots.acquire()
         try:
-            connection = self._reusable(url.origin) or await self._opened(url)
+            connection = self._reusable(url.origin) or await self._open(url)
         except BaseException:
-            self._places.release()
+            self._slots.release()
             raise
-        self._used.add(connection)
+        self._in_use.add(connection)
         return connection
 
     def release(self, url: Url, connection: HttpConnection) -> None:
         """Keep a connection whose response was read to its end, and close those that were not used for long."""
-        self._used.discard(connection)
-        self._places.release()
+        self._in_use.discard(connection)
+        self._slots.release()
         now = monotonic()
-        if connection.is_reusable and len(self._unused) < self._idle:
-            self._unused.append((now, url.origin, connection))
+        if connection.is_reusable and len(self._idle_connections) < self._max_idle:
+            self._idle_connections.append((now, url.origin, connection))
         else:
             connection.abort()
-        while self._unused and now - self._unused[0][0] > self._seconds:
-            self._unused.pop(0)[2].abort()
+        while self._idle_connections and now - self._idle_connections[0][0] > self._keep_alive_seconds:
+            self._idle_connections.pop(0)[2].abort()
 
     async def aclose(self) -> None:
         """Close all connections, also those in use. Further requests fail with ConnectError."""
         self._is_closed = True
-        used = list(self._used)
+        in_use = list(self._in_use)
         await self.retire()
-        for connection in used:
+        for connection in in_use:
             await connection.aclose()
 
     async def retire(self) -> None:
         """Close the connections that are not in use, and each of the others when its request has ended."""
-        self._idle = 0
-        unused, self._unused = self._unused, []
+        self._max_idle = 0
+        unused, self._idle_connections = self._idle_connections, []
         for _, _, connection in unused:
             await connection.aclose()
 
-    async def _wait_for_place(self) -> None:
+    async def _wait_for_slot(self) -> None:
         try:
             async with asyncio.timeout(self._wait_seconds):
-                await self._places.acquire()
+                await self._slots.acquire()
         except TimeoutError as problem:
             raise PoolTimeout from problem
 
     def _reusable(self, origin: Origin) -> HttpConnection | None:
         """Return the connection that was used last, unless the upstream has closed it. Raises ConnectError.
 
-        One that has carried a single exchange rests for a moment first: some upstreams close it without saying so.
+        One that has carried a single exchange is not reused at once: some upstreams close it without saying so.
         """
         self._check_open()
-        latest = monotonic() - FIRST_REST_SECONDS
-        for at in range(len(self._unused) - 1, -1, -1):
-            since, known, connection = self._unused[at]
-            if known == origin and connection.exchanges == 1 and since > latest:
+        settled_before = monotonic() - SETTLE_SECONDS
+        for index in range(len(self._idle_connections) - 1, -1, -1):
+            released_at, connection_origin, connection = self._idle_connections[index]
+            if connection_origin == origin and connection.exchanges == 1 and released_at > settled_before:
                 continue
-            del self._unused[at]
-            if known == origin and connection.is_silent():
+            del self._idle_connections[index]
+            if connection_origin == origin and connection.is_silent():
                 return connection
             connection.abort()
         return None
 
-    async def _opened(self, url: Url) -> HttpConnection:
+    async def _open(self, url: Url) -> HttpConnection:
         connection = await connect(
-            self._dialer, url, self._tls, connect_seconds=self._connect_seconds, seconds=self._idle_seconds
+            self._dialer, url, self._tls, connect_seconds=self._connect_seconds, seconds=self._read_seconds
         )
         if self._is_closed:
             await connection.aclose()

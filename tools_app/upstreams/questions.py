@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import orjson
 
-from tools_app.protocol.schema import BadSchema
+from tools_app.protocol.schema import InvalidSchema
 from tools_app.tool_api.elicitation import Elicit, Elicited, ElicitUrl, ListRoots, Question, Sample, declares
 
 # The capabilities that decide what an upstream may ask.
-PATHS: Final = ("elicitation", "elicitation.url", "sampling", "sampling.tools", "sampling.context", "roots")
+CAPABILITY_PATHS: Final = ("elicitation", "elicitation.url", "sampling", "sampling.tools", "sampling.context", "roots")
 # The parameters of a sampling request that are passed on, besides messages and maxTokens.
-SAMPLING: Final = (
+SAMPLING_PARAMETERS: Final = (
     *("modelPreferences", "systemPrompt", "includeContext", "temperature", "stopSequences"),
     *("metadata", "tools", "toolChoice"),
 )
@@ -24,23 +24,27 @@ MAX_QUESTION_BYTES: Final = 256 * 1024
 Request = dict[str, Any]
 # A set of capabilities, as paths such as "elicitation.url".
 Profile = frozenset[str]
-EVERYTHING: Final[Profile] = frozenset(PATHS)
-NOTHING: Final[Profile] = frozenset()
+ALL_CAPABILITIES: Final[Profile] = frozenset(CAPABILITY_PATHS)
+NO_CAPABILITIES: Final[Profile] = frozenset()
 
 
-class BadQuestion(Exception):
+class InvalidQuestion(Exception):
     """The hub does not ask this. The message is for the upstream."""
 
 
 def profile_of(capabilities: Mapping[str, Any]) -> Profile:
     """Return what a client with these capabilities can be asked."""
-    return frozenset(path for path in PATHS if declares(capabilities, path)) if capabilities else NOTHING
+    return (
+        frozenset(path for path in CAPABILITY_PATHS if declares(capabilities, path))
+        if capabilities
+        else NO_CAPABILITIES
+    )
 
 
-def declaration(profile: Profile) -> dict[str, Any]:
+def capabilities_of(profile: Profile) -> dict[str, Any]:
     """Return a profile as the capabilities of a client."""
     declared: dict[str, Any] = {}
-    for path in PATHS:
+    for path in CAPABILITY_PATHS:
         if path in profile:
             area, _, mode = path.partition(".")
             modes = declared.setdefault(area, {})
@@ -50,15 +54,15 @@ def declaration(profile: Profile) -> dict[str, Any]:
 
 
 def question_of(request: Mapping[str, Any]) -> Question:
-    """Return a request of an upstream (`method` and `params`) as a question. Raises BadQuestion."""
+    """Return a request of an upstream (`method` and `params`) as a question. Raises InvalidQuestion."""
     method, params = request.get("method"), request.get("params")
     if not isinstance(params, dict | None):
-        raise BadQuestion("The parameters are not an object.")
-    written = orjson.dumps([method, params])
-    if len(written) > MAX_QUESTION_BYTES:
-        raise BadQuestion(f"The question is larger than {MAX_QUESTION_BYTES} bytes.")
-    if b"\\u0000" in written:
-        raise BadQuestion("The question contains a NUL character.")
+        raise InvalidQuestion("The parameters are not an object.")
+    encoded = orjson.dumps([method, params])
+    if len(encoded) > MAX_QUESTION_BYTES:
+        raise InvalidQuestion(f"The question is larger than {MAX_QUESTION_BYTES} bytes.")
+    if b"\\u0000" in encoded:
+        raise InvalidQuestion("The question contains a NUL character.")
     try:
         match method:
             case "elicitation/create":
@@ -67,12 +71,12 @@ def question_of(request: Mapping[str, Any]) -> Question:
                 return _sampling(params or {})
             case "roots/list":
                 return ListRoots()
-    except (ValueError, BadSchema) as problem:
-        raise BadQuestion(str(problem)) from problem
-    raise BadQuestion(f"This method is not forwarded: {str(method)[:100]}")
+    except (ValueError, InvalidSchema) as problem:
+        raise InvalidQuestion(str(problem)) from problem
+    raise InvalidQuestion(f"This method is not forwarded: {str(method)[:100]}")
 
 
-def as_answer(question: Question, value: Any) -> dict[str, Any]:
+def as_result(question: Question, value: Any) -> dict[str, Any]:
     """Return the result for the upstream; `value` is what `question.read` returned."""
     if isinstance(value, Elicited):
         is_form = isinstance(question, Elicit) and value.accepted
@@ -82,21 +86,21 @@ def as_answer(question: Question, value: Any) -> dict[str, Any]:
 
 def _elicitation(params: Mapping[str, Any]) -> Question:
     message, schema, url = (params.get(name) for name in ("message", "requestedSchema", "url"))
-    id = params.get("elicitationId")
+    elicitation_id = params.get("elicitationId")
     match params.get("mode", "form"):
         case "form" if isinstance(message, str) and isinstance(schema, dict):
             if not isinstance(schema.get("properties", {}), dict):
-                raise BadQuestion("The properties of the form are not an object.")
+                raise InvalidQuestion("The properties of the form are not an object.")
             return Elicit(message, schema)
         case "url" if isinstance(message, str) and isinstance(url, str):
-            return ElicitUrl(message, url, id if isinstance(id, str) else "")
-    raise BadQuestion("The elicitation is invalid.")
+            return ElicitUrl(message, url, elicitation_id if isinstance(elicitation_id, str) else "")
+    raise InvalidQuestion("The elicitation is invalid.")
 
 
 def _sampling(params: Mapping[str, Any]) -> Question:
-    messages, most = params.get("messages"), params.get("maxTokens")
+    messages, max_tokens = params.get("messages"), params.get("maxTokens")
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-        raise BadQuestion("The messages are not a list of objects.")
-    if isinstance(most, bool) or not isinstance(most, int):
-        raise BadQuestion("maxTokens is not an integer.")
-    return Sample(messages, most, {name: params[name] for name in SAMPLING if name in params})
+        raise InvalidQuestion("The messages are not a list of objects.")
+    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int):
+        raise InvalidQuestion("maxTokens is not an integer.")
+    return Sample(messages, max_tokens, {name: params[name] for name in SAMPLING_PARAMETERS if name in params})

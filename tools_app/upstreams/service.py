@@ -8,7 +8,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Final
+from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
@@ -35,24 +37,28 @@ from tools_app.models import (
     ToolKind,
     Upstream,
     UpstreamItem,
+    UpstreamStatus,
 )
 from tools_app.models.catalog import PROMPT_NAME, RESOURCE_URI, TOOL_NAME, TaskSupport
 from tools_app.models.versioned import check_count
-from tools_app.protocol.mirrored import BadMirror, mirrored
-from tools_app.protocol.schema import BadSchema, CompiledSchema
+from tools_app.protocol.mirrored import InvalidMirror, mirrored
+from tools_app.protocol.schema import CompiledSchema, InvalidSchema
 from tools_app.telemetry.secret_names import Scrubber
 from tools_app.tool_api.results import ToolError
 from tools_app.upstreams import connections
-from tools_app.upstreams.client import Server
+from tools_app.upstreams.client import ServerInfo
 from tools_app.upstreams.connections import Connection
 from tools_app.upstreams.credentials import resolve, store
-from tools_app.upstreams.errors import ErrorResponse, Refused, UpstreamFailed
+from tools_app.upstreams.errors import ErrorResponse, LoopRefused, Refused, UpstreamFailed
 from tools_app.upstreams.http import UNAUTHORIZED
-from tools_app.upstreams.observation import note_status
+from tools_app.upstreams.observation import store_status
 
 DISCOVERY_SECONDS: Final = 90.0
 MAX_TITLE_LENGTH: Final = 200
-_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]")
+# Names that are this similar may be of the same item (difflib's ratio), and how many are compared.
+MIN_SIMILARITY: Final = 0.75
+MAX_COMPARED: Final = 200
+_INVALID_NAME_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class NotAcceptable(ValueError):
@@ -63,12 +69,18 @@ class NotAcceptable(ValueError):
 class Discovery:
     """What an upstream said and offers now."""
 
-    server: Server
+    server: ServerInfo
     items: list[UpstreamItem] = field(default_factory=list)
 
-    def of_kind(self, wanted: str) -> list[UpstreamItem]:
+    def of_kind(self, item_kind: str) -> list[UpstreamItem]:
         """Return the items of one kind."""
-        return [item for item in self.items if item.kind == wanted]
+        return [item for item in self.items if item.kind == item_kind]
+
+    @property
+    def summary(self) -> str:
+        """How many items of each kind there are, such as "2 tools, 1 prompt"."""
+        counts = [(len(self.of_kind(kind)), kind.label.lower()) for kind in ItemKind]
+        return ", ".join(f"{count} {noun}{'s' * (count != 1)}" for count, noun in counts if count) or "nothing"
 
 
 def discover(upstream: Upstream, person_id: int | None = None) -> Discovery:
@@ -76,52 +88,59 @@ def discover(upstream: Upstream, person_id: int | None = None) -> Discovery:
 
     The tenant's credential is used, or that of the person who asks. Not for event loops: it waits for the upstream.
     """
-    holder = connections.current()
+    registry = connections.current()
     secrets: tuple[str, ...] = ()
 
-    async def work(connection: Connection) -> Server:
+    async def work(connection: Connection) -> ServerInfo:
         client = await connection.client()
-        for one in ItemKind:
-            await connection.listed(one)
+        for item_kind in ItemKind:
+            await connection.list_definitions(item_kind)
         return client.server
 
     try:
-        endpoint = kind.endpoint_of(upstream, upstream.tenant, authoring.opened_secrets(upstream.tenant))
-        endpoint = resolve.listing(endpoint, person_id)
+        endpoint = kind.endpoint_of(upstream, upstream.tenant, authoring.decrypted_secrets(upstream.tenant))
+        endpoint = resolve.endpoint_for_listing(endpoint, person_id)
         secrets = endpoint.secrets
-        server = holder.submit(holder.use(endpoint, work, is_check=True)).result(DISCOVERY_SECONDS)
+        server = registry.submit(registry.use(endpoint, work, is_check=True)).result(DISCOVERY_SECONDS)
     except (ToolError, ErrorResponse, TimeoutError) as problem:
         failure = _failure(problem, Scrubber(secrets))
         if _needs_credential(upstream, problem):
-            failure = UpstreamFailed(f"{failure.message} Enter or renew it at {store.link(upstream.pk, store.TENANT)}")
-        note_status(upstream.pk, None, failure.message)
+            failure = UpstreamFailed(
+                f"{failure.message} Enter or renew it at {store.credential_url(upstream.pk, store.TENANT)}"
+            )
+        store_status(upstream.pk, None, failure.message)
         # Without the problem itself, whose texts are the upstream's.
         raise failure from None
-    note_status(upstream.pk, server)
+    store_status(upstream.pk, server)
     return Discovery(server, list(upstream.items.all()))
 
 
 def offered_name(upstream: Upstream, name: str) -> str:
     """Return the name under which the hub offers a tool or a prompt of an upstream."""
-    own = _NOT_IN_NAMES.sub("_", name)
-    return f"{upstream.prefix}_{own}" if upstream.prefix else own
+    sanitized_name = _INVALID_NAME_CHARACTERS.sub("_", name)
+    return f"{upstream.prefix}_{sanitized_name}" if upstream.prefix else sanitized_name
 
 
 def accept(items: Iterable[UpstreamItem], by: User | None = None) -> list[UpstreamItem]:
     """Accept the proposed definitions of items of one upstream, all or none, and offer them. Raises NotAcceptable."""
     chosen = list(items)
-    with authoring.one_touch():
-        _check_room(chosen)
-        return [_accept(item, by) for item in chosen]
+    with authoring.single_version_bump():
+        _check_limits(chosen)
+        makes_tasks = bool(chosen) and _makes_tasks(chosen[0].upstream)
+        return [_accept(item, by, makes_tasks=makes_tasks) for item in chosen]
 
 
-def acceptable(items: Iterable[UpstreamItem]) -> tuple[list[UpstreamItem], dict[UpstreamItem, str]]:
+def _makes_tasks(upstream: Upstream) -> bool:
+    return UpstreamStatus.objects.filter(upstream=upstream, makes_tasks=True).exists()
+
+
+def partition_acceptable(items: Iterable[UpstreamItem]) -> tuple[list[UpstreamItem], dict[UpstreamItem, str]]:
     """Return the items that wait for a decision and could be offered, and why others cannot."""
-    good: list[UpstreamItem] = []
-    bad: dict[UpstreamItem, str] = {}
+    acceptable: list[UpstreamItem] = []
+    problems: dict[UpstreamItem, str] = {}
     names: set[tuple[str, str]] = set()
     for item in items:
-        if not is_waiting(item):
+        if not is_pending(item):
             continue
         key = item.kind, offered_name(item.upstream, item.name)
         try:
@@ -129,18 +148,56 @@ def acceptable(items: Iterable[UpstreamItem]) -> tuple[list[UpstreamItem], dict[
                 raise NotAcceptable(f"Another one would be offered as {key[1]}, too.")
             _check(item, item.proposed or item.accepted or {})
         except NotAcceptable as problem:
-            bad[item] = str(problem)
+            problems[item] = str(problem)
         else:
             names.add(key)
-            good.append(item)
-    return good, bad
+            acceptable.append(item)
+    return acceptable, problems
 
 
-def is_waiting(item: UpstreamItem) -> bool:
+def is_pending(item: UpstreamItem) -> bool:
     """Whether a decision about the item is open: it is new, changed, or its row was deleted."""
     if item.state == ItemState.REMOVED:
         return False
     return item.state != ItemState.ACCEPTED or row_of(item) is None
+
+
+def former_names(items: Iterable[UpstreamItem]) -> dict[UpstreamItem, str]:
+    """Return which new items may be removed ones under another name: equal but for it, or with a similar one.
+
+    A hint for the admin, who may want to carry over what was overridden. At most MAX_COMPARED items of each state are
+    compared.
+    """
+    all_items = list(items)
+    new = [item for item in all_items if item.state == ItemState.NEW][:MAX_COMPARED]
+    former_by_item: dict[UpstreamItem, str] = {}
+    for item_kind in ItemKind:
+        removed = [item for item in all_items if item.state == ItemState.REMOVED and item.kind == item_kind][
+            :MAX_COMPARED
+        ]
+        equal = {_digest_without_name(item.accepted): item.name for item in removed}
+        names = [item.name for item in removed]
+        for item in new if removed else ():
+            if item.kind != item_kind:
+                continue
+            similar = get_close_matches(item.name, names, n=1, cutoff=MIN_SIMILARITY)
+            former = equal.get(_digest_without_name(item.proposed)) or next(iter(similar), "")
+            if former:
+                former_by_item[item] = former
+    return former_by_item
+
+
+def former_names_of(upstream_id: UUID) -> dict[UUID, str]:
+    """Return `former_names` of an upstream, by the ids of its new items."""
+    items = UpstreamItem.objects.filter(upstream=upstream_id).order_by("kind", "name")
+    removed = list(items.filter(state=ItemState.REMOVED))
+    found = former_names([*removed, *items.filter(state=ItemState.NEW)]) if removed else {}
+    return {item.pk: name for item, name in found.items()}
+
+
+def _digest_without_name(definition: dict[str, Any] | None) -> str:
+    name_fields = ("name", "title", "uri", "uriTemplate")
+    return kind.digest_of({key: value for key, value in (definition or {}).items() if key not in name_fields})
 
 
 def proposal_digest(item: UpstreamItem) -> str:
@@ -153,9 +210,9 @@ def row_of(item: UpstreamItem) -> Tool | Resource | Prompt | None:
     return item.tool or item.resource or item.prompt
 
 
-def forget(item: UpstreamItem) -> None:
+def delete_item(item: UpstreamItem) -> None:
     """Delete what a removed item was offered as, and the item."""
-    with authoring.one_touch():
+    with authoring.single_version_bump():
         row = row_of(item)
         if row is not None:
             authoring.delete(row)
@@ -164,7 +221,7 @@ def forget(item: UpstreamItem) -> None:
 
 def delete(upstream: Upstream) -> None:
     """Delete an upstream with all that it offers. Recorded calls are kept."""
-    with authoring.one_touch():
+    with authoring.single_version_bump():
         for item in upstream.items.select_related("tool", "resource", "prompt"):
             row = row_of(item)
             if row is not None:
@@ -172,13 +229,13 @@ def delete(upstream: Upstream) -> None:
         upstream.delete()
 
 
-def _check_room(items: Iterable[UpstreamItem]) -> None:
+def _check_limits(items: Iterable[UpstreamItem]) -> None:
     """Raise NotAcceptable if the tenant would have more rows of a kind than it can."""
-    more = Counter((item.tenant_id, _model_of(item)) for item in items if row_of(item) is None)
-    for (tenant_id, model), number in more.items():
+    new_rows = Counter((item.tenant_id, _model_of(item)) for item in items if row_of(item) is None)
+    for (tenant_id, model), count in new_rows.items():
         rows: QuerySet[Any] = model._default_manager.filter(tenant=tenant_id)
         try:
-            check_count(model, rows.count() + number)
+            check_count(model, rows.count() + count)
         except ValidationError as problem:
             raise NotAcceptable(problem.messages[0]) from problem
 
@@ -192,14 +249,14 @@ def _model_of(item: UpstreamItem) -> type[Tool | Resource | Prompt]:
     return Resource
 
 
-def _accept(item: UpstreamItem, by: User | None) -> UpstreamItem:
+def _accept(item: UpstreamItem, by: User | None, *, makes_tasks: bool) -> UpstreamItem:
     definition = item.proposed if item.proposed is not None else item.accepted
     if definition is None or item.state == ItemState.REMOVED:
         raise NotAcceptable(f"'{item.name}': the upstream does not offer it.")
     _check(item, definition)
     match item.kind:
         case ItemKind.TOOL:
-            item.tool = authoring.save_tool(_tool(item, definition), by)
+            item.tool = authoring.save_tool(_tool(item, definition, makes_tasks=makes_tasks), by)
         case ItemKind.PROMPT:
             item.prompt = authoring.save_prompt(_prompt(item, definition))
         case _:
@@ -222,8 +279,8 @@ def _check(item: UpstreamItem, definition: dict[str, Any]) -> None:
 def _problems(item: UpstreamItem, definition: dict[str, Any]) -> Iterator[str]:
     if len(str(definition.get("description") or "")) > MAX_DESCRIPTION_LENGTH:
         yield f"its description has more than {MAX_DESCRIPTION_LENGTH} characters."
-    for name, wanted in (("annotations", dict), ("icons", list), ("_meta", dict), ("arguments", list)):
-        if not isinstance(definition.get(name), wanted | None):
+    for name, expected_type in (("annotations", dict), ("icons", list), ("_meta", dict), ("arguments", list)):
+        if not isinstance(definition.get(name), expected_type | None):
             yield f"its {name} are invalid."
     yield from _icon_problems(definition.get("icons"))
     name = offered_name(item.upstream, item.name)
@@ -231,14 +288,14 @@ def _problems(item: UpstreamItem, definition: dict[str, Any]) -> Iterator[str]:
         case ItemKind.TOOL:
             yield from _tool_problems(item, name, definition)
         case ItemKind.PROMPT:
-            yield from _invalid(PROMPT_NAME, name)
-            yield from _taken(Prompt.objects.filter(tenant=item.tenant_id, name=name), item.prompt_id)
+            yield from _name_problems(PROMPT_NAME, name)
+            yield from _name_conflicts(Prompt.objects.filter(tenant=item.tenant_id, name=name), item.prompt_id)
             arguments = definition.get("arguments") or []
-            if not all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in arguments):
+            if not all(isinstance(argument, dict) and isinstance(argument.get("name"), str) for argument in arguments):
                 yield "its arguments are invalid."
         case _:
-            yield from _invalid(RESOURCE_URI, item.name)
-            yield from _taken(Resource.objects.filter(tenant=item.tenant_id, uri=item.name), item.resource_id)
+            yield from _name_problems(RESOURCE_URI, item.name)
+            yield from _name_conflicts(Resource.objects.filter(tenant=item.tenant_id, uri=item.name), item.resource_id)
             try:
                 variables = uri_templates.parse(item.name).variables
             except ValueError as problem:
@@ -251,16 +308,16 @@ def _problems(item: UpstreamItem, definition: dict[str, Any]) -> Iterator[str]:
 def _icon_problems(icons: Any) -> Iterator[str]:
     """Yield the errors of icons in the fields that this hub knows; revisions add others."""
     known = ("src", "mimeType", "sizes")
-    own = [
+    known_fields = [
         {name: icon[name] for name in known if name in icon} if isinstance(icon, dict) else icon
         for icon in (icons if isinstance(icons, list) else ())
     ]
-    yield from (f"its icons are invalid: {fault}" for fault in check_icons(own))
+    yield from (f"its icons are invalid: {fault}" for fault in check_icons(known_fields))
 
 
 def _tool_problems(item: UpstreamItem, name: str, definition: dict[str, Any]) -> Iterator[str]:
-    yield from _invalid(TOOL_NAME, name)
-    yield from _taken(Tool.objects.filter(tenant=item.tenant_id, name=name), item.tool_id)
+    yield from _name_problems(TOOL_NAME, name)
+    yield from _name_conflicts(Tool.objects.filter(tenant=item.tenant_id, name=name), item.tool_id)
     if fault := reserved_fault(item.tenant, name, item.tool_id):
         yield fault
     schema, output = definition.get("inputSchema"), definition.get("outputSchema")
@@ -271,28 +328,28 @@ def _tool_problems(item: UpstreamItem, name: str, definition: dict[str, Any]) ->
         CompiledSchema(schema)
         CompiledSchema(output or {})
         mirrored(schema)
-    except (BadSchema, BadMirror) as problem:
+    except (InvalidSchema, InvalidMirror) as problem:
         yield f"its schemas cannot be used: {str(problem)[:500]}"
     annotations = definition.get("annotations")
     hints = annotations.items() if isinstance(annotations, dict) else ()
-    for found in check_tool_annotations({hint: value for hint, value in hints if hint in {*HINTS, "title"}}):
-        yield f"its annotations are invalid: {found}"
+    for hint_problem in check_tool_annotations({hint: value for hint, value in hints if hint in {*HINTS, "title"}}):
+        yield f"its annotations are invalid: {hint_problem}"
 
 
-def _invalid(validator: Any, name: str) -> Iterator[str]:
+def _name_problems(validator: Any, name: str) -> Iterator[str]:
     try:
         validator(name)
     except ValidationError as problem:
         yield f"it would be offered as {name!r}. {problem.message}"
 
 
-def _taken(rows: Any, own: Any) -> Iterator[str]:
-    row = rows.exclude(pk=own).first()
+def _name_conflicts(rows: Any, own_id: Any) -> Iterator[str]:
+    row = rows.exclude(pk=own_id).first()
     if row is not None:
         yield f"this tenant already has one named {row}. Give the upstream another prefix."
 
 
-def _tool(item: UpstreamItem, definition: dict[str, Any]) -> Tool:
+def _tool(item: UpstreamItem, definition: dict[str, Any], *, makes_tasks: bool) -> Tool:
     tool = item.tool or Tool(tenant_id=item.tenant_id, timeout_seconds=item.upstream.timeout_seconds)
     tool.kind = ToolKind.UPSTREAM
     tool.name = offered_name(item.upstream, item.name)
@@ -304,7 +361,9 @@ def _tool(item: UpstreamItem, definition: dict[str, Any]) -> Tool:
     tool.icons = definition.get("icons") or []
     execution = definition.get("execution")
     support = execution.get("taskSupport") if isinstance(execution, dict) else None
-    tool.task = TaskSupport(support) if support in {TaskSupport.OPTIONAL, TaskSupport.REQUIRED} else TaskSupport.NEVER
+    # A modern upstream decides with each call whether it becomes a task.
+    default_support = TaskSupport.OPTIONAL if makes_tasks else TaskSupport.NEVER
+    tool.task = TaskSupport(support) if support in {TaskSupport.OPTIONAL, TaskSupport.REQUIRED} else default_support
     tool.config = {"upstream": item.upstream.name, "tool": item.name, "meta": definition.get("_meta") or {}}
     return tool
 
@@ -330,11 +389,11 @@ def _prompt(item: UpstreamItem, definition: dict[str, Any]) -> Prompt:
     prompt.icons = definition.get("icons") or []
     prompt.arguments = [
         {
-            "name": one["name"],
-            "description": str(one.get("description") or ""),
-            "required": one.get("required") is True,
+            "name": argument["name"],
+            "description": str(argument.get("description") or ""),
+            "required": argument.get("required") is True,
         }
-        for one in definition.get("arguments") or []
+        for argument in definition.get("arguments") or []
     ]
     prompt.config = {"upstream": item.upstream.name, "prompt": item.name}
     return prompt
@@ -347,6 +406,8 @@ def _needs_credential(upstream: Upstream, problem: Exception) -> bool:
 def _failure(problem: Exception, scrubber: Scrubber) -> UpstreamFailed:
     """Return a failure as it may be shown and stored: an upstream may repeat the credential that it was sent."""
     match problem:
+        case LoopRefused():
+            return LoopRefused(scrubber.text(sanitized(problem.message)))
         case UpstreamFailed():
             message, cause = problem.message, problem.cause
         case ErrorResponse():

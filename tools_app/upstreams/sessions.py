@@ -32,58 +32,58 @@ class Session:
 
     profile: Profile
     client: Client
-    users: int = 0
+    call_count: int = 0
     parked: Counter[UUID | None] = field(default_factory=Counter)
-    is_spent: bool = False
+    is_discarded: bool = False
     used_at: float = field(default_factory=monotonic)
 
 
 class Lease:
     """A client that is lent for one call. `sessions` is None where a session is not needed."""
 
-    def __init__(self, client: Client, session: Session | None = None, pool: "Sessions | None" = None) -> None:
+    def __init__(self, client: Client, session: Session | None = None, pool: "SessionPool | None" = None) -> None:
         self.client = client
-        self._session = session
+        self._acquire_session = session
         self._pool = pool
         self._parked_for: tuple[UUID | None] | None = None
 
     def park(self, key_id: UUID | None) -> bool:
         """Note that this call waits for the client of a key, until it ends. False if too many sessions wait already."""
-        if self._parked_for is not None or self._session is None or self._pool is None:
+        if self._parked_for is not None or self._acquire_session is None or self._pool is None:
             return True
-        if not self._pool.may_wait(self._session, key_id):
+        if not self._pool.may_park(self._acquire_session, key_id):
             return False
         self._parked_for = (key_id,)
-        self._session.parked[key_id] += 1
+        self._acquire_session.parked[key_id] += 1
         return True
 
     def resume(self) -> None:
         """Note that this call waits for no client any more."""
-        if self._parked_for is not None and self._session is not None:
-            self._session.parked.subtract(self._parked_for)
-            self._session.parked += Counter()  # without those that are zero
+        if self._parked_for is not None and self._acquire_session is not None:
+            self._acquire_session.parked.subtract(self._parked_for)
+            self._acquire_session.parked += Counter()  # without those that are zero
         self._parked_for = None
 
 
-class Sessions:
+class SessionPool:
     """The sessions of one connection. `connect` opens one. Not safe for use from several event loops."""
 
     def __init__(self, name: str, connect: Callable[[Profile], Awaitable[Client]]) -> None:
         self._name = name
         self._connect = connect
-        self._most = MAX_SESSIONS
+        self._max_sessions = MAX_SESSIONS
         self._sessions: list[Session] = []
         self._opening = asyncio.Lock()
-        self._freed = asyncio.Event()
+        self._released = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def lend(self, profile: Profile, *, is_duplex: bool) -> AsyncIterator[Lease]:
+    async def lease(self, profile: Profile, *, is_duplex: bool) -> AsyncIterator[Lease]:
         """Lend a session for a call. Raises ToolError if none is free in time, UpstreamFailed and ErrorResponse.
 
         Where all messages share one stream, a session has one call at a time, if that can be asked anything.
         """
-        session = await self._session(profile, is_duplex=is_duplex)
+        session = await self._acquire_session(profile, is_duplex=is_duplex)
         lease = Lease(session.client, session, self)
         has_ended = False
         try:
@@ -97,79 +97,81 @@ class Sessions:
             raise
         finally:
             lease.resume()
-            session.users -= 1
+            session.call_count -= 1
             session.used_at = monotonic()
             if profile and not has_ended:
-                session.is_spent = True
+                session.is_discarded = True
                 session.client.refuse_unrelated()
-            if session.is_spent and not session.users:
+            if session.is_discarded and not session.call_count:
                 self._close_later(session)
-            self._freed.set()
+            self._released.set()
 
-    def may_wait(self, session: Session, key_id: UUID | None) -> bool:
+    def may_park(self, session: Session, key_id: UUID | None) -> bool:
         """Whether a call of a session may be parked: one session stays free, and one key has at most half of them."""
-        waiting = [one for one in self._sessions if one.parked and one is not session]
-        of_key = [one for one in waiting if one.parked[key_id]]
-        return len(waiting) < self._most - 1 and len(of_key) < self._most // 2
+        parked_sessions = [other for other in self._sessions if other.parked and other is not session]
+        parked_by_key = [other for other in parked_sessions if other.parked[key_id]]
+        return len(parked_sessions) < self._max_sessions - 1 and len(parked_by_key) < self._max_sessions // 2
 
     async def close_idle(self) -> None:
         """Close sessions that were not used for a while."""
         now = monotonic()
-        idle = [one for one in self._unused() if now - one.used_at > IDLE_SECONDS]
-        self._sessions = [one for one in self._sessions if one not in idle]
-        await asyncio.gather(*(closed(one.client) for one in idle))
+        idle = [session for session in self._unused() if now - session.used_at > IDLE_SECONDS]
+        self._sessions = [session for session in self._sessions if session not in idle]
+        await asyncio.gather(*(close_client(session.client) for session in idle))
 
     async def close(self) -> None:
         """Close all sessions."""
         sessions, self._sessions = self._sessions, []
-        await asyncio.gather(*(closed(one.client) for one in sessions), *self._closing)
+        await asyncio.gather(*(close_client(session.client) for session in sessions), *self._closing)
 
     def _unused(self) -> list[Session]:
-        return [one for one in self._sessions if not one.users and not one.is_spent]
+        return [session for session in self._sessions if not session.call_count and not session.is_discarded]
 
-    async def _session(self, profile: Profile, *, is_duplex: bool) -> Session:
+    async def _acquire_session(self, profile: Profile, *, is_duplex: bool) -> Session:
         """Return a session for one more call, opened if there is none."""
-        self._most = most = MAX_DUPLEX_SESSIONS if is_duplex else MAX_SESSIONS
-        until = monotonic() + WAIT_SECONDS
+        self._max_sessions = max_sessions = MAX_DUPLEX_SESSIONS if is_duplex else MAX_SESSIONS
+        deadline = monotonic() + WAIT_SECONDS
         while True:
             async with self._opening:
-                usable = [one for one in self._sessions if one.profile == profile and not one.is_spent]
-                free = [one for one in usable if not one.client.is_closed]
+                usable = [
+                    session for session in self._sessions if session.profile == profile and not session.is_discarded
+                ]
+                free = [session for session in usable if not session.client.is_closed]
                 if is_duplex and profile:
-                    free = [one for one in free if not one.users]
-                gone = [one for one in self._unused() if one.client.is_closed]
-                if not free and not gone and len(self._sessions) >= most:
-                    gone = sorted(self._unused(), key=lambda one: one.used_at)[:1]
-                self._sessions = [one for one in self._sessions if one not in gone]
-                await asyncio.gather(*(closed(one.client) for one in gone))
-                if not free and len(self._sessions) < most:
+                    free = [session for session in free if not session.call_count]
+                surplus = [session for session in self._unused() if session.client.is_closed]
+                if not free and not surplus and len(self._sessions) >= max_sessions:
+                    surplus = sorted(self._unused(), key=lambda session: session.used_at)[:1]
+                self._sessions = [session for session in self._sessions if session not in surplus]
+                await asyncio.gather(*(close_client(session.client) for session in surplus))
+                if not free and len(self._sessions) < max_sessions:
                     free = [Session(profile, await self._connect(profile))]
                     self._sessions += free
                 if free:
-                    free[0].users += 1
+                    free[0].call_count += 1
                     return free[0]
-                self._freed.clear()
+                self._released.clear()
             try:
-                async with asyncio.timeout(until - monotonic()):
-                    await self._freed.wait()
+                async with asyncio.timeout(deadline - monotonic()):
+                    await self._released.wait()
             except TimeoutError:
-                message = f"The upstream '{self._name}' is busy: all {most} sessions with it are in use."
+                message = f"The upstream '{self._name}' is busy: all {max_sessions} sessions with it are in use."
                 raise ToolError(f"{message} The call was not sent. Try again later.") from None
 
     def _close_later(self, session: Session) -> None:
         """Close a session that is not lent again. It counts until it is closed: on stdio, it is a process."""
 
         async def close() -> None:
-            await closed(session.client)
+            await close_client(session.client)
             self._sessions = [one for one in self._sessions if one is not session]
-            self._freed.set()
+            self._released.set()
 
         task = asyncio.get_running_loop().create_task(close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
 
-async def closed(client: Client) -> None:
+async def close_client(client: Client) -> None:
     """Close a client, and ignore what it raises, in CLOSE_SECONDS."""
     with suppress(Exception):
         await asyncio.wait_for(client.close(), CLOSE_SECONDS)

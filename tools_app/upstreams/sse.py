@@ -48,8 +48,13 @@ class EventParser:
         self._line += rest
         self._check()
 
+    @property
+    def unfinished(self) -> int:
+        """The bytes of the event that is not complete yet."""
+        return len(self._line) + self._size
+
     def _check(self) -> None:
-        if len(self._line) + self._size > self.max_bytes:
+        if self.unfinished > self.max_bytes:
             raise TooLarge(f"The upstream sent a message of more than {self.max_bytes} bytes.")
 
     def _read(self, line: bytes) -> None:

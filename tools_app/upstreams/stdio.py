@@ -21,12 +21,13 @@ from django.conf import settings
 
 from tools_app.catalog.kinds.upstream import Endpoint
 from tools_app.telemetry.secret_names import Scrubber
-from tools_app.upstreams import commands, launcher
+from tools_app.upstreams import commands
 from tools_app.upstreams.client import Message
 from tools_app.upstreams.drafts import variable_fault
 from tools_app.upstreams.duplex import DuplexTransport
 from tools_app.upstreams.errors import UpstreamFailed
 from tools_app.upstreams.http import parsed
+from tools_app.upstreams.isolation import cgroups, launcher
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class StdioTransport(DuplexTransport):
         self._max_bytes = max_bytes
         self._scrubber = Scrubber(endpoint.secrets)
         self._process: asyncio.subprocess.Process | None = None
+        self._cgroup = ""
         self._readers: list[asyncio.Task[None]] = []
         self._stderr = bytearray()
 
@@ -74,11 +76,13 @@ class StdioTransport(DuplexTransport):
             raise UpstreamFailed(f"The program {self._command[0]!r} is not installed on the hub.", sent=False)
         directory = await asyncio.to_thread(_directory, self._endpoint.id)
         files, directories = _named_paths(self._command[1:]) if self._endpoint.is_approved else ([], [])
+        self._cgroup = await asyncio.to_thread(cgroups.new_group, self._endpoint.id)
         specification = {
             "directory": str(directory),
             "readable": readable_paths(program, files),
             "writable": [*WRITABLE, str(directory), *directories],
             "network": settings.MCPHUB_UPSTREAM_NETWORK,
+            "cgroup": self._cgroup,
         }
         _warn_without_landlock()
         path = os.environ.get("PATH", os.defpath)
@@ -87,6 +91,8 @@ class StdioTransport(DuplexTransport):
             "HOME": str(directory),
             "TMPDIR": str(directory / "tmp"),
             "LANG": LANGUAGE,
+            # Git fails if it must not read the configuration of the system, which may hold credentials.
+            "GIT_CONFIG_NOSYSTEM": "1",
             **self._environment,
         }
         try:
@@ -122,6 +128,14 @@ class StdioTransport(DuplexTransport):
             raise UpstreamFailed("The upstream's process has ended.", str(problem)) from problem
 
     async def _shut(self) -> None:
+        try:
+            await self._end()
+        finally:
+            if self._cgroup:
+                # Its launcher has removed it, unless that was killed, or not started.
+                await asyncio.to_thread(cgroups.remove, Path(self._cgroup))
+
+    async def _end(self) -> None:
         process = self._process
         if process is None:
             return

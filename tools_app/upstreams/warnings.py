@@ -35,29 +35,29 @@ _PHRASES: Final = {
 
 def warnings_of(definition: Any) -> list[str]:
     """Return what is suspicious in the texts of a definition, each warning once."""
-    found: dict[str, None] = {}
+    warnings: dict[str, None] = {}
     for text in _texts(definition):
         folded = " ".join(text[:MAX_TEXT_LENGTH].casefold().split())
         for warning, phrases in _PHRASES.items():
-            phrase = next((one for one in phrases if one in folded), None)
+            phrase = next((candidate for candidate in phrases if candidate in folded), None)
             if phrase is not None:
-                found[f'{warning}: "{phrase}"'] = None
+                warnings[f'{warning}: "{phrase}"'] = None
         if not text.isascii() and any(
             unicodedata.category(character) in {"Cf", "Co"} for character in text[:MAX_TEXT_LENGTH]
         ):
-            found["contains invisible characters"] = None
-    return list(found)
+            warnings["contains invisible characters"] = None
+    return list(warnings)
 
 
 def _texts(value: Any) -> Iterator[str]:
     """Yield the texts of a JSON value, keys included, at most MAX_TEXTS."""
-    pending, left = [value], MAX_TEXTS
-    while pending and left:
-        one = pending.pop()
-        if isinstance(one, str):
-            left -= 1
-            yield one
-        elif isinstance(one, dict):
-            pending += [*one.values(), *one.keys()]
-        elif isinstance(one, list):
-            pending += one
+    pending, remaining = [value], MAX_TEXTS
+    while pending and remaining:
+        item = pending.pop()
+        if isinstance(item, str):
+            remaining -= 1
+            yield item
+        elif isinstance(item, dict):
+            pending += [*item.values(), *item.keys()]
+        elif isinstance(item, list):
+            pending += item

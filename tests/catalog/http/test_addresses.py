@@ -2,7 +2,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from tools_app.catalog.http.addresses import parse_networks, refusal
+from tools_app.catalog.http.addresses import block_reason, parse_networks
 
 REFUSED = {
     "this network": ["0.0.0.0", "0.1.2.3"],
@@ -51,29 +51,29 @@ PUBLIC = [
 
 @pytest.mark.parametrize(("why", "address"), [(why, text) for why, texts in REFUSED.items() for text in texts])
 def test_an_address_that_is_not_plainly_public_is_refused_with_its_reason(why: str, address: str) -> None:
-    assert why in refusal(ip_address(address), ())
+    assert why in block_reason(ip_address(address), ())
 
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_a_public_address_is_called(address: str) -> None:
-    assert refusal(ip_address(address), ()) == ""
+    assert block_reason(ip_address(address), ()) == ""
 
 
 @pytest.mark.parametrize("address", sorted({text for texts in REFUSED.values() for text in texts}))
 def test_an_allowed_network_opens_any_address_in_it(address: str) -> None:
-    assert refusal(ip_address(address), parse_networks([address])) == ""
+    assert block_reason(ip_address(address), parse_networks([address])) == ""
 
 
 @pytest.mark.parametrize("address", ["::ffff:10.0.0.1", "::10.0.0.1", "2002:a00:1::", "64:ff9b::a00:1"])
 def test_an_allowed_ipv4_network_does_not_open_the_ipv6_addresses_that_embed_it(address: str) -> None:
-    assert refusal(ip_address(address), parse_networks(["10.0.0.0/8"]))
+    assert block_reason(ip_address(address), parse_networks(["10.0.0.0/8"]))
 
 
 def test_an_allowed_network_opens_nothing_beside_it() -> None:
     allowed = parse_networks(["10.1.0.0/16"])
 
-    assert refusal(ip_address("10.1.2.3"), allowed) == ""
-    assert refusal(ip_address("10.2.0.1"), allowed)
+    assert block_reason(ip_address("10.1.2.3"), allowed) == ""
+    assert block_reason(ip_address("10.2.0.1"), allowed)
 
 
 def test_a_network_that_is_none_is_named() -> None:

@@ -7,6 +7,9 @@ import pytest
 
 from tools_app.catalog.http.client import read_body
 from tools_app.catalog.http.errors import RequestFailed
+from tools_app.core import request_memory
+from tools_app.core.fair_scheduler import LARGE_BYTES
+from tools_app.core.request_memory import TooMuchMemory
 
 
 def read(chunks: Iterable[bytes], encoding: str = "", most: int = 1000) -> bytes:
@@ -83,3 +86,42 @@ def test_a_broken_encoding_is_refused(body: bytes) -> None:
 
 def test_an_empty_body_needs_no_unpacking() -> None:
     assert read([], "gzip") == b""
+
+
+# --- Memory ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What is held for answers, in bytes."""
+    sizes: list[int] = []
+
+    async def hold(size: int) -> None:
+        if size > 1_000_000:
+            raise TooMuchMemory
+        sizes.append(size)
+
+    monkeypatch.setattr(request_memory, "hold_result", hold)
+    return sizes
+
+
+@pytest.mark.parametrize(("size", "sizes"), [(LARGE_BYTES, []), (LARGE_BYTES + 1, [1_000_000])])
+def test_memory_is_held_once_for_what_a_large_body_may_be(held: list[int], size: int, sizes: list[int]) -> None:
+    body = b"x" * size
+    assert read([body[:-1], body[-1:]], most=1_000_000) == body
+    assert held == sizes
+    assert len(read([body, *[b"x"] * 5], most=1_000_000)) == size + 5
+    assert held == [*sizes, 1_000_000]
+
+
+def test_a_large_body_for_which_there_is_no_memory_is_not_read_on(held: list[int]) -> None:
+    taken = []
+
+    def chunks() -> Iterable[bytes]:
+        for number in range(10):
+            taken.append(number)
+            yield b"x" * LARGE_BYTES
+
+    with pytest.raises(RequestFailed, match="Too many large"):
+        read(chunks(), most=1_000_001)
+    assert taken == [0, 1]

@@ -11,7 +11,7 @@ import pytest
 
 from tools_app.catalog.http import client as exchange
 from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.client import Outbound, Terms
+from tools_app.catalog.http.client import Outbound, RequestPolicy
 from tools_app.catalog.http.errors import RequestFailed
 from tools_app.catalog.http.urls import parse_url
 
@@ -54,7 +54,7 @@ def service() -> Iterator[Service]:
 
 def send(service: Service, *, seconds: float = WAIT_SECONDS, max_bytes: int = 1000) -> exchange.Reply:
     request = Outbound("GET", parse_url(service.url), (), None)
-    return asyncio.run(exchange.exchange(request, Terms(LOOPBACK, seconds, max_bytes)))
+    return asyncio.run(exchange.exchange(request, RequestPolicy(LOOPBACK, seconds, max_bytes)))
 
 
 def test_a_request_names_its_host_and_keeps_no_connection(service: Service) -> None:
@@ -84,3 +84,33 @@ def test_an_answer_that_announces_too_much_is_not_read(service: Service) -> None
     service.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n"  # and nothing follows
     with pytest.raises(RequestFailed, match="larger than the 1000 bytes"):
         send(service)
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "length"),
+    [
+        ("GET", None, None),
+        ("DELETE", None, None),
+        ("POST", None, b"0"),
+        ("PUT", None, b"0"),
+        ("PATCH", None, b"0"),
+        ("POST", b"abc", b"3"),
+        ("DELETE", b"abc", b"3"),
+    ],
+)
+def test_a_body_is_sent_with_its_length_and_a_missing_one_as_empty_where_one_is_expected(
+    service: Service, method: str, body: bytes | None, length: bytes | None
+) -> None:
+    request = Outbound(method, parse_url(service.url), (), body)
+    assert asyncio.run(exchange.exchange(request, RequestPolicy(LOOPBACK, WAIT_SECONDS, 1000))).body == b"ok"
+    head, _, content = service.requests[0].partition(b"\r\n\r\n")
+    assert content == (body or b"")
+    lengths = [line.partition(b": ")[2] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")]
+    assert lengths == ([] if length is None else [length])
+
+
+def test_an_answer_to_head_has_no_body_whatever_it_announces(service: Service) -> None:
+    service.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\nX-Found: yes\r\n\r\n"
+    request = Outbound("HEAD", parse_url(service.url), (), None)
+    reply = asyncio.run(exchange.exchange(request, RequestPolicy(LOOPBACK, WAIT_SECONDS, 1000)))
+    assert (reply.status, reply.body, reply.headers.get("x-found")) == (200, b"", "yes")

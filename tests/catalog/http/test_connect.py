@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from tools_app.catalog.http import addresses as module
 from tools_app.catalog.http.addresses import CheckedDialer, parse_networks, system_addresses
-from tools_app.catalog.http.errors import AddressRefused, Unresolved
+from tools_app.catalog.http.errors import AddressBlocked, ConnectTimeout, NameNotResolved
 from tools_app.tool_api.results import ToolResult
 
 LOCAL = parse_networks(["127.0.0.0/8"])
@@ -37,7 +38,7 @@ def addresses(names: Names, host: str = "api.example.com") -> list[str]:
 
 def test_every_address_of_a_name_is_checked() -> None:
     assert addresses(Names(["8.8.8.8", UNUSED, "8.8.8.8"])) == ["8.8.8.8", UNUSED]
-    with pytest.raises(AddressRefused, match=r"api.example.com: 10.0.0.1 is private"):
+    with pytest.raises(AddressBlocked, match=r"api.example.com: 10.0.0.1 is private"):
         addresses(Names(["8.8.8.8", "10.0.0.1"]))
 
 
@@ -45,19 +46,19 @@ def test_an_address_in_place_of_a_name_is_checked_without_a_look_up() -> None:
     names = Names(["8.8.8.8"])
 
     assert addresses(names, "127.0.0.1") == ["127.0.0.1"]
-    with pytest.raises(AddressRefused):
+    with pytest.raises(AddressBlocked):
         addresses(names, "::ffff:127.0.0.1")
     assert names.asked == []
 
 
 def test_a_name_without_addresses_is_told_apart() -> None:
-    with pytest.raises(Unresolved):
+    with pytest.raises(NameNotResolved):
         addresses(Names([]))
 
 
 def test_the_system_resolver_answers_for_this_machine_and_fails_clearly() -> None:
     assert "127.0.0.1" in asyncio.run(system_addresses("127.0.0.1", 80))
-    with pytest.raises(Unresolved):
+    with pytest.raises(NameNotResolved):
         asyncio.run(system_addresses("name.invalid", 80))
 
 
@@ -115,6 +116,31 @@ def test_the_next_address_is_dialed_when_the_first_refuses(
     assert text_of(result) == "second"
 
 
+@pytest.mark.parametrize("others", [["127.1.2.3"], ["127.1.2.3", "127.1.2.4"]])
+def test_the_first_address_that_answers_is_taken(others: list[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        for names in (["127.0.0.1", *others], [*others, "127.0.0.1"], [others[0], "127.0.0.1", *others[1:]]):
+            with asyncio.run(CheckedDialer(LOCAL, Names(names)).connect_tcp("api.example.com", port)) as connection:
+                assert connection.getpeername() == ("127.0.0.1", port)
+                # Else it would keep the event loop waiting.
+                assert not connection.getblocking()
+
+
+def test_an_address_that_does_not_answer_leaves_time_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    dialed: list[tuple[str, float]] = []
+
+    async def dial(address: Any, port: int, seconds: float) -> Any:
+        dialed.append((str(address), seconds))
+        raise ConnectTimeout(str(address))
+
+    monkeypatch.setattr(module, "_dialed", dial)
+    answer = [f"8.8.8.{number}" for number in range(6)]
+    with pytest.raises(ConnectTimeout):
+        asyncio.run(CheckedDialer(LOCAL, Names(answer)).connect_tcp("api.example.com", 80, 8.0))
+    assert dialed == [("8.8.8.0", 2.0), ("8.8.8.1", 2.0), ("8.8.8.2", 2.0), ("8.8.8.3", 8.0)]
+
+
 def test_tls_verifies_the_name_though_an_address_is_dialed(
     serve: Callable[..., Any],
     http: Callable[..., bytes],
@@ -125,10 +151,10 @@ def test_tls_verifies_the_name_though_an_address_is_dialed(
     asked_for: list[str | None] = []
     both.server.sni_callback = lambda connection, name, context: asked_for.append(name)
     service = serve(http(200, b"safe", "text/plain"), tls=both.server)
-    terms = {"resolve": Names(["127.0.0.1"]), "certificates": lambda: both.client}
+    policy = {"resolve": Names(["127.0.0.1"]), "certificates": lambda: both.client}
 
-    right = call({"base_url": f"https://api.example.com:{service.port}"}, **terms)
-    wrong = call({"base_url": f"https://evil.example.com:{service.port}"}, **terms)
+    right = call({"base_url": f"https://api.example.com:{service.port}"}, **policy)
+    wrong = call({"base_url": f"https://evil.example.com:{service.port}"}, **policy)
 
     assert text_of(right) == "safe"
     assert text_of(wrong) == "Could not reach evil.example.com: the certificate is not trusted."

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 
 from tests.catalog.openapi.documents import OK, document, get, only, parsed, post, request
 from tools_app.catalog.openapi.operations import parse
-from tools_app.catalog.openapi.reader import MAX_ALIASES, MAX_DEPTH, Unreadable, read
+from tools_app.catalog.openapi.reader import MAX_ALIASES, MAX_DEPTH, UnreadableDocument, read
 
 
 def schema_of(paths: dict[str, Any], version: str = "3.1.0", **more: Any) -> Any:
@@ -34,7 +34,7 @@ def test_every_version_from_2_0_to_3_2_is_read(version: str) -> None:
     "text", [b"", b"[]", b"{}", b"hello", b'{"openapi": "4.0.0"}', b'{"swagger": "1.2"}', b"{", b"a: [", b"\xff\xfe{}"]
 )
 def test_what_is_no_document_is_refused(text: bytes) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableDocument):
         parse(text)
 
 
@@ -66,13 +66,13 @@ def test_aliases_are_followed_until_they_grow_too_large() -> None:
         f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
     )
     for text in (laughs, "a: &a [*a]\n", "a: &a 1\nb: [" + ", ".join(["*a"] * (MAX_ALIASES + 1)) + "]\n"):
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableDocument):
             read(text.encode())
 
 
 def test_deep_nesting_is_refused() -> None:
     for text in ("[" * (MAX_DEPTH + 2) + "]" * (MAX_DEPTH + 2), "a: " + "[" * 10_000 + "]" * 10_000):
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableDocument):
             read(text.encode())
 
 
@@ -236,13 +236,13 @@ def test_a_body_of_too_many_parts_is_one_argument() -> None:
 def test_a_document_that_needs_too_much_work_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tools_app.catalog.openapi.document.MAX_STEPS", 5000)
     paths = {f"/a{n}": post({"$ref": "#/components/schemas/s0"}) for n in range(10)}
-    with pytest.raises(Unreadable, match="too entangled"):
+    with pytest.raises(UnreadableDocument, match="too entangled"):
         parsed(paths, **repeated(8))
 
 
 def test_a_document_whose_operations_are_too_large_together_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tools_app.catalog.openapi.operations.MAX_PARSED_BYTES", 1000)
-    with pytest.raises(Unreadable, match="operations are larger"):
+    with pytest.raises(UnreadableDocument, match="operations are larger"):
         parsed({f"/a{n}": get() for n in range(10)})
 
 
@@ -298,7 +298,10 @@ def test_a_file_of_2_0_is_sent_as_multipart() -> None:
     found = only(parsed({"/a": {"post": operation}}, "2.0"))
 
     assert found.definition["config"]["body"]["mode"] == "multipart"
-    assert found.definition["input_schema"]["properties"]["f"]["required"] == ["data"]
+    assert found.definition["input_schema"]["properties"]["f"]["oneOf"] == [
+        {"required": ["data"]},
+        {"required": ["resource"]},
+    ]
 
 
 def test_servers_and_credentials_of_2_0() -> None:

@@ -2,6 +2,7 @@
 //
 // Everybody can sign in under any name, and is in the group that the name begins with. The client "robot" gets signed
 // access tokens for any resource. For the hub itself they are identity assertions, with what the header `x-claims` says.
+// Other clients may register.
 
 import { generateKeyPairSync } from "node:crypto";
 import { Provider } from "oidc-provider";
@@ -45,6 +46,7 @@ const provider = new Provider(url, {
   issueRefreshToken: () => true,
   features: {
     clientCredentials: { enabled: true },
+    registration: { enabled: true },
     resourceIndicators: {
       enabled: true,
       getResourceServerInfo: (_, resource) => ({

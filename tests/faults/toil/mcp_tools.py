@@ -72,5 +72,5 @@ async def insides() -> dict[str, int]:
         "threads": threading.active_count(),
         "streams": len(web.streams),
         "busy": web.busy,
-        "calls": len(run.running_here()) + enqueue.count(),
+        "calls": len(run.running_here()) + enqueue.running_count(),
     }

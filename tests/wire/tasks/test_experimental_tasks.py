@@ -66,7 +66,7 @@ def begun(peer: Peer, tool: str, arguments: dict[str, Any] | None = None, **more
     return str(created["result"]["task"]["taskId"])
 
 
-def listed(peer: Peer) -> list[str]:
+def tool_names(peer: Peer) -> list[str]:
     """The ids of all tasks in the list, from all of its pages."""
     ids: list[str] = []
     page = result_of(peer, "tasks/list", {})
@@ -90,13 +90,13 @@ def test_only_this_revision_declares_tasks(client: RawClient) -> None:
 
 
 def test_only_this_revision_is_told_which_tools_may_be_tasks(session: Peer, here: None) -> None:
-    listed = {tool["name"]: tool.get("execution") for tool in result_of(session, "tools/list", {})["tools"]}
+    tool_names = {tool["name"]: tool.get("execution") for tool in result_of(session, "tools/list", {})["tools"]}
     if session.version == VERSION:
-        assert listed["quick"] == {"taskSupport": "optional"}
-        assert listed["must"] == {"taskSupport": "required"}
-        assert listed.pop("never_task") in (None, {"taskSupport": "forbidden"})
+        assert tool_names["quick"] == {"taskSupport": "optional"}
+        assert tool_names["must"] == {"taskSupport": "required"}
+        assert tool_names.pop("never_task") in (None, {"taskSupport": "forbidden"})
     else:
-        assert set(listed.values()) == {None}
+        assert set(tool_names.values()) == {None}
 
 
 @pytest.mark.shows("tasks.required")
@@ -160,7 +160,7 @@ def test_a_call_as_a_task_is_answered_at_once_and_its_result_waits_for_the_end(
         "tasks/result", {"taskId": task["taskId"]}, id="wait", headers={"Accept": "text/event-stream"}
     ) as stream:
         gate.open()
-        (answer,) = stream.ends()
+        (answer,) = stream.read_to_end()
     assert answer["id"] == "wait"
     assert answer["result"] == {
         "content": [{"type": "text", "text": "held no more"}],
@@ -283,7 +283,7 @@ def test_what_is_over_is_cleaned_up(asker: Peer, here: None, in_state: Callable[
     CallAnswer.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
     for method in METHODS:
         assert refused(asker, method, {"taskId": task})["code"] == -32602
-    assert listed(asker) == []
+    assert tool_names(asker) == []
     housekeeping.drop_old_answers()
     assert not CallAnswer.objects.exists()
 
@@ -373,7 +373,7 @@ def test_a_question_moves_the_task_to_input_required_until_it_is_answered(
         assert asker.respond(question["id"], accepted("Ada")).status_code == 202
         in_state(asker, task, "working")
         gate.open()
-        (answer,) = stream.ends()
+        (answer,) = stream.read_to_end()
     assert answer["result"]["content"][0]["text"] == "hello Ada"
     assert answer["result"]["_meta"] == {RELATED: {"taskId": task}}
 
@@ -388,7 +388,7 @@ def test_who_comes_again_for_the_result_is_not_asked_again_what_was_answered(
     with asker.stream("tasks/result", {"taskId": task}) as stream:
         assert question_on(stream)["id"] == last["id"]
         asker.respond(last["id"], accepted("Byron"))
-        (answer,) = stream.ends()
+        (answer,) = stream.read_to_end()
     assert answer["result"]["content"][0]["text"] == "hello Ada Byron"
 
 
@@ -415,9 +415,9 @@ def test_progress_is_told_under_the_token_of_the_request_that_began_the_task_and
         asker.stream("tasks/result", {"taskId": task}, headers={"Accept": "text/event-stream"}) as stream,
     ):
         gate.open()
-        *steps, answer = stream.ends()
+        *steps, answer = stream.read_to_end()
         asker.delete()
-        assert others.ends() == []
+        assert others.read_to_end() == []
     assert answer["result"]["content"][0]["text"] == "reported"
     assert [step["params"]["progress"] for step in steps] == list(range(5))
     for step in steps:
@@ -453,7 +453,7 @@ def test_the_list_comes_in_pages_and_holds_each_task_once_the_newest_first(
     page = result_of(asker, "tasks/list", {})
     assert len(page["tasks"]) == 3
     assert page["nextCursor"]
-    assert listed(asker) == made[::-1]
+    assert tool_names(asker) == made[::-1]
     for shown in page["tasks"]:
         assert look(asker, shown["taskId"]) == shown
 
@@ -469,7 +469,7 @@ def test_a_cursor_that_the_hub_did_not_give_is_refused(asker: Peer) -> None:
 def test_a_call_that_is_no_task_is_not_listed(asker: Peer, here: None) -> None:
     asker.result("quick", {"word": "x"})
     asker.result("never_task")
-    assert listed(asker) == []
+    assert tool_names(asker) == []
 
 
 # --- Cancellation -------------------------------------------------------------------------------------------------
@@ -614,8 +614,8 @@ def test_a_task_belongs_to_its_key(
         stranger = make_client(key).handshake(VERSION)
         for method in METHODS:
             assert refused(stranger, method, {"taskId": task})["message"] == "There is no such task, or it has expired."
-        assert listed(stranger) == []
-    assert listed(asker) == [task]
+        assert tool_names(stranger) == []
+    assert tool_names(asker) == [task]
     assert look(asker, task)["status"] == ("completed" if ended else "working")
 
 
@@ -647,7 +647,7 @@ def test_a_task_of_a_key_is_not_for_those_without_one(stranger: Peer, asker: Pee
     for method in METHODS:
         assert refused(stranger, method, {"taskId": own})["code"] == -32602
         assert refused(asker, method, {"taskId": other})["code"] == -32602
-    assert listed(asker) == [own]
+    assert tool_names(asker) == [own]
 
 
 # --- Limits -------------------------------------------------------------------------------------------------------
@@ -706,10 +706,10 @@ def test_the_result_of_a_task_of_the_modern_era_waits_for_its_answer_there(
         while look(modern, task)["status"] != "input_required":
             assert look(modern, task)["status"] == "working"
         result_of(modern, "tasks/update", {"taskId": task, "inputResponses": {"name": accepted("Ada")}})
-        (answer,) = stream.ends()
+        (answer,) = stream.read_to_end()
     assert answer["result"]["content"][0]["text"] == "hello Ada"
     assert json.dumps(answer).count(task) == 1
-    assert listed(asker) == [task]
+    assert tool_names(asker) == [task]
 
 
 def test_changes_of_status_are_only_those_that_there_are(asker: Peer, here: None, in_state: Callable[..., Any]) -> None:
@@ -719,7 +719,7 @@ def test_changes_of_status_are_only_those_that_there_are(asker: Peer, here: None
         asker.respond(question_on(stream)["id"], accepted("Ada"))
         while seen[-1] not in {"completed", "failed", "cancelled"}:
             seen.append(look(asker, task)["status"])
-        stream.ends()
+        stream.read_to_end()
     allowed = {
         ("input_required", "working"),
         ("input_required", "completed"),

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.utils import timezone
 
 from tests.wire.client import (
@@ -26,7 +27,7 @@ from tests.wire.task_tools import ASKABLE, EXTENSION, Gate, accepted, look, refu
 from tools_app.access import keys
 from tools_app.calls import run
 from tools_app.calls.background import start_task
-from tools_app.models import Call, CallAnswer, CallEvent, CallStatus, RunningCall, Tenant
+from tools_app.models import Call, CallAnswer, CallEvent, CallStatus, Membership, Role, RunningCall, Tenant
 from tools_app.runtime import housekeeping
 from tools_app.toolkit import ToolContext, tool
 
@@ -649,3 +650,26 @@ def test_many_tasks_are_had_at_once_and_each_gets_its_own_result(
     assert len(tasks) == MANY
     for task, number in tasks.items():
         assert in_state(tasker, task, "completed")["result"]["content"][0]["text"] == f"must {number}"
+
+
+def test_a_task_knows_for_which_person_its_caller_acts(
+    registries: None,
+    offer: Callable[..., object],
+    make_client: Callable[..., RawClient],
+    tenant: Tenant,
+    background: bool,
+    in_state: Callable[..., dict[str, Any]],
+) -> None:
+    """Credentials of upstreams, and rows of the operator's own models, may belong to that person."""
+
+    @tool(task="required", background=background)
+    def whose(context: ToolContext) -> str:
+        return f"{context.caller.person_id} {context.caller.key_id}"
+
+    offer("whose")
+    ann = User.objects.create_user("ann")
+    Membership.objects.create(user=ann, tenant=tenant, role=Role.OPERATOR)
+    row, key = keys.issue(tenant, "laptop", created_by=ann, acts_for_creator=True)
+    peer = make_client(key).peer(MODERN, EXTENSION)
+    ended = in_state(peer, begun(peer, "whose"), "completed")
+    assert ended["result"]["content"][0]["text"] == f"{ann.pk} {row.pk}"

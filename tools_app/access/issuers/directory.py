@@ -18,7 +18,6 @@ from django.db.models import Q
 from django.dispatch import Signal
 from django.utils import timezone
 
-from tools_app.access.issuers import validity
 from tools_app.access.keys import KEY_BYTES, digest_of
 from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import ConcurrencyLimit
@@ -92,7 +91,7 @@ def admit(issuer_id: UUID, token: str, address: str) -> Issuer | None:
         with _accepting:
             _accepted.pop(accepted, None)
     id = str(new_id())
-    if limits.hold_here([place], id, FAILURE_SECONDS) is not None:
+    if limits.acquire_here([place], id, FAILURE_SECONDS) is not None:
         raise TooManyFailures
     found = find(issuer_id, token) if accepted is not None else None
     if found is not None and accepted is not None:
@@ -152,8 +151,8 @@ def external_ids(issuer_id: UUID) -> dict[str, UUID]:
 def claims_of(entry: DirectoryUser, known_ids: Mapping[str, UUID] | None = None) -> dict[str, Any]:
     """Return what the directory says of a person as claims. Groups have their names, then their external IDs.
 
-    A name that is the external ID of another group does not count: whoever may rename groups must not pass one off as
-    another. `known_ids`: see `external_ids`, which is asked if they are not given.
+    A name that is the external ID of another group does not count: a person who may rename groups must not pass one off
+    as another. `known_ids`: see `external_ids`, which is asked if they are not given.
     """
     name = entry.resource.get("name") or {}
     groups = list(entry.groups.all())
@@ -180,11 +179,6 @@ def primary_email(resource: Mapping[str, Any]) -> str:
 def entry_of(identity: Identity) -> DirectoryUser | None:
     """Return what the directory says of a person; None if it does not know them."""
     return DirectoryUser.objects.filter(identity=identity).first()
-
-
-def vouches(identity: Identity, now: datetime) -> bool:
-    """Whether a connected directory says that a person is active."""
-    return validity.vouched(identity, now).exists()
 
 
 def entry_for(issuer: Issuer, claims: Mapping[str, Any]) -> DirectoryUser | None:

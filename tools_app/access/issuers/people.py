@@ -36,51 +36,74 @@ TRIES: Final = 20
 NUMBERED: Final = 5
 RANDOM: Final = "abcdefghjkmnpqrstuvwxyz23456789"
 BATCH: Final = 500
+# What a check with the issuer changes.
+CHECKED: Final = ("claims", "verified_at", "checked_at", "ended_at", "ciphertext")
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9.+_-]+")
 
 
-class NotAccepted(Exception):
+class SignInRejected(Exception):
     """The person cannot come in; the message says why."""
 
 
-def asserted(issuer: Issuer, claims: Mapping[str, Any]) -> Identity:
+def identity_of_assertion(issuer: Issuer, claims: Mapping[str, Any]) -> Identity:
     """Return the identity of a verified assertion, which may say less of a person than an ID token does.
 
-    What it does not say is taken from what the issuer said before. Access is not withdrawn by it. Raises NotAccepted.
+    What it does not say is taken from what the issuer said before. Access is not withdrawn by it.
+
+    Raises SignInRejected.
     """
     subject = str(claims.get("sub", ""))[:MAX_SUBJECT]
     known = Identity.objects.filter(issuer=issuer, subject=subject, ended_at=None).first()
-    return signed_in(issuer, {**(known.claims if known else {}), **claims}, may_end=False)
+    return sign_in(issuer, {**(known.claims if known else {}), **claims}, may_end=False)
 
 
-def signed_in(issuer: Issuer, claims: Mapping[str, Any], refresh_token: str = "", *, may_end: bool = True) -> Identity:
+def sign_in(
+    issuer: Issuer,
+    claims: Mapping[str, Any],
+    refresh_token: str = "",
+    *,
+    session_end: datetime | None = None,
+    may_end: bool = True,
+) -> Identity:
     """Return the identity of verified claims, with the account and the role that the rules give.
 
-    Raises NotAccepted if no rule fits, or the account was disabled. Call it outside a transaction.
+    `session_end`: when the person's session ends at the issuer, if it says so.
+    Raises SignInRejected if no rule fits, or the account was disabled. Call it outside a transaction.
     """
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT:
-        raise NotAccepted(f"{issuer.name} did not say who you are: its token has no subject (sub).")
+        raise SignInRejected(f"{issuer.name} did not say who you are: its token has no subject (sub).")
     identity = Identity.objects.filter(issuer=issuer, subject=subject).select_related("person", "issuer").first()
     try:
         identity, entry = directory.joined(issuer, subject, claims, identity)
         rule_of(issuer, entry, claims)
-    except (rules.NoRuleFits, directory.SomebodyElse) as problem:
+    except (rules.NoMatchingRule, directory.SomebodyElse) as problem:
         if identity is not None and may_end:
             end(identity)
-        raise NotAccepted(f"{problem} Ask one of its admins.") from None
+        raise SignInRejected(f"{problem} Ask one of its admins.") from None
     if identity is None:
         identity = create(issuer, subject, claims)
     person = identity.person
     if not person.is_active:
-        raise NotAccepted("This account is disabled. Ask an admin of the hub.")
+        raise SignInRejected("This account is disabled. Ask an admin of the hub.")
     if not belongs(identity):
-        raise NotAccepted("This account has access that this company does not decide about. Ask an admin of the hub.")
+        raise SignInRejected(
+            "This account has access that this company does not decide about. Ask an admin of the hub."
+        )
     try:
+        identity.signed_in_at, identity.session_ends_at = timezone.now(), session_end
         vouch(identity, claims, refresh_token)
-    except rules.NoRuleFits as problem:
-        raise NotAccepted(str(problem)) from None
+    except rules.NoMatchingRule as problem:
+        raise SignInRejected(str(problem)) from None
     return identity
+
+
+def rule_used(identity: Identity, claims: Mapping[str, Any]) -> str:
+    """Return which rule gave a person who came with these claims their role; "" if none gives one any more."""
+    try:
+        return rules.description(identity.issuer, rule_of(identity.issuer, _entry(identity, claims), claims))
+    except rules.NoMatchingRule:
+        return ""
 
 
 def rule_of(
@@ -91,15 +114,15 @@ def rule_of(
 ) -> Rule:
     """Return the rule that gives a person their role, by claims and by what the directory says of them.
 
-    `known_ids`: see `directory.claims_of`. Raises NoRuleFits, also for a person whom the directory does not know or has
-    deactivated.
+    `known_ids`: see `directory.claims_of`. Raises NoMatchingRule, also for a person whom the directory does not know or
+    has deactivated.
     """
     if entry is None:
         if issuer.directory_only:
-            raise rules.NoRuleFits(f"The directory of {issuer.tenant.name} has not provisioned this account.")
+            raise rules.NoMatchingRule(f"The directory of {issuer.tenant.name} has not provisioned this account.")
         return rules.find(issuer, claims)
     if not entry.active:
-        raise rules.NoRuleFits(f"The directory of {issuer.tenant.name} has deactivated this account.")
+        raise rules.NoMatchingRule(f"The directory of {issuer.tenant.name} has deactivated this account.")
     return rules.find(issuer, {**claims, **directory.claims_of(entry, known_ids)})
 
 
@@ -137,10 +160,17 @@ def is_overdue(identity: Identity, now: datetime) -> bool:
     """Whether the issuer has not vouched for a person for too long."""
     if not identity.issuer.is_active:
         return True
+    if has_to_sign_in(identity, now):
+        return True
     allowed = timedelta(hours=identity.issuer.recheck_hours)
-    if identity.issuer.protocol == IssuerProtocol.SAML:
-        allowed = validity.SAML_LASTS
-    return identity.verified_at <= now - allowed and not directory.vouches(identity, now)
+    is_saml = identity.issuer.protocol == IssuerProtocol.SAML
+    return not is_saml and identity.verified_at <= now - allowed and not validity.vouched(identity).exists()
+
+
+def has_to_sign_in(identity: Identity, now: datetime) -> bool:
+    """Whether a person has access only after the next sign-in."""
+    end = validity.end_of(identity)
+    return end is not None and end <= now
 
 
 def refresh_token_of(identity: Identity) -> str:
@@ -156,7 +186,7 @@ def refresh_token_of(identity: Identity) -> str:
 def vouch(identity: Identity, claims: Mapping[str, Any] | None, refresh_token: str, *, is_check: bool = False) -> None:
     """Store that the issuer vouches for a person now, with these claims; None: with those that are known.
 
-    `is_check`: the person did not come, so access that ended meanwhile stays ended. Raises NoRuleFits, also for an
+    `is_check`: the person did not come, so access that ended meanwhile stays ended. Raises NoMatchingRule, also for an
     issuer that is turned off.
     """
     now = timezone.now()
@@ -175,13 +205,13 @@ def vouch(identity: Identity, claims: Mapping[str, Any] | None, refresh_token: s
 def _store(identity: Identity, claims: Mapping[str, Any], *, is_check: bool) -> bool:
     """Store an identity with the role that its issuer's rules give. Return False if the issuer changed meanwhile.
 
-    Raises NoRuleFits. A change of an issuer locks the change log, the issuer and its people in this order: so does
+    Raises NoMatchingRule. A change of an issuer locks the change log, the issuer and its people in this order: so does
     this.
     """
     # The issuer as it is now: it may have changed while the provider was asked.
     issuer = Issuer.objects.select_related("tenant").filter(pk=identity.issuer_id).first()
     if issuer is None or not issuer.is_active:
-        raise rules.NoRuleFits("The issuer is turned off.")
+        raise rules.NoMatchingRule("The issuer is turned off.")
     identity.issuer = issuer
     role = rule_of(issuer, _entry(identity, claims), claims).role
     with transaction.atomic():
@@ -197,7 +227,7 @@ def _store(identity: Identity, claims: Mapping[str, Any], *, is_check: bool) -> 
         if has_ended or not is_unchanged:
             transaction.set_rollback(True)
         else:
-            identity.save(update_fields=["claims", "verified_at", "checked_at", "ended_at", "ciphertext"])
+            identity.save(update_fields=CHECKED if is_check else [*CHECKED, "signed_in_at", "session_ends_at"])
     return has_ended or is_unchanged
 
 
@@ -259,7 +289,7 @@ def _role(issuer: Issuer, entry: DirectoryUser | None, identity: Identity, known
         return ""
     try:
         return rule_of(issuer, entry, identity.claims, known_ids).role
-    except rules.NoRuleFits:
+    except rules.NoMatchingRule:
         return ""
 
 
@@ -282,10 +312,10 @@ def _set_role(identity: Identity, role: str) -> None:
 def create(issuer: Issuer, subject: str, claims: Mapping[str, Any]) -> Identity:
     """Make an account for a person who comes for the first time, or whom the directory provisions (subject "").
 
-    Raises NotAccepted.
+    Raises SignInRejected.
     """
     if Identity.objects.filter(issuer=issuer).count() >= MAX_PEOPLE:
-        raise NotAccepted(f"{issuer.name} has stated {MAX_PEOPLE} people. Ask an admin of the hub.")
+        raise SignInRejected(f"{issuer.name} has stated {MAX_PEOPLE} people. Ask an admin of the hub.")
     name = _name(claims)
     for number in range(TRIES):
         suffix = f"-{get_random_string(8, RANDOM)}" if number >= NUMBERED else str(number + 1) if number else ""
@@ -299,7 +329,7 @@ def create(issuer: Issuer, subject: str, claims: Mapping[str, Any]) -> Identity:
             found = Identity.objects.filter(issuer=issuer, subject=subject).select_related("person", "issuer").first()
             if found is not None and subject:
                 return found
-    raise NotAccepted("Too many people of this tenant have the same name. Ask an admin of the hub.")
+    raise SignInRejected("Too many people of this tenant have the same name. Ask an admin of the hub.")
 
 
 def describe(person: User, claims: Mapping[str, Any]) -> None:

@@ -91,7 +91,7 @@ def create_user(issuer: Issuer, said: UserValues) -> DirectoryUser:
     if found is None:
         try:
             found = people.create(issuer, "", _claims_of_new(row))
-        except people.NotAccepted as problem:
+        except people.SignInRejected as problem:
             raise TooMany(str(problem)) from problem
         # Access begins with a rule that fits, below.
         Identity.objects.filter(pk=found.pk).update(ended_at=timezone.now())

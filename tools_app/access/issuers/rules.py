@@ -12,7 +12,7 @@ MAX_VALUE_LENGTH: Final = 1000
 MAX_NAMED: Final = 10
 
 
-class NoRuleFits(Exception):
+class NoMatchingRule(Exception):
     """No rule of the tenant fits the claims; the message names those that rules look at."""
 
 
@@ -26,11 +26,16 @@ class Rule(NamedTuple):
 
 
 def find(issuer: Issuer, claims: Mapping[str, Any]) -> Rule:
-    """Return the first rule that fits. Raises NoRuleFits."""
+    """Return the first rule that fits. Raises NoMatchingRule."""
     for position, rule in enumerate(issuer.rules):
         if fits(rule.get("claims", {}), claims):
             return Rule(position + 1, rule.get("role", ""), rule.get("names", []), rule.get("methods", []))
-    raise NoRuleFits(f"No rule of {issuer.tenant.name} fits {_looked_at(issuer.rules, claims)}.")
+    raise NoMatchingRule(f"No rule of {issuer.tenant.name} fits {_looked_at(issuer.rules, claims)}.")
+
+
+def description(issuer: Issuer, rule: Rule) -> str:
+    """Return which rule was used, for the record of sign-ins."""
+    return f"By rule {rule.number} of {issuer.name}{': ' if rule.role else ''}{rule.role}."
 
 
 def fits(wanted: Mapping[str, Any], claims: Mapping[str, Any]) -> bool:

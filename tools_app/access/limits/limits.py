@@ -39,17 +39,17 @@ async def take(rates: Sequence[Rate], count: int = 1) -> OverLimit | None:
     return OverLimit(rates[refused[0]], max(1, math.ceil(refused[1])))
 
 
-async def hold(places: Sequence[ConcurrencyLimit], id: str) -> ConcurrencyLimit | None:
-    """Acquire one slot of each of `places`, to be released by `id`. If one is full, acquire none and return it."""
-    keys = [place.key for place in places]
+async def acquire(concurrency_limits: Sequence[ConcurrencyLimit], id: str) -> ConcurrencyLimit | None:
+    """Acquire one slot of each limit, to be released by `id`. If one is full, acquire none and return it."""
+    keys = [limit.key for limit in concurrency_limits]
     try:
-        full = await _store().hold(places, id, LEASE_SECONDS)
+        full = await _store().acquire(concurrency_limits, id, LEASE_SECONDS)
     except asyncio.CancelledError:
         # The slots may have been acquired already, and nothing else would release them.
         _store().release_soon(keys, id)
         raise
     if full is not None:
-        return places[full]
+        return concurrency_limits[full]
     _held[id] = keys
     return None
 
@@ -95,10 +95,10 @@ def take_here(rates: Sequence[Rate]) -> OverLimit | None:
     return None if refused is None else OverLimit(rates[refused[0]], max(1, math.ceil(refused[1])))
 
 
-def hold_here(places: Sequence[ConcurrencyLimit], id: str, seconds: float) -> ConcurrencyLimit | None:
-    """Like `hold`, for a fixed number of seconds: the slots need no renewal and no release."""
-    full = _store().hold_here(places, id, seconds)
-    return None if full is None else places[full]
+def acquire_here(concurrency_limits: Sequence[ConcurrencyLimit], id: str, seconds: float) -> ConcurrencyLimit | None:
+    """Like `acquire`, for a fixed number of seconds: the slots need no renewal and no release."""
+    full = _store().acquire_here(concurrency_limits, id, seconds)
+    return None if full is None else concurrency_limits[full]
 
 
 def release_of(keys: Sequence[str], id: str) -> None:

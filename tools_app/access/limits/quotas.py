@@ -35,59 +35,59 @@ class ConcurrencyLimit(NamedTuple):
     key: str
 
 
-class Allowance(msgspec.Struct, frozen=True):
+class CallerLimits(msgspec.Struct, frozen=True):
     """All limits of one caller or one tool; empty where there is no limit."""
 
     requests: tuple[Rate, ...] = ()
     calls: tuple[Rate, ...] = ()
-    calls_at_once: tuple[ConcurrencyLimit, ...] = ()
+    concurrent_calls: tuple[ConcurrencyLimit, ...] = ()
     streams: tuple[ConcurrencyLimit, ...] = ()
     most_sessions: int | None = None
 
 
-UNLIMITED: Final = Allowance()
+UNLIMITED: Final = CallerLimits()
 
 
-def of_key(key: ApiKey) -> Allowance:
+def of_key(key: ApiKey) -> CallerLimits:
     """Return the limits of a key: the key's own, and those that its tenant sets for all its keys together."""
     tenant = key.tenant
-    return Allowance(
+    return CallerLimits(
         requests=_requests("key", key) + _requests("tenant", tenant),
         calls=_calls("key", key) + _calls("tenant", tenant),
-        calls_at_once=calls_at_once("tenant", tenant),
+        concurrent_calls=concurrent_calls("tenant", tenant),
         streams=_streams("key", key) + _streams("tenant", tenant),
         most_sessions=tenant.most_sessions,
     )
 
 
-def of_tenant(tenant: Tenant) -> Allowance:
+def of_tenant(tenant: Tenant) -> CallerLimits:
     """Return the limits of a caller without a key, at the tenant's public endpoint or as its operator."""
-    return Allowance(
+    return CallerLimits(
         requests=_requests("tenant", tenant),
         calls=_calls("tenant", tenant),
-        calls_at_once=calls_at_once("tenant", tenant),
+        concurrent_calls=concurrent_calls("tenant", tenant),
         streams=_streams("tenant", tenant),
         most_sessions=tenant.most_sessions,
     )
 
 
-def of_tool(tool: Tool) -> Allowance:
+def of_tool(tool: Tool) -> CallerLimits:
     """Return the limits of a tool, shared by all its callers."""
-    return Allowance(calls=_calls("tool", tool), calls_at_once=calls_at_once("tool", tool))
+    return CallerLimits(calls=_calls("tool", tool), concurrent_calls=concurrent_calls("tool", tool))
 
 
-def of_address(allowed: Allowance, tenant_id: UUID, address: str, calls_per_minute: int) -> Allowance:
+def of_address(allowed: CallerLimits, tenant_id: UUID, address: str, calls_per_minute: int) -> CallerLimits:
     """Return `allowed` with a public tenant's limits for each address."""
     rate = Rate("address", "calls", calls_per_minute, MINUTE, f"calls:{MINUTE}:address:{tenant_id}:{address}")
     return msgspec.structs.replace(allowed, calls=(rate, *allowed.calls))
 
 
-def call_places(tenant_id: UUID | None, tool_id: UUID | None) -> tuple[str, str]:
+def call_concurrency_limits(tenant_id: UUID | None, tool_id: UUID | None) -> tuple[str, str]:
     """Return the counter names of the concurrent calls of a tenant and of a tool."""
     return f"calls:tenant:{tenant_id}", f"calls:tool:{tool_id}"
 
 
-def calls_at_once(scope: str, row: Tenant | Tool) -> tuple[ConcurrencyLimit, ...]:
+def concurrent_calls(scope: str, row: Tenant | Tool) -> tuple[ConcurrencyLimit, ...]:
     """Return the limits on concurrent calls of a tenant or a tool."""
     most = row.calls_in_flight
     return () if most is None else (ConcurrencyLimit(scope, "calls", most, f"calls:{scope}:{row.pk}"),)

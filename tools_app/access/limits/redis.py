@@ -18,19 +18,19 @@ import redis.asyncio.retry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tools_app.access.limits.memory import GRAINS, MemoryStore
+from tools_app.access.limits.memory import BUCKETS, MemoryStore
 from tools_app.access.limits.quotas import ConcurrencyLimit, Rate
 from tools_app.core.circuit_breaker import CircuitBreaker
 
 # The longest wait for Redis.
-PATIENCE_SECONDS: Final = 0.5
+TIMEOUT_SECONDS: Final = 0.5
 MAX_BATCH: Final = 200
 BOUNDS: Final[dict[str, Any]] = {
-    "socket_timeout": PATIENCE_SECONDS,
-    "socket_connect_timeout": PATIENCE_SECONDS,
+    "socket_timeout": TIMEOUT_SECONDS,
+    "socket_connect_timeout": TIMEOUT_SECONDS,
 }
 
-AWAY = (redis.RedisError, OSError, TimeoutError)
+UNAVAILABLE = (redis.RedisError, OSError, TimeoutError)
 
 SCRIPT: Final = f"""
 local time = redis.call('TIME')
@@ -40,42 +40,42 @@ local does = {{}}
 local function window(key, ms)
   local packed = redis.call('GET', key)
   local living, total = {{}}, 0
-  for _, grain in ipairs(packed and cmsgpack.unpack(packed) or {{}}) do
+  for _, bucket in ipairs(packed and cmsgpack.unpack(packed) or {{}}) do
     -- A time in the future was counted before the clock was set back, and is unknown.
-    if grain[2] > now - ms and grain[2] <= now then
-      living[#living + 1] = grain
-      total = total + grain[3]
+    if bucket[2] > now - ms and bucket[2] <= now then
+      living[#living + 1] = bucket
+      total = total + bucket[3]
     end
   end
   return living, total
 end
 
-local function wait(grains, total, most, ms, count)
+local function wait(buckets, total, most, ms, count)
   if total + count <= most then return 0 end
-  for _, grain in ipairs(grains) do
-    total = total - grain[3]
-    if total + count <= most then return math.min(ms, grain[2] + ms - now) end
+  for _, bucket in ipairs(buckets) do
+    total = total - bucket[3]
+    if total + count <= most then return math.min(ms, bucket[2] + ms - now) end
   end
   return ms
 end
 
-local function add(grains, ms, count)
-  local newest = grains[#grains]
-  if newest and now - newest[1] < ms / {GRAINS} then
+local function add(buckets, ms, count)
+  local newest = buckets[#buckets]
+  if newest and now - newest[1] < ms / {BUCKETS} then
     newest[2] = now
     newest[3] = newest[3] + count
   else
-    grains[#grains + 1] = {{now, now, count}}
+    buckets[#buckets + 1] = {{now, now, count}}
   end
 end
 
 function does.take(count, rates)
   local windows = {{}}
   for index, rate in ipairs(rates) do
-    local grains, total = window(rate[1], rate[3])
-    local ms = wait(grains, total, rate[2], rate[3], count)
+    local buckets, total = window(rate[1], rate[3])
+    local ms = wait(buckets, total, rate[2], rate[3], count)
     if ms > 0 then return {{index, math.ceil(ms)}} end
-    windows[index] = grains
+    windows[index] = buckets
   end
   for index, rate in ipairs(rates) do
     add(windows[index], rate[3], count)
@@ -124,11 +124,11 @@ Request = tuple[Any, ...]
 Answer = list[Any]
 
 
-class Away(Exception):
+class RedisUnavailable(Exception):
     """Redis did not answer in time."""
 
 
-class _Post:
+class _RequestBatcher:
     """The pending requests of one event loop: those that arrive during a round trip form the next batch."""
 
     def __init__(self, url: str) -> None:
@@ -150,26 +150,26 @@ class _Post:
         while self._waiting:
             batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
             try:
-                async with asyncio.timeout(PATIENCE_SECONDS):
+                async with asyncio.timeout(TIMEOUT_SECONDS):
                     answers = await self._script(args=[msgspec.msgpack.encode([request for request, _ in batch])])
-            except AWAY as problem:
+            except UNAVAILABLE as problem:
                 # Requests that arrived meanwhile have waited long enough, too.
                 batch, self._waiting = batch + self._waiting, []
-                _settle([(answer, Away(str(problem))) for _, answer in batch])
+                _settle([(answer, RedisUnavailable(str(problem))) for _, answer in batch])
             else:
-                _settle([(answer, said) for (_, answer), said in zip(batch, answers, strict=True)])
+                _settle([(answer, result) for (_, answer), result in zip(batch, answers, strict=True)])
 
 
-def _settle(answers: list[tuple[asyncio.Future[Answer], Answer | Away]]) -> None:
-    for answer, said in answers:
+def _settle(answers: list[tuple[asyncio.Future[Answer], Answer | RedisUnavailable]]) -> None:
+    for answer, result in answers:
         if answer.done():
             continue
-        if isinstance(said, Away):
-            answer.set_exception(said)
+        if isinstance(result, RedisUnavailable):
+            answer.set_exception(result)
             # Mark the exception as retrieved: a release is not awaited.
             answer.exception()
         else:
-            answer.set_result(said)
+            answer.set_result(result)
 
 
 class RedisStore:
@@ -179,7 +179,7 @@ class RedisStore:
         self._url = url
         self._prefix = f"{prefix}:limits:"
         self._script = redis.from_url(url, **BOUNDS, retry=Retry(NoBackoff(), 1)).register_script(SCRIPT)
-        self._posts: WeakKeyDictionary[asyncio.AbstractEventLoop, _Post] = WeakKeyDictionary()
+        self._posts: WeakKeyDictionary[asyncio.AbstractEventLoop, _RequestBatcher] = WeakKeyDictionary()
         self._own = MemoryStore()
         self.circuit = CircuitBreaker("Redis", self._probe, ", and limits are counted by each process alone")
 
@@ -200,11 +200,11 @@ class RedisStore:
             return self._own.take_here(rates, count)
         return (answer[0] - 1, answer[1] / 1000) if answer else None
 
-    async def hold(self, places: Sequence[ConcurrencyLimit], id: str, seconds: float) -> int | None:
+    async def acquire(self, concurrency_limits: Sequence[ConcurrencyLimit], id: str, seconds: float) -> int | None:
         """Like MemoryStore."""
-        answer = await self._ask(self._hold_request(places, id, seconds))
+        answer = await self._ask(self._acquire_request(concurrency_limits, id, seconds))
         if answer is None:
-            return self._own.hold_here(places, id, seconds)
+            return self._own.acquire_here(concurrency_limits, id, seconds)
         return answer[0] - 1 if answer else None
 
     def release_soon(self, keys: Sequence[str], id: str) -> None:
@@ -218,11 +218,11 @@ class RedisStore:
         self._own.release(keys, id)
         self._ask_here(("release", id, [self._named(key) for key in keys]))
 
-    def hold_here(self, places: Sequence[ConcurrencyLimit], id: str, seconds: float) -> int | None:
-        """Like `hold`, from a thread that may block."""
-        answer = self._ask_here(self._hold_request(places, id, seconds))
+    def acquire_here(self, concurrency_limits: Sequence[ConcurrencyLimit], id: str, seconds: float) -> int | None:
+        """Like `acquire`, from a thread that may block."""
+        answer = self._ask_here(self._acquire_request(concurrency_limits, id, seconds))
         if answer is None:
-            return self._own.hold_here(places, id, seconds)
+            return self._own.acquire_here(concurrency_limits, id, seconds)
         return answer[0] - 1 if answer else None
 
     def renew(self, key: str, ids: Iterable[str], seconds: float, *, again: bool) -> None:
@@ -237,17 +237,17 @@ class RedisStore:
         if post is not None:
             await post.close()
 
-    def _hold_request(self, places: Sequence[ConcurrencyLimit], id: str, seconds: float) -> Request:
-        return ("hold", int(seconds * 1000), id, [(self._named(place.key), place.most) for place in places])
+    def _acquire_request(self, concurrency_limits: Sequence[ConcurrencyLimit], id: str, seconds: float) -> Request:
+        return ("hold", int(seconds * 1000), id, [(self._named(limit.key), limit.most) for limit in concurrency_limits])
 
     def _named(self, key: str) -> str:
         return self._prefix + key
 
-    def _post(self) -> _Post:
+    def _post(self) -> _RequestBatcher:
         loop = asyncio.get_running_loop()
         post = self._posts.get(loop)
         if post is None:
-            post = self._posts[loop] = _Post(self._url)
+            post = self._posts[loop] = _RequestBatcher(self._url)
         return post
 
     async def _ask(self, request: Request) -> Answer | None:
@@ -256,7 +256,7 @@ class RedisStore:
             return None
         try:
             answer = await self._post().send(request)
-        except Away as problem:
+        except RedisUnavailable as problem:
             self.circuit.trip(problem)
             return None
         return answer
@@ -266,7 +266,7 @@ class RedisStore:
             return None
         try:
             answers: list[Answer] = self._script(args=[msgspec.msgpack.encode([request])])
-        except AWAY as problem:
+        except UNAVAILABLE as problem:
             self.circuit.trip(problem)
             return None
         return answers[0]

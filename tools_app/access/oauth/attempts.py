@@ -52,7 +52,7 @@ def attempt_of(event: SignInEvent) -> UUID:
 def are_too_many_of_strangers(tenant_id: UUID | None = None, address: str = "") -> bool:
     """Whether so many steps of strangers were recorded within a minute; if not, one more is counted.
 
-    A tenant, and an address at it, has a number of its own, so that nobody uses up that of others.
+    A tenant, and an address at it, has a number of its own, so that none uses up that of another.
     """
     tenant = f"oauth:steps:{tenant_id}"
     places = [
@@ -60,13 +60,13 @@ def are_too_many_of_strangers(tenant_id: UUID | None = None, address: str = "") 
         ConcurrencyLimit("tenant", "steps", MAX_OF_STRANGERS, tenant),
         ConcurrencyLimit("strangers", "steps", MAX_OF_ALL_STRANGERS, "oauth:steps"),
     ]
-    return limits.hold_here(places, str(new_id()), MINUTE) is not None
+    return limits.acquire_here(places, str(new_id()), MINUTE) is not None
 
 
 def are_too_many_of_connection(connection_id: UUID) -> bool:
     """Whether MAX_OF_CONNECTION steps of a connection were recorded within an hour; if not, one more is counted."""
     place = ConcurrencyLimit("connection", "steps", MAX_OF_CONNECTION, f"oauth:steps:connection:{connection_id}")
-    return limits.hold_here([place], str(new_id()), HOUR) is not None
+    return limits.acquire_here([place], str(new_id()), HOUR) is not None
 
 
 def _differ(one: SignInEvent, other: SignInEvent) -> bool:

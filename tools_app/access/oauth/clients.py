@@ -11,10 +11,11 @@ from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from django.core.exceptions import ValidationError
 from django.utils import timezone
 
 from tools_app.access.keys import digest_of
-from tools_app.access.oauth import devices, redirects
+from tools_app.access.oauth import devices, key_sets, redirects
 from tools_app.models import ClientSource, OAuthClient
 from tools_app.models.oauth import MAX_CLIENT_ID, MAX_URI
 
@@ -25,13 +26,14 @@ REFRESH: Final = "refresh_token"
 PUBLIC: Final = "none"
 SIGNED: Final = "private_key_jwt"
 SECRET_METHODS: Final = ("client_secret_basic", "client_secret_post")
-# Dynamic clients that nobody connected are deleted after this time.
+AUTH_METHODS: Final = (PUBLIC, *SECRET_METHODS, SIGNED)
+# Dynamic clients without a connection are deleted after this time.
 UNUSED: Final = timedelta(days=30)
 MAX_UNUSED: Final = 10_000
 
 
 class TooManyClients(Exception):
-    """So many clients registered that nobody connected: no further one is stored."""
+    """There are too many registered clients without a connection to store another."""
 
 
 class InvalidMetadata(ValueError):
@@ -72,32 +74,39 @@ def from_document(client_id: str, document: Mapping[str, Any]) -> OAuthClient:
     method = document.get("token_endpoint_auth_method", PUBLIC)
     if method not in (PUBLIC, SIGNED):
         raise InvalidMetadata(f"A client with a metadata document has no secret: {PUBLIC} or {SIGNED}.")
+    methods = _methods(document, method)
     said = {
-        **_keys(document, method),
+        **_keys(document, methods),
         "source": ClientSource.DOCUMENT,
         "name": _name(document) or urlsplit(client_id).netloc[:MAX_NAME],
         **_returns(document),
         "auth_method": method,
+        "auth_methods": methods,
         "fetched_at": timezone.now(),
     }
+    # What was read from another place is not of this client any more.
+    moved = OAuthClient.objects.filter(client_id=client_id).exclude(jwks_uri=said["jwks_uri"])
+    moved.update(jwks=None, keys_fetched_at=None)
     client, _ = OAuthClient.objects.update_or_create(client_id=client_id, defaults=said)
     return client
 
 
 def register(metadata: Mapping[str, Any]) -> tuple[OAuthClient, str]:
-    """Store a client that registers itself; return it and its secret, which is "" for a public client.
+    """Store a client that registers itself; return it and its secret, which is "" for one that has none or signs.
 
     Raises InvalidMetadata, and TooManyClients.
     """
     method = metadata.get("token_endpoint_auth_method", SECRET_METHODS[0])
-    if method not in (PUBLIC, *SECRET_METHODS):
-        raise InvalidMetadata(f"token_endpoint_auth_method is one of {', '.join((PUBLIC, *SECRET_METHODS))}.")
-    said = _returns(metadata)
+    if method not in AUTH_METHODS:
+        raise InvalidMetadata(f"token_endpoint_auth_method is one of {', '.join(AUTH_METHODS)}.")
+    if metadata.get("jwks_uri") and metadata.get("jwks"):
+        raise InvalidMetadata("Send either jwks_uri or jwks (RFC 7591, section 2).")
+    said = {**_returns(metadata), **_keys(metadata, [method])}
     if said["redirect_uris"]:
         _check_response_types(metadata)
     if OAuthClient.objects.filter(source=ClientSource.DYNAMIC, connections=None).count() >= MAX_UNUSED:
         raise TooManyClients
-    secret = "" if method == PUBLIC else SECRET_PREFIX + secrets.token_urlsafe(32)
+    secret = SECRET_PREFIX + secrets.token_urlsafe(32) if method in SECRET_METHODS else ""
     client = OAuthClient.objects.create(
         client_id=f"mcphub_client_{secrets.token_urlsafe(16)}",
         source=ClientSource.DYNAMIC,
@@ -115,8 +124,15 @@ def has_secret(client: OAuthClient, secret: str) -> bool:
 
 
 def prune() -> None:
-    """Delete clients that nobody has connected within UNUSED. Blocked clients stay blocked."""
+    """Delete clients without a connection after UNUSED. Blocked clients stay blocked."""
     OAuthClient.objects.filter(connections=None, created_at__lt=timezone.now() - UNUSED, blocked_at=None).delete()
+
+
+def methods_of(client: OAuthClient) -> list[str]:
+    """Return how a client may authenticate. One with a secret may send it in either way."""
+    if client.auth_method in SECRET_METHODS:
+        return list(SECRET_METHODS)
+    return client.auth_methods or [client.auth_method]
 
 
 def grants_of(client: OAuthClient) -> list[str]:
@@ -154,16 +170,30 @@ def _redirect_uris(metadata: Mapping[str, Any]) -> list[str]:
     return uris
 
 
-def _keys(document: Mapping[str, Any], method: str) -> dict[str, Any]:
+def _methods(document: Mapping[str, Any], preferred: str) -> list[str]:
+    """Return how a client may authenticate, the way that it prefers first.
+
+    ChatGPT prefers to sign, and names `none` beside it in a field of the metadata of servers.
+    """
+    offered = document.get("token_endpoint_auth_methods_supported")
+    others = [way for way in (SIGNED, PUBLIC) if isinstance(offered, list) and way in offered and way != preferred]
+    has_keys = bool(document.get("jwks_uri") or document.get("jwks"))
+    return [preferred, *(way for way in others if way == PUBLIC or has_keys)]
+
+
+def _keys(metadata: Mapping[str, Any], methods: list[str]) -> dict[str, Any]:
     """Return where the keys of a client that signs are. Raises InvalidMetadata."""
-    uri, keys = document.get("jwks_uri", ""), document.get("jwks")
-    if method == PUBLIC:
+    uri, keys = metadata.get("jwks_uri"), metadata.get("jwks")
+    if SIGNED not in methods:
         return {"jwks_uri": "", "jwks": None}
-    if isinstance(uri, str) and is_document(uri) and len(uri) <= MAX_URI:
+    if isinstance(uri, str) and is_document(uri) and len(uri) <= MAX_URI and uri.isascii() and uri.isprintable():
         return {"jwks_uri": uri}
-    if isinstance(keys, dict) and isinstance(keys.get("keys"), list):
-        return {"jwks_uri": "", "jwks": keys}
-    raise InvalidMetadata(f"A client that uses {SIGNED} has a jwks_uri with https://, or jwks.")
+    if not isinstance(keys, dict) or "keys" not in keys:
+        raise InvalidMetadata(f"A client that uses {SIGNED} has a jwks_uri with https://, or jwks.")
+    try:
+        return {"jwks_uri": "", "jwks": key_sets.checked(keys)}
+    except ValidationError as problem:
+        raise InvalidMetadata(f"jwks: {' '.join(problem.messages)}") from problem
 
 
 def _name(metadata: Mapping[str, Any]) -> str:

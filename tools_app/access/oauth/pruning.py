@@ -1,10 +1,11 @@
-"""Pruning of sign-in: expired codes and tokens, clients that nobody connected, old events."""
+"""Pruning of sign-in: expired codes, tokens and assertions, clients without a connection, old events."""
 
 from datetime import timedelta
 from typing import Final
 
 from django.utils import timezone
 
+from tools_app.access.issuers import assertions
 from tools_app.access.oauth import clients, tokens, workloads
 from tools_app.models import SignInEvent
 
@@ -19,5 +20,6 @@ def prune() -> None:
     now = timezone.now()
     tokens.prune(now - KEEP_EXPIRED)
     workloads.prune(now)
+    assertions.prune(now)
     clients.prune()
     SignInEvent.objects.filter(at__lt=now - KEEP_EVENTS).delete()

@@ -1,7 +1,7 @@
 """Service clients: programs that act for themselves in a tenant, by client credentials (RFC 6749, section 4.4).
 
-A service client is an OAuth client with a connection that has no person. Its key, which nobody holds, has its names,
-methods, limits and expiry.
+A service client is an OAuth client with a connection that has no person. Its key, whose value no client has, has its
+names, methods, limits and expiry.
 """
 
 import secrets
@@ -10,20 +10,15 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.contrib.auth.models import User
-from django.core.exceptions import ValidationError
 from django.db import transaction
-from joserfc.errors import JoseError
-from joserfc.jwk import KeySet
 
 from tools_app.access import keys
 from tools_app.access.keys import digest_of
-from tools_app.access.oauth import clients, scopes, tokens
+from tools_app.access.oauth import clients, key_sets, scopes, tokens
 from tools_app.models import ClientSource, Connection, OAuthClient, ServiceClient, Tenant, Toolset
 
 GRANT: Final = "client_credentials"
 ID_START: Final = "mcphub_service_"
-MAX_KEYS: Final = 10
-KEY_TYPES: Final = ("RSA", "EC", "OKP")
 
 
 def create(
@@ -42,7 +37,7 @@ def create(
 
     Raises ValidationError.
     """
-    jwks = checked(public_keys) if public_keys else None
+    jwks = key_sets.checked(public_keys) if public_keys else None
     secret = "" if jwks else _new_secret()
     with transaction.atomic():
         row, _ = keys.issue(
@@ -91,7 +86,7 @@ def keep_name(row: ServiceClient) -> None:
 
 def replace_keys(client: OAuthClient, public_keys: Mapping[str, Any]) -> None:
     """Store the public keys of a client that signs, in place of those that it had. Raises ValidationError."""
-    client.jwks = checked(public_keys)
+    client.jwks = key_sets.checked(public_keys)
     client.save(update_fields=["jwks"])
 
 
@@ -99,24 +94,6 @@ def revoke(row: ServiceClient) -> bool:
     """End a service client and its tokens. Return False if it had ended."""
     tokens.end_all(row.connection)
     return keys.revoke(row)
-
-
-def checked(public_keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a set of public keys (RFC 7517) from a set or a single key. Raises ValidationError."""
-    found = public_keys.get("keys", [public_keys])
-    if not isinstance(found, list) or not 0 < len(found) <= MAX_KEYS or not all(isinstance(key, dict) for key in found):
-        raise ValidationError(f"Paste a JSON Web Key Set: an object with 1 to {MAX_KEYS} keys.")
-    for key in found:
-        if key.get("kty") not in KEY_TYPES:
-            raise ValidationError(f"The type (kty) of a key is one of {', '.join(KEY_TYPES)}.")
-        if {"d", "p", "q", "k"} & key.keys():
-            raise ValidationError("This is a private key. Keep it where it is used, and paste its public part only.")
-    stored: dict[str, Any] = {"keys": found}
-    try:
-        KeySet.import_key_set(stored)  # type: ignore[arg-type] # checked by this
-    except (JoseError, ValueError, TypeError, KeyError) as problem:
-        raise ValidationError("A key cannot be read as a JSON Web Key.") from problem
-    return stored
 
 
 def _new_secret() -> str:

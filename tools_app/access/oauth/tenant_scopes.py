@@ -88,6 +88,11 @@ def meanings(tenant: Tenant, scope: str) -> list[str]:
     return [scopes.MEANING[one] if one in scopes.MEANING else _meaning(one, rows.get(one)) for one in scope.split()]
 
 
+def is_all(scope: str) -> bool:
+    """Whether a token with this scope may use everything, so that the scopes that its tenant names do not matter."""
+    return scopes.CALL in scope.split()
+
+
 def grants_of(scope: Collection[str], rows: Mapping[str, TenantScope]) -> tuple[Grant, ...] | None:
     """Return what a token with these scopes may use; None for everything. A scope that is gone grants nothing."""
     if scopes.CALL in scope:

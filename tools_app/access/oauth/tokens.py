@@ -6,6 +6,7 @@ twice, ends the family: somebody else has it (RFC 9700, section 4.14.2).
 
 import secrets
 from datetime import datetime, timedelta
+from functools import cache
 from hashlib import sha256
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -15,7 +16,8 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from tools_app.access.issuers import validity
-from tools_app.access.keys import ACCESS_START, KEY_BYTES, access_digest, digest_of, signed_digest
+from tools_app.access.keys import ACCESS_PREFIX, KEY_BYTES, access_digest, digest_of, signed_digest
+from tools_app.core.current_time import CurrentTime
 from tools_app.models import AccessToken, AuthorizationCode, Connection, DeviceCode, Membership, RefreshToken
 from tools_app.models.ids import new_id
 
@@ -77,26 +79,29 @@ def find_code(code: str, client_id: UUID) -> AuthorizationCode | None:
     return row
 
 
-def exchange_code(row: AuthorizationCode) -> Pair:
-    """Return the tokens of a code. Raises Replayed for its second use."""
+def exchange_code(row: AuthorizationCode, *, is_bound: bool = False) -> Pair:
+    """Return the tokens of a code. Raises Replayed for its second use.
+
+    `is_bound`: the client authenticated, and has to do so to use the refresh token.
+    """
     if not AuthorizationCode.objects.filter(pk=row.pk, used_at=None).update(used_at=timezone.now()):
         end_family(row.family)
         raise Replayed(row.connection)
-    return _issue(row.connection, row.family, row.scope)
+    return _issue(row.connection, row.family, row.scope, is_bound=is_bound)
 
 
-def exchange_device_code(row: DeviceCode) -> Pair:
+def exchange_device_code(row: DeviceCode, *, is_bound: bool = False) -> Pair:
     """Return the tokens of a device's request, which its person allowed. Raises Replayed for its second use."""
     assert row.connection is not None
     if not DeviceCode.objects.filter(pk=row.pk, used_at=None).update(used_at=timezone.now()):
         end_family(row.pk)
         raise Replayed(row.connection)
-    return _issue(row.connection, row.pk, row.scope)
+    return _issue(row.connection, row.pk, row.scope, is_bound=is_bound)
 
 
 def issue_access(connection: Connection, scope: str) -> Pair:
     """Return an access token for a client that can ask for another at any time. The oldest beyond MAX_LIVE end."""
-    access = ACCESS_START + secrets.token_urlsafe(KEY_BYTES)
+    access = ACCESS_PREFIX + secrets.token_urlsafe(KEY_BYTES)
     live = AccessToken.objects.filter(connection=connection).order_by("-created_at", "-id")
     AccessToken.objects.filter(pk__in=list(live.values_list("pk", flat=True)[MAX_LIVE - 1 :])).delete()
     row, lasts = new_id(), _lifetime(connection)
@@ -128,7 +133,7 @@ def find_refresh_token(token: str, client_id: UUID) -> RefreshToken | None:
     return rows.filter(digest=digest_of(token), connection__client=client_id, expires_at__gt=timezone.now()).first()
 
 
-def rotate(row: RefreshToken, scope: str) -> Pair:
+def rotate(row: RefreshToken, scope: str, *, is_bound: bool = False) -> Pair:
     """Return the tokens that follow a refresh token, one pair for each use within GRACE.
 
     Raises Replayed for a later use, and for more uses than parallel sessions need.
@@ -140,7 +145,7 @@ def rotate(row: RefreshToken, scope: str) -> Pair:
         if row.rotated_at is None or row.rotated_at < now - GRACE or pairs >= MAX_PAIRS_OF_FAMILY:
             end_family(row.family)
             raise Replayed(row.connection)
-    return _issue(row.connection, row.family, scope)
+    return _issue(row.connection, row.family, scope, is_bound=is_bound)
 
 
 def end_family(family: UUID) -> None:
@@ -171,7 +176,7 @@ def valid_connections(path: str = "") -> Q:
     one. That the person still belongs to the tenant is the condition of `is_member`.
     """
     person = Q(**{f"{path}person": None}) | Q(**{f"{path}person__is_active": True})
-    unexpired = Q(**{f"{path}key__expires_at": None}) | Q(**{f"{path}key__expires_at__gt": timezone.now()})
+    unexpired = Q(**{f"{path}key__expires_at": None}) | Q(**{f"{path}key__expires_at__gt": CurrentTime()})
     return (unexpired & person) & Q(
         **{
             f"{path}key__revoked_at": None,
@@ -184,10 +189,10 @@ def valid_connections(path: str = "") -> Q:
 def is_member(path: str = "") -> Q:
     """Return the condition that the person of the connection at `path`, if it has one, may still use its tenant.
 
-    Who signed in by SAML has to sign in again after an hour.
+    Who signed in by SAML, or with an issuer that asks for it, has to sign in again after a time.
     """
     members = Membership.objects.filter(user=OuterRef(f"{path}person"), tenant=OuterRef(f"{path}tenant"))
-    present = Q(Exists(members)) & ~validity.saml_lapsed(f"{path}person")
+    present = Q(Exists(members)) & ~validity.lapsed(f"{path}person")
     return Q(**{f"{path}person": None}) | Q(**{f"{path}person__is_superuser": True}) | present
 
 
@@ -197,9 +202,15 @@ def is_valid(connection: Connection) -> bool:
 
 
 def valid_access_tokens() -> QuerySet[AccessToken]:
-    """Return the access tokens that are valid now."""
+    """Return the access tokens that are valid at the time of the query."""
+    return _valid_access_tokens().all()
+
+
+@cache
+def _valid_access_tokens() -> QuerySet[AccessToken]:
+    # Each process asks once a second which of its tokens are valid: building the query costs as much as sending it.
     condition = valid_connections("connection__") & is_member("connection__")
-    return AccessToken.objects.filter(condition, expires_at__gt=timezone.now())
+    return AccessToken.objects.filter(condition, expires_at__gt=CurrentTime())
 
 
 def prune(before: datetime) -> None:
@@ -208,14 +219,16 @@ def prune(before: datetime) -> None:
         model.objects.filter(expires_at__lt=before).delete()
 
 
-def _issue(connection: Connection, family: UUID, scope: str) -> Pair:
-    access = ACCESS_START + secrets.token_urlsafe(KEY_BYTES)
+def _issue(connection: Connection, family: UUID, scope: str, *, is_bound: bool) -> Pair:
+    access = ACCESS_PREFIX + secrets.token_urlsafe(KEY_BYTES)
     refresh = REFRESH_START + secrets.token_urlsafe(KEY_BYTES)
     now, lasts = timezone.now(), _lifetime(connection)
     common = {"connection": connection, "family": family, "scope": scope}
     with transaction.atomic():
         AccessToken.objects.create(digest=access_digest(access), expires_at=now + lasts, **common)
-        RefreshToken.objects.create(digest=digest_of(refresh), expires_at=now + REFRESH_LIFETIME, **common)
+        RefreshToken.objects.create(
+            digest=digest_of(refresh), expires_at=now + REFRESH_LIFETIME, is_bound=is_bound, **common
+        )
     return Pair(access, refresh, scope, int(lasts.total_seconds()))
 
 

@@ -18,7 +18,7 @@ CLIENT = {"name": "my-client", "version": "1"}
 BOTH_TYPES = "application/json, text/event-stream"
 
 
-class Asked(msgspec.Struct, frozen=True):
+class SnippetRequest(msgspec.Struct, frozen=True):
     """A request: its method and parameters, the revision, and `mirrored`, the headers that repeat arguments."""
 
     method: str = "tools/list"
@@ -27,12 +27,12 @@ class Asked(msgspec.Struct, frozen=True):
     mirrored: dict[str, str] = {}
 
 
-def curl(url: str, key: str, asked: Asked) -> str:
+def curl(url: str, key: str, asked: SnippetRequest) -> str:
     """Return shell commands: one in the modern era; a session, the request and its end in the handshake era."""
     return _modern_curl(url, key, asked) if is_modern(asked.version) else _handshake_curl(url, key, asked)
 
 
-def python(url: str, key: str, asked: Asked) -> str:
+def python(url: str, key: str, asked: SnippetRequest) -> str:
     """Return a program for version 2 of the `mcp` package."""
     mode = "" if is_modern(asked.version) else ', mode="legacy"'
     return f"""\
@@ -58,7 +58,7 @@ asyncio.run(main())
 """
 
 
-def typescript(url: str, key: str, asked: Asked) -> str:
+def typescript(url: str, key: str, asked: SnippetRequest) -> str:
     """Return a program for version 2 of the package @modelcontextprotocol/client."""
     mode = "auto" if is_modern(asked.version) else "legacy"
     return f"""\
@@ -85,7 +85,7 @@ def header_value(text: str) -> str:
 # --- curl -----------------------------------------------------------------------------------------------------------
 
 
-def _modern_curl(url: str, key: str, asked: Asked) -> str:
+def _modern_curl(url: str, key: str, asked: SnippetRequest) -> str:
     meta = {
         inbound.VERSION_META: asked.version,
         inbound.CLIENT_META: CLIENT,
@@ -99,7 +99,7 @@ def _modern_curl(url: str, key: str, asked: Asked) -> str:
     return _posting(url, key, {**headers, **asked.mirrored}, body)
 
 
-def _handshake_curl(url: str, key: str, asked: Asked) -> str:
+def _handshake_curl(url: str, key: str, asked: SnippetRequest) -> str:
     opening = {"protocolVersion": asked.version, "capabilities": {}, "clientInfo": CLIENT}
     opened = _posting(url, key, {}, _rpc("initialize", opening), "-sS -D - -o /dev/null")
     session = '-H "Mcp-Session-Id: $session"'
@@ -135,7 +135,7 @@ def _rpc(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
 # --- The SDKs -------------------------------------------------------------------------------------------------------
 
 
-def _python_call(asked: Asked) -> str:
+def _python_call(asked: SnippetRequest) -> str:
     params = asked.params
     match asked.method:
         case "tools/call":
@@ -149,7 +149,7 @@ def _python_call(asked: Asked) -> str:
     return f"print(await {call})"
 
 
-def _typescript_call(asked: Asked) -> str:
+def _typescript_call(asked: SnippetRequest) -> str:
     names = {"tools/call": "callTool", "resources/read": "readResource", "prompts/get": "getPrompt"}
     if asked.method not in names:
         return "for (const tool of (await client.listTools()).tools) console.log(tool.name);"

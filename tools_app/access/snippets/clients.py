@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from tools_app.access.snippets import calls
-from tools_app.access.snippets.calls import Asked
+from tools_app.access.snippets.calls import SnippetRequest
 
 # The placeholder for the key.
 PLACEHOLDER: Final = "YOUR_KEY"
@@ -83,13 +83,13 @@ def for_key(name: str, url: str, key: str = PLACEHOLDER) -> list[Snippet]:
         ),
         Snippet("codex-key", "Codex: the key", "The shell's profile.", f"export {VARIABLE}={shlex.quote(key)}"),
         Snippet("inspector", "MCP Inspector", "Run in a terminal; needs Node.js 22.", inspector(url, key)),
-        Snippet("curl", "curl", "Run in a terminal: lists the tools.", calls.curl(url, key, Asked())),
-        Snippet("python", "Python", "pip install 'mcp>=2'", calls.python(url, key, Asked())),
+        Snippet("curl", "curl", "Run in a terminal: lists the tools.", calls.curl(url, key, SnippetRequest())),
+        Snippet("python", "Python", "pip install 'mcp>=2'", calls.python(url, key, SnippetRequest())),
         Snippet(
             "typescript",
             "TypeScript",
             "npm install @modelcontextprotocol/client",
-            calls.typescript(url, key, Asked()),
+            calls.typescript(url, key, SnippetRequest()),
         ),
     ]
 

@@ -1,5 +1,6 @@
 """Alert destinations: e-mail addresses and webhooks, whose secret is shown once."""
 
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -28,6 +29,14 @@ from tools_app.models import AlertDelivery, AlertDestination, DestinationKind
 
 # The field with the address of each kind.
 ADDRESSES: Final = {DestinationKind.EMAIL: "email", DestinationKind.WEBHOOK: "url"}
+
+
+SECRET_PAGE = shown_once.SecretPage(
+    "admin/tools_app/alert/issued.html",
+    noun="secret",
+    advice="rotate the secret: you get a new one.",
+    place="the destination",
+)
 
 
 class DestinationForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -77,6 +86,7 @@ class DestinationAdmin(ScopedAdmin):
     search_fields = ("name",)
     actions_detail = ("send_test", "rotate_secret")
     deleted_with_it = (AlertDelivery,)
+    blank_labels = MappingProxyType({"tenant": "The whole hub"})
     empty_hint = "An e-mail address or a webhook that is told when an alert fires. Choose it in the rules of alerts."
 
     class Media:
@@ -132,7 +142,7 @@ class DestinationAdmin(ScopedAdmin):
         return self._to_issued(request, obj, secret)
 
     def _to_issued(self, request: HttpRequest, row: AlertDestination, secret: str) -> HttpResponse:
-        shown_once.keep(request, row, {"secret": secret})
+        shown_once.store(request, row, {"secret": secret})
         return HttpResponseRedirect(reverse("admin:tools_app_alertdestination_issued", args=[row.pk]))
 
     def issued(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -140,13 +150,12 @@ class DestinationAdmin(ScopedAdmin):
         row = self.get_object(request, unquote(object_id))
         if not self.has_rotate_permission(request, object_id):
             raise PermissionDenied
-        shown = shown_once.take(request, row)
-        context = {**self.admin_site.each_context(request), "opts": self.opts, "original": row}
-        if shown is None:
-            advice = "rotate the secret: you get a new one."
-            return shown_once.gone(request, context, "secret", advice, place="the destination")
-        page = {"title": "Copy the secret now", "secret": shown["secret"], "destination": row}
-        return shown_once.page(request, "admin/tools_app/alert/issued.html", {**context, **page})
+        return SECRET_PAGE.response(
+            request,
+            self,
+            row,
+            lambda values: {"title": "Copy the secret now", "secret": values["secret"], "destination": row},
+        )
 
     def has_test_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         """Return whether this user may send a test."""

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from tools_app.admin.base.columns import full_moment, moment_column
+from tools_app.admin.base.columns import cut_column, full_moment, moment_column
 from tools_app.admin.base.decorators import column
 from tools_app.admin.base.scoping import RecordAdmin, TenantFilter, badge, json_block
 from tools_app.admin.base.site import site
@@ -66,9 +66,9 @@ class AlertAdmin(RecordAdmin):
     """The alerts of the user's tenants, with their deliveries."""
 
     list_display = (
-        "summary",
+        cut_column("summary", "summary"),
         "tenant",
-        "rule",
+        cut_column("rule", "rule"),
         "status",
         moment_column("fired_at", "fired"),
         moment_column("resolved_at", "resolved"),

@@ -1,5 +1,6 @@
 """Alert rules: what is watched, from which threshold on, and who is notified."""
 
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 import orjson
@@ -29,6 +30,7 @@ from tools_app.models.alerts import MEASURES
 RECENT: Final = 10
 FIRST_FIELDS: Final = ("tenant", "name", "kind", "enabled")
 LAST_FIELDS: Final = ("quiet_minutes", "notify_resolved", "destinations")
+NO_DESTINATIONS: Final = "There are none yet: add one under Alerts > Destinations, or the rule sends nothing."
 
 
 def threshold_help(kind: AlertKind) -> str:
@@ -76,6 +78,16 @@ class RuleForm(forms.ModelForm):  # type: ignore[type-arg]
             # unfold gives it no id, by which the field refers to it and the script finds it.
             help_text = format_html('<span id="id_threshold_helptext">{}</span>', threshold_help(kind))
             self.fields["threshold"].help_text = help_text
+        if "destinations" in self.fields:
+            self._narrow_destinations(self.fields["destinations"])
+
+    def _narrow_destinations(self, field: Any) -> None:
+        """Offer a saved rule the destinations of its tenant only, and say so where there are none."""
+        if not self.instance._state.adding:
+            field.queryset = field.queryset.filter(tenant=self.instance.tenant_id)
+            field.help_text = "Who is notified."
+        if not field.queryset.exists():
+            field.help_text = NO_DESTINATIONS
 
     def clean(self) -> dict[str, Any] | None:
         """Check bounds, and that the destinations belong to the tenant. Raises ValidationError."""
@@ -102,6 +114,7 @@ class RuleAdmin(ScopedAdmin):
     search_fields = ("name",)
     actions_detail = ("send_test",)
     deleted_with_it = (Alert, AlertDelivery)
+    blank_labels = MappingProxyType({"tenant": "The whole hub"})
     empty_hint = "A rule watches error rates, durations, denials and more, and tells its destinations."
 
     class Media:

@@ -19,7 +19,7 @@ from unfold.widgets import BASE_INPUT_CLASSES
 from tools_app.access import permissions
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import MAX_CHOICES, by_id, only
-from tools_app.audit.retention.preview import days_kept, trial
+from tools_app.audit.retention.preview import days_kept, preview
 from tools_app.audit.retention.retention import MAX_DAYS
 from tools_app.models import Tenant
 
@@ -47,7 +47,7 @@ def _page(site: AdminSite) -> Any:
         tenants = permissions.tenants_run_by(request.user).order_by("name")
         tenant = _chosen(request, tenants)
         days = _days(request, tenant) if tenant else None
-        tried = trial(tenant, days) if tenant and days is not None else None
+        tried = preview(tenant, days) if tenant and days is not None else None
         context = {
             **site.each_context(request),
             "title": "Retention",

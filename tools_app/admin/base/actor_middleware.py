@@ -3,7 +3,7 @@
 from django.contrib.auth.models import User
 from django.http import HttpRequest
 
-from tools_app.access.principal import address_of
+from tools_app.access.principal import client_ip_of
 from tools_app.admin.base.middleware import in_context
 from tools_app.audit.changes.changes import Actor, recording_as
 from tools_app.models import Via
@@ -21,7 +21,7 @@ def actor_of(request: HttpRequest) -> Actor | None:
         return None
     path = request.path_info
     via = Via.API if path.startswith(API) else Via.SIGN_IN if path.startswith(SIGN_IN) else Via.ADMIN
-    return Actor(person, via, address_of(request))
+    return Actor(person, via, client_ip_of(request))
 
 
 # The user is looked up only when a change is recorded.

@@ -18,7 +18,7 @@ from django.db.models import Model
 
 from tools_app.admin.base import json_source
 from tools_app.admin.base.times import full_text
-from tools_app.audit.changes.signals import SEALED
+from tools_app.audit.changes.signals import SECRET_FIELDS
 from tools_app.core.relations import first_within
 from tools_app.models import Change
 
@@ -92,7 +92,7 @@ class ConflictForm(forms.ModelForm):  # type: ignore[type-arg]
             self.conflicts = self._between(sorted({*overwritten, *chosen}, key=list(self.fields).index), seen, chosen)
 
     def _disable(self, names: Iterable[str], *, disabled: bool) -> None:
-        # A disabled field keeps its stored value, whatever was sent.
+        # A disabled field keeps its stored value, also if another one was sent.
         for name in names:
             self.fields[name].disabled = disabled
 
@@ -143,7 +143,7 @@ class ConflictForm(forms.ModelForm):  # type: ignore[type-arg]
     def _recorded_as(self, name: str) -> str:
         column = self._write_only.get(name)
         if column:
-            return SEALED.get(column, column)
+            return SECRET_FIELDS.get(column, column)
         columns = (*self.instance._meta.concrete_fields, *self.instance._meta.many_to_many)
         return name if name in {field.name for field in columns} else PACKED
 

@@ -87,9 +87,9 @@ class JsonTextField(forms.Field):
         if fault := json_size_fault(source.value, self.max_bytes):
             raise ValidationError(fault, code="size")
         problems = self.check(source.value) if self.check else []
-        told = sorted((source.line_of(problem.path), str(problem)) for problem in problems)
-        if told:
-            raise ValidationError([f"Line {line}: {problem}" for line, problem in told])
+        lines = sorted((source.line_of(problem.path), str(problem)) for problem in problems)
+        if lines:
+            raise ValidationError([f"Line {line}: {problem}" for line, problem in lines])
 
 
 MAX_LINES = 200

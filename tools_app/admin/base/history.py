@@ -14,7 +14,7 @@ from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.core.relations import first_within
 from tools_app.models import Action, Change
 
-MOST = 50
+MAX_ENTRIES = 50
 # Maximum total size of the changes on a page.
 MAX_BYTES = 1024 * 1024
 
@@ -50,7 +50,7 @@ class HistoryAdmin(ModelAdmin):
         if not self.has_view_permission(request, row):
             raise PermissionDenied
         found = Change.objects.filter(kind=self.opts.model_name, object_id=str(row.pk)).order_by("-position")
-        newest, has_more = first_within(found, MOST, MAX_BYTES)
+        newest, has_more = first_within(found, MAX_ENTRIES, MAX_BYTES)
         changes = [change for change in newest if tenant_permissions_of(request).sees(change.tenant_id)]
         page = {
             "title": f"History of {row}",

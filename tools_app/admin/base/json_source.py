@@ -13,7 +13,7 @@ import orjson
 
 Path = tuple[str | int, ...]
 
-DEEPEST = 64
+MAX_DEPTH = 64
 SPACE = re.compile(r"[ \t\r\n]*")
 # PostgreSQL cannot store this character in JSON.
 ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
@@ -77,8 +77,8 @@ def _refuse_constant(name: str) -> Never:
 def _refuse_what_cannot_be_kept(text: str, value: Any) -> None:
     if found := ESCAPED_NUL.search(text):
         raise JsonProblem(f"Line {text.count(chr(10), 0, found.start()) + 1}: the character \\u0000 cannot be stored.")
-    if _depth(value) > DEEPEST:
-        raise JsonProblem(f"Nested too deeply: at most {DEEPEST} levels are allowed.")
+    if _depth(value) > MAX_DEPTH:
+        raise JsonProblem(f"Nested too deeply: at most {MAX_DEPTH} levels are allowed.")
     try:
         orjson.dumps(value)
     except TypeError as problem:

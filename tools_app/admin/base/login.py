@@ -18,7 +18,7 @@ from django.views.decorators.debug import sensitive_variables
 from unfold.forms import AuthenticationForm as UnfoldAuthenticationForm
 
 from tools_app.access import logins, permissions
-from tools_app.access.principal import address_of
+from tools_app.access.principal import client_ip_of
 
 MAX_NAME_LENGTH: Final = 150
 TOO_OFTEN: Final = "Too many failed logins. Try again in five minutes."
@@ -41,7 +41,7 @@ class CountedLoginForm(AuthenticationForm):
             return super().clean()
         assert self.request is not None
         try:
-            with logins.attempt(name, address_of(self.request)):
+            with logins.attempt(name, client_ip_of(self.request)):
                 return super().clean()
         except logins.TooManyAttempts:
             raise ValidationError(TOO_OFTEN, code="too_often") from None

@@ -4,7 +4,9 @@ Every page is based on `ScopedAdmin`, or on `RecordAdmin` for read-only records.
 treated as missing on every URL.
 """
 
+from collections.abc import Mapping
 from contextlib import nullcontext
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -69,6 +71,8 @@ class ScopedAdmin(HistoryAdmin):
     tenant_field = "tenant"
     # Models whose rows cannot be deleted individually, and that are deleted with a row of this one.
     deleted_with_it: tuple[type[Model], ...] = ()
+    # What an empty choice says, by field. Others say "None".
+    blank_labels: Mapping[str, str] = MappingProxyType({"presentation": "As the tenant"})
     list_filter_submit = True
     warn_unsaved_form = True
     list_per_page = 50
@@ -128,6 +132,15 @@ class ScopedAdmin(HistoryAdmin):
     def _changes(self, permitted: TenantPermissions, row: Any) -> bool:
         return permitted.is_admin_anywhere if row is None else permitted.changes(self.tenant_id_of(row))
 
+    def formfield_for_choice_field(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        """Say what an empty choice means."""
+        blank = [("", self._blank_label(db_field))]
+        options.setdefault("choices", db_field.get_choices(include_blank=db_field.blank, blank_choice=blank))
+        return super().formfield_for_choice_field(db_field, request, **options)
+
+    def _blank_label(self, db_field: Any) -> str:
+        return self.blank_labels.get(db_field.name, "None")
+
     def formfield_for_foreignkey(
         self, db_field: ForeignKey[Any, Any], request: HttpRequest, **options: Any
     ) -> "ModelChoiceField[Any] | None":
@@ -139,6 +152,8 @@ class ScopedAdmin(HistoryAdmin):
         if db_field.name == "toolset":
             options["queryset"] = self.rows_run(request, Toolset.objects.all())
         field: ModelChoiceField[Any] | None = super().formfield_for_foreignkey(db_field, request, **options)
+        if field is not None and db_field.blank and field.empty_label:
+            field.empty_label = self._blank_label(db_field)
         return field
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
@@ -163,7 +178,7 @@ class ScopedAdmin(HistoryAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> Any:
-        """Show a form, or save it. While an existing row is read, compared and saved, nobody else changes it."""
+        """Show a form, or save it. While an existing row is read, compared and saved, it is locked."""
         saves = request.method == "POST" and object_id is not None
         with change_log_transaction() if saves else nullcontext():
             return super().changeform_view(request, object_id, form_url, extra_context)

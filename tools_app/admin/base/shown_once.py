@@ -7,9 +7,12 @@ the redirect; what lies there can be opened only for the same user and the same 
 
 import base64
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from django.contrib.admin import ModelAdmin
 from django.contrib.auth.models import AnonymousUser
 from django.db.models import Model
 from django.http import HttpRequest
@@ -23,22 +26,22 @@ SECONDS: Final = 300.0
 # Secrets that wait in one session; the oldest give way.
 MAX_WAITING: Final = 8
 # HTTP 410: the page was here, and does not come back.
-GONE: Final = 410
+GONE_STATUS: Final = 410
 GONE_MESSAGE: Final = "It was shown already, or you opened this page more than five minutes after creating it."
 
 Values = dict[str, str]
 
 
-class _Kept(msgspec.Struct, frozen=True, array_like=True):
+class _StoredSecret(msgspec.Struct, frozen=True, array_like=True):
     """The values of a page and when they can no longer be shown, in seconds since 1970."""
 
     expires: float
     values: Values
 
 
-def keep(request: HttpRequest, row: Model, values: Values) -> None:
+def store(request: HttpRequest, row: Model, values: Values) -> None:
     """Keep the `values` of the page that shows the secret of `row` to the user of `request`, once."""
-    kept = msgspec.json.encode(_Kept(time.time() + SECONDS, values))
+    kept = msgspec.json.encode(_StoredSecret(time.time() + SECONDS, values))
     sealed = base64.b64encode(encryption.seal(kept, _purpose(request, row))).decode()
     waiting = {name: text for name, text in _waiting(request).items() if name != _name(row)}
     newest = [*waiting.items(), (_name(row), sealed)][-MAX_WAITING:]
@@ -53,34 +56,55 @@ def take(request: HttpRequest, row: Model) -> Values | None:
         return None
     request.session[SESSION_KEY] = waiting
     try:
-        kept = msgspec.json.decode(encryption.unseal(base64.b64decode(sealed), _purpose(request, row)), type=_Kept)
+        kept = msgspec.json.decode(
+            encryption.unseal(base64.b64decode(sealed), _purpose(request, row)), type=_StoredSecret
+        )
     except (ValueError, encryption.DecryptionError):
         return None
     return kept.values if kept.expires > time.time() else None
 
 
-def page(request: HttpRequest, template: str, context: dict[str, Any]) -> TemplateResponse:
-    """Return the page of a secret, which browsers and proxies must not store."""
-    return TemplateResponse(request, template, context, headers={"Cache-Control": "no-store"})
+@dataclass(frozen=True)
+class SecretPage:
+    """The page that shows a secret, `noun`, once. Later it says what to do, `advice`, and leads to `place`.
 
-
-def gone(
-    request: HttpRequest, context: dict[str, Any], noun: str, advice: str, *, place: str, place_url: str = ""
-) -> TemplateResponse:
-    """Return the page that says that a secret, `noun`, is not shown again; `advice` says what to do.
-
-    It leads to `place`, which is the page of the row that is the `original` of the context, unless it has another URL.
+    `place` is the page of the secret's row, unless `place_view` names another view of the admin. Browsers and proxies
+    must not store the page.
     """
-    row = context["original"]
-    told = {
-        "title": f"This {noun} is not shown again",
-        "message": GONE_MESSAGE,
-        "advice": f"If you did not copy it, {advice}",
-        "back": f"Go to {place}",
-        "back_url": place_url or reverse(f"admin:tools_app_{row._meta.model_name}_change", args=[row.pk]),
-    }
-    template = "admin/tools_app/shown_already.html"
-    return TemplateResponse(request, template, context | told, status=GONE, headers={"Cache-Control": "no-store"})
+
+    template: str
+    noun: str
+    advice: str
+    place: str
+    place_view: str = ""
+
+    def response(
+        self,
+        request: HttpRequest,
+        admin: "ModelAdmin[Any]",
+        row: Model,
+        context_of: Callable[[Values], dict[str, Any]],
+    ) -> TemplateResponse:
+        """Return the page of the secret of `row`, with the context that `context_of` makes of its values."""
+        context = {**admin.admin_site.each_context(request), "opts": admin.opts, "original": row}
+        values = take(request, row)
+        if values is None:
+            template, status, more = "admin/tools_app/shown_already.html", GONE_STATUS, self._expired(row)
+        else:
+            template, status, more = self.template, 200, context_of(values)
+        return TemplateResponse(
+            request, template, {**context, **more}, status=status, headers={"Cache-Control": "no-store"}
+        )
+
+    def _expired(self, row: Model) -> dict[str, str]:
+        here = reverse(f"admin:tools_app_{row._meta.model_name}_change", args=[row.pk])
+        return {
+            "title": f"This {self.noun} is not shown again",
+            "message": GONE_MESSAGE,
+            "advice": f"If you did not copy it, {self.advice}",
+            "back": f"Go to {self.place}",
+            "back_url": reverse(self.place_view) if self.place_view else here,
+        }
 
 
 def _waiting(request: HttpRequest) -> dict[str, str]:

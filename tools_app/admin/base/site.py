@@ -1,11 +1,13 @@
 """The admin site: its pages and permissions, the sidebar, and the assets of each page."""
 
+from functools import partial
 from typing import Any
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.templatetags.static import static
 from django.urls import reverse
+from django.utils.functional import SimpleLazyObject
 from unfold.sites import UnfoldAdminSite
 
 from tools_app.admin.audit import retention, verification
@@ -29,6 +31,10 @@ class HubAdminSite(UnfoldAdminSite):
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         """Return the context of every page. Colours are emptied because they are loaded from a stylesheet."""
         return {**super().each_context(request), "colors": {}, "documentation": piece_of(request)}
+
+    def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> Any:
+        """Return the models by app, found only by a page that lists them: the sidebar has its own links."""
+        return SimpleLazyObject(partial(super().get_app_list, request, app_label))
 
     def has_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may open any page."""

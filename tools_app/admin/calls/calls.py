@@ -27,7 +27,7 @@ from tools_app.admin.base.times import moment
 from tools_app.admin.calls import change_list, saved_filters
 from tools_app.admin.calls.detail import CallPage
 from tools_app.admin.calls.saved_filters import back_to_list, posted_query
-from tools_app.audit.export.responses import file_answer
+from tools_app.audit.export.responses import file_response
 from tools_app.audit.export.runner import start_export
 from tools_app.audit.search.query import BadQuery
 from tools_app.models import Call, Export, ExportFormat, ExportState
@@ -110,7 +110,7 @@ def state_of(export: Export) -> dict[str, Any]:
 
 def download(request: HttpRequest, id: Any) -> StreamingHttpResponse:
     """Stream the file while it is generated. It can be downloaded again."""
-    return file_answer(request, _own(request, id))
+    return file_response(request, _own(request, id))
 
 
 def _own(request: HttpRequest, id: Any) -> Export:

@@ -24,7 +24,7 @@ from tools_app.admin.base.times import full_text
 from tools_app.admin.calls import downloads, failures, payloads
 from tools_app.admin.calls.columns import OUTCOME_COLOURS, CallFactsAdmin, duration_text, title_of
 from tools_app.admin.calls.events import events_of
-from tools_app.admin.calls.subjects import Fact, about, links_of
+from tools_app.admin.calls.subjects import Fact, facts_about, links_of
 from tools_app.admin.calls.tool_revision import revision_of
 from tools_app.admin.playground.run_again import can_run_again
 from tools_app.models import Call, Outcome, RunningCall
@@ -123,7 +123,7 @@ class CallPage(CallFactsAdmin):
             "when": full_text(call.started_at),
             "took": duration_text(call.duration_us),
             "spans": spans_of(call),
-            "facts": [*about(self, call), *_answered(call)],
+            "facts": [*facts_about(self, call), *_answered(call)],
             "revision": revision_of(call),
             "links": links_of(call),
             "key": key_name(call),

@@ -7,8 +7,8 @@ import orjson
 from django.http import Http404, HttpResponse
 
 from tools_app.admin.calls import payloads
-from tools_app.admin.calls.events import said
-from tools_app.core.packing import NotPacked
+from tools_app.admin.calls.events import description
+from tools_app.core.packing import UnpackError
 from tools_app.models import Call, CallEvent
 
 # Maximum size of the events in one file.
@@ -23,7 +23,7 @@ def answer(call: Call, part: str) -> HttpResponse:
         raise Http404("Unknown part. Use arguments, events or result.")
     try:
         text = write(call)
-    except NotPacked as problem:
+    except UnpackError as problem:
         raise Http404(f"It cannot be read: {problem}.") from problem
     if not text:
         raise Http404("The audit log has no copy of it.")
@@ -57,7 +57,7 @@ def _events(call: Call) -> bytes:
 def _lines(call: Call) -> Iterator[bytes]:
     events = CallEvent.objects.filter(call_id=call.pk).order_by("sequence")
     for event in events.iterator(chunk_size=AT_ONCE):
-        line = {"sequence": event.sequence, "at": event.at, "kind": event.kind, "data": said(event)}
+        line = {"sequence": event.sequence, "at": event.at, "kind": event.kind, "data": description(event)}
         yield orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
 

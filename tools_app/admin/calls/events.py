@@ -12,7 +12,7 @@ from uuid import UUID
 import orjson
 
 from tools_app.admin.base import json_source
-from tools_app.calls.events import SEALED
+from tools_app.calls.events import SEALED_KEY
 from tools_app.models import CallEvent
 
 MAX_EVENTS = 500
@@ -21,7 +21,7 @@ MAX_TEXT: Final = 8_000
 
 
 @dataclass(frozen=True)
-class Told:
+class Description:
     """The text of an event. `label` qualifies its kind, `text` is the message, `percent` the progress."""
 
     title: str
@@ -38,7 +38,7 @@ class Row:
     offset_us: int
     at: datetime
     kind: str
-    told: Told
+    told: Description
     raw: str
 
     @property
@@ -48,15 +48,15 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         """Return the row as JSON for the page of a running call."""
-        told = self.told
+        text = self.told
         return {
             "sequence": self.sequence,
             "offset": self.offset,
             "kind": self.kind,
-            "title": told.title,
-            "text": told.text,
-            "label": told.label,
-            "percent": told.percent,
+            "title": text.title,
+            "text": text.text,
+            "label": text.label,
+            "percent": text.percent,
             "raw": self.raw,
         }
 
@@ -79,8 +79,8 @@ def events_of(call_id: UUID, started_at: datetime, after: int = 0) -> Events:
 def row_of(event: CallEvent, started_at: datetime) -> Row:
     """Return an event as shown on the page."""
     offset_us = max(0, (event.at - started_at) // timedelta(microseconds=1))
-    told, raw = _told(event)
-    return Row(event.sequence, offset_us, event.at, event.kind, told, raw)
+    description, raw = _describe(event)
+    return Row(event.sequence, offset_us, event.at, event.kind, description, raw)
 
 
 def offset_text(microseconds: int) -> str:
@@ -90,7 +90,7 @@ def offset_text(microseconds: int) -> str:
     return f"+{minutes}:{seconds:02d}.{rest:03d}" if minutes else f"+{seconds}.{rest:03d} s"
 
 
-def said(event: CallEvent) -> Any:
+def description(event: CallEvent) -> Any:
     """Return the recorded data of an event: its JSON, or the text if it was truncated to invalid JSON."""
     try:
         data = orjson.loads(event.data)
@@ -98,15 +98,15 @@ def said(event: CallEvent) -> Any:
         return event.data
     if isinstance(data, dict):
         # The complete request is stored a second time, encrypted; it is not shown.
-        data.pop(SEALED, None)
+        data.pop(SEALED_KEY, None)
     return data
 
 
-def _told(event: CallEvent) -> tuple[Told, str]:
-    data = said(event)
-    tell = TELLING.get(event.kind)
+def _describe(event: CallEvent) -> tuple[Description, str]:
+    data = description(event)
+    tell = DESCRIBERS.get(event.kind)
     if tell is None or not isinstance(data, dict):
-        return Told("", _text(data)), ""
+        return Description("", _text(data)), ""
     return tell(data), cut(json_source.pretty(data))
 
 
@@ -115,10 +115,10 @@ def cut(text: str) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} … ({len(text)} characters)"
 
 
-def _progress(data: Mapping[str, Any]) -> Told:
+def _progress(data: Mapping[str, Any]) -> Description:
     done, total = data.get("progress", "?"), data.get("total")
     of_total = f" of {_short(total)}" if "total" in data else ""
-    return Told(f"{_short(done)}{of_total}", _text(data.get("message", "")), percent=_percent(done, total))
+    return Description(f"{_short(done)}{of_total}", _text(data.get("message", "")), percent=_percent(done, total))
 
 
 def _percent(done: Any, total: Any) -> int | None:
@@ -129,28 +129,36 @@ def _percent(done: Any, total: Any) -> int | None:
     return round(100 * share)
 
 
-def _log(data: Mapping[str, Any]) -> Told:
-    return Told(_short(data.get("logger", "")), _text(data.get("data", "")), _short(data.get("level", "")))
+def _log(data: Mapping[str, Any]) -> Description:
+    return Description(_short(data.get("logger", "")), _text(data.get("data", "")), _short(data.get("level", "")))
 
 
-def _request(data: Mapping[str, Any]) -> Told:
+def _request(data: Mapping[str, Any]) -> Description:
     shown = data.get("shown", data)
     if not isinstance(shown, dict) or "method" not in shown:
-        return Told("Asked the client", _text(shown))
-    return Told(f"Asked the client: {_short(shown['method'])}", _text(shown.get("params") or ""))
+        return Description("Asked the client", _text(shown))
+    return Description(f"Asked the client: {_short(shown['method'])}", _text(shown.get("params") or ""))
 
 
-def _withdrawal(data: Mapping[str, Any]) -> Told:
-    return Told("Cancelled the request to the client", _text(data.get("reason", "")))
+def _cancelled_question(data: Mapping[str, Any]) -> Description:
+    return Description("Cancelled the request to the client", _text(data.get("reason", "")))
 
 
-def _pause(_data: Mapping[str, Any]) -> Told:
-    return Told("The stream was closed; the client reconnects for the rest.")
+def _page(data: Mapping[str, Any]) -> Description:
+    return Description("A page that the client was sent to is done with", _text(data.get("elicitationId", "")))
 
 
-def _answer(data: Mapping[str, Any]) -> Told:
+def _task(_data: Mapping[str, Any]) -> Description:
+    return Description("The upstream runs the call as a task.")
+
+
+def _pause(_data: Mapping[str, Any]) -> Description:
+    return Description("The stream was closed; the client reconnects for the rest.")
+
+
+def _answer(data: Mapping[str, Any]) -> Description:
     """Describe the response sent instead of the recorded one because the database confirmed the record too late."""
-    return Told(
+    return Description(
         "Different response sent to the client",
         _text(data.get("message", "")),
         f"HTTP {_short(data.get('status', ''))}",
@@ -165,11 +173,13 @@ def _short(value: Any) -> str:
     return str(value)[:200]
 
 
-TELLING: Mapping[str, Callable[[Mapping[str, Any]], Told]] = {
+DESCRIBERS: Mapping[str, Callable[[Mapping[str, Any]], Description]] = {
     "progress": _progress,
     "log": _log,
     "request": _request,
-    "withdrawal": _withdrawal,
+    "withdrawal": _cancelled_question,
+    "page": _page,
+    "task": _task,
     "pause": _pause,
     "answer": _answer,
 }

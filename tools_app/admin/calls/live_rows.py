@@ -94,7 +94,7 @@ def news(wanted: Wanted, since: datetime | None, known: Mapping[UUID, str]) -> N
     return News(newest[:MAX_SHOWN], running, [call.pk for call in ended], is_partial)
 
 
-def lately(moment: datetime | None) -> datetime | None:
+def recent_since(moment: datetime | None) -> datetime | None:
     """Return the time of the last poll, or None if it is too long ago to report all changes since."""
     return moment if moment and abs(timezone.now() - moment) <= MAX_AWAY else None
 
@@ -139,12 +139,12 @@ def _key_of(call: Call | RunningCall) -> str:
     return str(call.api_key_id)
 
 
-def known_of(text: str) -> dict[UUID, str]:
-    """Parse a comma-separated list of known running calls in the format of `mark_of`. Invalid entries are skipped."""
+def known_rows(text: str) -> dict[UUID, str]:
+    """Parse a comma-separated list of known running calls in the format of `row_mark`. Invalid entries are skipped."""
     return dict(_known(text.split(",")[:MAX_RUNNING]))
 
 
-def mark_of(call: RunningCall) -> str:
+def row_mark(call: RunningCall) -> str:
     """Return a compact token of a running call and its status."""
     return f"{call.status[0]}{call.pk.hex}"
 

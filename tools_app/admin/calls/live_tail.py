@@ -59,8 +59,8 @@ def _page(site: AdminSite) -> Callable[[HttpRequest], HttpResponse]:
 def poll(request: HttpRequest) -> JsonResponse:
     """Return changes since the last poll: `after` is the previous cursor, `known` are the calls known as running."""
     now = timezone.now()
-    since = live_rows.lately(live_rows.moment_of(request.GET.get("after", "")))
-    known = live_rows.known_of(request.GET.get("known", ""))
+    since = live_rows.recent_since(live_rows.moment_of(request.GET.get("after", "")))
+    known = live_rows.known_rows(request.GET.get("known", ""))
     news = live_rows.news(wanted(request), since, known)
     body = {
         "cursor": live_rows.cursor_of(now),
@@ -114,7 +114,7 @@ def _running(call: RunningCall) -> dict[str, Any]:
         "colour": "primary",
         "took": "",
         "bad": False,
-        "mark": live_rows.mark_of(call),
+        "mark": live_rows.row_mark(call),
     }
 
 

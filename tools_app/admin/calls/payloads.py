@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 import orjson
 
 from tools_app.admin.calls.columns import indented
-from tools_app.core.packing import NotPacked
+from tools_app.core.packing import UnpackError
 from tools_app.core.relations import related
 from tools_app.models import Call, CallPayload
 
@@ -31,7 +31,7 @@ def shown(call: Call, part: Part) -> Shown:
     size = call.arguments_size if part == "arguments" else call.result_size
     try:
         text = stored_part(call, part)
-    except NotPacked as problem:
+    except UnpackError as problem:
         return Shown(note=f"Cannot be read: {problem}.")
     if not text:
         return Shown(note=f"Not recorded ({size} bytes)." if size else "None.")

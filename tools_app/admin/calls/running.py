@@ -24,7 +24,7 @@ from tools_app.admin.calls.detail import is_row_seen
 from tools_app.admin.calls.events import Events, events_of
 from tools_app.admin.calls.filters import KeyFilter, MethodFilter, SessionFilter, ToolFilter
 from tools_app.admin.calls.payloads import Shown, shown_text
-from tools_app.admin.calls.subjects import Fact, about, links_of
+from tools_app.admin.calls.subjects import Fact, facts_about, links_of
 from tools_app.admin.calls.tool_revision import revision_of
 from tools_app.calls.background import delivery
 from tools_app.models import Call, CallStatus, RunningCall
@@ -106,13 +106,13 @@ class RunningCallAdmin(CallFactsAdmin):
         chosen = queryset.defer("arguments", "sealed_arguments")
         own = list(self.rows_run(request, chosen)[: MAX_CANCELLED + 1])
         cancelled = sum(delivery.cancel_by_person(call) for call in own[:MAX_CANCELLED])
-        told = f"Asked to stop: {cancelled}. A call that does not stop by itself is ended in seconds."
-        self.message_user(request, told, messages.SUCCESS if cancelled else messages.WARNING)
+        message = f"Asked to stop: {cancelled}. A call that does not stop by itself is ended in seconds."
+        self.message_user(request, message, messages.SUCCESS if cancelled else messages.WARNING)
         if len(own) > MAX_CANCELLED:
             self.message_user(request, f"At most {MAX_CANCELLED} at once: select the others again.", messages.WARNING)
         if not tenant_permissions_of(request).everything and (foreign := queryset.count() - len(own)) > 0:
-            told = f"Not cancelled, because you are no admin of their tenants: {foreign}."
-            self.message_user(request, told, messages.WARNING)
+            message = f"Not cancelled, because you are no admin of their tenants: {foreign}."
+            self.message_user(request, message, messages.WARNING)
 
     def get_list_display(self, request: HttpRequest) -> list[str]:
         """Return the columns with `tenant_link`, since the tenant of a record may have been deleted."""
@@ -142,7 +142,7 @@ class RunningCallAdmin(CallFactsAdmin):
             "status": self.status_label(call),
             "when": full_text(call.started_at),
             "for": self.running_for(call),
-            "facts": [*about(self, call), *_standing(call)],
+            "facts": [*facts_about(self, call), *_standing(call)],
             "revision": revision_of(call),
             "links": links_of(call),
             **(_payloads(call) if audits else {}),

@@ -27,7 +27,7 @@ class Link:
     url: str
 
 
-def about(admin: CallFactsAdmin, call: Any) -> list[Fact]:
+def facts_about(admin: CallFactsAdmin, call: Any) -> list[Fact]:
     """Return the facts of a call that are known from its start."""
     return [
         Fact("Tenant", admin.tenant_link(call)),

@@ -80,7 +80,7 @@ def _beginnings(ids: Sequence[UUID]) -> Beginnings:
         "pk", Left("arguments", MAX_HEAD), Left("result", MAX_HEAD), packed
     )
     return {
-        id: (arguments, result) if head is None else packing.beginnings(bytes(head), MAX_HEAD)
+        id: (arguments, result) if head is None else packing.unpack_beginnings(bytes(head), MAX_HEAD)
         for id, arguments, result, head in rows
     }
 
@@ -107,7 +107,7 @@ def _matches(calls: Sequence[Call], text: str) -> Iterator[tuple[UUID, SafeStrin
 def _found_in(payload: CallPayload, pattern: re.Pattern[str]) -> re.Match[str] | None:
     try:
         texts = payload.texts()
-    except packing.NotPacked:
+    except packing.UnpackError:
         return None
     return pattern.search(texts.arguments) or pattern.search(texts.result)
 

@@ -1,21 +1,26 @@
 """The revision of the tool that a call ran, compared with the current tool."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tools_app.admin.base import diff as differences
 from tools_app.admin.base.diff import DiffLine
+from tools_app.catalog.revisions import source_of
 from tools_app.core.relations import related
 from tools_app.models import Tool, ToolRevision
 
 
 @dataclass(frozen=True)
 class Revision:
-    """A tool's revision and its difference from the current one. `words` replaces the diff where there is none."""
+    """A tool's revision and its difference from the current one. `words` replaces the diff where there is none.
+
+    `source` is where the tool came from.
+    """
 
     number: int
     words: str = ""
     diff: list[DiffLine] = field(default_factory=list)
+    source: str = ""
 
 
 def revision_of(call: Any) -> Revision | None:
@@ -27,8 +32,10 @@ def revision_of(call: Any) -> Revision | None:
     if tool is None:
         return Revision(number, "The tool and its revisions were deleted.")
     if tool.revision == number:
-        return Revision(number, "Unchanged: this is the current definition of the tool.")
-    return _compared(number, tool)
+        found = Revision(number, "Unchanged: this is the current definition of the tool.")
+    else:
+        found = _compared(number, tool)
+    return replace(found, source=source_of(call))
 
 
 def _compared(number: int, tool: Tool) -> Revision:

@@ -15,11 +15,11 @@ from tools_app.admin.base.diff import DiffLine
 from tools_app.admin.base.scoping import ScopedAdmin, writer
 from tools_app.catalog.sources import documents
 from tools_app.catalog.sources.plan import (
-    Applied,
-    Doing,
+    AppliedCounts,
+    ApplyError,
     Entry,
     FieldChange,
-    NotApplied,
+    OperationChange,
     OperationFilter,
     Plan,
     apply,
@@ -80,9 +80,9 @@ class OperationsPage(ScopedAdmin):
         enabled = wanted if request.POST.get("enable") else frozenset[str]()
         try:
             if request.POST.get("fingerprint") != made.fingerprint or not _is_of(request, made.revision):
-                raise NotApplied("The source or its tools have changed since the preview. Review the changes again.")
+                raise ApplyError("The source or its tools have changed since the preview. Review the changes again.")
             done = apply(made, writer(request), wanted=wanted, enabled=enabled)
-        except NotApplied as problem:
+        except ApplyError as problem:
             self.message_user(request, str(problem), messages.WARNING)
             return False
         self.message_user(request, _told(done), messages.SUCCESS)
@@ -121,14 +121,14 @@ def _chosen(request: HttpRequest, made: Plan) -> Collection[str]:
     """Return the keys of the operations that are ticked, or of all that the filter shows."""
     if request.POST.get("all"):
         shown = _filter(request)
-        return {entry.key for entry in made.of(Doing.NEW) if shown.finds(entry)}
+        return {entry.key for entry in made.of(OperationChange.NEW) if shown.finds(entry)}
     return set(request.POST.getlist("key"))
 
 
 def _shown(made: Plan, chosen: OperationFilter) -> dict[str, Any]:
-    new = made.of(Doing.NEW)
+    new = made.of(OperationChange.NEW)
     found = [entry for entry in new if chosen.finds(entry)]
-    changed = made.of(Doing.CHANGED)
+    changed = made.of(OperationChange.CHANGED)
     redirected = made.redirected
     is_moved = made.changes_servers and made.servers != made.source.servers
     return {
@@ -144,7 +144,7 @@ def _shown(made: Plan, chosen: OperationFilter) -> dict[str, Any]:
         "changed": [_difference(entry) for entry in changed[:MAX_DIFFERENCES]],
         "changed_count": len(changed),
         "more_changed": max(0, len(changed) - MAX_DIFFERENCES),
-        "removed": made.of(Doing.REMOVED),
+        "removed": made.of(OperationChange.REMOVED),
         "skipped": made.skipped[:MAX_SKIPPED],
         "skipped_count": len(made.skipped),
         "overridden": [entry for entry in made.entries if entry.overridden],
@@ -152,7 +152,7 @@ def _shown(made: Plan, chosen: OperationFilter) -> dict[str, Any]:
         "redirected": redirected[:MAX_DIFFERENCES],
         "more_redirected": max(0, len(redirected) - MAX_DIFFERENCES),
         "schemes_diff": diff.lines(made.source.schemes, made.schemes) if made.changes_schemes else [],
-        "same_count": len(made.of(Doing.SAME)),
+        "same_count": len(made.of(OperationChange.SAME)),
     }
 
 
@@ -168,7 +168,7 @@ def _change(change: FieldChange) -> ShownChange:
     return ShownChange(change.name, change.is_kept, diff.lines(change.base, change.theirs))
 
 
-def _told(done: Applied) -> str:
+def _told(done: AppliedCounts) -> str:
     """Return what was done, in words."""
     counts = (
         (len(done.imported), "imported"),

@@ -21,7 +21,7 @@ from tools_app.admin.base.scoping import TenantFilter, json_block, writer
 from tools_app.admin.base.site import site
 from tools_app.admin.catalog.api_operations import OperationsPage, operations_url
 from tools_app.admin.catalog.samples import SampleAdmin, origin_of
-from tools_app.catalog.openapi.reader import Unreadable
+from tools_app.catalog.openapi.reader import UnreadableDocument
 from tools_app.catalog.sources.settings import save_source, source_faults
 from tools_app.models import ApiSource, Tenant
 from tools_app.runtime import api_sources
@@ -32,6 +32,7 @@ SAMPLE_ADDED: Final = (
     "of the source. The tenant must be allowed to call the address of the hub, if that is private."
 )
 SETTINGS = ("base_url", "server_variables", "secrets")
+OPTIONS = ("cycle_depth", "output_schemas")
 
 
 class ApiSourceForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -51,7 +52,7 @@ class ApiSourceForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = ApiSource
-        fields = ("tenant", "name", "url", "document", *SETTINGS)
+        fields = ("tenant", "name", "url", "document", *SETTINGS, *OPTIONS)
         help_texts: ClassVar = {"url": "Where the document is. Refreshing the source reads it again."}
 
     def clean(self) -> dict[str, Any] | None:
@@ -60,7 +61,7 @@ class ApiSourceForm(forms.ModelForm):  # type: ignore[type-arg]
         if self.errors or cleaned is None:
             return cleaned
         # A field that a reader may not change is not in the form.
-        for name in ("tenant", "name", "url", *SETTINGS):
+        for name in ("tenant", "name", "url", *SETTINGS, *OPTIONS):
             if name in cleaned:
                 setattr(self.instance, name, cleaned[name])
         if cleaned.get("url") and cleaned.get("document"):
@@ -68,8 +69,8 @@ class ApiSourceForm(forms.ModelForm):  # type: ignore[type-arg]
         is_new = self.instance._state.adding
         if is_new and not (cleaned.get("url") or cleaned.get("document")):
             self.add_error("url", "Enter the URL of the document, or choose a file.")
-        for name, told in source_faults(self.instance).items():
-            self.add_error(name, list(told))
+        for name, problems in source_faults(self.instance).items():
+            self.add_error(name, list(problems))
         if not self.errors:
             self._check_secrets()
         return cleaned
@@ -117,6 +118,7 @@ class ApiSourceAdmin(OperationsPage, SampleAdmin):
         shown: list[Any] = [
             (None, {"fields": ("tenant", "name", *document)}),
             ("Requests", {"fields": SETTINGS}),
+            ("Schemas", {"fields": OPTIONS}),
         ]
         if obj is not None:
             said = {"fields": ("servers_json", "schemes_json", "revision", "tool_count")}
@@ -128,10 +130,12 @@ class ApiSourceAdmin(OperationsPage, SampleAdmin):
         save_source(obj)
         upload: UploadedFile[Any] | None = form.cleaned_data.get("document")
         if upload is None and change and "url" not in form.changed_data:
+            if not {*OPTIONS}.isdisjoint(form.changed_data):
+                api_sources.read_again(obj, writer(request))
             return
         try:
             api_sources.refresh(obj, writer(request), bytes(upload.read()) if upload else None)
-        except Unreadable as problem:
+        except UnreadableDocument as problem:
             self.message_user(request, str(problem), messages.ERROR)
 
     def response_add(self, request: HttpRequest, obj: ApiSource, post_url_continue: Any = None) -> HttpResponse:
@@ -145,7 +149,9 @@ class ApiSourceAdmin(OperationsPage, SampleAdmin):
         if known is not None:
             return self._has_sample(request, known)
         if faults := source_faults(source):
-            self.message_user(request, " ".join(one for told in faults.values() for one in told), messages.ERROR)
+            self.message_user(
+                request, " ".join(one for problems in faults.values() for one in problems), messages.ERROR
+            )
             return HttpResponseRedirect(reverse("admin:tools_app_apisource_changelist"))
         generator: Any = SchemaGenerator()  # type: ignore[no-untyped-call]
         document = orjson.dumps(generator.get_schema(request=None, public=True), default=str)

@@ -87,7 +87,7 @@ class OfferAdmin(ScopedAdmin):
         authoring.delete(obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        with authoring.one_touch():
+        with authoring.single_version_bump():
             for row in queryset:
                 authoring.delete(row)
 
@@ -135,8 +135,8 @@ class OfferAdmin(ScopedAdmin):
 
     def _switch(self, request: HttpRequest, chosen: QuerySet[Any], *, enabled: bool) -> None:
         changed = authoring.switch(self.rows_run(request, chosen), enabled)
-        said = "Enabled" if enabled else "Disabled"
-        self.message_user(request, f"{said}: {len(changed)}.", messages.SUCCESS)
+        verb = "Enabled" if enabled else "Disabled"
+        self.message_user(request, f"{verb}: {len(changed)}.", messages.SUCCESS)
 
 
 def _named(tenants: QuerySet[Tenant], slug: str | None) -> Tenant | None:

@@ -208,8 +208,8 @@ def _template_page(*, new: bool) -> Fieldsets:
 
 def _declared_page(kind: str) -> Fieldsets:
     title, description = NOT_WRITTEN[kind]
-    said = {"description": description, "fields": ("config_json", *DECLARED)}
-    return [(None, {"fields": ("tenant", "name", "kind_label", "enabled")}), (title, said)]
+    declared = {"description": description, "fields": ("config_json", *DECLARED)}
+    return [(None, {"fields": ("tenant", "name", "kind_label", "enabled")}), (title, declared)]
 
 
 def _read_only_page() -> Fieldsets:

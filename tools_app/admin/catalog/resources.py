@@ -186,8 +186,8 @@ def _declared_page(resource: Resource) -> Fieldsets:
         ResourceKind.TEXT.value: ("text_shown",),
         ResourceKind.FILE.value: ("size",),
     }
-    said = {"fields": (*DESCRIBED, *contents.get(resource.kind, ("config_json", "timeout_seconds")))}
+    declared = {"fields": (*DESCRIBED, *contents.get(resource.kind, ("config_json", "timeout_seconds")))}
     title, description = NOT_WRITTEN.get(resource.kind, ("Definition", ""))
     if description:
-        said |= {"description": description}  # type: ignore[dict-item]
-    return [(None, {"fields": ("tenant", "uri", "kind_label", "enabled")}), (title, said)]
+        declared |= {"description": description}  # type: ignore[dict-item]
+    return [(None, {"fields": ("tenant", "uri", "kind_label", "enabled")}), (title, declared)]

@@ -23,7 +23,7 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]
         strip=False,
         max_length=MAX_SECRET_LENGTH,
         widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "off"}, render_value=False),
-        help_text="Replaces the stored value. The value is encrypted and cannot be read back.",
+        help_text="It is encrypted and cannot be read back. A new value replaces the stored one.",
     )
 
     # See ConflictForm.

@@ -22,7 +22,7 @@ from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import only
 from tools_app.admin.catalog.tool_forms import TrialForm
 from tools_app.catalog import authoring, trials
-from tools_app.catalog.kinds.curl import MAX_PASTE_LENGTH, BadPaste
+from tools_app.catalog.kinds.curl import MAX_PASTE_LENGTH, InvalidPaste
 from tools_app.catalog.kinds.http_config import HttpConfig, parse_config
 from tools_app.catalog.kinds.http_draft import Credential, draft_of
 from tools_app.catalog.shaping import SHAPING_FIELDS, shaping_of
@@ -30,7 +30,7 @@ from tools_app.catalog.trials import Preview, Trial, TrialRefused
 from tools_app.catalog.validation.sizes import MAX_SECRET_LENGTH
 from tools_app.models import Secret, Tenant, Tool
 from tools_app.models.catalog import SECRET_NAME
-from tools_app.protocol.schema import BadSchema, CompiledSchema
+from tools_app.protocol.schema import CompiledSchema, InvalidSchema
 from tools_app.tool_api.results import ToolError
 
 MAX_SECRETS = 500
@@ -87,7 +87,7 @@ def write_draft(request: HttpRequest) -> HttpResponse:
         raise PermissionDenied
     try:
         draft = draft_of(request.POST.get("text", ""))
-    except BadPaste as problem:
+    except InvalidPaste as problem:
         return _problem(str(problem))
     listed = [{"place": one.place, "name": one.name, "stored": not one.value} for one in draft.credentials]
     values = [asdict(value) for value in draft.values]
@@ -129,7 +129,7 @@ def store_secret(request: HttpRequest) -> HttpResponse:
 def _credential(text: str, position: int) -> Credential | None:
     try:
         found = draft_of(text).credentials
-    except BadPaste:
+    except InvalidPaste:
         return None
     return found[position] if position < len(found) else None
 
@@ -151,22 +151,22 @@ def run_trial(request: HttpRequest) -> HttpResponse:
     seconds = chosen["timeout_seconds"] or DEFAULT_TIMEOUT
     try:
         trial = trials.try_request(
-            tenant, chosen["name"], config, chosen["arguments"], seconds, preview=_preview(chosen)
+            tenant, chosen["name"], config, chosen["arguments"], seconds, preview=_preview(tenant, chosen)
         )
     except (ToolError, TrialRefused) as problem:
         return JsonResponse({"problem": str(problem)})
     return JsonResponse(_shown(trial))
 
 
-def _preview(chosen: dict[str, Any]) -> Preview | None:
+def _preview(tenant: Tenant, chosen: dict[str, Any]) -> Preview | None:
     shaping = shaping_of(Tool(**{name: chosen[name] for name in SHAPING_FIELDS}))
-    return Preview(shaping, chosen["output_schema"]) if shaping else None
+    return Preview(tenant.pk, shaping, chosen["output_schema"]) if shaping else None
 
 
 def _argument_faults(schema: dict[str, Any], arguments: dict[str, Any]) -> list[dict[str, str]]:
     try:
         problems = CompiledSchema(schema).problems(arguments)
-    except BadSchema as problem:
+    except InvalidSchema as problem:
         return [{"field": "", "message": str(problem)}]
     return [{"field": problem.field, "message": problem.message} for problem in problems]
 

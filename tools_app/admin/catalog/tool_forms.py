@@ -30,7 +30,7 @@ MAX_TRIAL_ARGUMENT_BYTES: Final = 256 * 1024
 
 
 # The fields of how a search finds a tool.
-FOUND: Final = ("aliases", "pinned")
+ALIAS_FIELDS: Final = ("aliases", "pinned")
 
 
 def check_alias(line: str) -> None:
@@ -41,7 +41,7 @@ def check_alias(line: str) -> None:
         raise ValidationError([text.removeprefix("Entry 1: ") for text in problem.messages]) from problem
 
 
-class FoundForm(forms.ModelForm):  # type: ignore[type-arg]
+class AliasForm(forms.ModelForm):  # type: ignore[type-arg]
     """How a search finds a tool, and whether the tool is listed beside it."""
 
     aliases = LinesField(
@@ -53,12 +53,12 @@ class FoundForm(forms.ModelForm):  # type: ignore[type-arg]
     )
 
 
-class PythonToolForm(FoundForm):
+class PythonToolForm(AliasForm):
     """The settings of a tool function that are not defined by its code."""
 
     class Meta:
         model = Tool
-        fields = ("enabled", *TOOL_LIMITS, *FOUND, *SHAPING_FIELDS)
+        fields = ("enabled", *TOOL_LIMITS, *ALIAS_FIELDS, *SHAPING_FIELDS)
 
     def clean(self) -> dict[str, Any] | None:
         """Reject a tool that cannot run. Raises ValidationError."""
@@ -72,7 +72,7 @@ class PythonToolForm(FoundForm):
         return super().clean()
 
 
-class WrittenToolForm(FoundForm, OfferForm):
+class WrittenToolForm(AliasForm, OfferForm):
     """What clients see of a tool whose definition is edited in the admin."""
 
     input_schema = JsonTextField(check=check_tool_arguments, rows=14, help_text="JSON Schema of the arguments.")
@@ -103,7 +103,7 @@ class WrittenToolForm(FoundForm, OfferForm):
             "task",
             "timeout_seconds",
             *TOOL_LIMITS,
-            *FOUND,
+            *ALIAS_FIELDS,
             *SHAPING_FIELDS,
         )
         labels: ClassVar = {"timeout_seconds": "Timeout in seconds"}
@@ -131,12 +131,12 @@ class OperationToolForm(WrittenToolForm):
     )
 
 
-class UpstreamToolForm(FoundForm):
+class UpstreamToolForm(AliasForm):
     """The settings of a tool of an upstream, whose definition is reviewed with the upstream."""
 
     class Meta:
         model = Tool
-        fields = ("enabled", "timeout_seconds", *TOOL_LIMITS, *FOUND, *SHAPING_FIELDS)
+        fields = ("enabled", "timeout_seconds", *TOOL_LIMITS, *ALIAS_FIELDS, *SHAPING_FIELDS)
 
 
 class RequestForm(forms.Form):

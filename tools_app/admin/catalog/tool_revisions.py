@@ -40,7 +40,7 @@ class RevisionRow:
     @property
     def is_now(self) -> bool:
         """Whether this is the current definition."""
-        return self.why_not == revisions.AS_NOW
+        return self.why_not == revisions.UNCHANGED
 
     @property
     def author(self) -> str:
@@ -100,7 +100,7 @@ class RevisionsAdmin(OfferAdmin):
             "title": f"Revisions of {tool}",
             "tool": tool,
             "original": tool,
-            "listed": [RevisionRow(row, revisions.why_not(tool, row.definition)) for row in rows],
+            "listed": [RevisionRow(row, revisions.restore_problem(tool, row.definition)) for row in rows],
             "one": one,
             "other": other,
             "diff": diff.lines(before, after),
@@ -138,7 +138,7 @@ class RevisionsAdmin(OfferAdmin):
             raise Http404("Revision not found.")
         try:
             revisions.restore(tool, revision, writer(request))
-        except revisions.NotPossible as problem:
+        except revisions.RevisionError as problem:
             self.message_user(request, f"Revision {revision.number} was not restored: {problem}", messages.ERROR)
         else:
             self.message_user(
@@ -151,13 +151,13 @@ class RevisionsAdmin(OfferAdmin):
         tenant, given = form.cleaned_data["tenant"], form.cleaned_data
         try:
             made = revisions.clone(tool, tenant, given["name"], enabled=given["enabled"], by=writer(request))
-        except revisions.NotPossible as problem:
+        except revisions.RevisionError as problem:
             form.add_error(None, str(problem))
             return None
         self.message_user(request, f"{made} was created in {tenant}.", messages.SUCCESS)
         if missing := _missing_secrets(made):
-            told = f"{tenant} has no secret named {', '.join(missing)}. Set it before {made} is called."
-            self.message_user(request, told, messages.WARNING)
+            message = f"{tenant} has no secret named {', '.join(missing)}. Set it before {made} is called."
+            self.message_user(request, message, messages.WARNING)
         return made
 
 

@@ -18,7 +18,13 @@ from tools_app.admin.base.scoping import TenantFilter, json_block, writer
 from tools_app.admin.base.site import site
 from tools_app.admin.catalog import tool_builder
 from tools_app.admin.catalog.base import Fieldsets
-from tools_app.admin.catalog.tool_forms import FOUND, HttpToolForm, OperationToolForm, PythonToolForm, UpstreamToolForm
+from tools_app.admin.catalog.tool_forms import (
+    ALIAS_FIELDS,
+    HttpToolForm,
+    OperationToolForm,
+    PythonToolForm,
+    UpstreamToolForm,
+)
 from tools_app.admin.catalog.tool_revisions import RevisionsAdmin
 from tools_app.catalog import authoring
 from tools_app.catalog.kinds import python
@@ -196,7 +202,7 @@ def _http_page(tool: Tool | None) -> Fieldsets:
         ("Arguments", {"fields": ("input_schema",)}),
         ("Advanced", {"fields": ADVANCED, "classes": _folded(tool, ADVANCED)}),
         (SHAPING, {**ABOUT_SHAPING, "classes": _folded(tool, SHAPING_FIELDS)}),
-        ("Search", {"fields": FOUND, "classes": _folded(tool, FOUND)}),
+        ("Search", {"fields": ALIAS_FIELDS, "classes": _folded(tool, ALIAS_FIELDS)}),
         (limits, {**about_limits, "classes": _folded(tool, TOOL_LIMITS)}),
         *facts,
     ]
@@ -204,7 +210,7 @@ def _http_page(tool: Tool | None) -> Fieldsets:
 
 def _operation_page() -> Fieldsets:
     limits = limits_fieldset(TOOL_LIMITS)
-    said = {
+    definition = {
         "description": "The source's document describes the request.",
         "fields": ("source_link", "operation", "config_json"),
     }
@@ -214,8 +220,8 @@ def _operation_page() -> Fieldsets:
         ("Advanced", {"fields": ("timeout_seconds", "background", "task", "output_schema", "annotations", "icons")}),
         limits,
         (SHAPING, ABOUT_SHAPING),
-        ("Search", {"fields": FOUND}),
-        ("Request", said),
+        ("Search", {"fields": ALIAS_FIELDS}),
+        ("Request", definition),
         ("Facts", {"fields": ("kind_label", "revision")}),
     ]
 
@@ -236,25 +242,25 @@ def _folded(tool: Tool | None, fields: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _python_page() -> Fieldsets:
-    said = {"description": "Declared by the function's code.", "fields": ("config_json", *DECLARED, "revision")}
+    definition = {"description": "Declared by the function's code.", "fields": ("config_json", *DECLARED, "revision")}
     return [
         (None, {"fields": ("tenant", "name", "kind_label", "enabled")}),
         limits_fieldset(TOOL_LIMITS),
         (SHAPING, ABOUT_SHAPING),
-        ("Search", {"fields": FOUND}),
-        ("Declared in code", said),
+        ("Search", {"fields": ALIAS_FIELDS}),
+        ("Declared in code", definition),
     ]
 
 
 def _upstream_page() -> Fieldsets:
     fields = ("config_json", *(name for name in DECLARED if name not in {"timeout_seconds", "background", "task"}))
-    said = {"description": "Defined by the upstream, and accepted by an admin.", "fields": (*fields, "revision")}
+    definition = {"description": "Defined by the upstream, and accepted by an admin.", "fields": (*fields, "revision")}
     return [
         (None, {"fields": ("tenant", "name", "kind_label", "enabled", "timeout_seconds")}),
         limits_fieldset(TOOL_LIMITS),
         (SHAPING, ABOUT_SHAPING),
-        ("Search", {"fields": FOUND}),
-        ("Accepted definition", said),
+        ("Search", {"fields": ALIAS_FIELDS}),
+        ("Accepted definition", definition),
     ]
 
 
@@ -263,6 +269,6 @@ def _read_only_page() -> Fieldsets:
         (None, {"fields": ("tenant", "name", "kind_label", "enabled")}),
         limits_fieldset(TOOL_LIMITS),
         (SHAPING, ABOUT_SHAPING),
-        ("Search", {"fields": FOUND}),
+        ("Search", {"fields": ALIAS_FIELDS}),
         ("Definition", {"fields": ("config_json", *DECLARED, "revision")}),
     ]

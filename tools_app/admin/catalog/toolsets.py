@@ -74,15 +74,15 @@ class ToolsetForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean(self) -> dict[str, Any] | None:
         """Reject a name that exists, and a set beyond the limit. Raises ValidationError."""
-        said = super().clean() or {}
-        tenant = said.get("tenant") or (self.instance.tenant if self.instance.tenant_id else None)
+        values = super().clean() or {}
+        tenant = values.get("tenant") or (self.instance.tenant if self.instance.tenant_id else None)
         if tenant is not None:
             if self.instance._state.adding:
                 toolsets.check_room(tenant)
-            others = Toolset.objects.filter(tenant=tenant, name=said.get("name")).exclude(pk=self.instance.pk)
+            others = Toolset.objects.filter(tenant=tenant, name=values.get("name")).exclude(pk=self.instance.pk)
             if others.exists():
                 self.add_error("name", "This tenant already has a toolset with this name.")
-        return said
+        return values
 
 
 @admin.register(Toolset, site=site)
@@ -171,7 +171,9 @@ class ToolsetAdmin(ScopedAdmin):
     def gets(self, row: Toolset) -> SafeString:
         """The tools of the set, with the boxes of names that a script shows."""
         chosen = None if row._state.adding else row.tenant
-        told = described(chosen, row.tools) if chosen else "Select a tenant to see which tools belong to the set."
+        description = (
+            described(chosen, row.tools) if chosen else "Select a tenant to see which tools belong to the set."
+        )
         tenant = chosen.pk if chosen else ""
         return format_html(
             '<div data-key-names="{}" data-tenant="{}" data-field="id_tools" data-only="tool"></div>'
@@ -180,7 +182,7 @@ class ToolsetAdmin(ScopedAdmin):
             tenant,
             reverse("admin:tools_app_toolset_preview"),
             tenant,
-            told,
+            description,
         )
 
     @column("used by")

@@ -77,7 +77,7 @@ def _checked(admin: "ModelAdmin[Any]", request: HttpRequest, rows: QuerySet[Upst
     except UpstreamFailed as problem:
         admin.message_user(request, f"Cannot connect to {upstream}: {problem.message}", messages.ERROR)
     else:
-        admin.message_user(request, f"Connected to {upstream}. It offers {len(found.items)}.", messages.SUCCESS)
+        admin.message_user(request, f"Connected to {upstream}. It offers {found.summary}.", messages.SUCCESS)
     return HttpResponseRedirect(reverse(ADDRESS))
 
 

@@ -41,6 +41,7 @@ CREDENTIALS: Final = (
     "credential_header",
     "oauth_client_id",
     "oauth_client_secret",
+    "oauth_issuer",
     "oauth_scopes",
 )
 STATES: Final = {
@@ -92,7 +93,10 @@ class UpstreamForm(OfferForm):
 
 @dataclass(frozen=True)
 class ReviewRow:
-    """An item on the page of a review. `problem` is why it cannot be accepted, `lines` what would change."""
+    """An item on the page of a review. `problem` is why it cannot be accepted, `lines` what would change.
+
+    `former` is the name of a removed item that it may have been.
+    """
 
     item: UpstreamItem
     offered_as: str
@@ -100,6 +104,7 @@ class ReviewRow:
     problem: str
     may_accept: bool
     lines: list[DiffLine]
+    former: str = ""
 
     @property
     def value(self) -> str:
@@ -183,8 +188,9 @@ class UpstreamAdmin(SampleAdmin):
             return HttpResponseRedirect(_review_of(upstream))
         found = upstream.items.select_related("upstream", "tool", "resource", "prompt")
         items = list(found.order_by("kind", "name")[: MAX_SHOWN + 1])
-        _, bad = service.acceptable(items[:MAX_SHOWN])
-        rows = [_row(upstream, item, bad.get(item, "")) for item in items[:MAX_SHOWN]]
+        _, bad = service.partition_acceptable(items[:MAX_SHOWN])
+        former = service.former_names(items[:MAX_SHOWN])
+        rows = [_row(upstream, item, bad.get(item, ""), former.get(item, "")) for item in items[:MAX_SHOWN]]
         page = {
             "title": f"What {upstream} offers",
             "upstream": upstream,
@@ -199,7 +205,9 @@ class UpstreamAdmin(SampleAdmin):
             "may_accept": any(row.may_accept for row in rows),
             "may_change": self.has_change_permission(request, upstream),
             "credentials": upstream.credentials.select_related("key", "person")[:MAX_SHOWN],
-            "sign_in": store.link(upstream.pk, store.TENANT, origin_of(request)) if upstream.credential else "",
+            "sign_in": store.credential_url(upstream.pk, store.TENANT, origin_of(request))
+            if upstream.credential
+            else "",
             "opts": self.opts,
         }
         context = {**self.admin_site.each_context(request), **page}
@@ -213,7 +221,7 @@ class UpstreamAdmin(SampleAdmin):
         elif "forget" in request.POST:
             item = _named(upstream, request.POST.getlist("forget")).filter(state=ItemState.REMOVED).first()
             if item is not None:
-                service.forget(item)
+                service.delete_item(item)
                 self.message_user(request, f"{item} was removed.", messages.SUCCESS)
         else:
             try:
@@ -221,7 +229,7 @@ class UpstreamAdmin(SampleAdmin):
             except UpstreamFailed as problem:
                 self.message_user(request, f"Cannot connect: {problem.message}", messages.ERROR)
             else:
-                self.message_user(request, f"Connected. It offers {len(found.items)}.", messages.SUCCESS)
+                self.message_user(request, f"Connected. It offers {found.summary}.", messages.SUCCESS)
 
     def _remove_credential(self, request: HttpRequest, upstream: Upstream) -> None:
         try:
@@ -237,7 +245,7 @@ class UpstreamAdmin(SampleAdmin):
         shown = dict(one.partition(":")[::2] for one in request.POST.getlist("item"))
         items = list(_named(upstream, list(shown)).select_related("upstream", "tool", "resource", "prompt"))
         same = [item for item in items if service.proposal_digest(item) == shown.get(str(item.pk))]
-        good, bad = service.acceptable(same)
+        good, bad = service.partition_acceptable(same)
         try:
             service.accept(good, by=writer(request))
         except service.NotAcceptable as refused:
@@ -283,9 +291,9 @@ def _named(upstream: Upstream, ids: list[str]) -> QuerySet[UpstreamItem]:
     return upstream.items.filter(pk__in=known)
 
 
-def _row(upstream: Upstream, item: UpstreamItem, problem: str) -> ReviewRow:
+def _row(upstream: Upstream, item: UpstreamItem, problem: str, former: str) -> ReviewRow:
     state = ItemState(item.state)
-    waits = service.is_waiting(item)
+    waits = service.is_pending(item)
     named = item.kind in {ItemKind.TOOL, ItemKind.PROMPT}
     proposed = item.proposed if item.proposed is not None else item.accepted
     return ReviewRow(
@@ -295,4 +303,5 @@ def _row(upstream: Upstream, item: UpstreamItem, problem: str) -> ReviewRow:
         problem=problem,
         may_accept=waits and not problem,
         lines=diff.lines(item.accepted or {}, proposed or {}) if waits else [],
+        former=former,
     )

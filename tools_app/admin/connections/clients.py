@@ -39,7 +39,7 @@ class OAuthClientAdmin(RecordAdmin):
     actions_detail = ("block_client", "unblock_client")
     fieldsets = (
         (None, {"fields": ("name", "client_id", "host", "source_label", "state", "used_by")}),
-        ("Technical", {"fields": ("addresses", "auth_method")}),
+        ("Technical", {"fields": ("addresses", "authentication")}),
         (
             "Times",
             {
@@ -135,6 +135,10 @@ class OAuthClientAdmin(RecordAdmin):
     @column("connections")
     def used_by(self, row: OAuthClient) -> str:
         return str(vars(row)["connections_seen"])
+
+    @column("authentication")
+    def authentication(self, row: OAuthClient) -> str:
+        return ", ".join(clients.methods_of(row))
 
     @column("redirect URIs")
     def addresses(self, row: OAuthClient) -> SafeString:

@@ -205,8 +205,8 @@ class ConnectionAdmin(RecordAdmin):
     @column("limits")
     def limits(self, row: Connection) -> str:
         found = {name: getattr(row.key, name) for name in LIMITS}
-        told = [f"{name.replace('_', ' ')}: {value}" for name, value in found.items() if value is not None]
-        return "; ".join(told) or "None"
+        texts = [f"{name.replace('_', ' ')}: {value}" for name, value in found.items() if value is not None]
+        return "; ".join(texts) or "None"
 
     @column("may")
     def scope_text(self, row: Connection) -> str:

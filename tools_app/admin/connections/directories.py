@@ -26,6 +26,14 @@ SHOWN = FIELDS[:2]
 NEW, WITHDRAW = "Create directory token", "Withdraw directory token"
 
 
+TOKEN_PAGE = shown_once.SecretPage(
+    "admin/tools_app/issuer/directory_issued.html",
+    noun="token",
+    advice="create another one on the page of the issuer.",
+    place="the issuer",
+)
+
+
 class DirectoryPages(ScopedAdmin):
     """What the pages of issuers have for directories."""
 
@@ -52,7 +60,7 @@ class DirectoryPages(ScopedAdmin):
         row = self._of_people(request, object_id)
         if request.method != "POST":
             return self._ask_directory(request, row, NEW)
-        shown_once.keep(request, row, {"token": directory_changes.issue_token(row)})
+        shown_once.store(request, row, {"token": directory_changes.issue_token(row)})
         return HttpResponseRedirect(reverse("admin:tools_app_issuer_directory_issued", args=[row.pk]))
 
     @button(WITHDRAW, url_path="withdraw-directory", permissions=["withdraw"], icon="sync_disabled", danger=True)
@@ -68,13 +76,8 @@ class DirectoryPages(ScopedAdmin):
     def directory_issued(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show a new token once, and say afterwards that it was shown."""
         row = self._of_people(request, object_id)
-        shown = shown_once.take(request, row)
-        page = {**self.admin_site.each_context(request), "opts": self.opts, "original": row}
-        if shown is None:
-            advice = "create another one on the page of the issuer."
-            return shown_once.gone(request, page, "token", advice, place="the issuer")
-        told = {"title": "Copy the token now", "row": row, "token": shown["token"], "url": _url(request, row)}
-        return shown_once.page(request, "admin/tools_app/issuer/directory_issued.html", {**page, **told})
+        page = {"title": "Copy the token now", "row": row, "url": _url(request, row)}
+        return TOKEN_PAGE.response(request, self, row, lambda values: {**page, "token": values["token"]})
 
     def _of_people(self, request: HttpRequest, object_id: str) -> Issuer:
         row: Issuer = self.get_object(request, object_id)
@@ -107,11 +110,11 @@ class DirectoryPages(ScopedAdmin):
         if row._state.adding:
             return "Not connected."
         state = directory.state_of(row)
-        said = f"{state.users} people and {state.groups} groups."
+        text = f"{state.users} people and {state.groups} groups."
         if not state.connected:
-            return f"Not connected. {said}" if state.users else "Not connected."
+            return f"Not connected. {text}" if state.users else "Not connected."
         used = f"last request {timesince(state.last_used_at)} ago" if state.last_used_at else "no request yet"
-        return f"Connected with the token {state.token_prefix}…, {used}. {said}"
+        return f"Connected with the token {state.token_prefix}…, {used}. {text}"
 
 
 def _url(request: HttpRequest, row: Issuer) -> str:

@@ -67,15 +67,15 @@ class IssuerForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean(self) -> dict[str, Any] | None:
         """Check the issuer with its provider. Raises ValidationError."""
-        said = super().clean()
-        if self.errors or not said:
-            return said
-        row = Issuer(**{name: value for name, value in said.items() if name != "secret"})
+        values = super().clean()
+        if self.errors or not values:
+            return values
+        row = Issuer(**{name: value for name, value in values.items() if name != "secret"})
         row.pk = self.instance.pk
         if not self.instance._state.adding:
             row.tenant = self.instance.tenant
         setup.check(row)
-        return said
+        return values
 
     def _post_clean(self) -> None:
         super()._post_clean()  # type: ignore[misc]
@@ -108,7 +108,10 @@ class IssuerAdmin(directories.DirectoryPages):
     actions_detail = ("try_token", "directory_token", "withdraw_directory")
     fieldsets = (
         (None, {"fields": ("tenant", "name", "use", "protocol", "issuer", "rules", "is_active")}),
-        ("People", {"fields": ("callback", "client_id", "secret", "accepts_assertions", "recheck_hours")}),
+        (
+            "People",
+            {"fields": ("callback", "client_id", "secret", "accepts_assertions", "recheck_hours", "sign_in_minutes")},
+        ),
         ("SAML 2.0", {"fields": (*ADDRESSES, *SAML_FIELDS)}),
         ("Directory (SCIM)", {"fields": directories.FIELDS}),
         ("Workloads and direct tokens", {"fields": ("audience",)}),
@@ -129,7 +132,7 @@ class IssuerAdmin(directories.DirectoryPages):
     def save_model(self, request: HttpRequest, obj: Issuer, form: Any, change: bool) -> None:
         changed = ["ciphertext" if name == "secret" else name for name in form.changed_data]
         obj.save(update_fields=changed if change else None)
-        setup.saved(obj)
+        setup.apply_changes(obj)
 
     def delete_model(self, request: HttpRequest, obj: Issuer) -> None:
         setup.delete(obj)
@@ -151,7 +154,7 @@ class IssuerAdmin(directories.DirectoryPages):
         trial, problem, token = None, "", request.POST.get("token", "")
         if request.method == "POST":
             try:
-                trial = setup.try_out(row, token, request.build_absolute_uri("/").rstrip("/"))
+                trial = setup.try_rules(row, token, request.build_absolute_uri("/").rstrip("/"))
             except tokens.InvalidToken as invalid:
                 problem = str(invalid)
         shown = {

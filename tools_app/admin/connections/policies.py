@@ -54,10 +54,10 @@ class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean(self) -> dict[str, Any] | None:
         """Reject a policy beyond the limit. Raises ValidationError."""
-        said = super().clean()
-        if self.instance._state.adding and said and said.get("tenant"):
-            hosts.check_room(said["tenant"])
-        return said
+        values = super().clean()
+        if self.instance._state.adding and values and values.get("tenant"):
+            hosts.check_room(values["tenant"])
+        return values
 
 
 @admin.register(ClientPolicy, site=site)

@@ -48,15 +48,15 @@ class ScopeForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean(self) -> dict[str, Any] | None:
         """Reject a name that exists, and a scope beyond the limit. Raises ValidationError."""
-        said = super().clean() or {}
-        tenant = said.get("tenant") or (None if self.instance._state.adding else self.instance.tenant)
+        values = super().clean() or {}
+        tenant = values.get("tenant") or (None if self.instance._state.adding else self.instance.tenant)
         if tenant is not None:
             if self.instance._state.adding:
                 tenant_scopes.check_room(tenant)
-            others = TenantScope.objects.filter(tenant=tenant, name=said.get("name")).exclude(pk=self.instance.pk)
+            others = TenantScope.objects.filter(tenant=tenant, name=values.get("name")).exclude(pk=self.instance.pk)
             if others.exists():
                 self.add_error("name", "This tenant already has a scope with this name.")
-        return said
+        return values
 
 
 @admin.register(TenantScope, site=site)

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
 from tools_app.access import keys
-from tools_app.access.oauth import clients, service_clients
+from tools_app.access.oauth import clients, key_sets, service_clients
 from tools_app.access.snippets import clients as snippets
 from tools_app.admin.base import fields, shown_once
 from tools_app.admin.base.columns import cut_column, full_moment, moment_column
@@ -36,6 +36,14 @@ FACTS = (
     full_moment("last_used_at", "last used"),
     full_moment("created_at", "created"),
     full_moment("revoked_at", "revoked"),
+)
+
+
+SECRET_PAGE = shown_once.SecretPage(
+    "admin/tools_app/serviceclient/issued.html",
+    noun="secret",
+    advice="rotate the secret on the page of the client.",
+    place="the service client",
 )
 
 
@@ -63,7 +71,7 @@ class ServiceClientForm(ApiKeyForm):
     def clean_public_keys(self) -> dict[str, Any] | None:
         """Return the keys as they are stored. Raises ValidationError."""
         found = self.cleaned_data["public_keys"]
-        return service_clients.checked(found) if found else None
+        return key_sets.checked(found) if found else None
 
 
 @admin.register(ServiceClient, site=site)
@@ -160,29 +168,13 @@ class ServiceClientAdmin(ScopedAdmin):
         return self._to_issued(request, obj, self._issued.pop(request))
 
     def _to_issued(self, request: HttpRequest, row: ServiceClient, secret: str) -> HttpResponse:
-        shown_once.keep(request, row, {"secret": secret})
+        shown_once.store(request, row, {"secret": secret})
         return HttpResponseRedirect(reverse("admin:tools_app_serviceclient_issued", args=[row.pk]))
 
     def issued(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show a new secret once, and say afterwards that it was shown."""
         row = self._to_change(request, object_id)
-        shown = shown_once.take(request, row)
-        context = {**self.admin_site.each_context(request), "opts": self.opts, "original": row}
-        if shown is None:
-            advice = "rotate the secret on the page of the client."
-            return shown_once.gone(request, context, "secret", advice, place="the service client")
-        base, client_id = request.build_absolute_uri("/").rstrip("/"), row.connection.client.client_id
-        token_url = base + reverse("oauth-token")
-        page = {
-            "title": "Copy the secret now" if shown["secret"] else "The service client is ready",
-            "row": row,
-            "client_id": client_id,
-            "secret": shown["secret"],
-            "token_url": token_url,
-            "endpoint": snippets.endpoint(f"{base}/", row.tenant.slug),
-            "command": f"curl --user '{client_id}:{shown['secret']}' --data grant_type=client_credentials {token_url}",
-        }
-        return shown_once.page(request, "admin/tools_app/serviceclient/issued.html", {**context, **page})
+        return SECRET_PAGE.response(request, self, row, lambda values: _issued_context(request, row, values["secret"]))
 
     @button("Calls", url_path="calls", permissions=["read"], icon="receipt_long")
     def calls_of_client(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -238,3 +230,17 @@ class ServiceClientAdmin(ScopedAdmin):
     def gets(self, row: ServiceClient) -> SafeString:
         """What the patterns match now; a script updates it while they are edited."""
         return preview_of(row)
+
+
+def _issued_context(request: HttpRequest, row: ServiceClient, secret: str) -> dict[str, Any]:
+    base, client_id = request.build_absolute_uri("/").rstrip("/"), row.connection.client.client_id
+    token_url = base + reverse("oauth-token")
+    return {
+        "title": "Copy the secret now" if secret else "The service client is ready",
+        "row": row,
+        "client_id": client_id,
+        "secret": secret,
+        "token_url": token_url,
+        "endpoint": snippets.endpoint(f"{base}/", row.tenant.slug),
+        "command": f"curl --user '{client_id}:{secret}' --data grant_type=client_credentials {token_url}",
+    }

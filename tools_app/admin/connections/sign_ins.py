@@ -167,7 +167,7 @@ class SignInAdmin(RecordAdmin):
 
     @column("reason")
     def reason_shown(self, row: SignInEvent) -> SafeString:
-        return narrow(row.reason or "-")
+        return format_html('<span class="hub-reason" title="{0}">{0}</span>', row.reason or "-")
 
     @column("steps")
     def steps(self, row: SignInEvent) -> SafeString | str:
@@ -196,6 +196,6 @@ class SignInAdmin(RecordAdmin):
 
 
 def _listed(steps: list[SignInEvent]) -> SafeString:
-    told = ((step, f": {step.reason}" if step.reason else "") for step in steps)
-    rows = ((full_text(step.at), SignInStep(step.step).label, reason) for step, reason in told)
+    parts = ((step, f": {step.reason}" if step.reason else "") for step in steps)
+    rows = ((full_text(step.at), SignInStep(step.step).label, reason) for step, reason in parts)
     return format_html("<ol>{}</ol>", format_html_join("", "<li>{} {}{}</li>", rows))

@@ -23,7 +23,7 @@ from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import MAX_CHOICES, narrow
 from tools_app.admin.dashboard import charts
 from tools_app.admin.dashboard.first_steps import FirstSteps, first_steps_of, with_steps
-from tools_app.audit.stats.overview import PERIODS, Asked, CallStatistics, Overview, Period, Row, overview
+from tools_app.audit.stats.overview import PERIODS, CallStatistics, Overview, OverviewQuery, Period, Row, overview
 from tools_app.models import ApiKey, RunningCall, Tenant
 
 USUAL_PERIOD: Final = "24h"
@@ -77,7 +77,7 @@ def context_of(request: HttpRequest) -> dict[str, Any]:
     """Return the context of the page's template."""
     person, now = request.user, timezone.now()
     choice = _choice(request)
-    seen = overview(Asked(choice.period, _within(request, choice)), now, timezone.get_current_timezone())
+    seen = overview(OverviewQuery(choice.period, _within(request, choice)), now, timezone.get_current_timezone())
     expiring, named = _keys(person, choice, seen.keys)
     calls = _Calls(choice, seen.points[0].begins_at)
     return {

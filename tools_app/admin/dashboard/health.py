@@ -40,11 +40,11 @@ def is_embedded() -> bool:
 
 def parts(snapshot: Snapshot, workers: int | None) -> list[dict[str, Any]]:
     """Describe each component from the hub's metrics. `workers` is the number that responded, or None if unknown."""
-    told = {(name, *labels): value for name, labels, value in snapshot["gauges"]}
+    gauges = {(name, *labels): value for name, labels, value in snapshot["gauges"]}
     return [
-        *(_reached(told, part, name) for part, name in NAMES.items()),
+        *(_reached(gauges, part, name) for part, name in NAMES.items()),
         _workers(workers),
-        _queue(told),
+        _queue(gauges),
     ]
 
 
@@ -52,8 +52,8 @@ def _part(name: str, says: str, *, is_well: bool) -> dict[str, Any]:
     return {"name": name, "says": says, "is_well": is_well}
 
 
-def _reached(told: dict[Any, float], part: str, name: str) -> dict[str, Any]:
-    if told.get(("mcphub_part_up", part)):
+def _reached(gauges: dict[Any, float], part: str, name: str) -> dict[str, Any]:
+    if gauges.get(("mcphub_part_up", part)):
         return _part(name, "Available", is_well=True)
     return _part(name, "Unavailable. See the log or run manage.py doctor.", is_well=False)
 
@@ -69,13 +69,13 @@ def _workers(count: int | None) -> dict[str, Any]:
     return _part("Workers", f"{count} available" if count else start, is_well=bool(count))
 
 
-def _queue(told: dict[Any, float]) -> dict[str, Any]:
-    waiting = told.get(("mcphub_queued_calls",))
+def _queue(gauges: dict[Any, float]) -> dict[str, Any]:
+    waiting = gauges.get(("mcphub_queued_calls",))
     if waiting is None:
         return _part("Queue", "Unknown: the database is unavailable.", is_well=False)
     if not waiting:
         return _part("Queue", "No calls are waiting", is_well=True)
-    seconds = told["mcphub_oldest_queued_call_seconds",]
+    seconds = gauges["mcphub_oldest_queued_call_seconds",]
     says = f"{waiting:.0f} calls wait, the oldest for {seconds:.0f} s"
     is_well = seconds < LONG_SECONDS
     return _part("Queue", says if is_well else f"{says}. Check the workers or start more of them.", is_well=is_well)

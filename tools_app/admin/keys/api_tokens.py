@@ -34,10 +34,20 @@ FACTS = (
 )
 
 
+TOKEN_PAGE = shown_once.SecretPage(
+    "admin/tools_app/personaltoken/issued.html",
+    noun="token",
+    advice="revoke it and create another one.",
+    place="my tokens",
+    place_view="admin:tools_app_personaltoken_changelist",
+)
+
+
 @admin.register(PersonalToken, site=site)
 class TokenAdmin(ModelAdmin):
     """The tokens of the current user, also for superusers."""
 
+    empty_hint = "A script that uses the REST API with your permissions sends a token."
     list_display = (
         cut_column("name", "name"),
         "visible_prefix",
@@ -111,25 +121,23 @@ class TokenAdmin(ModelAdmin):
 
     def response_add(self, request: HttpRequest, obj: Any, post_url_continue: str | None = None) -> HttpResponse:
         """Redirect to the page that shows the token once."""
-        shown_once.keep(request, obj, {"token": self._issued.pop(request)})
+        shown_once.store(request, obj, {"token": self._issued.pop(request)})
         return HttpResponseRedirect(reverse("admin:tools_app_personaltoken_issued", args=[obj.pk]))
 
     def issued(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show a new token once, and say afterwards that it was shown."""
         row = self.get_object(request, object_id)
-        shown = shown_once.take(request, row)
-        context = {**self.admin_site.each_context(request), "opts": self.opts, "original": row}
-        if shown is None:
-            advice = "revoke it and create another one."
-            url = reverse("admin:tools_app_personaltoken_changelist")
-            return shown_once.gone(request, context, "token", advice, place="my tokens", place_url=url)
         me = request.build_absolute_uri(reverse("api-me"))
-        page = {
-            "title": "Copy your token now",
-            "token": shown["token"],
-            "command": f'curl --header "Authorization: Bearer {shown["token"]}" {me}',
-        }
-        return shown_once.page(request, "admin/tools_app/personaltoken/issued.html", {**context, **page})
+        return TOKEN_PAGE.response(
+            request,
+            self,
+            row,
+            lambda values: {
+                "title": "Copy your token now",
+                "token": values["token"],
+                "command": f'curl --header "Authorization: Bearer {values["token"]}" {me}',
+            },
+        )
 
     @button("Revoke", url_path="revoke", permissions=["revoke"], icon="block", danger=True)
     def revoke_token(self, request: HttpRequest, object_id: str) -> HttpResponse:

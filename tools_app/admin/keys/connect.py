@@ -13,7 +13,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.views.decorators.http import require_GET
 
-from tools_app.access.keys import held
+from tools_app.access.keys import without_connections
 from tools_app.access.snippets import clients
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.dashboard.dashboard import active_keys
@@ -39,7 +39,7 @@ def offer(request: HttpRequest, tenant: Tenant, key: str = clients.PLACEHOLDER) 
 def _page(site: AdminSite) -> Callable[[HttpRequest, UUID], HttpResponse]:
     @require_GET
     def page(request: HttpRequest, key_id: UUID) -> HttpResponse:
-        key = held(ApiKey.objects.select_related("tenant").filter(pk=key_id)).first()
+        key = without_connections(ApiKey.objects.select_related("tenant").filter(pk=key_id)).first()
         permitted = tenant_permissions_of(request)
         if key is None or not permitted.sees(key.tenant_id):
             raise Http404("API key not found.")

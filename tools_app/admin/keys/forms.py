@@ -26,7 +26,7 @@ KINDS: Final[tuple[tuple[str, Any, str], ...]] = (
 
 
 @dataclass(frozen=True)
-class Offered:
+class MatchingNames:
     """The names of one kind that match the patterns, and the number of enabled objects of this kind."""
 
     kind: str
@@ -41,17 +41,19 @@ class Offered:
         return f"{len(self.names)} of {self.total} {things} ({', '.join(self.names[:MAX_NAMES])}{more})"
 
 
-def offered(tenant_id: UUID, patterns: Sequence[str], toolset_id: UUID | None = None) -> list[Offered]:
+def matching_names(tenant_id: UUID, patterns: Sequence[str], toolset_id: UUID | None = None) -> list[MatchingNames]:
     """Return what a key with these patterns can use, of the tools those of its toolset; without both, everything."""
     return [_of_kind(tenant_id, patterns, toolset_id, kind) for kind in KINDS]
 
 
 def described_access(tenant_id: UUID, patterns: Sequence[str], toolset_id: UUID | None = None) -> str:
     """Return what a key with these patterns and this toolset can use as one sentence."""
-    return f"This key can use {'; '.join(map(str, offered(tenant_id, patterns, toolset_id)))}."
+    return f"This key can use {'; '.join(map(str, matching_names(tenant_id, patterns, toolset_id)))}."
 
 
-def _of_kind(tenant_id: UUID, patterns: Sequence[str], toolset_id: UUID | None, kind: tuple[str, Any, str]) -> Offered:
+def _of_kind(
+    tenant_id: UUID, patterns: Sequence[str], toolset_id: UUID | None, kind: tuple[str, Any, str]
+) -> MatchingNames:
     word, model, field = kind
     rows = model.objects.filter(tenant=tenant_id, enabled=True).order_by(field)
     names = list(rows.values_list(field, flat=True))
@@ -60,7 +62,7 @@ def _of_kind(tenant_id: UUID, patterns: Sequence[str], toolset_id: UUID | None, 
         row = Toolset.objects.filter(tenant=tenant_id, pk=toolset_id).first()
         belonging = Resolver(found).resolve(row.tools if row else ()).names
         found = [name for name in found if name in belonging]
-    return Offered(word, found, len(names))
+    return MatchingNames(word, found, len(names))
 
 
 OVERLAPS: Final = {
@@ -115,13 +117,13 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean(self) -> dict[str, Any] | None:
         """Reject the toolset of another tenant, and changes of somebody else's key. Raises ValidationError."""
-        said = super().clean() or {}
-        tenant = said.get("tenant") or (self.instance.tenant if self.instance.tenant_id else None)
+        values = super().clean() or {}
+        tenant = values.get("tenant") or (self.instance.tenant if self.instance.tenant_id else None)
         if tenant is not None:
-            check_toolset(tenant, said.get("toolset"))
+            check_toolset(tenant, values.get("toolset"))
         if not self.instance._state.adding:
             check_editor(self.instance, self.editor, self.changed_data)
-        return said
+        return values
 
 
 class PreviewForm(forms.Form):

@@ -45,7 +45,9 @@ FACTS = (
 def preview_of(key: ApiKey) -> SafeString:
     """Return what the patterns of a key match now, with the boxes of names that a script shows."""
     tenant_id: UUID | None = key.tenant_id
-    told = PICK_TENANT if tenant_id is None else forms.described_access(tenant_id, key.tool_patterns, key.toolset_id)
+    description = (
+        PICK_TENANT if tenant_id is None else forms.described_access(tenant_id, key.tool_patterns, key.toolset_id)
+    )
     address, tenant = reverse("admin:tools_app_apikey_preview"), tenant_id or ""
     return format_html(
         '<div data-key-names="{}" data-tenant="{}"></div>'
@@ -54,8 +56,16 @@ def preview_of(key: ApiKey) -> SafeString:
         tenant,
         address,
         tenant,
-        told,
+        description,
     )
+
+
+KEY_PAGE = shown_once.SecretPage(
+    "admin/tools_app/apikey/issued.html",
+    noun="key",
+    advice="rotate the key on its page: you get a new one in its place.",
+    place="the key",
+)
 
 
 @admin.register(ApiKey, site=site)
@@ -91,7 +101,7 @@ class ApiKeyAdmin(ScopedAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiKey]:
         """Return the keys of the user's tenants, without those behind connections."""
-        return keys.held(super().get_queryset(request))
+        return keys.without_connections(super().get_queryset(request))
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> list[tuple[str | None, dict[str, Any]]]:
         settings = (None, {"fields": ("tenant", "name", "expires_at", "acts_for_creator")})
@@ -131,8 +141,8 @@ class ApiKeyAdmin(ScopedAdmin):
             raise Http404("Tenant not found.")
         if not permitted.changes(tenant_id):
             raise PermissionDenied
-        said = form.cleaned_data
-        return JsonResponse({"text": forms.described_access(tenant_id, said["patterns"], said["toolset"])})
+        values = form.cleaned_data
+        return JsonResponse({"text": forms.described_access(tenant_id, values["patterns"], values["toolset"])})
 
     def names(self, request: HttpRequest) -> HttpResponse:
         """Return what a tenant offers, as JSON: `{"offers": […], "hidden": number}`, at most MAX_OFFERS."""
@@ -163,7 +173,7 @@ class ApiKeyAdmin(ScopedAdmin):
     def has_rotate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         """Return whether this user may rotate this key."""
         key = self.get_object(request, object_id) if object_id else None
-        good = key is None or keys.rotatable(ApiKey.objects.filter(pk=key.pk)).exists()
+        good = key is None or keys.rotatable_keys(ApiKey.objects.filter(pk=key.pk)).exists()
         return self.has_change_permission(request, key) and good
 
     def has_overlap_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
@@ -197,25 +207,24 @@ class ApiKeyAdmin(ScopedAdmin):
         return self._to_issued(request, obj, self._issued.pop(request))
 
     def _to_issued(self, request: HttpRequest, key: ApiKey, text: str) -> HttpResponse:
-        shown_once.keep(request, key, {"key": text})
+        shown_once.store(request, key, {"key": text})
         return HttpResponseRedirect(reverse("admin:tools_app_apikey_issued", args=[key.pk]))
 
     def issued(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show a new key once, and say afterwards that it was shown."""
         key = self._to_change(request, object_id)
-        shown = shown_once.take(request, key)
-        context = {**self.admin_site.each_context(request), "opts": self.opts, "original": key}
-        if shown is None:
-            advice = "rotate the key on its page: you get a new one in its place."
-            return shown_once.gone(request, context, "key", advice, place="the key")
-        page: dict[str, Any] = {
-            "title": "Copy your key now",
-            "api_key": key,
-            "replaces": key.replaces.first(),
-            "key": shown["key"],
-            "connect": connect.offer(request, key.tenant, shown["key"]),
-        }
-        return shown_once.page(request, "admin/tools_app/apikey/issued.html", {**context, **page})
+        return KEY_PAGE.response(
+            request,
+            self,
+            key,
+            lambda values: {
+                "title": "Copy your key now",
+                "api_key": key,
+                "replaces": key.replaces.first(),
+                "key": values["key"],
+                "connect": connect.offer(request, key.tenant, values["key"]),
+            },
+        )
 
     @admin.action(description="Revoke selected keys", permissions=["revoke"])
     def revoke_selected(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> HttpResponse | None:

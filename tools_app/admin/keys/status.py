@@ -78,7 +78,7 @@ def status_of(key: ApiKey) -> Status:
         return Status("Replaced", "info") if is_replaced else Status("Expired", "warning")
     if is_replaced and key.expires_at:
         return Status(f"Replaced, ends in {left(key.expires_at, now)}", "info")
-    if key.expires_at and key.expires_at <= now + keys.SOON:
+    if key.expires_at and key.expires_at <= now + keys.EXPIRES_SOON:
         return Status(f"Expires in {left(key.expires_at, now)}", "warning")
     return Status("Active", "success")
 
@@ -105,7 +105,7 @@ def _foreign(key: ApiKey, reader: User | None) -> list[Note]:
 
 
 def _expiry(key: ApiKey) -> list[Note]:
-    if not key.expires_at or key.replaced_by_id or key.expires_at > timezone.now() + keys.SOON:
+    if not key.expires_at or key.replaced_by_id or key.expires_at > timezone.now() + keys.EXPIRES_SOON:
         return []
     if key.expires_at <= timezone.now():
         return [
@@ -137,7 +137,7 @@ def _successor(key: ApiKey) -> list[Note]:
 
 
 def _predecessors(key: ApiKey) -> list[Note]:
-    rows = keys.valid(key.replaces.all())
+    rows = keys.valid_keys(key.replaces.all())
     return [
         Note(
             f"This key replaces one that is valid for another {left(old.expires_at or timezone.now())}"

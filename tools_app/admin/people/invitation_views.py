@@ -27,7 +27,7 @@ from tools_app.access import invitations
 from tools_app.access.invitations import State
 from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import ConcurrencyLimit
-from tools_app.access.principal import address_of, rate_limit_key
+from tools_app.access.principal import client_ip_of, rate_limit_key
 from tools_app.admin.base.login import CountedLoginForm, enter
 from tools_app.admin.base.response_headers import ORIGIN_ONLY
 from tools_app.admin.base.site import site
@@ -89,7 +89,7 @@ class NewPersonForm(BaseUserCreationForm):  # type: ignore[type-arg]
         """Return the username, unique regardless of case. Raises ValidationError."""
         username: str = self.cleaned_data["username"]
         places = [ConcurrencyLimit("tenant", "names", MAX_NAMES, f"invitations:names:{self._row.tenant_id}")]
-        if limits.hold_here(places, str(new_id()), NAMES_SECONDS) is not None:
+        if limits.acquire_here(places, str(new_id()), NAMES_SECONDS) is not None:
             raise ValidationError(NAMES_TRIED)
         if User.objects.filter(username__iexact=username).exists():
             raise ValidationError("This username is already taken.")
@@ -178,7 +178,7 @@ def _made(request: HttpRequest, row: Invitation, form: NewPersonForm) -> HttpRes
     """Create the account and the membership, atomically."""
     with (
         transaction.atomic(),
-        changes.recording_as(Actor(None, Via.ADMIN, address_of(request), f"invited as {row.email}")),
+        changes.recording_as(Actor(None, Via.ADMIN, client_ip_of(request), f"invited as {row.email}")),
     ):
         person: User = form.save()
         if _accepted(request, row, person, confirmed=True):
@@ -193,7 +193,7 @@ def _joined(request: HttpRequest, row: Invitation, person: User, *, confirmed: b
 
 
 def _accepted(request: HttpRequest, row: Invitation, person: User, *, confirmed: bool) -> bool:
-    with changes.recording_as(Actor(person, Via.ADMIN, address_of(request))):
+    with changes.recording_as(Actor(person, Via.ADMIN, client_ip_of(request))):
         return invitation_changes.accept(row, person, confirmed=confirmed)
 
 
@@ -219,10 +219,10 @@ def _asked(request: HttpRequest, row: Invitation, *, proven: bool, **more: Any) 
 
 def _said(request: HttpRequest, title: str, text: str, *, status: int) -> TemplateResponse:
     context = {**site.each_context(request), "title": title, "text": text}
-    return TemplateResponse(request, "invitation/said.html", context, status=status)
+    return TemplateResponse(request, "invitation/message.html", context, status=status)
 
 
 def _too_often(request: HttpRequest) -> bool:
     """Return whether this address exceeds its rate limit. Attempts are counted across processes."""
-    places = [ConcurrencyLimit("address", "tries", MAX_TRIES, f"invitations:{rate_limit_key(address_of(request))}")]
-    return limits.hold_here(places, str(new_id()), TRIES_SECONDS) is not None
+    places = [ConcurrencyLimit("address", "tries", MAX_TRIES, f"invitations:{rate_limit_key(client_ip_of(request))}")]
+    return limits.acquire_here(places, str(new_id()), TRIES_SECONDS) is not None

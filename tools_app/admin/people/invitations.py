@@ -16,8 +16,8 @@ from django.views.decorators.http import require_GET
 from unfold.contrib.filters.admin import DropdownFilter
 
 from tools_app.access import invitation_mail, invitations
-from tools_app.access.invitations import NotInvited, State
-from tools_app.access.members import LEAST_ROLE, ROLES_MEAN
+from tools_app.access.invitations import InvitationError, State
+from tools_app.access.members import DEFAULT_ROLE, ROLES_HELP
 from tools_app.admin.base import shown_once
 from tools_app.admin.base.columns import cut_column, full_moment, moment_column, role_badge
 from tools_app.admin.base.decorators import button, column
@@ -37,6 +37,14 @@ COLOURS: Final = {
 NOT_ANY_MORE = "This invitation has already been accepted or revoked."
 
 
+LINK_PAGE = shown_once.SecretPage(
+    "admin/tools_app/invitation/link.html",
+    noun="link",
+    advice="create a new link on the invitation's page.",
+    place="the invitation",
+)
+
+
 class InvitationForm(forms.ModelForm):  # type: ignore[type-arg]
     """The invited e-mail address, tenant and role."""
 
@@ -45,7 +53,7 @@ class InvitationForm(forms.ModelForm):  # type: ignore[type-arg]
         fields = ("tenant", "email", "role")
         help_texts: ClassVar = {
             "email": "The address to invite. A user whose account has another address must confirm the invitation.",
-            "role": ROLES_MEAN,
+            "role": ROLES_HELP,
         }
 
     def clean(self) -> dict[str, Any] | None:
@@ -54,7 +62,7 @@ class InvitationForm(forms.ModelForm):  # type: ignore[type-arg]
         if tenant and email:
             try:
                 invitations.check(tenant, email)
-            except NotInvited as problem:
+            except InvitationError as problem:
                 raise ValidationError({"email": str(problem)}) from problem
         return super().clean()
 
@@ -99,7 +107,7 @@ class InvitationAdmin(ScopedAdmin):
     list_filter = (OpenFilter, "role", TenantFilter)
     list_select_related = ("tenant", "invited_by", "accepted_by")
     search_fields = ("email",)
-    empty_hint = "Whoever opens the link of an invitation becomes a member."
+    empty_hint = "A person who opens the link of an invitation becomes a member."
     actions = None
     actions_detail = ("renew_link", "revoke_invitation")
     readonly_fields = (
@@ -128,7 +136,7 @@ class InvitationAdmin(ScopedAdmin):
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         """Return the values of a new invitation: the role with the fewest permissions, unless the address names one."""
-        return {"role": LEAST_ROLE, **super().get_changeform_initial_data(request)}
+        return {"role": DEFAULT_ROLE, **super().get_changeform_initial_data(request)}
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> list[tuple[str | None, dict[str, Any]]]:
         who = (None, {"fields": InvitationForm.Meta.fields})
@@ -155,7 +163,7 @@ class InvitationAdmin(ScopedAdmin):
         """Create the invitation."""
         by = writer(request)
         assert by is not None, "the view requires a login"
-        row, token = invitations.make(obj.tenant, obj.email, obj.role, by)
+        row, token = invitations.create(obj.tenant, obj.email, obj.role, by)
         self._made[request] = row, token
         for field in Invitation._meta.concrete_fields:
             setattr(obj, field.attname, getattr(row, field.attname))
@@ -221,22 +229,17 @@ class InvitationAdmin(ScopedAdmin):
         """Send the link by e-mail, and keep it for the page that shows it once."""
         link, mailed = (
             request.build_absolute_uri(reverse("invitation", args=[text]))
-            for text in (token, invitations.mailed(row, token))
+            for text in (token, invitations.note_mailed(row, token))
         )
-        shown_once.keep(request, row, {"link": link, "mail": _sent(row, mailed)})
+        shown_once.store(request, row, {"link": link, "mail": _sent(row, mailed)})
 
     def made(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show a new link once, and say afterwards that it was shown."""
         row = self.get_object(request, object_id)
         if not self._changes(tenant_permissions_of(request), row):
             raise PermissionDenied
-        shown = shown_once.take(request, row)
-        context = {**self.admin_site.each_context(request), "opts": self.opts, "original": row}
-        if shown is None:
-            advice = "create a new link on the invitation's page."
-            return shown_once.gone(request, context, "link", advice, place="the invitation")
-        page = {"title": "Copy the link now", "invitation": row, **shown}
-        return shown_once.page(request, "admin/tools_app/invitation/link.html", {**context, **page})
+        page = {"title": "Copy the link now", "invitation": row}
+        return LINK_PAGE.response(request, self, row, lambda values: {**page, **values})
 
     @column("role", ordering="role")
     def role_label(self, row: Invitation) -> SafeString:

@@ -19,16 +19,16 @@ from tools_app.admin.base.diff import DiffLine
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import ScopedAdmin, writer
 from tools_app.models import Tenant
-from tools_app.tenant_config.document import BadBlueprint, Blueprint, read
+from tools_app.tenant_config.document import Configuration, InvalidConfiguration, read
 from tools_app.tenant_config.export import export
-from tools_app.tenant_config.plan import NotApplied, apply, plan
-from tools_app.tenant_config.steps import Doing, Plan, Step
+from tools_app.tenant_config.plan import ApplyError, apply, plan
+from tools_app.tenant_config.steps import Plan, Step, StepAction
 
 # The preview sends the text back in a form; Django limits forms to 2.5 MB.
 MAX_BYTES = 2_000_000
 MAX_STEPS = 200
-COLOURS = {Doing.CREATE: "success", Doing.CHANGE: "info", Doing.DELETE: "danger"}
-LABELS = {Doing.CREATE: "New", Doing.CHANGE: "Changed", Doing.DELETE: "Deleted"}
+COLOURS = {StepAction.CREATE: "success", StepAction.CHANGE: "info", StepAction.DELETE: "danger"}
+LABELS = {StepAction.CREATE: "New", StepAction.CHANGE: "Changed", StepAction.DELETE: "Deleted"}
 
 
 class ConfigurationForm(forms.Form):
@@ -57,8 +57,8 @@ class ConfigurationForm(forms.Form):
         """Parse the input. Raises ValidationError that lists all problems."""
         text = _text_of(self.cleaned_data.get("file"), self.cleaned_data.get("text", ""))
         try:
-            return {**self.cleaned_data, "text": text, "blueprint": read(text)}
-        except BadBlueprint as problem:
+            return {**self.cleaned_data, "text": text, "configuration": read(text)}
+        except InvalidConfiguration as problem:
             raise ValidationError([str(one) for one in problem.problems]) from problem
 
 
@@ -104,7 +104,7 @@ class ConfigurationAdmin(ScopedAdmin):
         form = ConfigurationForm(request.POST, request.FILES) if request.method == "POST" else ConfigurationForm()
         if not form.is_valid():
             return self._page(request, tenant, {"form": form})
-        found = _planned(request, tenant, form)
+        found = _plan_of(request, tenant, form)
         wanted = form.cleaned_data["fingerprint"]
         if not wanted or found.problems:
             return self._preview(request, tenant, form, found)
@@ -113,12 +113,12 @@ class ConfigurationAdmin(ScopedAdmin):
     def _apply(self, request: HttpRequest, tenant: Tenant, form: ConfigurationForm, found: Plan) -> HttpResponse:
         try:
             if found.fingerprint != form.cleaned_data["fingerprint"]:
-                raise NotApplied("The tenant has changed since the preview. Review the changes again.")
+                raise ApplyError("The tenant has changed since the preview. Review the changes again.")
             apply(found, writer(request))
-        except NotApplied as problem:
+        except ApplyError as problem:
             self.message_user(request, str(problem), messages.WARNING)
             now = self.get_object(request, str(tenant.pk))
-            return self._preview(request, now, form, _planned(request, now, form))
+            return self._preview(request, now, form, _plan_of(request, now, form))
         self.message_user(request, f"Applied: {_counted(found)}.", messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:tools_app_tenant_change", args=[tenant.pk]))
 
@@ -147,9 +147,9 @@ class ConfigurationAdmin(ScopedAdmin):
         )
 
 
-def _planned(request: HttpRequest, tenant: Tenant, form: ConfigurationForm) -> Plan:
-    blueprint: Blueprint = form.cleaned_data["blueprint"]
-    return plan(tenant, blueprint, request.user, prune=form.cleaned_data["prune"])
+def _plan_of(request: HttpRequest, tenant: Tenant, form: ConfigurationForm) -> Plan:
+    configuration: Configuration = form.cleaned_data["configuration"]
+    return plan(tenant, configuration, request.user, prune=form.cleaned_data["prune"])
 
 
 def _text_of(upload: "UploadedFile[Any] | None", text: str) -> str:
@@ -172,9 +172,9 @@ def _text_of(upload: "UploadedFile[Any] | None", text: str) -> str:
 def diff_of(step: Step) -> list[DiffLine]:
     """Return the changes of a step as a line diff."""
     before, after = step.sides
-    if step.doing == Doing.CREATE:
+    if step.doing == StepAction.CREATE:
         return [DiffLine("added", line) for line in differences.laid_out(after)]
-    if step.doing == Doing.DELETE:
+    if step.doing == StepAction.DELETE:
         return [DiffLine("removed", line) for line in differences.laid_out(before)]
     return differences.lines(before, after)
 
@@ -192,5 +192,5 @@ def _shown(steps: Sequence[Step]) -> list[ShownStep]:
 
 
 def _counted(found: Plan) -> str:
-    counts = (f"{found.count(doing)} {LABELS[doing].lower()}" for doing in Doing if found.count(doing))
+    counts = (f"{found.count(doing)} {LABELS[doing].lower()}" for doing in StepAction if found.count(doing))
     return ", ".join(counts) or "nothing"

@@ -10,6 +10,7 @@ from django.utils.safestring import SafeString
 
 from tools_app.access.patterns import matches
 from tools_app.access.permissions import PUBLIC, SUPERUSERS_ONLY
+from tools_app.access.sessions import DEFAULT_MAX_SESSIONS
 from tools_app.admin.base.columns import cut_column, moment_column, yes_no_column, yes_no_filter
 from tools_app.admin.base.decorators import column
 from tools_app.admin.base.fields import TENANT_LIMITS, LinesField, check_anything, limits_fieldset
@@ -119,6 +120,7 @@ class TenantAdmin(ConfigurationAdmin):
     actions_detail = ("export_configuration", "import_configuration")
     deleted_with_it = (ApiKey, Connection, Session, Invitation, Alert, AlertDelivery)
     form = TenantForm
+    empty_hint = "Tools, keys, people and recorded calls belong to a tenant. It has an endpoint of its own."
     list_display = (
         cut_column("name", "name"),
         cut_column("slug", "slug"),
@@ -182,10 +184,7 @@ def _how_long_records_are_kept() -> str:
 
 
 def _how_many_sessions() -> str:
-    return (
-        "For clients with protocol versions up to 2025-11-25. "
-        f"Empty: the hub default (MCPHUB_MAX_SESSIONS), currently {settings.MCPHUB_MAX_SESSIONS}."
-    )
+    return f"For clients with protocol versions up to 2025-11-25. Empty: {DEFAULT_MAX_SESSIONS}."
 
 
 def _public_warning(tenant: Tenant) -> str:

@@ -21,7 +21,7 @@ from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminTextInputWidget
 
-from tools_app.access.members import LAST_ADMIN, LEAST_ROLE, ROLES_MEAN, NobodyNamed, is_last_admin, person_named
+from tools_app.access.members import DEFAULT_ROLE, LAST_ADMIN, ROLES_HELP, UnknownPerson, is_last_admin, person_named
 from tools_app.admin.base.columns import (
     cut_column,
     full_moment,
@@ -54,13 +54,13 @@ class NewMemberForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Membership
         fields = ("tenant", "person", "role")
-        help_texts: ClassVar = {"role": ROLES_MEAN}
+        help_texts: ClassVar = {"role": ROLES_HELP}
 
     def clean_person(self) -> User:
         """Return the account. Raises ValidationError if no user or several users match."""
         try:
             return person_named(self.cleaned_data["person"])
-        except NobodyNamed as problem:
+        except UnknownPerson as problem:
             raise ValidationError(str(problem)) from problem
 
     def clean(self) -> dict[str, Any] | None:
@@ -79,7 +79,7 @@ class MemberForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Membership
         fields = ("role",)
-        help_texts: ClassVar = {"role": ROLES_MEAN}
+        help_texts: ClassVar = {"role": ROLES_HELP}
 
     def clean_role(self) -> str:
         """Return the role. Raises ValidationError if the tenant would have no admin."""
@@ -93,6 +93,7 @@ class MemberForm(forms.ModelForm):  # type: ignore[type-arg]
 class MembershipAdmin(ScopedAdmin):
     """Members of the user's tenants. Admins of a tenant invite people; superusers can also add accounts."""
 
+    empty_hint = "A member sees the tenant as far as the role permits. Invite people, or add existing accounts."
     list_display = (
         "user",
         "email",
@@ -125,7 +126,7 @@ class MembershipAdmin(ScopedAdmin):
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         """Return the values of a new member: the role with the fewest permissions, as for an invitation."""
-        return {"role": LEAST_ROLE, **super().get_changeform_initial_data(request)}
+        return {"role": DEFAULT_ROLE, **super().get_changeform_initial_data(request)}
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         return ["tenant", "account", "role", "managed_by"] if obj else ["tenant", "person", "role"]

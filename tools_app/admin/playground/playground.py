@@ -19,9 +19,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from tools_app.access import impersonation, permissions
-from tools_app.access.keys import held
+from tools_app.access.keys import without_connections
 from tools_app.access.snippets import calls, clients
-from tools_app.access.snippets.calls import Asked
+from tools_app.access.snippets.calls import SnippetRequest
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import MAX_CHOICES
 from tools_app.admin.dashboard.dashboard import active_keys
@@ -38,7 +38,7 @@ LOOK_BACK: Final = timedelta(hours=1)
 MAX_REQUEST: Final = 262_144
 
 
-class Coded(msgspec.Struct, frozen=True):
+class CodeRequest(msgspec.Struct, frozen=True):
     """The request to show as code."""
 
     method: Literal["tools/list", "tools/call", "resources/read", "prompts/get"]
@@ -51,7 +51,7 @@ def urls(site: AdminSite) -> list[URLPattern]:
     """Return the URL patterns of the page and its endpoints."""
     return [
         path("playground/", site.admin_view(_page(site)), name="playground"),
-        path("playground/pass/", site.admin_view(require_POST(give_pass)), name="playground_pass"),
+        path("playground/pass/", site.admin_view(require_POST(issue_token)), name="playground_pass"),
         path("playground/code/", site.admin_view(require_POST(write_code)), name="playground_code"),
         path("playground/records/", site.admin_view(require_GET(find_records)), name="playground_records"),
     ]
@@ -98,24 +98,24 @@ def _start_of(again: RunAgain) -> dict[str, Any]:
     return {"key": str(call.api_key_id or ""), "tenant": slug, "tool": call.tool_name, "arguments": again.arguments}
 
 
-def give_pass(request: HttpRequest) -> HttpResponse:
+def issue_token(request: HttpRequest) -> HttpResponse:
     """Return an impersonation token for a key of a tenant that this user administers, and its lifetime in seconds."""
     key = key_run(request, request.POST.get("key"))
-    if not held(ApiKey.objects.filter(active_keys(), pk=key.pk, tenant__is_active=True)).exists():
+    if not without_connections(ApiKey.objects.filter(active_keys(), pk=key.pk, tenant__is_active=True)).exists():
         problem = "This key is no longer active, or its tenant is disabled. Choose another key."
         return JsonResponse({"problem": problem}, status=409)
     try:
         given = impersonation.issue(key, request.user)
     except impersonation.NotAllowed as problem:
         raise PermissionDenied from problem
-    return JsonResponse({"pass": given, "seconds": impersonation.SECONDS})
+    return JsonResponse({"pass": given, "seconds": impersonation.LIFETIME_SECONDS})
 
 
 def write_code(request: HttpRequest) -> HttpResponse:
     """Return a request as curl and as programs, with a placeholder for the key."""
     key = key_run(request, request.POST.get("key"))
     try:
-        asked = _asked(request.POST.get("request", ""))
+        asked = _parse_request(request.POST.get("request", ""))
     except (RpcError, msgspec.ValidationError) as problem:
         return JsonResponse({"problem": f"Cannot be shown as code: {problem}"}, status=400)
     url = clients.endpoint(request.build_absolute_uri("/"), key.tenant.slug)
@@ -123,13 +123,13 @@ def write_code(request: HttpRequest) -> HttpResponse:
     return JsonResponse({name: write(url, clients.PLACEHOLDER, asked) for name, write in writers.items()})
 
 
-def _asked(text: str) -> Asked:
+def _parse_request(text: str) -> SnippetRequest:
     """Parse the request. Raises RpcError or ValidationError if it is invalid."""
     raw = text.encode()
     if len(raw) > MAX_REQUEST:
         raise RpcError(0, f"the request has more than {MAX_REQUEST} bytes.")
-    coded = msgspec.convert(jsonrpc.decode(raw), Coded)
-    return Asked(coded.method, coded.params, coded.version, coded.mirrored)
+    coded = msgspec.convert(jsonrpc.decode(raw), CodeRequest)
+    return SnippetRequest(coded.method, coded.params, coded.version, coded.mirrored)
 
 
 def find_records(request: HttpRequest) -> HttpResponse:
@@ -196,7 +196,7 @@ def _row(model: Any, row_id: str | None) -> Any:
 
 def _keys_run(request: HttpRequest) -> list[ApiKey]:
     tenants = permissions.tenants_run_by(request.user).filter(is_active=True)
-    keys = held(ApiKey.objects.filter(active_keys(), tenant__in=tenants)).select_related("tenant")
+    keys = without_connections(ApiKey.objects.filter(active_keys(), tenant__in=tenants)).select_related("tenant")
     return list(keys.order_by("tenant__name", "name")[:MAX_CHOICES])
 
 

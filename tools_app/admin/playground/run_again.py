@@ -14,7 +14,7 @@ from django.http import Http404, HttpRequest
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.calls.payloads import CUT_OFF, stored_part
 from tools_app.audit.recorder.redaction import HIDDEN
-from tools_app.core.packing import NotPacked
+from tools_app.core.packing import UnpackError
 from tools_app.models import BY_CALL_TOOL, TOOLS_CALL, Call
 
 MAX_ARGUMENTS: Final = 262_144
@@ -58,7 +58,7 @@ def _arguments(call: Call) -> tuple[dict[str, Any], str]:
     try:
         text = stored_part(call, "arguments")
         value: Any = orjson.loads(text) if 0 < len(text) <= MAX_ARGUMENTS else None
-    except (NotPacked, ValueError):
+    except (UnpackError, ValueError):
         value = None
     if not isinstance(value, dict):
         return {}, NOT_RECORDED

@@ -18,7 +18,7 @@ from django.views.decorators.debug import sensitive_variables
 from tools_app.access.issuers import directory
 from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import SECOND, ConcurrencyLimit, Rate
-from tools_app.access.principal import address_of
+from tools_app.access.principal import client_ip_of
 from tools_app.api.scim import bounds
 from tools_app.audit.changes.changes import Actor, recording_as
 from tools_app.core.sanitize import sanitized
@@ -42,9 +42,9 @@ def scim(request: HttpRequest, issuer: UUID, path: str) -> HttpResponse:
     """Answer a request of a directory, which authenticates with its token."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     try:
-        row = directory.admit(issuer, token.strip() if scheme.lower() == "bearer" else "", address_of(request))
+        row = directory.admit(issuer, token.strip() if scheme.lower() == "bearer" else "", client_ip_of(request))
     except directory.TooManyFailures:
-        return _later("Too many requests without a valid token. Wait a minute.", int(directory.FAILURE_SECONDS))
+        return _retry_later("Too many requests without a valid token. Wait a minute.", int(directory.FAILURE_SECONDS))
     if row is None:
         refused = error(
             401, "The token is missing, withdrawn, or of another directory. Create one on its issuer's page."
@@ -54,12 +54,12 @@ def scim(request: HttpRequest, issuer: UUID, path: str) -> HttpResponse:
     rate = Rate("directory", "requests", bounds.MAX_REQUESTS, SECOND, f"scim:requests:{row.pk}")
     used_up = limits.take_here([rate])
     if used_up is not None:
-        return _later(f"A directory sends at most {bounds.MAX_REQUESTS} requests a second.", used_up.retry_after)
+        return _retry_later(f"A directory sends at most {bounds.MAX_REQUESTS} requests a second.", used_up.retry_after)
     if request.method in READS or path.rstrip("/").endswith(SEARCH):
         return _answered(request, row, path)
     place, id = ConcurrencyLimit("directory", "changes", 1, f"scim:changes:{row.pk}"), str(new_id())
-    if limits.hold_here([place], id, CHANGE_SECONDS) is not None:
-        return _later("The directory's previous change is in progress. Send one change at a time.", 1)
+    if limits.acquire_here([place], id, CHANGE_SECONDS) is not None:
+        return _retry_later("The directory's previous change is in progress. Send one change at a time.", 1)
     try:
         return _answered(request, row, path)
     finally:
@@ -68,11 +68,11 @@ def scim(request: HttpRequest, issuer: UUID, path: str) -> HttpResponse:
 
 def _answered(request: HttpRequest, row: Issuer, path: str) -> HttpResponse:
     answer: Answer = import_string("tools_app.api.scim.service.answer")
-    with recording_as(Actor(None, Via.DIRECTORY, address_of(request), row.name)):
+    with recording_as(Actor(None, Via.DIRECTORY, client_ip_of(request), row.name)):
         return answer(request, row, path)
 
 
-def _later(detail: str, seconds: int) -> HttpResponse:
+def _retry_later(detail: str, seconds: int) -> HttpResponse:
     answer = error(429, detail)
     answer.headers["Retry-After"] = str(seconds)
     return answer
@@ -80,7 +80,7 @@ def _later(detail: str, seconds: int) -> HttpResponse:
 
 def error(status: int, detail: str, scim_type: str = "") -> HttpResponse:
     """Return an error (RFC 7644, section 3.12)."""
-    said: dict[str, Any] = {"schemas": [ERROR], "status": str(status), "detail": sanitized(detail)}
+    body: dict[str, Any] = {"schemas": [ERROR], "status": str(status), "detail": sanitized(detail)}
     if scim_type:
-        said["scimType"] = scim_type
-    return HttpResponse(orjson.dumps(said), status=status, content_type=MEDIA_TYPE)
+        body["scimType"] = scim_type
+    return HttpResponse(orjson.dumps(body), status=status, content_type=MEDIA_TYPE)

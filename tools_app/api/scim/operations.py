@@ -28,17 +28,17 @@ _TEXTS: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 _SCHEMA: Final = f"{Group.__schema__}:".lower()
 
 
-def read(said: Mapping[str, Any], model: type[User | Group]) -> "PatchOp[Any]":
+def read(patch: Mapping[str, Any], model: type[User | Group]) -> "PatchOp[Any]":
     """Return the operations of a request. Raises SCIMException and pydantic's ValidationError."""
-    name = next((name for name in said if name.lower() == "operations"), "Operations")
-    sent = said.get(name)
+    name = next((name for name in patch if name.lower() == "operations"), "Operations")
+    sent = patch.get(name)
     if not isinstance(sent, list) or not 0 < len(sent) <= MAX_OPERATIONS:
         raise InvalidValueException(detail=f"Operations is a list of 1 to {MAX_OPERATIONS} operations.")
     if model is User and len(sent) > MAX_USER_OPERATIONS:
         raise InvalidValueException(detail=f"A user is changed by at most {MAX_USER_OPERATIONS} operations at a time.")
     for one in sent:
         _check_lists(one, MAX_EMAILS if model is User else provisioning.MAX_MEMBERS)
-    body = {**said, name: [_without_repeated(one) for one in sent]}
+    body = {**patch, name: [_without_repeated(one) for one in sent]}
     found: PatchOp[Any] = PatchOp[model].model_validate(  # type: ignore[valid-type] # known at run time
         body, scim_ctx=Context.RESOURCE_PATCH_REQUEST
     )
@@ -64,7 +64,7 @@ def _check_path(path: str) -> None:
         raise InvalidPathException(detail=f"A path has at most {MAX_PATH} characters.")
     # Texts in it are JSON, with escapes.
     with suppress(ValueError):
-        if not all(is_storable(json.loads(said)) for said in _TEXTS.findall(path)):
+        if not all(is_storable(json.loads(text)) for text in _TEXTS.findall(path)):
             raise InvalidPathException(detail="Texts in a path cannot contain U+0000 or halves of characters.")
 
 
@@ -77,18 +77,18 @@ def _check_lists(value: Any, most: int) -> None:
             _check_lists(one, most)
 
 
-def change_user(resource: User, said: "PatchOp[Any]") -> None:
+def change_user(resource: User, patch: "PatchOp[Any]") -> None:
     """Apply operations to a user, which is within its bounds after each of them. Raises SCIMException."""
-    for operation in said.operations or ():
-        said.model_copy(update={"operations": [operation]}).patch(resource)
+    for operation in patch.operations or ():
+        patch.model_copy(update={"operations": [operation]}).patch(resource)
         check_values(resource)
 
 
-def group_values(row: DirectoryGroup, said: "PatchOp[Any]") -> GroupValues:
+def group_values(row: DirectoryGroup, patch: "PatchOp[Any]") -> GroupValues:
     """Return what operations make of a group. Raises SCIMException and TooMany."""
     members = set(row.members.values_list("pk", flat=True))
     names, is_named = {"displayname": row.display_name, "externalid": row.external_id}, False
-    for operation in said.operations or ():
+    for operation in patch.operations or ():
         path = str(operation.path or "").lower().removeprefix(_SCHEMA)
         if path:
             wanted = {path: operation.value}
@@ -116,13 +116,13 @@ def _members(now: set[UUID], operation: Any, name: str, value: Any) -> set[UUID]
         return now - one
     if value is None and operation.op != "add":
         return set()
-    said = ids_of(_values(value))
+    ids = ids_of(_values(value))
     match str(operation.op):
         case "add":
-            return now | said
+            return now | ids
         case "remove":
-            return now - said
-    return said
+            return now - ids
+    return ids
 
 
 def _filtered(operation: Any) -> set[UUID]:
@@ -139,8 +139,8 @@ def _filtered(operation: Any) -> set[UUID]:
 
 
 def _values(value: Any) -> Iterable[Any]:
-    said = value if isinstance(value, list) else [value]
-    return [one.get("value") if isinstance(one, dict) else one for one in said]
+    values = value if isinstance(value, list) else [value]
+    return [one.get("value") if isinstance(one, dict) else one for one in values]
 
 
 def _name(name: str, value: Any) -> str:

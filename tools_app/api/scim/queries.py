@@ -112,9 +112,9 @@ def _conditions(node: FilterNode, columns: Columns, schema: str, supported: str)
                 yield _comparison(column, value)
                 return
         case ValuePath(attr_path=path, val_filter=inner) if _name(path, schema) == "emails" and "emails" in columns:
-            said = _both(inner)
-            if said is not None:
-                yield _comparison("emails_key__contains", said)
+            condition = _both(inner)
+            if condition is not None:
+                yield _comparison("emails_key__contains", condition)
                 return
     raise InvalidFilterException(detail=supported)
 
@@ -122,14 +122,14 @@ def _conditions(node: FilterNode, columns: Columns, schema: str, supported: str)
 def _both(inner: FilterNode) -> str | None:
     """Return the line that an e-mail has in the row for [type eq "work" and value eq "..."]; None for others."""
     terms = inner.terms if isinstance(inner, LogicalExpr) and inner.op == LogicalOperator.and_ else (inner,)
-    said = {
+    conditions = {
         term.attr_path.attr.lower(): str(term.value)
         for term in terms
         if isinstance(term, Comparison) and term.op == CompareOperator.eq and not term.attr_path.sub_attr
     }
-    if len(said) != len(terms) or "value" not in said or not said.keys() <= {"type", "value"}:
+    if len(conditions) != len(terms) or "value" not in conditions or not conditions.keys() <= {"type", "value"}:
         return None
-    return f"{said['type']} {said['value']}" if "type" in said else said["value"]
+    return f"{conditions['type']} {conditions['value']}" if "type" in conditions else conditions["value"]
 
 
 def _comparison(column: str, value: Any) -> Q:
@@ -142,12 +142,12 @@ def _comparison(column: str, value: Any) -> Q:
             return Q(**{column: UUID(str(value))})
         except ValueError:
             return Q(pk__in=())
-    said = str(value)
-    if not is_storable(said) or "\n" in said:
+    text = str(value)
+    if not is_storable(text) or "\n" in text:
         return Q(pk__in=())
     if column == "emails_key__contains":
-        return Q(emails_key__contains=f"\n{key_of(said)}\n")
-    return Q(**{column: said if column == "external_id" else key_of(said)})
+        return Q(emails_key__contains=f"\n{key_of(text)}\n")
+    return Q(**{column: text if column == "external_id" else key_of(text)})
 
 
 def _name(path: AttrPath, schema: str) -> str:
@@ -157,10 +157,10 @@ def _name(path: AttrPath, schema: str) -> str:
 
 
 def _number(sent: Mapping[str, Any], name: str, default: int) -> int:
-    said = sent.get(name)
-    if said is None:
+    text = sent.get(name)
+    if text is None:
         return default
-    digits = said.removeprefix("-")
+    digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS):
         raise InvalidValueException(detail=f"{name} is a whole number.")
-    return int(said)
+    return int(text)

@@ -110,58 +110,58 @@ class Group(Resource[Any]):
 # --- From a resource ------------------------------------------------------------------------------------------
 
 
-def values_of_user(said: User, *, active: bool) -> UserValues:
+def values_of_user(user: User, *, active: bool) -> UserValues:
     """Return what a resource says of a person. `active`: what counts if it does not say.
 
     Raises InvalidValueException.
     """
-    check_values(said)
-    everything = said.model_dump(scim_ctx=Context.DEFAULT)
+    check_values(user)
+    everything = user.model_dump(scim_ctx=Context.DEFAULT)
     others = {name: value for name, value in everything.items() if name not in _APART}
     if len(orjson.dumps(others)) > MAX_RESOURCE_BYTES:
         raise InvalidValueException(detail=f"The attributes of a user have at most {MAX_RESOURCE_BYTES} bytes.")
     return UserValues(
-        user_name=text(said.user_name, "userName"),
-        external_id=text(said.external_id, "externalId", required=False),
-        active=active if said.active is None else said.active,
+        user_name=text(user.user_name, "userName"),
+        external_id=text(user.external_id, "externalId", required=False),
+        active=active if user.active is None else user.active,
         others=others,
     )
 
 
-def check_values(said: User) -> None:
+def check_values(user: User) -> None:
     """Check the number of e-mails, and the texts that have no column of their own. Raises InvalidValueException."""
-    emails, name = said.emails or [], said.name or Name()
+    emails, name = user.emails or [], user.name or Name()
     if len(emails) > MAX_EMAILS:
         raise InvalidValueException(detail=f"A user has at most {MAX_EMAILS} e-mails.")
     for email in emails:
         text(email.value, "emails.value", required=False)
         text(email.type, "emails.type", required=False)
-    for one in (said.display_name, name.formatted, name.given_name, name.family_name):
+    for one in (user.display_name, name.formatted, name.given_name, name.family_name):
         if one is not None and (len(one) > MAX_RESOURCE_BYTES or not is_storable(one)):
             raise InvalidValueException(detail="A name is too long, or has U+0000 or half of a character.")
 
 
-def values_of_group(said: Group) -> GroupValues:
+def values_of_group(group: Group) -> GroupValues:
     """Return what a resource says of a group. Raises InvalidValueException."""
-    members = None if said.members is None else ids_of(member.value for member in said.members)
-    name, external_id = text(said.display_name, "displayName"), text(said.external_id, "externalId", required=False)
+    members = None if group.members is None else ids_of(member.value for member in group.members)
+    name, external_id = text(group.display_name, "displayName"), text(group.external_id, "externalId", required=False)
     return GroupValues(display_name=name, external_id=external_id, members=members)
 
 
 def text(value: object, name: str, *, required: bool = True) -> str:
     """Return a text that fits its column. Raises InvalidValueException."""
-    said = "" if value is None else value
-    if not isinstance(said, str) or len(said) > MAX_VALUE or not is_storable(said) or not said.isprintable():
+    shown = "" if value is None else value
+    if not isinstance(shown, str) or len(shown) > MAX_VALUE or not is_storable(shown) or not shown.isprintable():
         raise InvalidValueException(detail=f"{name} is a text of at most {MAX_VALUE} printable characters.")
-    if required and not said.strip():
+    if required and not shown.strip():
         raise InvalidValueException(detail=f"{name} must not be empty.")
-    return said
+    return shown
 
 
-def ids_of(said: Iterable[object]) -> set[UUID]:
+def ids_of(values: Iterable[object]) -> set[UUID]:
     """Return the IDs of users. Raises InvalidValueException."""
     try:
-        return {UUID(str(value)) for value in said}
+        return {UUID(str(value)) for value in values}
     except ValueError:
         raise InvalidValueException(detail="The value of a member is the id of a user of this directory.") from None
 
@@ -171,8 +171,8 @@ def ids_of(said: Iterable[object]) -> set[UUID]:
 
 def user_of(row: DirectoryUser, base: str) -> User:
     """Return a person as a resource. `base` is the URL of the directory."""
-    said = {"schemas": [str(User.__schema__)], "userName": row.user_name, "active": row.active, **row.resource}
-    found = User.model_validate(said)
+    body = {"schemas": [str(User.__schema__)], "userName": row.user_name, "active": row.active, **row.resource}
+    found = User.model_validate(body)
     found.id, found.external_id = str(row.pk), row.external_id or None
     found.meta = _meta(row, "User", f"{base}/{USERS}/{row.pk}")
     groups = [UserGroup(value=str(group.pk), display=group.display_name) for group in row.groups.all()]
@@ -191,7 +191,7 @@ def group_of(row: DirectoryGroup, base: str) -> Group:
 def members_of(keys: Iterable[UUID], base: str, wanted: frozenset[str]) -> list[dict[str, str]]:
     """Return members as JSON, with these attributes: without the library, since there may be thousands."""
     known = ({"value": str(key), "$ref": f"{base}/{USERS}/{key}", "type": "User"} for key in keys)
-    return [{name: value for name, value in said.items() if name.lower() in wanted} for said in known]
+    return [{name: value for name, value in member.items() if name.lower() in wanted} for member in known]
 
 
 def _meta(row: DirectoryUser | DirectoryGroup, kind: str, location: str) -> Meta:

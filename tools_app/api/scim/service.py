@@ -66,10 +66,10 @@ class DirectoryRequest:
             if found is None:
                 raise NotFoundException(detail="There is no such description.")
             return _shown(found)
-        said = ListResponse[type(known[0])](  # type: ignore[misc, operator] # known at run time
+        response = ListResponse[type(known[0])](  # type: ignore[misc, operator] # known at run time
             total_results=len(known), start_index=1, items_per_page=len(known), resources=known
         )
-        return _shown(said)
+        return _shown(response)
 
     # --- Users ------------------------------------------------------------------------------------------------
 
@@ -79,8 +79,8 @@ class DirectoryRequest:
 
     def create_user(self) -> HttpResponse:
         """POST /Users."""
-        said = User.model_validate(self._body(), scim_ctx=Context.RESOURCE_CREATION_REQUEST)
-        values = resources.values_of_user(said, active=True)
+        user = User.model_validate(self._body(), scim_ctx=Context.RESOURCE_CREATION_REQUEST)
+        values = resources.values_of_user(user, active=True)
         with _changing():
             return self._user(provisioning.create_user(self.issuer, values), status=CREATED)
 
@@ -90,28 +90,28 @@ class DirectoryRequest:
 
     def replace_user(self, key: str) -> HttpResponse:
         """PUT /Users/ID."""
-        said = User.model_validate(self._body(), scim_ctx=Context.RESOURCE_REPLACEMENT_REQUEST)
+        user = User.model_validate(self._body(), scim_ctx=Context.RESOURCE_REPLACEMENT_REQUEST)
         with _changing():
             row = self._get_user(key)
-            provisioning.save_user(row, resources.values_of_user(said, active=row.active))
+            provisioning.save_user(row, resources.values_of_user(user, active=row.active))
             return self._user(row)
 
     def change_user(self, key: str) -> HttpResponse:
         """PATCH /Users/ID."""
-        said = operations.read(self._body(), User)
+        patch = operations.read(self._body(), User)
         # Before others have to wait, unless the person changes meanwhile.
         before = self._get_user(key)
-        values = self._changed_user(before, said)
+        values = self._changed_user(before, patch)
         with _changing():
             row = self._get_user(key)
             if row.changed_at != before.changed_at:
-                values = self._changed_user(row, said)
+                values = self._changed_user(row, patch)
             provisioning.save_user(row, values)
             return self._user(row)
 
-    def _changed_user(self, row: DirectoryUser, said: Any) -> provisioning.UserValues:
+    def _changed_user(self, row: DirectoryUser, patch: Any) -> provisioning.UserValues:
         resource = resources.user_of(row, self.base)
-        operations.change_user(resource, said)
+        operations.change_user(resource, patch)
         # Who is no longer said to be active is not.
         return resources.values_of_user(resource, active=False)
 
@@ -142,8 +142,8 @@ class DirectoryRequest:
 
     def create_group(self) -> HttpResponse:
         """POST /Groups."""
-        said = Group.model_validate(self._body(), scim_ctx=Context.RESOURCE_CREATION_REQUEST)
-        values = resources.values_of_group(said)
+        group = Group.model_validate(self._body(), scim_ctx=Context.RESOURCE_CREATION_REQUEST)
+        values = resources.values_of_group(group)
         with _changing():
             row, parts = provisioning.create_group(self.issuer, values)
             answered = self._group(row, status=CREATED)
@@ -155,8 +155,8 @@ class DirectoryRequest:
 
     def replace_group(self, key: str) -> HttpResponse:
         """PUT /Groups/ID. Without `members`, they stay: a directory that renames a group may leave them out."""
-        said = Group.model_validate(self._body(), scim_ctx=Context.RESOURCE_REPLACEMENT_REQUEST)
-        values = resources.values_of_group(said)
+        group = Group.model_validate(self._body(), scim_ctx=Context.RESOURCE_REPLACEMENT_REQUEST)
+        values = resources.values_of_group(group)
         with _changing():
             row = _found(self._groups(), key)
             parts = provisioning.save_group(row, values)
@@ -165,10 +165,10 @@ class DirectoryRequest:
 
     def change_group(self, key: str) -> HttpResponse:
         """PATCH /Groups/ID."""
-        said = operations.read(self._body(), Group)
+        patch = operations.read(self._body(), Group)
         with _changing():
             row = _found(self._groups(), key)
-            parts = provisioning.save_group(row, operations.group_values(row, said))
+            parts = provisioning.save_group(row, operations.group_values(row, patch))
             answered = self._group(row)
         return self._finished(row, parts) or answered
 
@@ -206,14 +206,14 @@ class DirectoryRequest:
 
     def _group(self, row: DirectoryGroup, status: int = 200) -> HttpResponse:
         found, asked = resources.group_of(row, self.base), queries.attributes_of(self.asked, Group)
-        said = found.model_dump(scim_ctx=SHOWN, response_parameters=asked)
-        self._add_members([said], [row.pk], queries.members_of(asked))
-        answered = HttpResponse(orjson.dumps(said), status=status, content_type=MEDIA_TYPE)
+        body = found.model_dump(scim_ctx=SHOWN, response_parameters=asked)
+        self._add_members([body], [row.pk], queries.members_of(asked))
+        answered = HttpResponse(orjson.dumps(body), status=status, content_type=MEDIA_TYPE)
         if status == CREATED and found.meta is not None:
             answered.headers["Location"] = str(found.meta.location)
         return answered
 
-    def _add_members(self, said: list[dict[str, Any]], keys: list[UUID], wanted: frozenset[str]) -> None:
+    def _add_members(self, bodies: list[dict[str, Any]], keys: list[UUID], wanted: frozenset[str]) -> None:
         """Add the members to groups, in one query for all; `wanted`: the attributes of members that are asked for."""
         if not wanted:
             return
@@ -221,7 +221,7 @@ class DirectoryRequest:
         links = DirectoryGroup.members.through.objects.filter(directorygroup__in=keys).order_by("pk")
         for group, member in links.values_list("directorygroup", "directoryuser"):
             found.setdefault(group, []).append(member)
-        for one, key in zip(said, keys, strict=True):
+        for one, key in zip(bodies, keys, strict=True):
             if key in found:
                 one["members"] = resources.members_of(found[key], self.base, wanted)
 
@@ -235,20 +235,20 @@ class DirectoryRequest:
         every = list(rows.values_list("pk", flat=True)[page.start - 1 : page.start - 1 + page.count])
         keys = _shortened(every, model) if wanted else every
         shown_rows = [shown(row) for row in rows.filter(pk__in=keys)]
-        said = ListResponse[model](  # type: ignore[valid-type] # known at run time
+        response = ListResponse[model](  # type: ignore[valid-type] # known at run time
             total_results=rows.count(), start_index=page.start, items_per_page=len(shown_rows), resources=shown_rows
         )
         if model is User:
-            return _shown(said, asked)
-        dumped = said.model_dump(scim_ctx=SHOWN, response_parameters=asked)
+            return _shown(response, asked)
+        dumped = response.model_dump(scim_ctx=SHOWN, response_parameters=asked)
         self._add_members(dumped.get("Resources") or [], [UUID(row.id) for row in shown_rows], wanted)
         return HttpResponse(orjson.dumps(dumped), content_type=MEDIA_TYPE)
 
     def search(self) -> None:
         """Read what is asked from the body (RFC 7644, section 3.4.3)."""
-        said = self._body()
-        lists = {name: ",".join(map(str, value)) for name, value in said.items() if isinstance(value, list)}
-        self.asked = {name: str(value) for name, value in {**said, **lists}.items() if value is not None}
+        body = self._body()
+        lists = {name: ",".join(map(str, value)) for name, value in body.items() if isinstance(value, list)}
+        self.asked = {name: str(value) for name, value in {**body, **lists}.items() if value is not None}
 
     def _body(self) -> dict[str, Any]:
         try:

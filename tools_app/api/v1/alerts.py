@@ -20,7 +20,7 @@ from tools_app.alerts import delivery, destinations, evaluation
 from tools_app.api.v1.base.fields import Choice, Email, FlagParameter, Id, JsonObject, Text, Texts
 from tools_app.api.v1.base.problems import Conflict
 from tools_app.api.v1.base.serializers import Row, TenantField, TenantOfRecord
-from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.views import HasMembership
 from tools_app.api.v1.base.viewsets import (
     Created,
     Deleted,
@@ -187,7 +187,7 @@ class AlertDeliveryRow(Row):
 class AlertDestinations(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
     """Whom alert rules notify: e-mail addresses and signed webhooks. Those without a tenant are the whole hub's."""
 
-    permission_classes = (Member, IsTenantAdmin)
+    permission_classes = (HasMembership, IsTenantAdmin)
     queryset = AlertDestination.objects.select_related("tenant")
     serializer_class = AlertDestinationRow
     query_class = DestinationsQuery
@@ -290,16 +290,16 @@ def _named(rule: AlertRule, ids: list[str]) -> list[AlertDestination]:
 class AlertRules(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
     """Conditions that are watched, and whom they notify. Rules without a tenant watch the whole hub."""
 
-    permission_classes = (Member, IsTenantAdmin)
+    permission_classes = (HasMembership, IsTenantAdmin)
     queryset = AlertRule.objects.select_related("tenant").prefetch_related("destinations")
     serializer_class = AlertRuleRow
     query_class = RulesQuery
 
     def add(self, wanted: serializers.BaseSerializer) -> AlertRule:
         """Save the rule with its destinations."""
-        said = dict(wanted.validated_data)
-        chosen = said.pop("destinations", [])
-        row = AlertRule.objects.create(**said)
+        values = dict(wanted.validated_data)
+        chosen = values.pop("destinations", [])
+        row = AlertRule.objects.create(**values)
         destinations.set_recipients(row, chosen)
         return row
 

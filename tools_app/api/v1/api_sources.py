@@ -14,7 +14,7 @@ from tools_app.api.v1.base.fields import MAX_INTEGER, Choice, Flag, JsonObjects,
 from tools_app.api.v1.base.paging import LIMIT, MOST, ROWS, Query, within_page_bytes
 from tools_app.api.v1.base.problems import Conflict
 from tools_app.api.v1.base.serializers import Row, Strict, TenantField
-from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.views import HasMembership
 from tools_app.api.v1.base.viewsets import (
     Created,
     Deleted,
@@ -26,9 +26,9 @@ from tools_app.api.v1.base.viewsets import (
     Updated,
 )
 from tools_app.audit.changes.changes import change_log_transaction
-from tools_app.catalog.openapi.reader import MAX_BYTES, Unreadable
+from tools_app.catalog.openapi.reader import MAX_BYTES, UnreadableDocument
 from tools_app.catalog.sources import documents
-from tools_app.catalog.sources.plan import Doing, Entry, NotApplied, OperationFilter, Plan, apply, plan
+from tools_app.catalog.sources.plan import ApplyError, Entry, OperationChange, OperationFilter, Plan, apply, plan
 from tools_app.catalog.sources.settings import save_source, source_faults
 from tools_app.models import ApiSource, ApiSourceRevision, RevisionState
 from tools_app.runtime import api_sources
@@ -55,6 +55,8 @@ class ApiSourceRow(Row):
             "base_url",
             "server_variables",
             "secrets",
+            "cycle_depth",
+            "output_schemas",
             "servers",
             "schemes",
             "revision",
@@ -85,7 +87,7 @@ class OperationsQuery(Query):
     """Filter the operations, and select a page of them."""
 
     doing = Choice(
-        [(one.value, one.value) for one in Doing], required=False, help_text="What the document means for it."
+        [(one.value, one.value) for one in OperationChange], required=False, help_text="What the document means for it."
     )
     tag = Text(required=False, max_length=200, help_text="A tag.")
     path = Text(required=False, max_length=200, help_text="The beginning of the path.")
@@ -107,7 +109,7 @@ class OperationRow(serializers.Serializer):
 
     key = serializers.CharField(help_text="Method and path.")
     name = serializers.CharField(help_text="Name of the tool.")
-    doing = serializers.ChoiceField([(one.value, one.value) for one in Doing])
+    doing = serializers.ChoiceField([(one.value, one.value) for one in OperationChange])
     title = serializers.CharField()
     tags = serializers.ListField(child=serializers.CharField())
     tokens = serializers.IntegerField(help_text="About what it costs a model in a list of tools.")
@@ -173,7 +175,7 @@ class AppliedRow(serializers.Serializer):
 class ApiSources(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
     """OpenAPI documents whose operations are tools. Deleting a source deletes its tools."""
 
-    permission_classes = (Member, IsTenantAdmin)
+    permission_classes = (HasMembership, IsTenantAdmin)
     queryset = ApiSource.objects.select_related("tenant")
     serializer_class = ApiSourceRow
     query_class = SearchQuery
@@ -181,22 +183,25 @@ class ApiSources(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
 
     def add(self, wanted: serializers.BaseSerializer) -> ApiSource:
         """Save the source, and have a worker read its document."""
-        said = dict(wanted.validated_data)
-        document = said.pop("document", None)
-        source = save_source(ApiSource(**said))
+        values = dict(wanted.validated_data)
+        document = values.pop("document", None)
+        source = save_source(ApiSource(**values))
         self._refresh(source, document)
         return source
 
     def change(self, wanted: serializers.BaseSerializer) -> ApiSource:
         """Save the settings, and have a worker read a new document."""
         source: ApiSource = wanted.instance
-        said = dict(wanted.validated_data)
-        document, url = said.pop("document", None), source.url
-        for name, value in said.items():
+        values = dict(wanted.validated_data)
+        document, url = values.pop("document", None), source.url
+        options = documents.options_of(source)
+        for name, value in values.items():
             setattr(source, name, value)
         save_source(source)
         if document is not None or source.url not in {"", url}:
             self._refresh(source, document)
+        elif documents.options_of(source) != options:
+            api_sources.read_again(source, self._person)
         return source
 
     @extend_schema(operation_id="api_sources_refresh", summary="Refresh", request=Refreshing, responses=DocumentRow)
@@ -237,27 +242,27 @@ class ApiSources(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
         """Import operations of the newest document, and bring the tools of the source up to date."""
         wanted = Applying(data=request.data)
         wanted.is_valid(raise_exception=True)
-        said = wanted.validated_data
+        values = wanted.validated_data
         revision = self._newest(self.get_object())
         if documents.state_of(revision)[0] != RevisionState.READY:
             raise Conflict(NOT_READY)
         made = plan(revision.source, revision)
-        if said.get("revision", revision.number) != revision.number or said.get("fingerprint", "") not in {
+        if values.get("revision", revision.number) != revision.number or values.get("fingerprint", "") not in {
             "",
             made.fingerprint,
         }:
             raise Conflict("The source or its tools have changed. List the operations again.")
-        keys = said.get("operations", [])
+        keys = values.get("operations", [])
         if keys is not None and (unknown := sorted(set(keys) - {entry.key for entry in made.entries})):
             raise serializers.ValidationError({"operations": [f"Not in the document: {unknown[0][:200]}."]})
-        chosen = {entry.key for entry in made.of(Doing.NEW)} if keys is None else set(keys)
+        chosen = {entry.key for entry in made.of(OperationChange.NEW)} if keys is None else set(keys)
         try:
-            done = apply(made, self._person, wanted=chosen, enabled=chosen if said.get("enable") else frozenset())
-        except NotApplied as problem:
+            done = apply(made, self._person, wanted=chosen, enabled=chosen if values.get("enable") else frozenset())
+        except ApplyError as problem:
             raise Conflict(str(problem)) from problem
         changed = [*done.changed, *done.enabled]
-        told = {"imported": done.imported, "changed": changed, "disabled": done.removed}
-        return Response({name: [entry.name for entry in entries] for name, entries in told.items()})
+        counts = {"imported": done.imported, "changed": changed, "disabled": done.removed}
+        return Response({name: [entry.name for entry in entries] for name, entries in counts.items()})
 
     @property
     def _person(self) -> User | None:
@@ -267,7 +272,7 @@ class ApiSources(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
     def _refresh(self, source: ApiSource, document: str | None) -> ApiSourceRevision:
         try:
             return api_sources.refresh(source, self._person, None if document is None else document.encode())
-        except Unreadable as problem:
+        except UnreadableDocument as problem:
             raise serializers.ValidationError({"document": [str(problem)]}) from problem
 
     def _newest(self, source: ApiSource) -> ApiSourceRevision:

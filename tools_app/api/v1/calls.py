@@ -15,12 +15,13 @@ from rest_framework.response import Response
 from tools_app.api.v1.base.fields import UUID_TEXT, Choice, Id, Text, WholeParameter
 from tools_app.api.v1.base.paging import MAX_PAGE_BYTES, MOST, ListQuery, Query, next_address, within_page_bytes
 from tools_app.api.v1.base.serializers import Row, TenantOfRecord
-from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.views import HasMembership
 from tools_app.api.v1.base.viewsets import IsTenantAdmin, ListMixin, Retrieved, ScopedView, TenantQuery
 from tools_app.audit.search import pages
 from tools_app.audit.search.query import MAX_NUMBER, PARAMETERS, BadQuery, CallQuery
 from tools_app.calls.background import delivery
-from tools_app.core.packing import NotPacked
+from tools_app.catalog.revisions import source_of
+from tools_app.core.packing import UnpackError
 from tools_app.core.relations import first_within, related
 from tools_app.models import Call, CallEvent, CallPayload, CallStatus, Outcome, RunningCall
 from tools_app.models.calls import Texts
@@ -134,9 +135,17 @@ class WholeCallRow(CallRow):
         help_text=f"The first {EVENTS}, or fewer if they are large. `/calls/ID/events/` has all of them."
     )
 
+    source = serializers.SerializerMethodField(
+        help_text="Where the tool came from, in the revision that ran. Empty without a tool, or if it was deleted."
+    )
+
     class Meta(CallRow.Meta):
-        fields = (*CallRow.Meta.fields, "arguments", "result", "events")
+        fields = (*CallRow.Meta.fields, "source", "arguments", "result", "events")
         read_only_fields: tuple[str, ...] = fields
+
+    def get_source(self, call: Call) -> str:
+        """Return the source of the tool."""
+        return source_of(call)
 
     def get_arguments(self, call: Call) -> str | None:
         """Return the arguments."""
@@ -270,9 +279,9 @@ class Calls(Retrieved, ScopedView):
 
         A page ends earlier if its events are large; the last page is empty.
         """
-        said, call = EventsQuery.asked(request), self.get_object()
+        query, call = EventsQuery.asked(request), self.get_object()
         return Response(
-            events_of(call, said["after"], said["limit"], audits=self.tenant_permissions.audits(call.tenant_id))
+            events_of(call, query["after"], query["limit"], audits=self.tenant_permissions.audits(call.tenant_id))
         )
 
 
@@ -291,8 +300,8 @@ def events_of(call: Any, after: int, most: int, *, audits: bool) -> Any:
     if not audits:
         said = said.defer("data")
     rows, _ = first_within(said, most, MAX_PAGE_BYTES)
-    told = EventRow(context={"audits": audits})
-    return within_page_bytes(told.to_representation(row) for row in rows)
+    serializer = EventRow(context={"audits": audits})
+    return within_page_bytes(serializer.to_representation(row) for row in rows)
 
 
 def _named(problem: BadQuery) -> dict[str, list[str]]:
@@ -304,7 +313,7 @@ def _texts(call: Call) -> Texts:
     payload: CallPayload | None = related(call, "payload")
     try:
         return payload.texts() if payload else Texts("", "")
-    except NotPacked:
+    except UnpackError:
         return Texts("", "")
 
 
@@ -340,7 +349,7 @@ class RunningQuery(TenantQuery):
 class RunningCalls(ListMixin, Retrieved, ScopedView):
     """Calls that have not ended. A tenant's admin may cancel them."""
 
-    permission_classes = (Member, IsTenantAdmin)
+    permission_classes = (HasMembership, IsTenantAdmin)
     queryset = RunningCall.objects.select_related("tenant", "person").defer("sealed_arguments")
     serializer_class = RunningCallRow
     query_class = RunningQuery

@@ -8,7 +8,7 @@ from rest_framework import serializers
 from tools_app.api.v1.base.fields import Text
 from tools_app.api.v1.base.problems import Conflict
 from tools_app.api.v1.base.serializers import Row
-from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.views import HasMembership
 from tools_app.api.v1.base.viewsets import Created, Deleted, IsTenantAdmin, ListMixin, Retrieved, ScopedView, Updated
 from tools_app.catalog import authoring
 from tools_app.catalog.kinds import python
@@ -94,7 +94,7 @@ class OfferRow(Row):
 class OfferView(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
     """Rows that a tenant offers to its clients. `catalog.authoring` writes them."""
 
-    permission_classes = (Member, IsTenantAdmin)
+    permission_classes = (HasMembership, IsTenantAdmin)
 
     def save(self, row: Any) -> Any:
         """Save the row."""

@@ -17,12 +17,12 @@ from tools_app.api.v1.base.fields import UUID_TEXT, Choice, Flag, Text
 from tools_app.api.v1.base.paging import ListQuery
 from tools_app.api.v1.base.serializers import Row
 from tools_app.api.v1.base.viewsets import ApiView, Created, ListMixin, Retrieved
-from tools_app.audit.export.responses import file_answer
+from tools_app.audit.export.responses import file_response
 from tools_app.audit.export.runner import start_export
 from tools_app.audit.search.query import PARAMETERS, BadQuery, CallQuery
 from tools_app.models import Export, ExportFormat, ExportState
 
-LONGEST = 4000
+MAX_QUERY = 4000
 
 
 @extend_schema_serializer(
@@ -41,7 +41,7 @@ class ExportRow(Row):
         required=False,
         default="",
         allow_blank=True,
-        max_length=LONGEST,
+        max_length=MAX_QUERY,
         help_text="Parameters of `GET /calls/` as a query string. Empty: all calls that you can see.",
     )
     format = Choice(ExportFormat.choices)
@@ -104,11 +104,11 @@ class Exports(ListMixin, Retrieved, Created, ApiView):
 
     def add(self, wanted: serializers.BaseSerializer) -> Export:
         """Create the export. Raises ValidationError if the person may not search for the text."""
-        said = wanted.validated_data
-        query = CallQuery.from_params(QueryDict(said["query"]))
+        values = wanted.validated_data
+        query = CallQuery.from_params(QueryDict(values["query"]))
         person = cast("User", self.request.user)
         try:
-            return start_export(query, person, ExportFormat(said["format"]), with_payloads=said["with_payloads"])
+            return start_export(query, person, ExportFormat(values["format"]), with_payloads=values["with_payloads"])
         except BadQuery as problem:
             raise serializers.ValidationError({"query": [str(problem)]}) from problem
 
@@ -121,4 +121,4 @@ class Exports(ListMixin, Retrieved, Created, ApiView):
     def download(self, request: Request, pk: str) -> StreamingHttpResponse:
         """Download the file as it is generated: JSON lines or CSV. Repeatable; the export reports the progress."""
         plain: HttpRequest = request._request  # noqa: SLF001 - whether the server is asynchronous
-        return file_answer(plain, self.get_object())
+        return file_response(plain, self.get_object())

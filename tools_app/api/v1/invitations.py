@@ -14,11 +14,11 @@ from rest_framework.response import Response
 
 from tools_app.access import invitation_mail, invitations
 from tools_app.access.invitations import State
-from tools_app.access.members import LEAST_ROLE
+from tools_app.access.members import DEFAULT_ROLE
 from tools_app.api.v1.base.fields import Choice, Email
 from tools_app.api.v1.base.problems import Conflict
 from tools_app.api.v1.base.serializers import PersonField, Row, TenantField
-from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.views import HasMembership
 from tools_app.api.v1.base.viewsets import Created, IsTenantAdmin, ListMixin, Retrieved, ScopedView, TenantQuery
 from tools_app.audit.changes import invitations as invitation_changes
 from tools_app.models import Invitation, Role
@@ -33,7 +33,7 @@ class InvitationRow(Row):
     tenant = TenantField()
     email = Email(max_length=254, help_text=Invitation._meta.get_field("email").help_text)
     status = serializers.SerializerMethodField(help_text="`void`: the inviter is no longer an admin of the tenant.")
-    role = Choice(Role.choices, default=LEAST_ROLE, help_text="Role of the new member.")
+    role = Choice(Role.choices, default=DEFAULT_ROLE, help_text="Role of the new member.")
     invited_by = PersonField(allow_null=True)
     accepted_by = PersonField(allow_null=True)
 
@@ -63,7 +63,7 @@ class InvitationRow(Row):
         """Reject a person who is already a member or invited. Raises Conflict."""
         try:
             invitations.check(attrs["tenant"], attrs["email"])
-        except invitations.NotInvited as problem:
+        except invitations.InvitationError as problem:
             raise Conflict({"email": [str(problem)]}) from problem
         return super().validate(attrs)
 
@@ -92,7 +92,7 @@ class InvitationsQuery(TenantQuery):
 class Invitations(ListMixin, Retrieved, Created, ScopedView):
     """Invitations to tenants. They can be revoked, but not changed or deleted."""
 
-    permission_classes = (Member, IsTenantAdmin)
+    permission_classes = (HasMembership, IsTenantAdmin)
     queryset = Invitation.objects.select_related("tenant", "invited_by", "accepted_by").prefetch_related(
         "invited_by__memberships"
     )
@@ -110,8 +110,10 @@ class Invitations(ListMixin, Retrieved, Created, ScopedView):
 
     def add(self, wanted: serializers.BaseSerializer) -> Invitation:
         """Create the invitation."""
-        said = wanted.validated_data
-        row, token = invitations.make(said["tenant"], said["email"], said["role"], cast("User", self.request.user))
+        values = wanted.validated_data
+        row, token = invitations.create(
+            values["tenant"], values["email"], values["role"], cast("User", self.request.user)
+        )
         vars(row)["token"] = token
         return row
 
@@ -148,7 +150,7 @@ class Invitations(ListMixin, Retrieved, Created, ScopedView):
         """Return the row with its link, for the response that shows it; e-mails the link if the hub can."""
         link, mailed = (
             self.request.build_absolute_uri(reverse("invitation", args=[text]))
-            for text in (token, invitations.mailed(row, token))
+            for text in (token, invitations.note_mailed(row, token))
         )
         vars(row)["link"], vars(row)["sent"] = link, _sent(row, mailed)
         return row

@@ -17,7 +17,7 @@ from tools_app.access import keys
 from tools_app.api.v1.base.fields import Choice, Text, Texts, Whole
 from tools_app.api.v1.base.problems import Conflict
 from tools_app.api.v1.base.serializers import PersonField, Row, Strict, TenantField
-from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.views import HasMembership
 from tools_app.api.v1.base.viewsets import (
     Created,
     IsTenantAdmin,
@@ -156,7 +156,7 @@ class KeysQuery(SearchQuery):
         rows = super().found(rows, chosen)
         match chosen.get("status"):
             case "active":
-                return keys.valid(rows)
+                return keys.valid_keys(rows)
             case "expired":
                 return rows.filter(Q(expires_at__lte=timezone.now()), revoked_at=None)
             case "revoked":
@@ -167,8 +167,8 @@ class KeysQuery(SearchQuery):
 class Keys(ListMixin, Retrieved, Created, Updated, ScopedView):
     """The API keys of MCP clients. A key is revoked, never deleted: its sessions and calls refer to it."""
 
-    permission_classes = (Member, IsTenantAdmin)
-    queryset = keys.held(ApiKey.objects.select_related("tenant", "created_by", "toolset"))
+    permission_classes = (HasMembership, IsTenantAdmin)
+    queryset = keys.without_connections(ApiKey.objects.select_related("tenant", "created_by", "toolset"))
     serializer_class = KeyRow
     query_class = KeysQuery
     plural, singular = "API keys", "API key"
@@ -184,17 +184,17 @@ class Keys(ListMixin, Retrieved, Created, Updated, ScopedView):
 
     def add(self, wanted: serializers.BaseSerializer) -> ApiKey:
         """Issue the key."""
-        said = wanted.validated_data
+        values = wanted.validated_data
         row, key = keys.issue(
-            said["tenant"],
-            said["name"],
-            expires_at=said.get("expires_at"),
+            values["tenant"],
+            values["name"],
+            expires_at=values.get("expires_at"),
             created_by=self._person,
-            acts_for_creator=said.get("acts_for_creator", False),
-            **{name: said.get(name, ()) for name in keys.SCOPES},
-            toolset=said.get("toolset"),
-            presentation=said.get("presentation", ""),
-            limits=said,
+            acts_for_creator=values.get("acts_for_creator", False),
+            **{name: values.get(name, ()) for name in keys.SCOPES},
+            toolset=values.get("toolset"),
+            presentation=values.get("presentation", ""),
+            limits=values,
         )
         return _with_key(row, key)
 

@@ -14,7 +14,7 @@ from tools_app.access import members
 from tools_app.api.v1.base.fields import Choice, Text
 from tools_app.api.v1.base.problems import Conflict
 from tools_app.api.v1.base.serializers import Row, TenantField
-from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.views import HasMembership
 from tools_app.api.v1.base.viewsets import (
     Created,
     Deleted,
@@ -51,7 +51,7 @@ class MemberRow(Row):
             return self._changed(self.instance, attrs, named)
         try:
             attrs["user"] = members.person_named(named)
-        except members.NobodyNamed as problem:
+        except members.UnknownPerson as problem:
             raise serializers.ValidationError({"person": [str(problem)]}) from problem
         if Membership.objects.filter(user=attrs["user"], tenant=attrs["tenant"]).exists():
             raise Conflict({"person": ["This person is already a member."]})
@@ -82,7 +82,7 @@ class MembersQuery(TenantQuery):
 class Members(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
     """The members of tenants: an admin changes the tenant, an auditor reads all of it, an operator facts of calls."""
 
-    permission_classes = (Member, IsTenantAdmin)
+    permission_classes = (HasMembership, IsTenantAdmin)
     queryset = Membership.objects.select_related("tenant", "user")
     serializer_class = MemberRow
     query_class = MembersQuery

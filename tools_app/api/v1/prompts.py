@@ -56,7 +56,7 @@ class PromptRow(OfferRow):
 
     def adopt(self, row: Prompt) -> None:
         """Copy what the code declares."""
-        authoring.adopt_prompt(row)
+        authoring.update_prompt_from_code(row)
 
     def faults(self, row: Prompt) -> Faults:
         """Return the problems of messages written by an admin."""

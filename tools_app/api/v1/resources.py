@@ -99,7 +99,7 @@ class ResourceRow(OfferRow):
 
     def adopt(self, row: Resource) -> None:
         """Copy what the code declares."""
-        authoring.adopt_resource(row)
+        authoring.update_resource_from_code(row)
 
     def faults(self, row: Resource) -> Faults:
         """Return the problems of a resource written by an admin. Missing secrets that it names already are none."""

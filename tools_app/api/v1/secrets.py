@@ -7,7 +7,7 @@ from rest_framework import serializers
 from tools_app.api.v1.base.fields import Text
 from tools_app.api.v1.base.problems import Conflict
 from tools_app.api.v1.base.serializers import Row, TenantField
-from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.views import HasMembership
 from tools_app.api.v1.base.viewsets import (
     Created,
     Deleted,
@@ -50,15 +50,15 @@ class SecretRow(Row):
 class Secrets(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
     """Values that HTTP tools insert into their requests as `{secret:NAME}`. Encrypted, and never returned."""
 
-    permission_classes = (Member, IsTenantAdmin)
+    permission_classes = (HasMembership, IsTenantAdmin)
     queryset = Secret.objects.select_related("tenant").defer("ciphertext")
     serializer_class = SecretRow
     query_class = SearchQuery
 
     def add(self, wanted: serializers.BaseSerializer) -> Secret:
         """Store the value."""
-        said = wanted.validated_data
-        return authoring.set_secret(said["tenant"], said["name"], said["value"])
+        values = wanted.validated_data
+        return authoring.set_secret(values["tenant"], values["name"], values["value"])
 
     def change(self, wanted: serializers.BaseSerializer) -> Secret:
         """Store the new value, if there is one."""

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from tools_app.api.v1.base.fields import Choice, Id, JsonObject, Text
 from tools_app.api.v1.base.serializers import Row, TenantOfRecord
-from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.views import HasMembership
 from tools_app.api.v1.base.viewsets import IsTenantAdmin, ListMixin, Retrieved, ScopedView, TenantQuery
 from tools_app.audit.changes import sessions
 from tools_app.models import Session
@@ -75,7 +75,7 @@ class SessionsQuery(TenantQuery):
 class Sessions(ListMixin, Retrieved, ScopedView):
     """Sessions of clients up to revision 2025-11-25. A tenant's admin can end one; its client then starts another."""
 
-    permission_classes = (Member, IsTenantAdmin)
+    permission_classes = (HasMembership, IsTenantAdmin)
     queryset = Session.objects.select_related("tenant")
     serializer_class = SessionRow
     query_class = SessionsQuery

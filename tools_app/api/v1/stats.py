@@ -89,7 +89,7 @@ class Figures(ApiView):
     def retrieve(self, request: Request, *_args: Any, **_options: Any) -> Response:
         """Retrieve calls, errors, denials and durations of a period, over time and by tool, key and client."""
         chosen = self.query_class.asked(request)
-        asked = overview.Asked(
+        asked = overview.OverviewQuery(
             period=overview.PERIODS[chosen["period"]],
             tenants=self._tenants(chosen.get("tenant")),
             tool_name=chosen.get("tool"),

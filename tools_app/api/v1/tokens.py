@@ -52,14 +52,14 @@ class Me(ApiView):
     def retrieve(self, request: Request, *_args: Any, **_options: Any) -> Response:
         """Retrieve the person who sends the request, with their roles."""
         person = request.user
-        said = {
+        body = {
             "username": person.get_username(),
             "email": person.email,
             "is_superuser": self.tenant_permissions.everything,
             "login": "token" if isinstance(request.auth, PersonalToken) else "session",
             "roles": Membership.objects.filter(user=person).select_related("tenant").order_by("tenant__slug")[:1000],
         }
-        return Response(Myself(said, context=self.get_serializer_context()).data)
+        return Response(Myself(body, context=self.get_serializer_context()).data)
 
 
 MADE_BY_HAND = "A token cannot create tokens. Create them in the admin, or here with a browser session."
@@ -121,8 +121,8 @@ class Tokens(ListMixin, Retrieved, Created, ApiView):
 
     def add(self, wanted: serializers.BaseSerializer) -> PersonalToken:
         """Create the token."""
-        said = wanted.validated_data
-        row, token = tokens.issue(self.request.user, said["name"], expires_at=said.get("expires_at"))
+        values = wanted.validated_data
+        row, token = tokens.issue(self.request.user, values["name"], expires_at=values.get("expires_at"))
         vars(row)["token"] = token
         return row
 

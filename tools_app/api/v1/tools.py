@@ -98,7 +98,7 @@ class ToolRow(OfferRow):
 
     def adopt(self, row: Tool) -> None:
         """Copy what the code declares."""
-        authoring.adopt_code(row)
+        authoring.update_from_code(row)
 
     def faults(self, row: Tool) -> Faults:
         """Return the problems of a tool. Missing secrets that an HTTP tool names already are none.
@@ -179,8 +179,8 @@ class Tools(OfferView):
         if "before" in asked:
             rows = rows.filter(number__lt=asked["before"])
         found, _ = first_within(rows, asked["limit"], MAX_PAGE_BYTES)
-        told = RevisionRow()
-        return Response(within_page_bytes(told.to_representation(row) for row in found))
+        serializer = RevisionRow()
+        return Response(within_page_bytes(serializer.to_representation(row) for row in found))
 
     @extend_schema(
         operation_id="tools_restore", summary="Restore a revision", request=Restoring, responses={200: ToolRow}
@@ -198,6 +198,6 @@ class Tools(OfferView):
                 raise serializers.ValidationError({"revision": ["Revision not found."]})
             try:
                 restored = revisions.restore(tool, revision, self._person)
-            except revisions.NotPossible as problem:
+            except revisions.RevisionError as problem:
                 raise Conflict(str(problem)) from problem
         return tagged(Response(self.get_serializer(restored).data), restored)

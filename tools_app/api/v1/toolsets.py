@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from tools_app.api.v1.base.fields import Text, Texts
 from tools_app.api.v1.base.problems import Conflict
 from tools_app.api.v1.base.serializers import NamedRow, TenantField
-from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.views import HasMembership
 from tools_app.api.v1.base.viewsets import (
     Created,
     Deleted,
@@ -67,7 +67,7 @@ class ToolsetsQuery(SearchQuery):
 class Toolsets(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
     """Sets of tools for keys, connections and service clients. One that is used cannot be deleted."""
 
-    permission_classes = (Member, IsTenantAdmin)
+    permission_classes = (HasMembership, IsTenantAdmin)
     queryset: QuerySet[Toolset] = Toolset.objects.select_related("tenant")
     serializer_class = ToolsetRow
     query_class = ToolsetsQuery

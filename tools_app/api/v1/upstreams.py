@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
+from uuid import UUID
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema, extend_schema_field
@@ -14,7 +15,7 @@ from rest_framework.response import Response
 from tools_app.api.v1.base.fields import Choice, Id, JsonObject, Text, Texts
 from tools_app.api.v1.base.problems import Conflict
 from tools_app.api.v1.base.serializers import Row, Strict, TenantField, TenantOfRecord
-from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.views import HasMembership
 from tools_app.api.v1.base.viewsets import (
     Created,
     Deleted,
@@ -81,6 +82,7 @@ class UpstreamRow(Row):
             "credential_header",
             "oauth_client_id",
             "oauth_client_secret",
+            "oauth_issuer",
             "oauth_scopes",
             "environment",
             "enabled",
@@ -111,7 +113,7 @@ class UpstreamRow(Row):
 class Upstreams(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
     """Other MCP servers. Nothing that they offer reaches clients before it is accepted."""
 
-    permission_classes = (Member, IsTenantAdmin)
+    permission_classes = (HasMembership, IsTenantAdmin)
     queryset = Upstream.objects.select_related("tenant", "status")
     serializer_class = UpstreamRow
     query_class = SearchQuery
@@ -142,6 +144,10 @@ class UpstreamItemRow(Row):
     proposed = JsonObject(read_only=True, allow_null=True, help_text="What the upstream lists, if that is different.")
     digest = serializers.SerializerMethodField(help_text="SHA-256 of the proposed definition, or of the accepted one.")
     warnings = serializers.SerializerMethodField(help_text="Signs of instructions to models in its texts.")
+    former_name = serializers.SerializerMethodField(
+        help_text="Of a new item: the name of a removed one that it may be, because it is equal but for the name, or "
+        "has a similar one. Empty without such an item."
+    )
 
     class Meta:
         model = UpstreamItem
@@ -156,6 +162,7 @@ class UpstreamItemRow(Row):
             "proposed",
             "digest",
             "warnings",
+            "former_name",
             "created_at",
             "updated_at",
         )
@@ -169,6 +176,16 @@ class UpstreamItemRow(Row):
     def get_warnings(self, item: UpstreamItem) -> Any:
         """Return the warnings."""
         return item.warnings
+
+    def get_former_name(self, item: UpstreamItem) -> str:
+        """Return the name of the removed item that a new one may be; "" without one."""
+        if item.state != ItemState.NEW:
+            return ""
+        # Of each upstream, its items are compared once for a response.
+        known: dict[UUID, dict[UUID, str]] = self.context.setdefault("former_names", {})
+        if item.upstream_id not in known:
+            known[item.upstream_id] = service.former_names_of(item.upstream_id)
+        return known[item.upstream_id].get(item.pk, "")
 
 
 class Accepting(Strict):
@@ -193,7 +210,7 @@ class UpstreamItemsQuery(TenantQuery):
 class UpstreamItems(ListMixin, Retrieved, ScopedView):
     """The tools, resources and prompts of upstreams, with the definitions that were accepted and that are proposed."""
 
-    permission_classes = (Member, IsTenantAdmin)
+    permission_classes = (HasMembership, IsTenantAdmin)
     queryset = UpstreamItem.objects.select_related("tenant", "upstream", "tool", "resource", "prompt")
     serializer_class = UpstreamItemRow
     query_class = UpstreamItemsQuery

@@ -24,11 +24,11 @@ from tools_app.models.ids import new_id
 
 START: Final = sha256(b"mcphub changes v1\n").digest()
 # The PostgreSQL advisory lock for the end of the chain.
-TURN: Final = 0x6D63_7068_7562
+LOCK_ID: Final = 0x6D63_7068_7562
 MAX_NAME: Final = 500
 BATCH: Final = 200
 # The fields that the digest of a change covers, besides the previous digest.
-SAID: Final = (
+HASHED_FIELDS: Final = (
     "id",
     "at",
     "tenant_id",
@@ -58,22 +58,22 @@ class Actor:
 
 ActorSource = Actor | Callable[[], Actor | None]
 
-_acting: ContextVar[ActorSource | None] = ContextVar("acting", default=None)
+_current_actor: ContextVar[ActorSource | None] = ContextVar("acting", default=None)
 
 
 @contextmanager
 def recording_as(actor: ActorSource) -> Iterator[None]:
     """Record changes in this context as made by this actor, or by the actor that the function returns when called."""
-    token = _acting.set(actor)
+    token = _current_actor.set(actor)
     try:
         yield
     finally:
-        _acting.reset(token)
+        _current_actor.reset(token)
 
 
 def actor() -> Actor | None:
     """Return the current actor, or None."""
-    source = _acting.get()
+    source = _current_actor.get()
     return source() if callable(source) else source
 
 
@@ -113,7 +113,7 @@ def lock_change_log() -> None:
     # On SQLite, every transaction that may write has exclusive access to the database.
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [TURN])
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK_ID])
 
 
 def record(
@@ -135,12 +135,12 @@ def record(
     if by is None:
         return None
     lock_change_log()
-    position, previous = _end()
+    position, previous = _chain_end()
     owner = tenant_of(row) if isinstance(tenant_id, EllipsisType) else tenant_id
-    told = str(row) if name is None else name
-    change = _change(by, action, row, told, fields=(before, after), tenant_id=owner, position=position + 1)
+    label = str(row) if name is None else name
+    change = _change(by, action, row, label, fields=(before, after), tenant_id=owner, position=position + 1)
     change.kind = kind or change.kind
-    change.digest = digest(previous, said_by(change))
+    change.digest = digest(previous, hashed_fields(change))
     change.save(force_insert=True)
     return change
 
@@ -151,16 +151,16 @@ def record_created(rows: Iterable[tuple[models.Model, Mapping[str, Any]]]) -> No
     if by is None:
         return
     lock_change_log()
-    position, previous = _end()
+    position, previous = _chain_end()
     made = []
     for at, (row, after) in enumerate(rows, position + 1):
         change = _change(by, Action.CREATED, row, str(row), fields=(None, after), tenant_id=tenant_of(row), position=at)
-        previous = change.digest = digest(previous, said_by(change))
+        previous = change.digest = digest(previous, hashed_fields(change))
         made.append(change)
     Change.objects.bulk_create(made, batch_size=BATCH)
 
 
-def _end() -> tuple[int, bytes]:
+def _chain_end() -> tuple[int, bytes]:
     """Return the position and the digest of the last change."""
     last = Change.objects.order_by("-position").values_list("position", "digest").first()
     return (last[0], bytes(last[1])) if last else (0, START)
@@ -206,11 +206,11 @@ def as_text(fields: Mapping[str, Any] | None) -> str:
     return orjson.dumps(dict(fields or {}), default=str).decode()
 
 
-def said_by(change: Change) -> tuple[Any, ...]:
+def hashed_fields(change: Change) -> tuple[Any, ...]:
     """Return the recorded values of a change, in the order of SAID."""
-    return tuple(getattr(change, name) for name in SAID)
+    return tuple(getattr(change, name) for name in HASHED_FIELDS)
 
 
-def digest(previous: bytes, said: tuple[Any, ...]) -> bytes:
+def digest(previous: bytes, fields: tuple[Any, ...]) -> bytes:
     """Return the digest of a change that follows the digest `previous`."""
-    return sha256(previous + orjson.dumps(said)).digest()
+    return sha256(previous + orjson.dumps(fields)).digest()

@@ -11,6 +11,6 @@ def end(row: Session) -> bool:
         if not sessions.end_by_person(row):
             return False
         row.refresh_from_db(fields=["ended_at", "end_reason"])
-        told = row.ended_at.isoformat() if row.ended_at else None
-        changes.record(Action.CHANGED, row, before={"ended_at": None}, after={"ended_at": told})
+        before = row.ended_at.isoformat() if row.ended_at else None
+        changes.record(Action.CHANGED, row, before={"ended_at": None}, after={"ended_at": before})
         return True

@@ -49,7 +49,7 @@ Values = Mapping[str, Any]
 
 # Never recorded: what identifies the row besides its name and tenant, what the hub itself writes, digests of secrets,
 # and copies of texts that are there to be compared.
-UNTOLD: Final = frozenset(
+NOT_RECORDED: Final = frozenset(
     {
         "id",
         "tenant",
@@ -73,7 +73,7 @@ UNTOLD: Final = frozenset(
     }
 )
 # Only the fact that these changed is recorded, under this name.
-SEALED: Final = {
+SECRET_FIELDS: Final = {
     "password": "password",
     "ciphertext": "value",
     "url": "url",
@@ -85,12 +85,12 @@ CHANGED: Final = "changed"
 EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
 
 
-def stored(row: models.Model) -> Values | None:
+def stored_values(row: models.Model) -> Values | None:
     """Return the stored columns of a row; None if the database has no such row."""
     return type(row)._default_manager.filter(pk=row.pk).values(*_columns(row)).first()
 
 
-def held(row: models.Model) -> Values:
+def current_values(row: models.Model) -> Values:
     """Return the columns of a row as they are in memory."""
     return {name: getattr(row, name) for name in _columns(row)}
 
@@ -103,14 +103,14 @@ def difference(row: models.Model, old: Values, new: Values, only: Iterable[str] 
     written = None if only is None else set(only)
     before: dict[str, Any] = {}
     after: dict[str, Any] = {}
-    for field in _told(row):
+    for field in _recorded_fields(row):
         if written is not None and not written & {field.name, field.attname}:
             continue
         one, other = plain(field, old[field.attname]), plain(field, new[field.attname])
         if one == other:
             continue
-        if field.name in SEALED:
-            after[SEALED[field.name]] = CHANGED
+        if field.name in SECRET_FIELDS:
+            after[SECRET_FIELDS[field.name]] = CHANGED
         else:
             before[field.name], after[field.name] = one, other
     return before, after
@@ -118,7 +118,11 @@ def difference(row: models.Model, old: Values, new: Values, only: Iterable[str] 
 
 def filled(row: models.Model, values: Values) -> Values:
     """Return the recorded fields of a row that are not empty, for a created or deleted row."""
-    told = {field.name: plain(field, values[field.attname]) for field in _told(row) if field.name not in SEALED}
+    told = {
+        field.name: plain(field, values[field.attname])
+        for field in _recorded_fields(row)
+        if field.name not in SECRET_FIELDS
+    }
     return {name: value for name, value in told.items() if value not in EMPTY}
 
 
@@ -138,14 +142,14 @@ def plain(field: "models.Field[Any, Any]", value: Any) -> Any:
     return value
 
 
-def _told(row: models.Model) -> "list[models.Field[Any, Any]]":
+def _recorded_fields(row: models.Model) -> "list[models.Field[Any, Any]]":
     # Deferred fields are not written either.
-    untold = UNTOLD | row.get_deferred_fields()
+    untold = NOT_RECORDED | row.get_deferred_fields()
     return [field for field in row._meta.concrete_fields if field.name not in untold]
 
 
 def _columns(row: models.Model) -> list[str]:
-    return [field.attname for field in _told(row)]
+    return [field.attname for field in _recorded_fields(row)]
 
 
 RECORDED: Final = (
@@ -194,7 +198,7 @@ def _before_save(instance: models.Model, update_fields: Fields = None, **_option
     # A login saves its time outside a transaction, and is not recorded.
     if changes.actor() is not None and not _is_noise(update_fields):
         changes.lock_change_log()
-        vars(instance)[BEFORE] = stored(instance)
+        vars(instance)[BEFORE] = stored_values(instance)
 
 
 def _after_save(instance: models.Model, update_fields: Fields = None, **_options: Any) -> None:
@@ -202,10 +206,10 @@ def _after_save(instance: models.Model, update_fields: Fields = None, **_options
         return
     old = vars(instance).pop(BEFORE, None)
     if old is None:
-        after = filled(instance, held(instance))
+        after = filled(instance, current_values(instance))
         changes.record(Action.CREATED, instance, after=after)
         return
-    before, after = difference(instance, old, held(instance), update_fields)
+    before, after = difference(instance, old, current_values(instance), update_fields)
     if after:
         changes.record(Action.CHANGED, instance, before=before, after=after)
 
@@ -218,12 +222,12 @@ def _before_delete(instance: models.Model, **_options: Any) -> None:
 
 def _after_delete(instance: models.Model, **_options: Any) -> None:
     if changes.actor() is not None:
-        before = filled(instance, held(instance))
+        before = filled(instance, current_values(instance))
         changes.record(Action.DELETED, instance, before=before, name=_name(instance))
 
 
 def _is_noise(update_fields: Fields) -> bool:
-    return update_fields is not None and UNTOLD.issuperset(update_fields)
+    return update_fields is not None and NOT_RECORDED.issuperset(update_fields)
 
 
 def _name(row: models.Model) -> str:

@@ -36,7 +36,7 @@ def path() -> Path:
     return Path(settings.MCPHUB_DATA_DIR) / NAME
 
 
-def on_keep(forward: Callable[[str], None] | None) -> None:
+def on_stored(forward: Callable[[str], None] | None) -> None:
     """Pass each checkpoint of this process to `forward` too, which must not block; None disables it."""
     _forward[0] = forward
 
@@ -44,13 +44,13 @@ def on_keep(forward: Callable[[str], None] | None) -> None:
 _forward: list[Callable[[str], None] | None] = [None]
 
 
-def keep(signed: Signed) -> None:
+def store(signed: Signed) -> None:
     """Store a checkpoint unless the file has a newer one of its process. A failure is logged: the database has it."""
     if (forward := _forward[0]) is not None:
         forward(msgspec.json.encode(signed).decode())
     try:
         text = _checkpoint(signed)
-        with _alone():
+        with _file_lock():
             kept = {known.writer: (known, line) for line in lines() if (known := _parsed(line)) is not None}
             before = kept.get(text.writer)
             if before is None or before[0].sequence < text.sequence:
@@ -69,11 +69,11 @@ def lines(source: Path | None = None) -> list[str]:
         return []
 
 
-def set_aside(numbers: Iterable[int]) -> Path:
+def move_aside(numbers: Iterable[int]) -> Path:
     """Move lines, by their numbers from 1 on, to a separate file and return its path. Raises OSError."""
     gone = set(numbers)
     aside = path().with_name(f"{NAME}.accepted-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
-    with _alone():
+    with _file_lock():
         every = list(enumerate(lines(), 1))
         _write(aside, [line for number, line in every if number in gone])
         _replace([line for number, line in every if number not in gone])
@@ -109,7 +109,7 @@ def _parsed(line: str) -> CheckpointText | None:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def _file_lock() -> Iterator[None]:
     """Lock the file against other processes of this host."""
     with path().with_name(f"{NAME}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import orjson
 
-from tools_app.core.packing import NotPacked
+from tools_app.core.packing import UnpackError
 from tools_app.core.relations import related
 from tools_app.models import Call, CallEvent, CallPayload, ExportFormat
 from tools_app.models.calls import Texts
@@ -45,7 +45,7 @@ def details_of(calls: Sequence[Call], *, with_events: bool) -> dict[UUID, Detail
 def _texts(payload: CallPayload | None) -> Texts:
     try:
         return payload.texts() if payload else Texts("", "")
-    except NotPacked:
+    except UnpackError:
         return Texts(UNREADABLE, UNREADABLE)
 
 

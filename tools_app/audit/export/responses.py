@@ -18,7 +18,7 @@ CONTENT_TYPES: Final = {
 }
 
 
-def file_answer(request: HttpRequest, export: Export) -> StreamingHttpResponse:
+def file_response(request: HttpRequest, export: Export) -> StreamingHttpResponse:
     """Return the file of an export, within the permissions of the requesting person."""
     pieces = pieces_of(export, request.user)
     if isinstance(request, ASGIRequest):

@@ -15,7 +15,7 @@ from django.utils import timezone
 from tools_app.access import permissions
 from tools_app.audit.changes import changes
 from tools_app.audit.export.formats import details_of, header, lines
-from tools_app.audit.search.iteration import expected, walk_within
+from tools_app.audit.search.iteration import expected, iterate_calls_in_scope
 from tools_app.audit.search.query import CallQuery
 from tools_app.audit.search.scope import Scope, scope_of
 from tools_app.models import Action, Call, Export, ExportFormat, ExportState
@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 
 # With payloads a piece may be large: arguments and results have up to MCPHUB_MAX_PAYLOAD_BYTES each.
 CHUNK, CHUNK_WITH_PAYLOADS = 1000, 250
-TOLD_EVERY: Final = 2_000
+REPORT_EVERY: Final = 2_000
 BROKEN: Final = "The download ended before the file did. Start it again."
 
 
-class Counted:
+class ExportProgress:
     """The progress of an export."""
 
     def __init__(self) -> None:
@@ -37,14 +37,14 @@ class Counted:
 
 
 def pieces(
-    query: CallQuery, scope: Callable[[], Scope], form: ExportFormat, *, with_payloads: bool, counted: Counted
+    query: CallQuery, scope: Callable[[], Scope], form: ExportFormat, *, with_payloads: bool, counted: ExportProgress
 ) -> Iterator[bytes]:
     """Yield the file of all calls that a query finds in a scope, with payloads where they may be read."""
     first = header(form, with_payloads=with_payloads)
     counted.bytes += len(first)
     yield first
     current = _Kept(scope)
-    for calls in walk_within(query, current, CHUNK_WITH_PAYLOADS if with_payloads else CHUNK):
+    for calls in iterate_calls_in_scope(query, current, CHUNK_WITH_PAYLOADS if with_payloads else CHUNK):
         piece = _piece(calls, current.scope, form, with_payloads=with_payloads)
         counted.calls += len(calls)
         counted.bytes += len(piece)
@@ -53,9 +53,9 @@ def pieces(
 
 def download(export: Export, person: permissions.Person) -> Iterator[bytes]:
     """Yield the file of an export, and save its progress and final state in its row."""
-    query, counted = query_of(export), Counted()
-    _tell(export, counted, ExportState.RUNNING)
-    told, state, problem = 0, ExportState.BROKEN, BROKEN
+    query, counted = query_of(export), ExportProgress()
+    _report_progress(export, counted, ExportState.RUNNING)
+    count, state, problem = 0, ExportState.BROKEN, BROKEN
     try:
         for piece in pieces(
             query,
@@ -65,13 +65,13 @@ def download(export: Export, person: permissions.Person) -> Iterator[bytes]:
             counted=counted,
         ):
             yield piece
-            if counted.calls - told >= TOLD_EVERY:
-                told = counted.calls
-                _tell(export, counted, ExportState.RUNNING)
+            if counted.calls - count >= REPORT_EVERY:
+                count = counted.calls
+                _report_progress(export, counted, ExportState.RUNNING)
         state, problem = ExportState.DONE, ""
     finally:
         # Also runs when the client disconnects.
-        _tell(export, counted, state, problem)
+        _report_progress(export, counted, state, problem)
 
 
 def query_of(export: Export) -> CallQuery:
@@ -97,7 +97,7 @@ def _piece(calls: list[Call], scope: Scope, form: ExportFormat, *, with_payloads
     return lines(form, ((call, details.get(call.pk)) for call in calls), with_payloads=with_payloads)
 
 
-def _tell(export: Export, counted: Counted, state: ExportState, problem: str = "") -> None:
+def _report_progress(export: Export, counted: ExportProgress, state: ExportState, problem: str = "") -> None:
     finished = None if state == ExportState.RUNNING else timezone.now()
     Export.objects.filter(pk=export.pk).update(
         calls=counted.calls, bytes=counted.bytes, state=state, problem=problem, finished_at=finished

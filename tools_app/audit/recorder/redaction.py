@@ -33,7 +33,7 @@ _WORDS: Final = re.compile(r"(?:spin|(?:hair|push|king|tail|back|top|terra|cloth
 # How many characters at the end of a name are compared.
 MAX_END: Final = 64
 # Deeper values are redacted as a whole, because the result must be serialized as JSON again.
-DEEPEST: Final = 200
+MAX_DEPTH: Final = 200
 # Longer names are not cached, to bound memory.
 MAX_REMEMBERED: Final = 200
 # Up to this many bytes, one search for all words is faster than one for each word.
@@ -101,7 +101,7 @@ def _after_names(more_keys: tuple[str, ...]) -> re.Pattern[str] | None:
 
 
 def _redacted(value: Any, more_keys: tuple[str, ...], depth: int = 0) -> Any:
-    if depth > DEEPEST:
+    if depth > MAX_DEPTH:
         return HIDDEN
     if isinstance(value, dict):
         return {

@@ -44,7 +44,7 @@ class Daily:
 
     def _work(self) -> None:
         try:
-            partitions.make_ahead()
+            partitions.create_upcoming()
             for _ in retention.prune():
                 if self._stopping.wait(retention.PAUSE_SECONDS):
                     break

@@ -13,7 +13,7 @@ from django.db import OperationalError, connection
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from tools_app.audit.retention.retention import MAX_DAYS, older
+from tools_app.audit.retention.retention import MAX_DAYS, calls_before
 from tools_app.audit.search.scan import guarded
 from tools_app.models import Call, Tenant
 
@@ -22,7 +22,7 @@ COUNT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)
-class Trial:
+class RetentionPreview:
     """What would be deleted: all calls from before a moment; None: nothing.
 
     `calls` is exact unless there `are_more` or counting took too long (None); `believed` is then the database's
@@ -42,17 +42,17 @@ def days_kept(tenant: Tenant) -> int:
     return settings.MCPHUB_KEEP_DAYS if tenant.keep_days is None else tenant.keep_days
 
 
-def trial(tenant: Tenant, days: int) -> Trial:
+def preview(tenant: Tenant, days: int) -> RetentionPreview:
     """Return what would be deleted if this tenant's calls were kept for `days`; 0 is forever."""
     starts = Call.objects.filter(tenant_id=tenant.pk).order_by("started_at").values_list("started_at", flat=True)
     oldest = starts.first()
     if not 0 < days <= MAX_DAYS:
-        return Trial(days, None, 0, are_more=False, believed=None, oldest=oldest)
+        return RetentionPreview(days, None, 0, are_more=False, believed=None, oldest=oldest)
     before = timezone.now() - timedelta(days=days)
-    rows = older(tenant.pk, before).order_by()
+    rows = calls_before(tenant.pk, before).order_by()
     counted = _counted(rows)
     exactly = counted is not None and counted <= MAX_COUNTED
-    return Trial(
+    return RetentionPreview(
         days,
         before,
         counted if exactly else MAX_COUNTED if counted else None,

@@ -38,7 +38,7 @@ TRIES, TRY_AGAIN_SECONDS = 3, 1.0
 Owner = UUID | None
 
 
-class Step(NamedTuple):
+class PruneStep(NamedTuple):
     """What one transaction pruned: `rows` of `what`, of a tenant or a month. `until`: how far it got."""
 
     of: str
@@ -47,7 +47,7 @@ class Step(NamedTuple):
     until: datetime
 
 
-class Due(NamedTuple):
+class DueCalls(NamedTuple):
     """How many calls of a tenant are past its retention."""
 
     of: str
@@ -55,7 +55,7 @@ class Due(NamedTuple):
     before: datetime
 
 
-class Keeping:
+class RetentionPolicy:
     """The start of the retention period of each tenant, by the current settings."""
 
     def __init__(self) -> None:
@@ -87,12 +87,12 @@ class Keeping:
         return month.end < self._now - CLOCKS_DIFFER and all(moment and moment >= month.end for moment in since)
 
 
-def prune(tenant: Tenant | None = None, *, batch: int = BATCH) -> Iterator[Step]:
+def prune(tenant: Tenant | None = None, *, batch: int = BATCH) -> Iterator[PruneStep]:
     """Prune what is past its retention, of one tenant or of all; yield a step for each transaction.
 
     The caller pauses between the steps.
     """
-    keeping = Keeping()
+    keeping = RetentionPolicy()
     if tenant is None:
         tried: set[Month] = set()
         yield from _months(keeping, tried)
@@ -107,17 +107,17 @@ def prune(tenant: Tenant | None = None, *, batch: int = BATCH) -> Iterator[Step]
         pruned.drop_checkpoints(newest)
     if tenant is None:
         for rows, until in storage.prune(batch):
-            yield Step("all tenants", "figures", rows, until)
+            yield PruneStep("all tenants", "figures", rows, until)
 
 
-def due(tenant: Tenant | None = None) -> list[Due]:
+def due(tenant: Tenant | None = None) -> list[DueCalls]:
     """Return what `prune` would find now."""
-    keeping = Keeping()
+    keeping = RetentionPolicy()
     found = []
     for owner in _owners(Call.objects.all()) if tenant is None else [tenant.pk]:
         since = keeping.since(owner)
-        if since is not None and (calls := older(owner, since).count()):
-            found.append(Due(keeping.name(owner), calls, since))
+        if since is not None and (calls := calls_before(owner, since).count()):
+            found.append(DueCalls(keeping.name(owner), calls, since))
     return found
 
 
@@ -132,29 +132,29 @@ def _owners(calls: "QuerySet[Call]") -> Iterator[Owner]:
         owner = calls.filter(tenant_id__gt=owner).values_list("tenant_id", flat=True).first()
 
 
-def older(owner: Owner, before: datetime) -> "QuerySet[Call]":
+def calls_before(owner: Owner, before: datetime) -> "QuerySet[Call]":
     """Return the calls of a tenant, or of none, that started before a moment."""
     # The bound on the id lets PostgreSQL skip partitions.
     calls = Call.objects.filter(tenant_id__isnull=True) if owner is None else Call.objects.filter(tenant_id=owner)
     return calls.filter(started_at__lt=before, pk__lt=least_id(before + CLOCKS_DIFFER))
 
 
-def _batches(keeping: Keeping, owners: list[Owner], batch: int) -> Iterator[Step]:
+def _batches(keeping: RetentionPolicy, owners: list[Owner], batch: int) -> Iterator[PruneStep]:
     for owner in owners:
         if before := keeping.since(owner):
             yield from _calls(owner, keeping.name(owner), before, batch)
 
 
-def _calls(owner: Owner, name: str, before: datetime, batch: int) -> Iterator[Step]:
-    rows = older(owner, before)
+def _calls(owner: Owner, name: str, before: datetime, batch: int) -> Iterator[PruneStep]:
+    rows = calls_before(owner, before)
     while step := _batch(rows, name, before, batch):
         yield step
         # Deleted rows stay in the index for a while: the next batch does not read them again.
-        rows = older(owner, before).filter(started_at__gte=step.until)
+        rows = calls_before(owner, before).filter(started_at__gte=step.until)
 
 
-def _batch(rows: "QuerySet[Call]", name: str, before: datetime, batch: int) -> Step | None:
-    with partitions.alone():
+def _batch(rows: "QuerySet[Call]", name: str, before: datetime, batch: int) -> PruneStep | None:
+    with partitions.partition_lock():
         found = list(rows.order_by("started_at").values_list("pk", "started_at")[:batch])
         if not found:
             return None
@@ -164,14 +164,14 @@ def _batch(rows: "QuerySet[Call]", name: str, before: datetime, batch: int) -> S
         CallEvent.objects.filter(call_id__in=ids).delete()
         CallPayload.objects.filter(call_id__in=ids).delete()
         doomed.delete()
-    return Step(name, "calls", len(ids), found[-1][1])
+    return PruneStep(name, "calls", len(ids), found[-1][1])
 
 
 def _why(before: datetime) -> str:
     return f"older than {before:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _sessions(keeping: Keeping, tenant_id: UUID, batch: int) -> Iterator[Step]:
+def _sessions(keeping: RetentionPolicy, tenant_id: UUID, batch: int) -> Iterator[PruneStep]:
     """Delete sessions that ended before the retention period: they have no calls left."""
     before = keeping.since(tenant_id)
     while before is not None:
@@ -180,23 +180,23 @@ def _sessions(keeping: Keeping, tenant_id: UUID, batch: int) -> Iterator[Step]:
         if not found:
             return
         Session.objects.filter(pk__in=[pk for pk, _ in found]).delete()
-        yield Step(keeping.name(tenant_id), "sessions", len(found), found[-1][1])
+        yield PruneStep(keeping.name(tenant_id), "sessions", len(found), found[-1][1])
 
 
-def _months(keeping: Keeping, tried: set[Month]) -> Iterator[Step]:
+def _months(keeping: RetentionPolicy, tried: set[Month]) -> Iterator[PruneStep]:
     for month, span in partitions.months().items():
         if month not in tried and keeping.past(month, _owners(_calls_in(span))):
             tried.add(month)
             count = _dropped(keeping, month)
             if count is not None:
-                yield Step(str(month), "calls with their month", count, month.end)
+                yield PruneStep(str(month), "calls with their month", count, month.end)
 
 
 def _calls_in(span: Span) -> "QuerySet[Call]":
     return Call.objects.filter(pk__gte=span.first, pk__lt=span.end)
 
 
-def _dropped(keeping: Keeping, month: Month) -> int | None:
+def _dropped(keeping: RetentionPolicy, month: Month) -> int | None:
     """Drop a month past all retention and return its number of calls; None if it must stay or be pruned in batches."""
     gone: list[int] = []
 

@@ -90,8 +90,8 @@ class Failures:
     @property
     def digest(self) -> str:
         """The name of the group in addresses."""
-        said = f"{self.tenant_id}|{self.name}|{self.outcome}|{self.cause}"
-        return hashlib.sha256(said.encode()).hexdigest()[:DIGEST_LENGTH]
+        text = f"{self.tenant_id}|{self.name}|{self.outcome}|{self.cause}"
+        return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
 
     @property
     def words(self) -> str:

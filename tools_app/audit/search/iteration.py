@@ -12,33 +12,33 @@ from tools_app.access import permissions
 from tools_app.audit.search.pages import calls_at
 from tools_app.audit.search.plan import plan_of
 from tools_app.audit.search.query import CallQuery
-from tools_app.audit.search.scan import BatchSizer, Mark, count, guarded, scan
+from tools_app.audit.search.scan import BatchSizer, PagePosition, count, guarded, scan
 from tools_app.audit.search.scope import Scope, scope_of
 from tools_app.models import Call
 
 CHUNK: Final = 500
 # The target duration of a statement, and the maximum number of calls that it scans.
-LOOK_SECONDS: Final = 0.25
-MAX_LOOKED_AT: Final = 50_000
+SCAN_SECONDS: Final = 0.25
+MAX_SCANNED: Final = 50_000
 # The maximum number of calls that are counted in advance.
 MAX_COUNTED: Final = 300_000
 COUNT_SECONDS: Final = 2.0
 
 
-def walk(query: CallQuery, person: permissions.Person, chunk: int = CHUNK) -> Iterator[list[Call]]:
+def iterate_calls(query: CallQuery, person: permissions.Person, chunk: int = CHUNK) -> Iterator[list[Call]]:
     """Yield the calls that `person` may see, `chunk` at a time. A chunk may be empty: nothing was found for a while.
 
     Permissions are checked again for each statement. Raises TextRefused as a page of the search does.
     """
-    return walk_within(query, lambda: scope_of(query, person), chunk)
+    return iterate_calls_in_scope(query, lambda: scope_of(query, person), chunk)
 
 
-def walk_within(query: CallQuery, scope: Callable[[], Scope], chunk: int = CHUNK) -> Iterator[list[Call]]:
-    """Like `walk`, within a scope that is fetched again for each statement."""
+def iterate_calls_in_scope(query: CallQuery, scope: Callable[[], Scope], chunk: int = CHUNK) -> Iterator[list[Call]]:
+    """Like `iterate_calls`, within a scope that is fetched again for each statement."""
     now = timezone.now()
-    last: Mark | None = None
+    last: PagePosition | None = None
     plan = plan_of(query, scope(), now)
-    pace = BatchSizer(plan, MAX_LOOKED_AT)
+    pace = BatchSizer(plan, MAX_SCANNED)
     most = min(pace.first, chunk)
     while True:
         began = monotonic()
@@ -48,7 +48,7 @@ def walk_within(query: CallQuery, scope: Callable[[], Scope], chunk: int = CHUNK
             yield _named(calls_at(seen.found[first : first + chunk]))
         if seen.searched < most:
             return
-        last, most = seen.last, min(pace.next(seen, took, LOOK_SECONDS), MAX_LOOKED_AT)
+        last, most = seen.last, min(pace.next(seen, took, SCAN_SECONDS), MAX_SCANNED)
         plan = plan_of(query, scope(), now)
 
 
@@ -59,7 +59,7 @@ def _named(calls: list[Call]) -> list[Call]:
 
 
 def expected(query: CallQuery, scope: Scope) -> int | None:
-    """Return how many calls `walk` will find; None for a text search, or if counting takes too long."""
+    """Return how many calls `iterate_calls` will find; None for a text search, or if counting takes too long."""
     plan = plan_of(query, scope, timezone.now())
     if plan.text:
         return None

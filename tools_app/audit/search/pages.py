@@ -16,7 +16,7 @@ from django.utils import timezone
 from tools_app.access import permissions
 from tools_app.audit.search.plan import Plan, plan_of
 from tools_app.audit.search.query import CallQuery
-from tools_app.audit.search.scan import BatchSizer, Count, Look, Mark, count, guarded, scan
+from tools_app.audit.search.scan import BatchSizer, Count, PagePosition, ScanResult, count, guarded, scan
 from tools_app.audit.search.scope import Scope, scope_of
 from tools_app.models import Call
 
@@ -54,12 +54,12 @@ class Page:
 class _Found:
     """The results so far, in the order of the scan."""
 
-    last: Mark | None
-    marks: list[Mark] = field(default_factory=list)
+    last: PagePosition | None
+    marks: list[PagePosition] = field(default_factory=list)
     searched: int = 0
     exhausted: bool = False
 
-    def add(self, seen: Look, most: int) -> None:
+    def add(self, seen: ScanResult, most: int) -> None:
         """Add the result of a statement that was limited to `most` calls."""
         self.marks += seen.found
         self.searched += seen.searched
@@ -87,7 +87,7 @@ def page_of(
     query: CallQuery, scope: Scope, *, after: str | None = None, before: str | None = None, size: int = PAGE_SIZE
 ) -> Page:
     """Like `page`, within a known scope."""
-    start = Mark.read(after, "after") if after else Mark.read(before, "before") if before else None
+    start = PagePosition.read(after, "after") if after else PagePosition.read(before, "before") if before else None
     newer = bool(before and not after)
     found = _found(plan_of(query, scope, timezone.now()), start, size, newer=newer)
     shown, more = found.marks[:size], len(found.marks) > size
@@ -105,7 +105,7 @@ def page_of(
     )
 
 
-def calls_at(marks: list[Mark], *named: str) -> list[Call]:
+def calls_at(marks: list[PagePosition], *named: str) -> list[Call]:
     """Return the calls at these positions, in this order, with the related rows `named`. Deleted calls are omitted."""
     if not marks:
         return []
@@ -125,7 +125,7 @@ def counted(query: CallQuery, scope: Scope, most: int) -> Count | None:
         return None
 
 
-def _found(plan: Plan, start: Mark | None, size: int, *, newer: bool) -> _Found:
+def _found(plan: Plan, start: PagePosition | None, size: int, *, newer: bool) -> _Found:
     """Search for one call more than a page has, until the budget is used up."""
     found, pace, deadline = _Found(last=start), BatchSizer(plan, size + 1), monotonic() + BUDGET_SECONDS
     try:
@@ -145,5 +145,5 @@ def _found(plan: Plan, start: Mark | None, size: int, *, newer: bool) -> _Found:
     return found
 
 
-def _cursor(mark: Mark | None) -> str | None:
+def _cursor(mark: PagePosition | None) -> str | None:
     return mark.cursor if mark else None

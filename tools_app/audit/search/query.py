@@ -40,7 +40,7 @@ from django.utils.dateparse import parse_date, parse_datetime
 from tools_app.models import Outcome
 
 ANONYMOUS: Final = "anonymous"
-LONGEST: Final = 500
+MAX_PARAMETER: Final = 500
 MAX_STARS: Final = 5
 MAX_NUMBER: Final = 2**53
 UNITS: Final = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
@@ -187,8 +187,8 @@ def _one(parse: Callable[[str], Any]) -> Callable[[list[str]], Any]:
 
 
 def _plain(text: str) -> str:
-    if len(text) > LONGEST:
-        raise ValueError(f"Write {LONGEST} characters at most.")
+    if len(text) > MAX_PARAMETER:
+        raise ValueError(f"Write {MAX_PARAMETER} characters at most.")
     if "\0" in text:
         raise ValueError("A NUL character cannot be looked for.")
     return text

@@ -1,8 +1,8 @@
 """The statements of a search: each scans a number of calls and returns those that match.
 
 The database searches arguments, results and causes. Packed ones are returned with the matches and searched here.
-A `Mark` is a position in the list of calls, and `BatchSizer` chooses how many calls the next statement scans: as many
-as are likely to fill its time.
+A `PagePosition` is a position in the list of calls, and `BatchSizer` chooses how many calls the next statement scans:
+as many as are likely to fill its time.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -23,17 +23,17 @@ from django.db.models.lookups import Contains
 
 from tools_app.audit.search.plan import Plan
 from tools_app.audit.search.query import BadQuery
-from tools_app.core.packing import NotPacked, unpack
+from tools_app.core.packing import UnpackError, unpack
 from tools_app.models import Call, CallPayload
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MOMENT, _ID = 8, 16
-LONGEST: Final = 64
-UUID_MOST: Final = 2**128 - 1
+MAX_TEXT: Final = 64
+MAX_UUID: Final = 2**128 - 1
 
 
-class Mark(NamedTuple):
+class PagePosition(NamedTuple):
     """A position in the list of calls."""
 
     at: datetime
@@ -49,7 +49,7 @@ class Mark(NamedTuple):
         """Return the position that a cursor names. Raises BadQuery, under the parameter's name, for anything else."""
         try:
             # The decoder drops what follows the end of base64, so the length is checked first.
-            both = urlsafe_b64decode(cursor) if cursor.isascii() and len(cursor) <= LONGEST else b""
+            both = urlsafe_b64decode(cursor) if cursor.isascii() and len(cursor) <= MAX_TEXT else b""
             if len(both) != _MOMENT + _ID:
                 raise ValueError
             at = _EPOCH + int.from_bytes(both[:_MOMENT], "big") * _MICROSECOND
@@ -60,7 +60,7 @@ class Mark(NamedTuple):
     def beside(self, *, newer: bool) -> Self:
         """Return the adjacent position, from which a search in the other direction finds this call, too."""
         number = self.id.int + (1 if newer else -1)
-        return type(self)(self.at, UUID(int=min(max(number, 0), UUID_MOST)))
+        return type(self)(self.at, UUID(int=min(max(number, 0), MAX_UUID)))
 
     @property
     def cursor(self) -> str:
@@ -92,12 +92,12 @@ LIMITS: Final = "SELECT set_config('statement_timeout', %s, true), set_config('e
 COUNTED: Final = "SELECT count(*), count(found) FROM ({looked}) looked"
 
 
-class Look(NamedTuple):
+class ScanResult(NamedTuple):
     """The result of a statement: the matches, how many calls it scanned, the last one, and the packed bytes read."""
 
-    found: list[Mark]
+    found: list[PagePosition]
     searched: int
-    last: Mark | None
+    last: PagePosition | None
     packed_bytes: int
 
 
@@ -111,11 +111,11 @@ class Upper(Func):
         return self.as_sql(compiler, connection, function=FOLD, **context)
 
 
-def scan(plan: Plan, start: Mark | None, most: int, *, newer: bool = False) -> Look:
+def scan(plan: Plan, start: PagePosition | None, most: int, *, newer: bool = False) -> ScanResult:
     """Scan the first `most` calls that are older than `start`, or the last ones that are newer."""
     if not plan.arms:
-        return Look([], 0, None, 0)
-    sql, params = _looked(plan, start, most, newer=newer)
+        return ScanResult([], 0, None, 0)
+    sql, params = _scan(plan, start, most, newer=newer)
     order = "found_id {0}" if plan.by_id else "found_at {0}, found_id {0}"
     with connection.cursor() as cursor:
         if connection.vendor == "sqlite":
@@ -135,7 +135,7 @@ def count(plan: Plan, most: int) -> Count:
     """Return how many of the newest `most` calls match. Not for text searches."""
     if not plan.arms:
         return Count(0, is_complete=True)
-    sql, params = _looked(plan, None, most, newer=False)
+    sql, params = _scan(plan, None, most, newer=False)
     with connection.cursor() as cursor:
         cursor.execute(COUNTED.format(looked=sql), params)
         searched, found = cursor.fetchone()
@@ -153,18 +153,18 @@ def guarded(seconds: float) -> Iterator[None]:
         yield
 
 
-def _looked(plan: Plan, start: Mark | None, most: int, *, newer: bool) -> tuple[str, tuple[Any, ...]]:
+def _scan(plan: Plan, start: PagePosition | None, most: int, *, newer: bool) -> tuple[str, tuple[Any, ...]]:
     """Return the statement that evaluates each call of the plan."""
     rows = Call.objects.order_by().annotate(
         size=Cast("arguments_size", BigIntegerField()) + F("result_size"), found_at=F("started_at"), found_id=F("pk")
     )
     sql, params = rows.annotate(found=_found(plan)).values_list("found_at", "found_id", "found").query.sql_with_params()
-    way, along = _way(plan, start, most, newer=newer).query.sql_with_params()
+    way, along = _direction(plan, start, most, newer=newer).query.sql_with_params()
     # The rest is checked on these calls only, regardless of the planner. Parameters of columns come first.
     return sql.replace(FROM, f" FROM ({way}) {TABLE}", 1), (*params, *along)
 
 
-def _way(plan: Plan, start: Mark | None, most: int, *, newer: bool) -> "QuerySet[Call, Any]":
+def _direction(plan: Plan, start: PagePosition | None, most: int, *, newer: bool) -> "QuerySet[Call, Any]":
     beyond = _beyond(plan, start, newer=newer)
     arms = [Call.objects.order_by().filter(way & beyond).values_list(*COLUMNS) for way in plan.arms]
     if len(arms) == 1 or connection.features.supports_slicing_ordering_in_compound:
@@ -180,7 +180,7 @@ def _order(plan: Plan, *, newer: bool) -> list[str]:
     return names if newer else [f"-{name}" for name in names]
 
 
-def _beyond(plan: Plan, start: Mark | None, *, newer: bool) -> Q:
+def _beyond(plan: Plan, start: PagePosition | None, *, newer: bool) -> Q:
     if start is None:
         return Q()
     side = "gt" if newer else "lt"
@@ -199,12 +199,12 @@ def _found(plan: Plan) -> Any:
     payload = CallPayload.objects.filter(call_id=OuterRef("pk"))
     texts = _contains(plan.text, "arguments", "result")
     inside = Case(When(packed__isnull=False, then=F("packed")), When(texts, then=YES), default=NO)
-    said = Case(
+    columns = Case(
         When(_contains(plan.text, "cause"), then=YES),
         default=Subquery(payload.values(inside=inside)[:1]),
         output_field=BinaryField(),
     )
-    return Case(When(plan.asked, then=said), default=NO) if plan.asked else said
+    return Case(When(plan.asked, then=columns), default=NO) if plan.asked else columns
 
 
 def _contains(text: str, *columns: str) -> Q:
@@ -217,21 +217,21 @@ def spellings_of(text: str) -> set[str]:
     return {text, orjson.dumps(text).decode()[1:-1]}
 
 
-def _read(rows: Iterable[tuple[Any, Any, Any, int]], text: str) -> Look:
+def _read(rows: Iterable[tuple[Any, Any, Any, int]], text: str) -> ScanResult:
     found, searched, last, packed_bytes = [], 0, None, 0
     for at, id, packed, number in rows:
         searched = number
-        last = Mark(_moment(at), id if isinstance(id, UUID) else UUID(id))
+        last = PagePosition(_moment(at), id if isinstance(id, UUID) else UUID(id))
         packed_bytes += len(packed or b"")
         if packed is not None and (not packed or _inside(bytes(packed), text)):
             found.append(last)
-    return Look(found, searched, last, packed_bytes)
+    return ScanResult(found, searched, last, packed_bytes)
 
 
 def _inside(packed: bytes, text: str) -> bool:
     try:
         both = "\n".join(unpack(packed)).upper()
-    except NotPacked:
+    except UnpackError:
         return False
     return any(spelling.upper() in both for spelling in spellings_of(text))
 
@@ -274,7 +274,7 @@ class BatchSizer:
         """The size of the first batch. If indexes serve the whole query, every call matches."""
         return FIRST_LOOK if self.asks else self.wanted
 
-    def next(self, look: Look, took: float, seconds: float) -> int:
+    def next(self, look: ScanResult, took: float, seconds: float) -> int:
         """Return how many calls to scan in `seconds`, after a batch that took `took` seconds."""
         self.found += len(look.found)
         self.searched += look.searched

@@ -117,15 +117,15 @@ def _queries(ids: Iterable[UUID]) -> dict[UUID, str]:
     packed = Substr("packed", 1, MAX_ARGUMENTS, output_field=BinaryField())
     rows = CallPayload.objects.filter(pk__in=list(ids)).values_list("pk", Left("arguments", MAX_ARGUMENTS), packed)
     return {
-        id: _query_of(arguments if head is None else packing.beginnings(bytes(head), MAX_ARGUMENTS)[0])
+        id: _query_of(arguments if head is None else packing.unpack_beginnings(bytes(head), MAX_ARGUMENTS)[0])
         for id, arguments, head in rows
     }
 
 
 def _query_of(arguments: str) -> str:
     try:
-        said = orjson.loads(arguments)
+        values = orjson.loads(arguments)
     except ValueError:
         return HIDDEN
-    query = said.get("query") if isinstance(said, dict) else None
+    query = values.get("query") if isinstance(values, dict) else None
     return query if isinstance(query, str) else HIDDEN

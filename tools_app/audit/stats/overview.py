@@ -152,7 +152,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Asked:
+class OverviewQuery:
     """The filter of an overview: `tenants` are those in scope, None for all; the rest narrows it down."""
 
     period: Period
@@ -180,7 +180,7 @@ class Overview:
         return not any((self.total.calls, self.total.denials, self.before.calls, self.before.denials))
 
 
-def overview(asked: Asked, now: datetime, zone: tzinfo = UTC) -> Overview:
+def overview(asked: OverviewQuery, now: datetime, zone: tzinfo = UTC) -> Overview:
     """Return an overview, read with four queries."""
     begins = asked.period.points(now, zone)
     points = [Point(begin, CallStatistics()) for begin in begins]
@@ -199,7 +199,7 @@ def overview(asked: Asked, now: datetime, zone: tzinfo = UTC) -> Overview:
     return Overview(asked.period, points, total, before, tools, keys, clients)
 
 
-def _rows(asked: Asked, begin: datetime, now: datetime) -> "QuerySet[CallFigures]":
+def _rows(asked: OverviewQuery, begin: datetime, now: datetime) -> "QuerySet[CallFigures]":
     # Figures of a process whose clock is a little ahead count, too.
     rows = storage.within(begin, now + HOUR)
     if asked.tenants is not None:

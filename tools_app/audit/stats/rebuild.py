@@ -16,7 +16,7 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 
 from tools_app.audit.recorder.entries import RECORD_COLUMNS, CallFinished, Facts, FinishedRow, Payload
-from tools_app.audit.retention.retention import Keeping
+from tools_app.audit.retention.retention import RetentionPolicy
 from tools_app.audit.stats import counters, storage
 from tools_app.audit.stats.counters import NIL, Kind, Names, Numbers, period_of
 from tools_app.audit.stats.storage import DAY, HOUR
@@ -101,7 +101,7 @@ def _replaced(begin: datetime, end: datetime, counted: _Counted | None) -> int:
 
 def _whole(owners: set[UUID], begin: datetime) -> set[UUID]:
     """Return the owners of whom no call from `begin` on is pruned."""
-    keeping = Keeping()
+    keeping = RetentionPolicy()
     since = {owner: keeping.since(None if owner == NIL else owner) for owner in owners}
     return {owner for owner, moment in since.items() if moment is None or moment <= begin}
 

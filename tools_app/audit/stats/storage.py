@@ -32,18 +32,18 @@ LENGTHS: Final = {
 }
 MERGE_SECONDS: Final = 60.0
 # The time limit of a housekeeping run, which has other work to do.
-TURN_SECONDS: Final = 0.5
+MERGE_BUDGET_SECONDS: Final = 0.5
 BATCH: Final = 500
 
 
-class Gone(NamedTuple):
+class MergedRows(NamedTuple):
     """Figures that one transaction pruned, up to a moment."""
 
     rows: int
     until: datetime
 
 
-def merge(turn_seconds: float = TURN_SECONDS) -> int:
+def merge(turn_seconds: float = MERGE_BUDGET_SECONDS) -> int:
     """Merge old rows for about `turn_seconds` and return how many were merged. The next run continues."""
     deadline, merged = monotonic() + turn_seconds, 0
     for seconds, longer in pairwise(LENGTHS):
@@ -103,7 +103,7 @@ def within(begin: datetime, end: datetime) -> "QuerySet[CallFigures]":
     return CallFigures.objects.filter(seconds__in=list(LENGTHS), begins_at__gte=begin, begins_at__lt=end)
 
 
-def prune(batch: int) -> Iterator[Gone]:
+def prune(batch: int) -> Iterator[MergedRows]:
     """Delete figures that are too old or of deleted tenants; yield a step for each transaction."""
     too_old = timezone.now() - LENGTHS[DAY]
     yield from _deleted(CallFigures.objects.filter(seconds__in=list(LENGTHS), begins_at__lt=too_old), batch)
@@ -113,10 +113,10 @@ def prune(batch: int) -> Iterator[Gone]:
             yield from _deleted(CallFigures.objects.filter(tenant_id=tenant_id), batch)
 
 
-def _deleted(rows: "QuerySet[CallFigures]", batch: int) -> Iterator[Gone]:
+def _deleted(rows: "QuerySet[CallFigures]", batch: int) -> Iterator[MergedRows]:
     while found := list(rows.order_by("begins_at").values_list("pk", "begins_at")[:batch]):
         count, _ = CallFigures.objects.filter(pk__in=[pk for pk, _ in found]).delete()
-        yield Gone(count, found[-1][1])
+        yield MergedRows(count, found[-1][1])
 
 
 def _owners() -> Iterator[UUID]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from tools_app.audit.changes.changes import SAID, START, digest
+from tools_app.audit.changes.changes import HASHED_FIELDS, START, digest
 from tools_app.audit.checkpoints.statements import CheckpointText, NotTrusted, exported, opened
 from tools_app.audit.verification.claims import Claim
 from tools_app.audit.verification.report import Finding, Problem, Report
@@ -18,9 +18,9 @@ BATCH = 500
 NEAR = 200
 # For a quick check: how many of the newest checkpoints are searched for the signed end of the chain.
 NEWEST = 200
-ID: Final = SAID.index("id")
-AT: Final = SAID.index("at")
-POSITION: Final = SAID.index("position")
+ID: Final = HASHED_FIELDS.index("id")
+AT: Final = HASHED_FIELDS.index("at")
+POSITION: Final = HASHED_FIELDS.index("position")
 
 
 class Link(NamedTuple):
@@ -37,8 +37,8 @@ class Link(NamedTuple):
 
     def fits(self, previous: bytes, position: int) -> bool:
         """Return whether this change was written at `position`, after the digest `previous`."""
-        said = (*self.said[:POSITION], position, *self.said[POSITION + 1 :])
-        return digest(previous, said) == self.digest
+        fields = (*self.said[:POSITION], position, *self.said[POSITION + 1 :])
+        return digest(previous, fields) == self.digest
 
 
 def verify_changes(report: Report, claims: Mapping[int, Claim]) -> None:
@@ -76,8 +76,8 @@ def newest_claims(keys: frozenset[str]) -> dict[int, Claim]:
 
 def _links(after: int = 0) -> Iterator[Link]:
     rows = Change.objects.filter(position__gt=after).order_by("position")
-    for *said, carried in rows.values_list(*SAID, "digest").iterator(BATCH):
-        yield Link(tuple(said), bytes(carried))
+    for *fields, carried in rows.values_list(*HASHED_FIELDS, "digest").iterator(BATCH):
+        yield Link(tuple(fields), bytes(carried))
 
 
 def _problem(link: Link, position: int, previous: bytes) -> Finding | None:
@@ -97,8 +97,8 @@ def _near(position: int) -> Sequence[Link]:
     return [link for link in _links(position) if link.position <= position + NEAR]
 
 
-def _of(link: Link, problem: Problem, says: str) -> Finding:
-    return Finding(problem, says, position=link.position, change_id=link.said[ID], at=link.said[AT], is_change=True)
+def _of(link: Link, problem: Problem, message: str) -> Finding:
+    return Finding(problem, message, position=link.position, change_id=link.said[ID], at=link.said[AT], is_change=True)
 
 
 def _missing(first: int, last: int, where: str, at: datetime) -> Finding:
@@ -107,8 +107,8 @@ def _missing(first: int, last: int, where: str, at: datetime) -> Finding:
 
 
 def _rewritten(first: int, claim: Claim) -> Finding:
-    says = (
+    message = (
         f"The changes from {first} to {claim.position} follow one another, but were not there when the chain was "
         "signed: somebody rewrote them."
     )
-    return Finding(Problem.REWRITTEN, says, position=first, at=claim.made_at, is_change=True)
+    return Finding(Problem.REWRITTEN, message, position=first, at=claim.made_at, is_change=True)

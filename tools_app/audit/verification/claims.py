@@ -68,12 +68,12 @@ class Statements:
         # Signed ends of the chain of changes, by position; of several that differ, the first counts.
         self.changes: dict[int, Claim] = {}
 
-    def of(self, writer: UUID) -> Claims:
+    def claims_of(self, writer: UUID) -> Claims:
         """Return all claims about a writer."""
         claims = Claims()
         for start in ChainStart.objects.filter(writer=writer).order_by("made_at"):
-            self._take_start(start, claims)
-        self._take_checkpoints(writer, claims)
+            self._read_start(start, claims)
+        self._read_checkpoints(writer, claims)
         return claims
 
     def heads_of(self, writer: UUID, tenant_id: UUID | None) -> Iterator[Claim]:
@@ -97,14 +97,14 @@ class Statements:
         """Return which checkpoints of a writer were pruned."""
         claims = Claims()
         for start in ChainStart.objects.filter(writer=writer, kind=ChainKind.CHECKPOINTS):
-            self._take_start(start, claims, is_noted=False)
+            self._read_start(start, claims, is_noted=False)
         return claims.checkpoint_runs
 
     def record_runs(self, writer: UUID) -> dict[UUID | None, list[Run]]:
         """Return which records of a writer were pruned, by tenant."""
         claims = Claims()
         for start in ChainStart.objects.filter(writer=writer, kind=ChainKind.RECORDS):
-            self._take_start(start, claims, is_noted=False)
+            self._read_start(start, claims, is_noted=False)
         return dict(claims.runs)
 
     def _checkpoints(self, writer: UUID) -> Iterable[Checkpoint]:
@@ -113,7 +113,7 @@ class Statements:
             rows = rows.filter(made_at__gte=self._since)
         return rows.iterator(CHECKPOINTS)
 
-    def _take_start(self, row: ChainStart, claims: Claims, *, is_noted: bool = True) -> None:
+    def _read_start(self, row: ChainStart, claims: Claims, *, is_noted: bool = True) -> None:
         text = self._text_of(row) if is_noted else self._trusted(row)
         if not isinstance(text, PrunedText) or text.writer != row.writer:
             return
@@ -122,7 +122,7 @@ class Statements:
         else:
             claims.runs[text.tenant] = joined(claims.runs[text.tenant], text.runs)
 
-    def _take_checkpoints(self, writer: UUID, claims: Claims) -> None:
+    def _read_checkpoints(self, writer: UUID, claims: Claims) -> None:
         runs = claims.checkpoint_runs
         number, previous = (runs[0].last, runs[0].hash) if runs and runs[0].first == 1 else (0, None)
         anchored = self._since is None
@@ -135,17 +135,17 @@ class Statements:
             if isinstance(text, CheckpointText):
                 if anchored and row.sequence == number + 1 and text.previous != previous:
                     self._wrong(writer, f"Checkpoint {row.sequence} does not follow the one before it.", row)
-                self._take(text, claims)
+                self._read(text, claims)
             number, previous, anchored = row.sequence, bytes(row.digest).hex(), True
 
-    def take_changes(self, text: CheckpointText) -> None:
+    def read_changes(self, text: CheckpointText) -> None:
         """Add a checkpoint's claim about the chain of changes."""
         if text.changes is not None:
             self.changes.setdefault(text.changes.position, Claim.of(text.changes, text.made_at))
 
-    def _take(self, text: CheckpointText, claims: Claims) -> None:
+    def _read(self, text: CheckpointText, claims: Claims) -> None:
         claims.has_ended = text.last
-        self.take_changes(text)
+        self.read_changes(text)
         for head in text.heads:
             known = claims.heads.get(head.tenant)
             if known is None or head.position >= known.position:
@@ -173,8 +173,8 @@ class Statements:
         except NotTrusted:
             return None
 
-    def _wrong(self, writer: UUID, says: str, row: Statement | None = None) -> None:
-        self._report.add(Finding(Problem.CHECKPOINT, says, writer=writer, at=row.made_at if row else None))
+    def _wrong(self, writer: UUID, message: str, row: Statement | None = None) -> None:
+        self._report.add(Finding(Problem.CHECKPOINT, message, writer=writer, at=row.made_at if row else None))
 
 
 def covers(runs: list[Run], position: int, hexadecimal: str) -> bool:

@@ -19,18 +19,18 @@ from django.utils import timezone
 
 from tools_app.audit.checkpoints.recent import calls_from
 from tools_app.audit.recorder.chain import COLUMNS, covered, digest, event_digests
-from tools_app.core.packing import NotPacked, unpack
+from tools_app.core.packing import UnpackError, unpack
 from tools_app.models import Call, CallPayload
 
 T = TypeVar("T")
 
-PLACES = 2000
+FETCH_SIZE = 2000
 BATCH = 200
 EVENT_COUNT = COLUMNS.index("event_count")
 
 
-class Place(NamedTuple):
-    """The position that a record states."""
+class ChainEntry(NamedTuple):
+    """The place of a record in its chain, as the record states it."""
 
     writer: UUID
     tenant_id: UUID | None
@@ -74,15 +74,15 @@ class Record:
 
 
 class Batch:
-    """Places that are processed together. Their records are loaded on first access."""
+    """Entries that are processed together. Their records are loaded on first access."""
 
-    def __init__(self, places: list[Place]) -> None:
-        self.places = places
+    def __init__(self, entries: list[ChainEntry]) -> None:
+        self.entries = entries
 
     @cached_property
     def records(self) -> dict[UUID, Record]:
         """The records by id."""
-        ids = [place.call_id for place in self.places]
+        ids = [entry.call_id for entry in self.entries]
         rows = {row[0]: row for row in Call.objects.filter(pk__in=ids).values_list(*COLUMNS)}
         payloads = CallPayload.objects.filter(pk__in=ids).values_list("call_id", "arguments", "result", "packed")
         texts = {call_id: _texts(arguments, result, packed) for call_id, arguments, result, packed in payloads}
@@ -109,26 +109,26 @@ def snapshot() -> Iterator[None]:
             yield
 
 
-def of_chain(writer: UUID, tenant_id: UUID | None) -> QuerySet[Call]:
+def calls_of_chain(writer: UUID, tenant_id: UUID | None) -> QuerySet[Call]:
     """Return the records of one chain."""
     own = Call.objects.filter(writer=writer)
     return own.filter(tenant__isnull=True) if tenant_id is None else own.filter(tenant_id=tenant_id)
 
 
-def places_of(calls: QuerySet[Call]) -> Iterator[Place]:
-    """Stream the places of those `calls` that are in chains, chain by chain."""
+def chain_entries(calls: QuerySet[Call]) -> Iterator[ChainEntry]:
+    """Stream the chain entries of those `calls` that are in chains, chain by chain."""
     chained = calls.exclude(chain_position=None).order_by("writer", "tenant_id", "chain_position", "id")
     columns = chained.values_list("writer", "tenant_id", "chain_position", "id", "chain_hash", "finished_at")
-    for writer, tenant_id, position, call_id, chain_hash, finished_at in columns.iterator(PLACES):
-        yield Place(writer, tenant_id, position or 0, call_id, bytes(chain_hash or b""), finished_at)
+    for writer, tenant_id, position, call_id, chain_hash, finished_at in columns.iterator(FETCH_SIZE):
+        yield ChainEntry(writer, tenant_id, position or 0, call_id, bytes(chain_hash or b""), finished_at)
 
 
-def batches(places: Iterable[Place]) -> Iterator[tuple[Place, Batch]]:
-    """Yield each place with its batch."""
-    for some in in_batches(places, BATCH):
+def batches(entries: Iterable[ChainEntry]) -> Iterator[tuple[ChainEntry, Batch]]:
+    """Yield each entry with its batch."""
+    for some in in_batches(entries, BATCH):
         batch = Batch(some)
-        for place in some:
-            yield place, batch
+        for entry in some:
+            yield entry, batch
 
 
 def in_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -145,7 +145,7 @@ def _texts(arguments: str, result: str, packed: bytes | memoryview | None) -> tu
         return None
     try:
         return unpack(bytes(packed))
-    except NotPacked:
+    except UnpackError:
         return None
 
 
@@ -166,30 +166,30 @@ class Newest:
         else:
             self.calls = calls.filter(id__gte=first.pk)
 
-    def places(self) -> list[Place]:
-        """Return their places, and those of the records between them."""
-        found = list(places_of(self.calls))
+    def entries(self) -> list[ChainEntry]:
+        """Return their entries, and those of the records between them."""
+        found = list(chain_entries(self.calls))
         wanted = set(islice(_holes(found), MAX_HOLES))
         return sorted([*found, *self._earlier(wanted)], key=_order) if wanted else found
 
-    def _earlier(self, wanted: set[tuple[UUID, UUID | None, int]]) -> Iterator[Place]:
+    def _earlier(self, wanted: set[tuple[UUID, UUID | None, int]]) -> Iterator[ChainEntry]:
         earlier = calls_from(self.since).filter(
             writer__in={writer for writer, _, _ in wanted},
             chain_position__in={position for _, _, position in wanted},
         )
-        for place in places_of(earlier):
-            if place[:3] in wanted:
-                wanted.discard(place[:3])
-                yield place
+        for entry in chain_entries(earlier):
+            if entry[:3] in wanted:
+                wanted.discard(entry[:3])
+                yield entry
 
 
-def _holes(places: list[Place]) -> Iterator[tuple[UUID, UUID | None, int]]:
+def _holes(entries: list[ChainEntry]) -> Iterator[tuple[UUID, UUID | None, int]]:
     """Yield positions that are missing between others of their chain."""
-    for (writer, tenant_id), of_chain in groupby(places, key=lambda place: place[:2]):
-        for one, next_one in pairwise(of_chain):
+    for (writer, tenant_id), calls_of_chain in groupby(entries, key=lambda entry: entry[:2]):
+        for one, next_one in pairwise(calls_of_chain):
             for position in range(one.position + 1, next_one.position):
                 yield writer, tenant_id, position
 
 
-def _order(place: Place) -> tuple[UUID, str, int, UUID]:
-    return place.writer, str(place.tenant_id), place.position, place.call_id
+def _order(entry: ChainEntry) -> tuple[UUID, str, int, UUID]:
+    return entry.writer, str(entry.tenant_id), entry.position, entry.call_id

@@ -16,11 +16,19 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from tools_app.audit.checkpoints import signing
+from tools_app.audit.verification.chain_verifier import ChainVerifier
 from tools_app.audit.verification.changes import newest_claims, verify_changes
 from tools_app.audit.verification.claims import Claim, ClaimedHeads, Claims, Statements
-from tools_app.audit.verification.records import Batch, Newest, Place, batches, of_chain, places_of, snapshot
+from tools_app.audit.verification.records import (
+    Batch,
+    ChainEntry,
+    Newest,
+    batches,
+    calls_of_chain,
+    chain_entries,
+    snapshot,
+)
 from tools_app.audit.verification.report import DeadlineExceeded, Finding, Problem, Report
-from tools_app.audit.verification.walk import Walk
 from tools_app.audit.verification.witness import Exports, compare
 from tools_app.models import Call, ChainStart, Checkpoint, Process
 
@@ -82,10 +90,10 @@ class _Verification:
     def run(self, export: Iterable[str]) -> None:
         self._exported = Exports(export, self._scope.keys, self._statements, self._report).heads
         self._count_unchained()
-        others = self._stated_writers()
-        for writer, places in groupby(batches(self._places()), key=lambda found: found[0].writer):
+        others = self._writers_with_statements()
+        for writer, entries in groupby(batches(self._entries()), key=lambda found: found[0].writer):
             others.discard(writer)
-            self._verify_writer(writer, places)
+            self._verify_writer(writer, entries)
         for writer in others:
             self._verify_writer(writer, ())
         if self._newest is None:
@@ -98,10 +106,10 @@ class _Verification:
             claims |= newest_claims(self._scope.keys)
         verify_changes(self._report, claims)
 
-    def _places(self) -> Iterable[Place]:
-        return places_of(self._scope.calls()) if self._newest is None else self._newest.places()
+    def _entries(self) -> Iterable[ChainEntry]:
+        return chain_entries(self._scope.calls()) if self._newest is None else self._newest.entries()
 
-    def _stated_writers(self) -> set[UUID]:
+    def _writers_with_statements(self) -> set[UUID]:
         """Return the writers that have statements. Their records may be gone."""
         if self._newest is not None:
             return set()
@@ -109,10 +117,10 @@ class _Verification:
         starts = ChainStart.objects.order_by().values_list("writer", flat=True).distinct()
         return {*checkpoints, *starts, *self._exported}
 
-    def _verify_writer(self, writer: UUID, places: Iterable[tuple[Place, Batch]]) -> None:
-        claims = self._statements.of(writer)
+    def _verify_writer(self, writer: UUID, entries: Iterable[tuple[ChainEntry, Batch]]) -> None:
+        claims = self._statements.claims_of(writer)
         signed = self._signed(writer, claims)
-        for tenant_id, own in groupby(places, key=lambda found: found[0].tenant_id):
+        for tenant_id, own in groupby(entries, key=lambda found: found[0].tenant_id):
             self._verify_chain((writer, tenant_id), own, claims, signed.pop(tenant_id, []))
         if self._newest is None:
             for tenant_id, heads in signed.items():
@@ -129,36 +137,38 @@ class _Verification:
 
     def _verify_chain(
         self,
-        of: tuple[UUID, UUID | None],
-        places: Iterable[tuple[Place, Batch]],
+        chain: tuple[UUID, UUID | None],
+        entries: Iterable[tuple[ChainEntry, Batch]],
         claims: Claims,
         heads: list[Claim],
     ) -> None:
-        walk = Walk(of, claims.runs.get(of[1], []), heads, self._report, is_part=self._newest is not None)
+        verifier = ChainVerifier(
+            chain, claims.runs.get(chain[1], []), heads, self._report, is_part=self._newest is not None
+        )
         self._report.chains += 1
-        self._take_all(walk, places)
-        if walk.contradicted is not None and not walk.is_broken:
-            self._bracket(walk, of, walk.contradicted)
-        walk.end(self._now, has_ended=claims.has_ended, is_registered=of[0] in self._registered)
+        self._verify_entries(verifier, entries)
+        if verifier.contradicted_claim is not None and not verifier.is_broken:
+            self._locate_rewrite(verifier, chain, verifier.contradicted_claim)
+        verifier.finish(self._now, has_ended=claims.has_ended, is_registered=chain[0] in self._registered)
 
-    def _take_all(self, walk: Walk, places: Iterable[tuple[Place, Batch]]) -> None:
+    def _verify_entries(self, verifier: ChainVerifier, entries: Iterable[tuple[ChainEntry, Batch]]) -> None:
         since, began = self._scope.since, self._scope.since is None
-        for place, batch in places:
+        for entry, batch in entries:
             self._report.check_time()
-            began = began or since is None or place.finished_at >= since
+            began = began or since is None or entry.finished_at >= since
             if began:
                 self._report.records += 1
-                walk.take(place, batch)
+                verifier.verify(entry, batch)
             else:
                 self._report.skipped += 1
-                walk.skip(place)
+                verifier.skip(entry)
 
-    def _bracket(self, walk: Walk, of: tuple[UUID, UUID | None], claim: Claim) -> None:
+    def _locate_rewrite(self, verifier: ChainVerifier, chain: tuple[UUID, UUID | None], claim: Claim) -> None:
         """Find where a chain starts to differ from the signed one: after the last head that it agrees with."""
-        heads = [head for head in self._statements.heads_of(*of) if head.position < claim.position]
-        known = bisect(heads, False, key=lambda head: _hash_at(of, head.position) not in {None, head.hash})
-        first = heads[known - 1].position + 1 if known else 1
-        walk.rewritten(first, _calls_at(of, first).values_list("id", flat=True).first(), claim)
+        heads = [head for head in self._statements.heads_of(*chain) if head.position < claim.position]
+        matching = bisect(heads, False, key=lambda head: _hash_at(chain, head.position) not in {None, head.hash})
+        first = heads[matching - 1].position + 1 if matching else 1
+        verifier.report_rewritten(first, _calls_at(chain, first).values_list("id", flat=True).first(), claim)
 
     def _count_unchained(self) -> None:
         """Count records without a chain, which are older than chains; the first later one is reported as inserted."""
@@ -169,16 +179,16 @@ class _Verification:
             return
         late = calls.filter(finished_at__gt=first.made_at + UPDATING).order_by("finished_at")
         for call in late[:1]:
-            says = f"It has no place in a chain, as {late.count()} since the first checkpoint; no process writes so."
+            message = f"It is in no chain, as {late.count()} since the first checkpoint; no process writes so."
             self._report.add(
-                Finding(Problem.UNCHAINED, says, call.writer, call.tenant_id, None, call.pk, call.finished_at)
+                Finding(Problem.UNCHAINED, message, call.writer, call.tenant_id, None, call.pk, call.finished_at)
             )
 
 
-def _calls_at(of: tuple[UUID, UUID | None], position: int) -> QuerySet[Call]:
-    return of_chain(*of).filter(chain_position=position).order_by("id")
+def _calls_at(chain: tuple[UUID, UUID | None], position: int) -> QuerySet[Call]:
+    return calls_of_chain(*chain).filter(chain_position=position).order_by("id")
 
 
-def _hash_at(of: tuple[UUID, UUID | None], position: int) -> bytes | None:
-    found = _calls_at(of, position).values_list("chain_hash", flat=True).first()
+def _hash_at(chain: tuple[UUID, UUID | None], position: int) -> bytes | None:
+    found = _calls_at(chain, position).values_list("chain_hash", flat=True).first()
     return bytes(found) if found is not None else None

@@ -15,7 +15,7 @@ from django.db.models import Max
 
 from tools_app.audit.checkpoints.statements import CheckpointText, NotTrusted, Signed, digest_of, opened
 from tools_app.audit.verification.claims import Claim, ClaimedHeads, Statements, covers
-from tools_app.audit.verification.records import in_batches, of_chain
+from tools_app.audit.verification.records import calls_of_chain, in_batches
 from tools_app.audit.verification.report import Finding, Problem, Report
 from tools_app.models import Change, Checkpoint
 
@@ -92,7 +92,7 @@ def _is_there(text: CheckpointText, digest: str, statements: Statements) -> bool
 
 def _missing_of(writer: UUID, statements: Statements, tenant_id: UUID | None, position: int) -> int:
     """Return how many records are missing from the end of a chain."""
-    last: int = of_chain(writer, tenant_id).aggregate(last=Max("chain_position"))["last"] or 0
+    last: int = calls_of_chain(writer, tenant_id).aggregate(last=Max("chain_position"))["last"] or 0
     runs = statements.record_runs(writer).get(tenant_id, [])
     return max(0, position - max([last, *(run.last for run in runs)]))
 
@@ -124,11 +124,11 @@ class Exports:
         if not isinstance(text, CheckpointText):
             self._wrong(f"Line {number} of the export is no checkpoint.")
             return None
-        self._take(text)
+        self._read_claims(text)
         return number, text, digest_of(signed)
 
-    def _take(self, text: CheckpointText) -> None:
-        self._statements.take_changes(text)
+    def _read_claims(self, text: CheckpointText) -> None:
+        self._statements.read_changes(text)
         heads = self.heads[text.writer]
         for head in text.heads:
             if head.tenant not in heads or head.position >= heads[head.tenant].position:
@@ -151,6 +151,6 @@ class Exports:
                 elif found is not None and found != digest:
                     self._wrong(f"Checkpoint {text.sequence}, line {number} of the export, says otherwise now.", text)
 
-    def _wrong(self, says: str, text: CheckpointText | None = None) -> None:
+    def _wrong(self, message: str, text: CheckpointText | None = None) -> None:
         writer, at = (text.writer, text.made_at) if text else (None, None)
-        self._report.add(Finding(Problem.CHECKPOINT, says, writer=writer, at=at))
+        self._report.add(Finding(Problem.CHECKPOINT, message, writer=writer, at=at))

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 from django.db import DEFAULT_DB_ALIAS, connection, connections
-from django.db.models import Model
+from django.db.models import Field, Model
 from django.utils import timezone
 
 from tools_app.audit.recorder.entries import process_id
@@ -33,7 +33,9 @@ from tools_app.tool_api.results import failed
 log = logging.getLogger(__name__)
 
 # Claims in one statement; others wait for the next.
-MAX_TOGETHER: Final = 100
+MAX_CLAIMED_TOGETHER: Final = 100
+# What precedes the names of a tenant's columns among those of a call.
+JOINED: Final = "tenant__"
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -48,7 +50,7 @@ class Claim(msgspec.Struct, frozen=True):
     @property
     def is_limited(self) -> bool:
         """Whether it holds a concurrency slot of its tenant or tool."""
-        by_tool = self.tool is not None and self.tool.allowed.calls_at_once
+        by_tool = self.tool is not None and self.tool.allowed.concurrent_calls
         return bool(by_tool) or self.tenant.calls_in_flight is not None
 
 
@@ -107,7 +109,7 @@ class GroupClaimer:
 
     def _take(self) -> list[_Waiting]:
         with self._lock:
-            taken, self._waiting = self._waiting[:MAX_TOGETHER], self._waiting[MAX_TOGETHER:]
+            taken, self._waiting = self._waiting[:MAX_CLAIMED_TOGETHER], self._waiting[MAX_CLAIMED_TOGETHER:]
         return taken
 
 
@@ -130,11 +132,11 @@ def claim_all(call_ids: Sequence[UUID]) -> dict[UUID, Claim | NotStartable]:
     if not rows:
         return {}
     metrics_registry.observe("mcphub_call_queue_seconds", [_seconds_in_queue(row) for row in rows])
-    tenants = _tenants_of(rows)
-    return {row.pk: _prepared(row, tenants[row.tenant_id]) for row in rows if row.tenant_id in tenants}
+    tenants = _joined_tenants(rows) or _tenants_of(rows)
+    return {row.pk: _claim_of(row, tenants[row.tenant_id]) for row in rows if row.tenant_id in tenants}
 
 
-def _prepared(row: RunningCall, tenant: Tenant) -> Claim | NotStartable:
+def _claim_of(row: RunningCall, tenant: Tenant) -> Claim | NotStartable:
     # Only a task can have earlier events: it runs again after its client has answered.
     event_count = row.last_event_sequence() if row.task_seconds is not None else 0
     builder = record_builder_of_row(row, tuple(tenant.redacted_keys), event_count)
@@ -176,12 +178,41 @@ def _updated(call_ids: Sequence[UUID], lock: str) -> list[RunningCall]:
         f'UPDATE {table} SET "status" = %s, "owner" = %s, "run_at" = %s '  # noqa: S608 - our names
         f"WHERE {where} RETURNING {_columns(RunningCall)}"
     )
+    if connection.vendor == "postgresql":
+        sql = _joining_tenants(sql)
     values = {"status": CallStatus.RUNNING.value, "owner": process_id(), "run_at": timezone.now()}
     parameters = [*(_stored(RunningCall, *value) for value in values.items()), *_ids(RunningCall, call_ids)]
     # SQLite commits once the rows have been read: other threads of this process write after that.
     wrapper: Any = connections[DEFAULT_DB_ALIAS]
     with wrapper.write_lock() if connection.vendor == "sqlite" else nullcontext():
         return list(RunningCall.objects.raw(sql, [*parameters, CallStatus.QUEUED.value]))
+
+
+def _joining_tenants(sql: str) -> str:
+    """Return a statement that also reads the tenants of the calls that `sql` returns: one round trip for both."""
+    columns = ", ".join(f'"tenant"."{column}" AS "{JOINED}{column}"' for column, _ in _tenant_columns())
+    tenants = f'"{Tenant._meta.db_table}" AS "tenant" ON "tenant"."id" = "claimed"."tenant_id"'
+    return f'WITH "claimed" AS ({sql}) SELECT "claimed".*, {columns} FROM "claimed" JOIN {tenants}'  # noqa: S608 - our names
+
+
+def _joined_tenants(rows: Sequence[RunningCall]) -> Mapping[UUID | None, Tenant]:
+    """Return the tenants that were read together with their calls; nothing where they were not."""
+    tenants: dict[UUID | None, Tenant] = {}
+    for row in rows:
+        if row.tenant_id not in tenants and f"{JOINED}id" in row.__dict__:
+            values = [getattr(row, f"{JOINED}{column}") for column, _ in _tenant_columns()]
+            for position, (_, field) in enumerate(_tenant_columns()):
+                for convert in field.get_db_converters(connection):
+                    values[position] = convert(values[position], None, connection)
+            tenants[row.tenant_id] = Tenant.from_db(
+                DEFAULT_DB_ALIAS, [field.attname for _, field in _tenant_columns()], values
+            )
+    return tenants
+
+
+@cache
+def _tenant_columns() -> "list[tuple[str, Field[Any, Any]]]":
+    return [(str(field.column), field) for field in Tenant._meta.concrete_fields]
 
 
 def _tenants_of(rows: Sequence[RunningCall]) -> Mapping[UUID | None, Tenant]:

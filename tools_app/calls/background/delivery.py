@@ -46,13 +46,13 @@ async def run_in_worker(
     call_id = builder.facts.id
     with listener.subscribe(call_topic(call_id)) as subscription:
         # A separate asyncio task: a partly started call could not be cancelled.
-        start = asyncio.create_task(enqueue.begin(invocation, tool, builder))
+        start = asyncio.create_task(enqueue.start_background_call(invocation, tool, builder))
         try:
             await asyncio.shield(start)
             fair_scheduler.release_slot()
             finished = await forward_events(call_id, tool.name, send_event, subscription)
         except asyncio.CancelledError as cancellation:
-            await asyncio.shield(_give_up(call_id, start, stop_reasons.of(cancellation)))
+            await asyncio.shield(_give_up(call_id, start, stop_reasons.reason_of(cancellation)))
             raise
     assert isinstance(finished, CallOutcome), "only tasks are put aside"
     return finished
@@ -172,5 +172,5 @@ def cancel_by_person(row: RunningCall) -> bool:
 def _by_whom() -> StopReason:
     actor = changes.actor()
     if actor is None:
-        return stop_reasons.by_person("an administrator", "no name is known")
-    return stop_reasons.by_person(actor.person.get_username() if actor.person else actor.name, actor.via.label)
+        return stop_reasons.cancelled_by("an administrator", "no name is known")
+    return stop_reasons.cancelled_by(actor.person.get_username() if actor.person else actor.name, actor.via.label)

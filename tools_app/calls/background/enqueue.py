@@ -27,7 +27,7 @@ BROKER_AWAY = "The broker is unavailable, so background calls cannot be queued. 
 _running: set[asyncio.Task[None]] = set()
 
 
-async def begin(invocation: Invocation, tool: CompiledTool, builder: CallRecordBuilder) -> None:
+async def start_background_call(invocation: Invocation, tool: CompiledTool, builder: CallRecordBuilder) -> None:
     """Record a call's intent, with its encrypted arguments, and start it. Raises RecorderUnavailable or RpcError."""
     call_id = builder.facts.id
     set_log_context(invocation)
@@ -37,14 +37,14 @@ async def begin(invocation: Invocation, tool: CompiledTool, builder: CallRecordB
     except RecorderUnavailable:
         uncertain.not_started.note(call_id)
         raise
-    await _hand_over(invocation, tool, builder)
+    await _enqueue_call(invocation, tool, builder)
     if builder.arguments_size >= LARGE_BYTES:
         release_arguments()
     # From now on the call's row holds its concurrency slots.
     limits.transfer(str(call_id))
 
 
-async def _hand_over(invocation: Invocation, tool: CompiledTool, builder: CallRecordBuilder) -> None:
+async def _enqueue_call(invocation: Invocation, tool: CompiledTool, builder: CallRecordBuilder) -> None:
     """Start a recorded call, or record that it did not start. Raises RpcError.
 
     A broker that did not respond may still have delivered the call to a worker: then it runs, and is followed.
@@ -77,12 +77,12 @@ async def enqueue_or_run(call_id: UUID, tenant_id: UUID, *, background: bool) ->
     if background:
         await queue.aenqueue(call_id, tenant_id)
         return
-    running = asyncio.create_task(worker.run_here(call_id))
+    running = asyncio.create_task(worker.run_in_process(call_id))
     _running.add(running)
     running.add_done_callback(_ended)
 
 
-def count() -> int:
+def running_count() -> int:
     """Return the number of calls that run on this event loop from their rows."""
     return len(_running)
 

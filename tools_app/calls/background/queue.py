@@ -6,17 +6,28 @@ are more active tenants than shards.
 """
 
 from functools import partial
-from typing import Any
+from time import monotonic
+from typing import Any, Final
 from uuid import UUID
 
 from celery import current_app
 from django.conf import settings
-from kombu import Connection
+from kombu import Connection, Producer
 
 from tools_app.access.limits import limits
 from tools_app.access.limits.quotas import ConcurrencyLimit
 from tools_app.calls import tracing as traced
 from tools_app.calls.background import broker
+from tools_app.core.runtime import Service
+
+# For how long a process uses a tenant's shard without asking for it again, and for how many tenants.
+REMEMBER_SECONDS: Final = 1.0
+MAX_REMEMBERED: Final = 10_000
+# The delivery mode of a message that survives a restart of the broker.
+PERSISTENT: Final = 2
+
+# The shards of tenants that this process asked for last, and until when it uses them.
+_remembered: Service[[], dict[UUID, tuple[str, float]]] = Service(dict)
 
 
 def queue_names() -> list[str]:
@@ -27,13 +38,31 @@ def queue_names() -> list[str]:
 
 def shard_of(tenant_id: UUID) -> str:
     """Return the shard for a call of this tenant."""
+    remembered = _remembered()
+    shard, until = remembered.get(tenant_id, ("", 0.0))
+    now = monotonic()
+    if now < until:
+        return shard
+    if len(remembered) >= MAX_REMEMBERED:
+        remembered.clear()
+    shard = _leased_shard(tenant_id)
+    remembered[tenant_id] = (shard, now + REMEMBER_SECONDS)
+    return shard
+
+
+def forget_shards() -> None:
+    """Ask again for the shard of each tenant (for tests)."""
+    _remembered().clear()
+
+
+def _leased_shard(tenant_id: UUID) -> str:
     shards = queue_names()[1:]
     first = tenant_id.int % len(shards)
     # A tenant keeps its shard until its last call was claimed or has expired.
-    seconds = settings.MCPHUB_QUEUE_TIMEOUT
+    seconds = settings.MCPHUB_QUEUE_TIMEOUT + REMEMBER_SECONDS
     for shard in (*shards[first:], *shards[:first]):
         limit = ConcurrencyLimit("tenant", "shards", 1, f"shard:{shard}")
-        if limits.hold_here([limit], str(tenant_id), seconds) is None:
+        if limits.acquire_here([limit], str(tenant_id), seconds) is None:
             return shard
     return shards[first]
 
@@ -59,18 +88,52 @@ def enqueue(call_id: UUID, tenant_id: UUID) -> None:
 
 
 def _enqueue(call_id: UUID, tenant_id: UUID, link: Connection) -> None:
-    shard = shard_of(tenant_id)
-    with traced.queueing(current_app.conf.task_default_queue) as headers:
-        current_app.send_task(
-            RUN_CALL,
-            (str(call_id),),
-            task_id=str(call_id),
-            queue=shard,
+    """Publish the message of a call, as Celery's message protocol 2 defines it.
+
+    `send_task` took three times as long: it looks up options that no call has, and binds the queue for each message.
+    """
+    shard, id = shard_of(tenant_id), str(call_id)
+    channel = link.default_channel
+    # Connections forget what was declared when they are opened again.
+    declared: Any = link.declared_entities
+    if shard not in declared:
+        current_app.amqp.queues[shard](channel).declare()
+        declared.add(shard)
+    with traced.traced_enqueue(current_app.conf.task_default_queue) as headers:
+        Producer(channel, auto_declare=False).publish(
+            body_of(id),
+            routing_key=shard,
+            serializer="json",
+            delivery_mode=PERSISTENT,
+            headers={**headers_of(id), **headers},
+            correlation_id=id,
             retry=False,
-            headers=headers,
             confirm_timeout=CONFIRM_SECONDS,
-            connection=link,
         )
+
+
+def body_of(id: str) -> tuple[Any, ...]:
+    """Return the body of the message of a call: its arguments, and what is to follow."""
+    return (id,), {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
+
+
+def headers_of(id: str) -> dict[str, Any]:
+    """Return the headers of the message of a call."""
+    return {
+        "lang": "py",
+        "task": RUN_CALL,
+        "id": id,
+        "root_id": id,
+        "parent_id": None,
+        "group": None,
+        "eta": None,
+        "expires": None,
+        "retries": 0,
+        "timelimit": [None, None],
+        "argsrepr": f"('{id}',)",
+        "kwargsrepr": "{}",
+        "ignore_result": True,
+    }
 
 
 def length() -> int:

@@ -15,10 +15,11 @@ from tools_app.access.principal import Principal
 from tools_app.audit.recorder import recorder
 from tools_app.audit.recorder.recorder import RecorderUnavailable
 from tools_app.calls import stop_reasons, uncertain
-from tools_app.calls.background import delivery, enqueue
+from tools_app.calls.background import delivery, enqueue, task_state
 from tools_app.calls.background.delivery import AwaitingInput
 from tools_app.calls.background.payload import payload_of_row
-from tools_app.calls.events import SendEvent
+from tools_app.calls.background.task_state import TaskState
+from tools_app.calls.events import Event, SendEvent
 from tools_app.calls.invocation import CallRecordBuilder, Invocation, call_topic, record_builder_of_row
 from tools_app.calls.run import UNRECORDED, CallOutcome, outcome_of
 from tools_app.catalog.compiled import CompiledTool
@@ -27,6 +28,7 @@ from tools_app.core.database import run_in_db_thread
 from tools_app.core.notifications.listener import TopicListener
 from tools_app.models import CallAnswer, Outcome, RunningCall, TaskSupport
 from tools_app.protocol.errors import CAPABILITY_MISSING, INTERNAL_ERROR, METHOD_NOT_FOUND, OVER_LIMIT, RpcError
+from tools_app.tool_api.context import TASK_EVENT
 from tools_app.tool_api.results import InputRequired
 
 # After this time, a call of a tool with optional tasks becomes a task.
@@ -46,9 +48,17 @@ class TaskRequest(Enum):
 
 
 class TaskCreated(msgspec.Struct, frozen=True):
-    """A call that became a task: it continues, and its client retrieves the result later."""
+    """A call that became a task: it continues, and its client retrieves the result later.
+
+    `state` is known of one that has just begun. That of another one is in the database.
+    """
 
     call_id: UUID
+    state: TaskState | None = None
+
+
+class _TaskBegun(Exception):
+    """The call has become a task before its time: its upstream runs it as one."""
 
 
 def refusal_of(tool: CompiledTool, task_request: TaskRequest) -> RpcError | None:
@@ -102,18 +112,26 @@ async def run_as_task(
     Raises RecorderUnavailable or RpcError if it could not start.
     """
     call_id = builder.facts.id
+
+    def until_task(event: Event) -> None:
+        if event.kind == TASK_EVENT:
+            raise _TaskBegun
+        send_event(event)
+
     with listener.subscribe(call_topic(call_id)) as subscription:
-        await enqueue.begin(invocation, tool, builder)
+        await enqueue.start_background_call(invocation, tool, builder)
         fair_scheduler.release_slot()
         if invocation.session is not None or tool.task == TaskSupport.REQUIRED:
-            return await _become_task(call_id)
+            await _become_task(call_id)
+            return TaskCreated(call_id, task_state.initial_state(builder))
         try:
             async with asyncio.timeout(TASK_AFTER_SECONDS):
-                ended = await delivery.forward_events(call_id, tool.name, send_event, subscription)
-        except TimeoutError:
-            return await _become_task(call_id)
+                ended = await delivery.forward_events(call_id, tool.name, until_task, subscription)
+        except (TimeoutError, _TaskBegun):
+            await _become_task(call_id)
+            return TaskCreated(call_id)
         except asyncio.CancelledError as cancellation:
-            await asyncio.shield(delivery.request_cancel([call_id], stop_reasons.of(cancellation)))
+            await asyncio.shield(delivery.request_cancel([call_id], stop_reasons.reason_of(cancellation)))
             raise
     if isinstance(ended, AwaitingInput):
         try:
@@ -127,15 +145,11 @@ async def run_as_task(
     return ended
 
 
-async def _become_task(call_id: UUID) -> TaskCreated:
-    """Make a call a task, which survives this process from now on, and return the response.
-
-    While the database is unavailable the response is the same, but the task ends with its process.
-    """
+async def _become_task(call_id: UUID) -> None:
+    """Make a call a task, which survives this process from now on; without the database, it ends with its process."""
     fresh = RunningCall.objects.filter(pk=call_id, changed_at=F("started_at"))
     with suppress(Error):
         await run_in_db_thread(lambda: fresh.update(changed_at=timezone.now()))
-    return TaskCreated(call_id)
 
 
 async def _questions(call_id: UUID) -> CallOutcome | TaskCreated:

@@ -17,7 +17,7 @@ from tools_app.calls.background import enqueue
 from tools_app.calls.background.broker import BrokerUnavailable
 from tools_app.calls.background.payload import payload_of_row
 from tools_app.calls.events import answer_purpose
-from tools_app.calls.invocation import call_topic
+from tools_app.calls.invocation import CallRecordBuilder, call_topic
 from tools_app.calls.run import CallOutcome, deserialize
 from tools_app.core import encryption
 from tools_app.core.database import run_in_db_thread
@@ -50,12 +50,27 @@ class TaskState(msgspec.Struct, frozen=True):
     outcome: CallOutcome | None = None
 
 
+def initial_state(builder: CallRecordBuilder) -> TaskState:
+    """Return the state of a task that has just begun."""
+    facts = builder.facts
+    return TaskState(
+        id=facts.id,
+        name=facts.tool_name,
+        version=facts.protocol_version,
+        status=WORKING,
+        message=IN_PROGRESS,
+        created_at=facts.started_at,
+        updated_at=facts.started_at,
+        ttl_ms=int((builder.task_seconds or 0) * 1000),
+    )
+
+
 async def find(call_id: UUID, principal: Principal) -> TaskState | None:
     """Return a task of this principal. None if missing, of another principal, or not a task, indistinguishably."""
     return await run_in_db_thread(_find, call_id, principal)
 
 
-async def listed(principal: Principal, before: UUID | None, most: int) -> list[TaskState]:
+async def list_tasks(principal: Principal, before: UUID | None, most: int) -> list[TaskState]:
     """Return at most `most` of the principal's tasks older than `before`, newest first."""
     return await run_in_db_thread(_listed, principal, before, most)
 
@@ -159,10 +174,10 @@ def _update(call_id: UUID, principal: Principal, answers: Mapping[str, Any]) -> 
         if row is None or not row.asked:
             return None
         payload, asked = payload_of_row(row), dict(row.asked)
-        told = {asked.pop(key)["name"]: answers[key] for key in _known(answers, asked)}
-        if not told:
+        by_name = {asked.pop(key)["name"]: answers[key] for key in _known(answers, asked)}
+        if not by_name:
             return None
-        answered = msgspec.structs.replace(payload.round, answers={**payload.round.answers, **told})
+        answered = msgspec.structs.replace(payload.round, answers={**payload.round.answers, **by_name})
         row.sealed_arguments = msgspec.structs.replace(payload, round=answered).sealed(row.pk)
         row.asked, row.changed_at = asked, timezone.now()
         if not asked:

@@ -24,7 +24,7 @@ from tools_app.calls import inputs, limits, run, uncertain
 from tools_app.calls import tracing as traced
 from tools_app.calls.background import claims
 from tools_app.calls.background.claims import Claim, NotStartable
-from tools_app.calls.conversation import OnStream, Rounds, unused_name
+from tools_app.calls.conversation import OnStream, Rounds
 from tools_app.calls.invocation import (
     CallRecordBuilder,
     Round,
@@ -40,7 +40,7 @@ from tools_app.core.thread_loops import thread_loops
 from tools_app.models import CallStatus, Outcome, RunningCall
 from tools_app.telemetry import tracing
 from tools_app.tool_api.context import Caller, Emit, ToolContext
-from tools_app.tool_api.elicitation import Conversation
+from tools_app.tool_api.elicitation import Conversation, unused_name
 from tools_app.tool_api.results import InputRequired, failed
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def run_claimed(call_id: UUID) -> None:
             connection.close()  # opened only if the call had inputs
 
 
-async def run_here(call_id: UUID) -> None:
+async def run_in_process(call_id: UUID) -> None:
     """Run a queued call on the running event loop."""
     try:
         claim = await run_in_db_thread(claims.claim, call_id)
@@ -139,7 +139,9 @@ def _caller(claim: Claim) -> Caller:
         row.client_version,
         row.protocol_version,
         claim.payload.capabilities,
+        person_id=row.person_id,
         key_id=row.api_key_id,
+        session_id=row.session_id,
     )
 
 

@@ -172,8 +172,8 @@ class Rows:
         """Return the input schema of the list."""
         properties: dict[str, Any] = {name: dict(one.schema) for name, one in self._filters.items()}
         if self._order:
-            said = "The order. A minus sign reverses it."
-            properties["order"] = {"type": "string", "enum": self._order, "description": said}
+            description = "The order. A minus sign reverses it."
+            properties["order"] = {"type": "string", "enum": self._order, "description": description}
         properties["page"] = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 1}
         bounds = {"minimum": 1, "maximum": MAX_PAGE_SIZE, "default": USUAL_PAGE_SIZE}
         properties["page_size"] = {"type": "integer", **bounds}
@@ -289,8 +289,8 @@ def _converted(field: Any, name: str, value: Any) -> Any:
         field.get_db_prep_value(made, connection)
         return made
     except (ValidationError, ArithmeticError, ValueError) as problem:
-        said = problem.messages[0] if isinstance(problem, ValidationError) else "it is out of range."
-        raise ToolError(f"{name}: {said}") from problem
+        message = problem.messages[0] if isinstance(problem, ValidationError) else "it is out of range."
+        raise ToolError(f"{name}: {message}") from problem
 
 
 def _json_value(value: Any, depth: int = 0) -> Any:

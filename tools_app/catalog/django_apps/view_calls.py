@@ -126,12 +126,16 @@ class ViewCall:
             return _file(reply, self._name) if _is_file(reply) else to_result(reply, None, NOTHING_REDACTED)
         if reply.status in REDIRECTIONS:
             return failed(f"HTTP {reply.status}: the view redirects, which a tool does not follow.")
-        said = _problem(reply)
+        message = _problem(reply)
         if reply.status >= SERVER_ERROR:
-            return failed(f"An error occurred invoking '{self._name}'.", f"HTTP {reply.status}: {said}")
+            return failed(f"An error occurred invoking '{self._name}'.", f"HTTP {reply.status}: {message}")
         if wait := headers.get("retry-after", ""):
-            said = f"{said}\nRetry after {wait} seconds." if wait.isdecimal() else f"{said}\nRetry after: {wait[:100]}"
-        return failed(f"HTTP {reply.status}: {said}")
+            message = (
+                f"{message}\nRetry after {wait} seconds."
+                if wait.isdecimal()
+                else f"{message}\nRetry after: {wait[:100]}"
+            )
+        return failed(f"HTTP {reply.status}: {message}")
 
 
 def _rendered(response: Any) -> HttpResponseBase:
@@ -235,11 +239,11 @@ def _file(reply: Reply, name: str) -> ToolResult:
 def _problem(reply: Reply) -> str:
     """Return what an error says: the messages by the paths of their fields, as lines."""
     try:
-        told = orjson.loads(reply.body)
+        body = orjson.loads(reply.body)
     except orjson.JSONDecodeError:
         return "The view gives no reason."
     lines: list[str] = []
-    for line in _messages(told, "", 0):
+    for line in _messages(body, "", 0):
         if len(lines) == MAX_LINES:
             lines.append("…")
             break

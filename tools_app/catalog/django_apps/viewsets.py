@@ -27,7 +27,7 @@ from tools_app.catalog.kinds.base import ToolDefinition
 from tools_app.catalog.kinds.operation_config import parse_operation
 from tools_app.catalog.openapi import naming
 from tools_app.catalog.openapi.operations import Operation, annotations_of, parse
-from tools_app.catalog.openapi.reader import Unreadable
+from tools_app.catalog.openapi.reader import UnreadableDocument
 from tools_app.models import TaskSupport
 
 # The settings of the hub's own API do not apply to the views of other apps.
@@ -172,7 +172,7 @@ def _operation(action: Action) -> Operation:
                 # Its fields then become arguments. drf-spectacular leaves it out where the schema is written by hand.
                 operation["requestBody"]["required"] = True
         parsed = parse(orjson.dumps(document, default=str))
-    except (AssertionError, AttributeError, LookupError, TypeError, Unreadable) as problem:
+    except (AssertionError, AttributeError, LookupError, TypeError, UnreadableDocument) as problem:
         raise ImproperlyConfigured(f"{action.place}: drf-spectacular cannot describe it: {problem}") from problem
     if not parsed.operations:
         reason = parsed.skipped[0].reason if parsed.skipped else "its schema is excluded."

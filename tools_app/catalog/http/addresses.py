@@ -15,7 +15,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-from tools_app.catalog.http.errors import AddressRefused, ConnectError, ConnectTimeout, Unresolved
+from tools_app.catalog.http.errors import AddressBlocked, ConnectError, ConnectTimeout, NameNotResolved
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -68,7 +68,7 @@ def parse_networks(networks: Iterable[str]) -> tuple[Network, ...]:
     return tuple(ip_network(network) for network in networks)
 
 
-def refusal(address: Address, allowed: Iterable[Network]) -> str:
+def block_reason(address: Address, allowed: Iterable[Network]) -> str:
     """Return why the hub refuses `address`, unless it lies in an `allowed` network; "" if it is accepted."""
     if any(address in network for network in allowed):
         return ""
@@ -102,7 +102,7 @@ async def system_addresses(host: str, port: int) -> Sequence[str]:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as problem:
-        raise Unresolved(f"{host}: {problem}") from problem
+        raise NameNotResolved(f"{host}: {problem}") from problem
     return [str(entry[4][0]) for entry in found]
 
 
@@ -128,10 +128,10 @@ class CheckedDialer:
         """Return the addresses of `host`, all of them checked. Raises Unresolved and AddressRefused."""
         found = list(dict.fromkeys(ip_address(text) for text in await self._texts(host, port)))
         if not found:
-            raise Unresolved(host)
+            raise NameNotResolved(host)
         for address in found:
-            if why := refusal(address, self._allowed):
-                raise AddressRefused(f"{host}: {why}")
+            if why := block_reason(address, self._allowed):
+                raise AddressBlocked(f"{host}: {why}")
         return found
 
     async def _texts(self, host: str, port: int) -> Sequence[str]:

@@ -14,8 +14,16 @@ import certifi
 
 from tools_app.catalog.http.addresses import CheckedDialer, Network, Resolver, system_addresses
 from tools_app.catalog.http.connection import Response, connect, request_head
-from tools_app.catalog.http.errors import TRANSPORT_ERRORS, AddressRefused, RequestFailed, Unresolved, explained
+from tools_app.catalog.http.errors import (
+    TRANSPORT_ERRORS,
+    AddressBlocked,
+    NameNotResolved,
+    RequestFailed,
+    explain_error,
+)
 from tools_app.catalog.http.urls import Url
+from tools_app.core import request_memory
+from tools_app.core.fair_scheduler import LARGE_BYTES
 
 MAX_CONNECT_SECONDS = 10.0
 _EXPECT_BODY = frozenset({"POST", "PUT", "PATCH"})
@@ -49,32 +57,36 @@ def trusted_certificates() -> ssl.SSLContext:
 
 
 @dataclass(frozen=True)
-class Terms:
-    """The limits of an exchange: allowed networks, idle timeouts, and maximum response size."""
+class RequestPolicy:
+    """The limits of an exchange: allowed networks, idle timeouts, and maximum response size.
+
+    `public_only`: the networks are of no tenant, so that no admin can allow more.
+    """
 
     allowed: tuple[Network, ...]
     seconds: float
     max_bytes: int
     resolve: Resolver = system_addresses
     certificates: Callable[[], ssl.SSLContext] = trusted_certificates
+    public_only: bool = False
 
 
-async def exchange(request: Outbound, terms: Terms) -> Reply:
+async def exchange(request: Outbound, policy: RequestPolicy) -> Reply:
     """Send `request` and read the complete response. Raises RequestFailed."""
     url, content = request.url, _content(request)
-    connect_seconds = min(terms.seconds, MAX_CONNECT_SECONDS)
+    connect_seconds = min(policy.seconds, MAX_CONNECT_SECONDS)
     try:
         head = request_head(request.method, url, (*request.headers, ("Connection", "close")), content)
-        dialer = CheckedDialer(terms.allowed, terms.resolve)
-        opening = connect(dialer, url, terms.certificates(), connect_seconds=connect_seconds, seconds=terms.seconds)
+        dialer = CheckedDialer(policy.allowed, policy.resolve)
+        opening = connect(dialer, url, policy.certificates(), connect_seconds=connect_seconds, seconds=policy.seconds)
         connection = await opening
         try:
-            response = await connection.send(head, content, is_head=request.method == "HEAD", most=terms.max_bytes)
-            return await _reply(request, response, terms)
+            response = await connection.send(head, content, is_head=request.method == "HEAD", most=policy.max_bytes)
+            return await _reply(request, response, policy)
         finally:
             await connection.aclose()
-    except (AddressRefused, Unresolved, *TRANSPORT_ERRORS) as error:
-        raise explained(error, url.host) from error
+    except (AddressBlocked, NameNotResolved, *TRANSPORT_ERRORS) as error:
+        raise explain_error(error, url.host, public_only=policy.public_only) from error
 
 
 def _content(request: Outbound) -> bytes | None:
@@ -84,14 +96,14 @@ def _content(request: Outbound) -> bytes | None:
     return request.body
 
 
-async def _reply(request: Outbound, response: Response, terms: Terms) -> Reply:
+async def _reply(request: Outbound, response: Response, policy: RequestPolicy) -> Reply:
     headers = response.headers
     if request.method == "HEAD":
         return Reply(response.status, headers, b"")
     announced = headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > terms.max_bytes:
-        raise too_large(terms.max_bytes)
-    body = await read_body(response.chunks(), headers.get("content-encoding", ""), terms.max_bytes)
+    if announced.isdecimal() and int(announced) > policy.max_bytes:
+        raise too_large(policy.max_bytes)
+    body = await read_body(response.chunks(), headers.get("content-encoding", ""), policy.max_bytes)
     return Reply(response.status, headers, body)
 
 
@@ -100,17 +112,27 @@ _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 async def read_body(chunks: AsyncIterable[bytes], encoding: str, most: int) -> bytes:
     """Return the decoded body. Raises RequestFailed at more than `most` bytes, compressed or decompressed."""
-    unpack = _unpacker(encoding)
-    received = 0
+    unpack = _decoder(encoding)
+    received, is_held = 0, False
     body = bytearray()
     async for chunk in chunks:
         received += len(chunk)
         body += unpack.feed(chunk, most - len(body) + 1)
         if received > most or len(body) > most:
             raise too_large(most)
+        if len(body) > LARGE_BYTES and not is_held:
+            is_held = True
+            await _hold(most)
     if received:
         unpack.finish()
     return bytes(body)
+
+
+async def _hold(size: int) -> None:
+    try:
+        await request_memory.hold_result(size)
+    except request_memory.TooMuchMemory as problem:
+        raise RequestFailed(str(problem)) from None
 
 
 def too_large(most: int) -> RequestFailed:
@@ -118,7 +140,7 @@ def too_large(most: int) -> RequestFailed:
     return RequestFailed(f"The response is larger than the {most} bytes that this tool accepts.")
 
 
-class _Plain:
+class _Identity:
     def feed(self, chunk: bytes, _most: int) -> bytes:
         return chunk
 
@@ -126,7 +148,7 @@ class _Plain:
         """Do nothing: no data is pending."""
 
 
-class _Inflating:
+class _Inflater:
     """A gzip or deflate decoder with bounded output, which protects against decompression bombs."""
 
     def __init__(self) -> None:
@@ -136,31 +158,31 @@ class _Inflating:
         try:
             piece = self._stream.decompress(chunk, most)
         except zlib.error as problem:
-            raise _broken(str(problem)) from problem
+            raise _broken_response(str(problem)) from problem
         if self._stream.unused_data:
-            raise _broken("bytes after the end of the compressed data")
+            raise _broken_response("bytes after the end of the compressed data")
         return piece
 
     def finish(self) -> None:
         if not self._stream.eof:
-            raise _broken("the compressed data ends too early")
+            raise _broken_response("the compressed data ends too early")
 
 
-_UNPACKERS: dict[str, Callable[[], _Plain | _Inflating]] = {
-    "": _Plain,
-    "identity": _Plain,
-    "gzip": _Inflating,
-    "x-gzip": _Inflating,
-    "deflate": _Inflating,
+_DECODERS: dict[str, Callable[[], _Identity | _Inflater]] = {
+    "": _Identity,
+    "identity": _Identity,
+    "gzip": _Inflater,
+    "x-gzip": _Inflater,
+    "deflate": _Inflater,
 }
 
 
-def _unpacker(encoding: str) -> _Plain | _Inflating:
-    make = _UNPACKERS.get(encoding.strip().lower())
+def _decoder(encoding: str) -> _Identity | _Inflater:
+    make = _DECODERS.get(encoding.strip().lower())
     if make is None:
         raise RequestFailed("The response has a content encoding that was not requested.", encoding)
     return make()
 
 
-def _broken(cause: str) -> RequestFailed:
+def _broken_response(cause: str) -> RequestFailed:
     return RequestFailed("The response has an invalid content encoding.", cause)

@@ -10,6 +10,7 @@ import re
 import select
 import ssl
 from collections.abc import AsyncIterator, Iterable
+from functools import lru_cache
 from typing import Final, cast
 
 import httptools
@@ -52,11 +53,17 @@ def request_head(method: str, url: Url, headers: Iterable[tuple[str, str]], cont
         raise LocalProtocolError("the request line is invalid")
     lines = [f"{method} {url.target} HTTP/1.1\r\nHost: {url.authority}\r\n"]
     for name, value in headers:
-        if not _TOKEN.fullmatch(name) or not _VALUE.fullmatch(value) or name.lower() in FRAMING:
+        if not _VALUE.fullmatch(value) or not _may_be_sent(name):
             raise LocalProtocolError("a header cannot be sent")
         lines.append(f"{name}: {value}\r\n")
     lines.append("\r\n" if content is None else f"Content-Length: {len(content)}\r\n\r\n")
     return "".join(lines).encode("latin-1")
+
+
+@lru_cache(maxsize=256)
+def _may_be_sent(name: str) -> bool:
+    """Return whether this is the name of a header that is no part of the framing of a request."""
+    return _TOKEN.fullmatch(name) is not None and name.lower() not in FRAMING
 
 
 class Response:
@@ -66,6 +73,10 @@ class Response:
         self.status = status
         self.headers = headers
         self._connection = connection
+
+    async def read(self) -> bytes:
+        """Return the next piece of the body; nothing at its end. Raises TransportError."""
+        return await self._connection.read()
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Return the body piece by piece. Raises TransportError."""

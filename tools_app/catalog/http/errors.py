@@ -6,6 +6,9 @@ from ipaddress import ip_address
 
 from tools_app.tool_api.results import ToolError
 
+WHO_ALLOWS = "A hub admin can allow it under Tenant > Allowed networks."
+NOBODY_ALLOWS = "The hub sends this request to public addresses only, and no setting allows others."
+
 
 class TransportError(Exception):
     """An exchange failed below HTTP, or was not HTTP."""
@@ -55,11 +58,11 @@ class RequestFailed(ToolError):
         self.cause = cause
 
 
-class Unresolved(Exception):
+class NameNotResolved(Exception):
     """The host name has no address."""
 
 
-class AddressRefused(Exception):
+class AddressBlocked(Exception):
     """The host has an address that the hub refuses; the message names both."""
 
 
@@ -72,24 +75,26 @@ def host_label(host: str) -> str:
     return "the service"
 
 
-def explained(error: Exception, host: str) -> RequestFailed:
-    """Return the RequestFailed of a network error or a refused address."""
+def explain_error(error: Exception, host: str, *, public_only: bool = False) -> RequestFailed:
+    """Return the RequestFailed of a network error or a refused address.
+
+    `public_only`: the request belongs to no tenant whose networks an admin could extend.
+    """
     label = host_label(host)
     cause = " <- ".join(f"{type(link).__name__}: {link}" for link in _chain(error))
-    if isinstance(error, AddressRefused):
+    if isinstance(error, AddressBlocked):
         return RequestFailed(
-            f"Cannot call {label}: its address is private or reserved."
-            " A hub admin can allow it under Tenant > Allowed networks.",
+            f"Cannot call {label}: its address is private or reserved. {NOBODY_ALLOWS if public_only else WHO_ALLOWS}",
             cause,
         )
-    if isinstance(error, Unresolved | ConnectError):
+    if isinstance(error, NameNotResolved | ConnectError):
         return RequestFailed(f"Could not reach {label}: {_why_unreachable(error)}.", cause)
     return RequestFailed(_why_broken(error, label), cause)
 
 
 def _why_unreachable(error: Exception) -> str:
     links = list(_chain(error))
-    if isinstance(error, Unresolved):
+    if isinstance(error, NameNotResolved):
         return "the host name cannot be resolved"
     if isinstance(error, ConnectTimeout):
         return "the connection timed out"

@@ -6,9 +6,9 @@ only what any browser would send.
 
 from dataclasses import replace
 
-from tools_app.catalog.http.client import Outbound, Reply, Terms, exchange
+from tools_app.catalog.http.client import Outbound, Reply, RequestPolicy, exchange
 from tools_app.catalog.http.errors import RequestFailed
-from tools_app.catalog.http.urls import BadUrl, Url
+from tools_app.catalog.http.urls import InvalidUrl, Url
 from tools_app.telemetry.secret_names import Scrubber
 
 MAX_REDIRECTS = 5
@@ -18,10 +18,10 @@ _MOVED = frozenset({301, 302})
 _SEE_OTHER = 303
 
 
-async def exchange_following(request: Outbound, terms: Terms, scrubber: Scrubber) -> Reply:
+async def exchange_following(request: Outbound, policy: RequestPolicy, scrubber: Scrubber) -> Reply:
     """Send `request` and follow its redirects. Raises RequestFailed."""
     for _ in range(MAX_REDIRECTS + 1):
-        reply = await exchange(request, terms)
+        reply = await exchange(request, policy)
         if reply.status not in REDIRECTS:
             return reply
         request = redirected(request, reply, scrubber)
@@ -33,15 +33,15 @@ def redirected(request: Outbound, reply: Reply, scrubber: Scrubber) -> Outbound:
     location = reply.headers.get("location", "")
     try:
         url = request.url.joined(location)
-    except BadUrl as problem:
+    except InvalidUrl as problem:
         raise RequestFailed(f"The service redirected to an invalid URL: {problem}.") from problem
-    following = replace(_reshaped(request, reply.status), url=url)
+    following = replace(_method_after_redirect(request, reply.status), url=url)
     if url.origin == request.url.origin:
         return following
-    return _abroad(following, request.url, scrubber)
+    return _to_other_origin(following, request.url, scrubber)
 
 
-def _reshaped(request: Outbound, status: int) -> Outbound:
+def _method_after_redirect(request: Outbound, status: int) -> Outbound:
     """Return the request with its method and body after a redirect (RFC 9110, sections 15.4.2 to 15.4.9)."""
     becomes_get = status == _SEE_OTHER or (status in _MOVED and request.method == "POST")
     if not becomes_get or request.method == "HEAD":
@@ -50,14 +50,14 @@ def _reshaped(request: Outbound, status: int) -> Outbound:
     return replace(request, method="GET", headers=headers, body=None)
 
 
-def _abroad(request: Outbound, came_from: Url, scrubber: Scrubber) -> Outbound:
+def _to_other_origin(request: Outbound, came_from: Url, scrubber: Scrubber) -> Outbound:
     """Return the request without what must stay in its origin. Raises RequestFailed if it would send a secret."""
     if came_from.scheme == "https" and request.url.scheme == "http":
         raise RequestFailed("The service redirected from https to http, which is not followed.")
     if scrubber.finds(str(request.url)) or scrubber.finds(request.body or b""):
         raise RequestFailed("The service redirected a request that contains a secret to another origin.")
-    return replace(request, headers=tuple(_harmless(request.headers, scrubber)))
+    return replace(request, headers=tuple(_harmless_headers(request.headers, scrubber)))
 
 
-def _harmless(headers: tuple[tuple[str, str], ...], scrubber: Scrubber) -> list[tuple[str, str]]:
+def _harmless_headers(headers: tuple[tuple[str, str], ...], scrubber: Scrubber) -> list[tuple[str, str]]:
     return [(name, value) for name, value in headers if name.lower() in HARMLESS_HEADERS and not scrubber.finds(value)]

@@ -28,7 +28,7 @@ _LAST_PORT = 65535
 _MAX_ENCODINGS = 5
 
 
-class BadUrl(ValueError):
+class InvalidUrl(ValueError):
     """The text is not an accepted URL. The message gives the reason, without repeating the URL."""
 
 
@@ -66,10 +66,10 @@ class Url:
         _check_characters(reference)
         try:
             return parse_url(urljoin(str(self), reference))
-        except BadUrl:
+        except InvalidUrl:
             raise
         except ValueError as problem:
-            raise BadUrl("it is malformed") from problem
+            raise InvalidUrl("it is malformed") from problem
 
 
 def parse_url(text: str) -> Url:
@@ -77,7 +77,7 @@ def parse_url(text: str) -> Url:
     _check_characters(text)
     match = _URL.fullmatch(text)
     if match is None:
-        raise BadUrl("enter a URL that starts with http:// or https://, without a user name")
+        raise InvalidUrl("enter a URL that starts with http:// or https://, without a user name")
     scheme: Literal["http", "https"] = "https" if match["scheme"].lower() == "https" else "http"
     host = _literal(match["v6"]) if match["v6"] else _name(match["name"].lower())
     return Url(scheme, host, _port(match["port"], scheme), match["path"] or "/", match["query"] or "")
@@ -85,14 +85,14 @@ def parse_url(text: str) -> Url:
 
 def _check_characters(text: str) -> None:
     if not _PRINTABLE.fullmatch(text):
-        raise BadUrl("only visible ASCII characters are allowed; use the xn-- form for other host names")
+        raise InvalidUrl("only visible ASCII characters are allowed; use the xn-- form for other host names")
 
 
 def _literal(text: str) -> str:
     try:
         return str(IPv6Address(text))
     except AddressValueError as problem:
-        raise BadUrl("the IPv6 address is malformed") from problem
+        raise InvalidUrl("the IPv6 address is malformed") from problem
 
 
 def _name(name: str) -> str:
@@ -102,7 +102,7 @@ def _name(name: str) -> str:
     if _NUMBER.fullmatch(labels[-1]):
         return _dotted(name)
     if len(name) > _MAX_NAME or not all(_LABEL.fullmatch(label) for label in labels):
-        raise BadUrl("the host name is malformed")
+        raise InvalidUrl("the host name is malformed")
     return name
 
 
@@ -110,7 +110,7 @@ def _dotted(text: str) -> str:
     try:
         return str(IPv4Address(text))
     except AddressValueError as problem:
-        raise BadUrl("the IPv4 address must be in dotted decimal form") from problem
+        raise InvalidUrl("the IPv4 address must be in dotted decimal form") from problem
 
 
 def _port(text: str | None, scheme: str) -> int:
@@ -118,16 +118,20 @@ def _port(text: str | None, scheme: str) -> int:
         return DEFAULT_PORTS[scheme]
     port = int(text)
     if not 0 < port <= _LAST_PORT:
-        raise BadUrl(f"the port must be between 1 and {_LAST_PORT}")
+        raise InvalidUrl(f"the port must be between 1 and {_LAST_PORT}")
     return port
 
 
 def stays_under(url: Url, base: Url) -> bool:
     """Whether `url` has the origin of `base` and a path below the path of `base`, however a server decodes it."""
-    return url.origin == base.origin and not climbs(url.path) and _folder(url.path).startswith(_folder(base.path))
+    return (
+        url.origin == base.origin
+        and not has_parent_segments(url.path)
+        and _folder(url.path).startswith(_folder(base.path))
+    )
 
 
-def climbs(path: str) -> bool:
+def has_parent_segments(path: str) -> bool:
     """Whether `path` contains `.` or `..` for a server that decodes or normalizes it once more than the hub."""
     return any(_is_dots(part) for part in re.split(r"[/\\]", fully_decoded(path)))
 

@@ -36,7 +36,7 @@ _MAX_CODE_POINT: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
 
 
-class BadPaste(ValueError):
+class InvalidPaste(ValueError):
     """The text is neither a cURL command nor a URL. The message says how to correct it."""
 
 
@@ -66,16 +66,18 @@ class PastedRequest:
 def parse_paste(text: str) -> PastedRequest:
     """Return the request of a cURL command or of a URL, with a method before it or not. Raises BadPaste."""
     if len(text) > MAX_PASTE_LENGTH:
-        raise BadPaste(f"The text has {len(text)} characters. The limit is {MAX_PASTE_LENGTH}.")
+        raise InvalidPaste(f"The text has {len(text)} characters. The limit is {MAX_PASTE_LENGTH}.")
     text = text.strip().removeprefix("$ ").lstrip()
     if not text:
-        raise BadPaste("Paste a cURL command or a URL.")
+        raise InvalidPaste("Paste a cURL command or a URL.")
     if line := _URL_LINE.fullmatch(text):
         return PastedRequest(line["url"], (line["method"] or "").upper())
     if not re.match(r"curl(\.exe)?\s", text, re.IGNORECASE):
-        raise BadPaste("Paste a command that starts with curl, or a URL that starts with http:// or https://.")
+        raise InvalidPaste("Paste a command that starts with curl, or a URL that starts with http:// or https://.")
     if '^"' in text:
-        raise BadPaste('This command is quoted for the Windows command prompt. Choose "Copy as cURL (bash)" instead.')
+        raise InvalidPaste(
+            'This command is quoted for the Windows command prompt. Choose "Copy as cURL (bash)" instead.'
+        )
     return _from_words(text)
 
 
@@ -86,7 +88,7 @@ def _from_words(text: str) -> PastedRequest:
     if not complete:
         request.notes.append("Only the first command is used.")
     if not request.url:
-        raise BadPaste("The command has no URL. Add one that starts with http:// or https://.")
+        raise InvalidPaste("The command has no URL. Add one that starts with http:// or https://.")
     if "://" not in request.url:
         request.url = f"https://{request.url}"
         request.notes.append("The URL has no scheme; https:// is assumed.")
@@ -104,7 +106,7 @@ def _words(text: str) -> tuple[list[str], bool]:
     while position < len(text):
         token = _TOKEN.match(text, position)
         if token is None:
-            raise BadPaste(f"The quotation mark at character {position + 1} is not closed. Copy the whole command.")
+            raise InvalidPaste(f"The quotation mark at character {position + 1} is not closed. Copy the whole command.")
         position = token.end()
         if token["space"] or token["continued"] or token["end"]:
             if word is not None:
@@ -115,7 +117,7 @@ def _words(text: str) -> tuple[list[str], bool]:
             continue
         word = (word or "") + _meaning(token)
         if len(words) >= MAX_WORDS:
-            raise BadPaste(f"The command has more than {MAX_WORDS} words.")
+            raise InvalidPaste(f"The command has more than {MAX_WORDS} words.")
     return (words if word is None else [*words, word]), True
 
 
@@ -242,7 +244,7 @@ class _Options:
     def _value(self, written: str, given: str | None) -> str:
         value = next(self.words, None) if given is None else given
         if value is None:
-            raise BadPaste(f"{written} has no value. Copy the whole command.")
+            raise InvalidPaste(f"{written} has no value. Copy the whole command.")
         return value
 
     def _take_url(self, url: str, _name: str = "") -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.client import Outbound, Reply, Terms, exchange
+from tools_app.catalog.http.client import Outbound, Reply, RequestPolicy, exchange
 from tools_app.catalog.http.errors import RequestFailed
 from tools_app.catalog.http.redirects import exchange_following
 from tools_app.catalog.kinds.base import Runner
@@ -57,8 +57,8 @@ def http_runner(
     Raises ValueError for an invalid network.
     """
     used = {name: secrets[name] for name in secret_names(config) if name in secrets}
-    terms = Terms(parse_networks(allowed_networks), timeout_seconds, config.max_response_bytes)
-    return HttpTool(HttpSender(config, used, terms, Scrubber(used.values())), output_schema)
+    policy = RequestPolicy(parse_networks(allowed_networks), timeout_seconds, config.max_response_bytes)
+    return HttpTool(HttpSender(config, used, policy, Scrubber(used.values())), output_schema)
 
 
 def http_reader(
@@ -70,8 +70,8 @@ def http_reader(
 ) -> Read:
     """Return the reader of a resource that a validated `config` fetches. Raises ValueError for an invalid network."""
     used = {name: secrets[name] for name in secret_names(config) if name in secrets}
-    terms = Terms(parse_networks(allowed_networks), timeout_seconds, config.max_response_bytes)
-    sender = HttpSender(config, used, terms, Scrubber(used.values()))
+    policy = RequestPolicy(parse_networks(allowed_networks), timeout_seconds, config.max_response_bytes)
+    sender = HttpSender(config, used, policy, Scrubber(used.values()))
 
     async def read(uri: str, variables: dict[str, str], _context: ToolContext) -> ResourceResult:
         try:
@@ -89,7 +89,7 @@ class HttpSender:
 
     config: HttpConfig
     secrets: Mapping[str, str]
-    terms: Terms
+    policy: RequestPolicy
     scrubber: Scrubber
 
     async def reply(self, arguments: dict[str, Any]) -> Reply:
@@ -99,8 +99,8 @@ class HttpSender:
 
     async def _send(self, request: Outbound) -> Reply:
         if self.config.follow_redirects:
-            return await exchange_following(request, self.terms, self.scrubber)
-        return await exchange(request, self.terms)
+            return await exchange_following(request, self.policy, self.scrubber)
+        return await exchange(request, self.policy)
 
 
 class Sender(Protocol):

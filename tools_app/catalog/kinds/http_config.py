@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from tools_app.catalog.http.urls import BadUrl, Url, climbs, parse_url
+from tools_app.catalog.http.urls import InvalidUrl, Url, has_parent_segments, parse_url
 from tools_app.catalog.kinds import templates
 from tools_app.catalog.kinds.templates import BadTemplate, Template
 
@@ -103,9 +103,9 @@ def base_of(config: HttpConfig) -> Url:
         raise ConfigProblem("base_url", "Use placeholders in the path, not in the base URL.")
     try:
         url = parse_url(config.base_url)
-    except BadUrl as problem:
+    except InvalidUrl as problem:
         raise ConfigProblem("base_url", f"Invalid URL: {problem}.") from problem
-    if climbs(url.path) or _STRAY_PERCENT.search(url.path):
+    if has_parent_segments(url.path) or _STRAY_PERCENT.search(url.path):
         raise ConfigProblem("base_url", "The path contains a '.' or '..' segment, or an invalid '%'.")
     return url
 
@@ -139,7 +139,7 @@ def _check_path(path: str) -> None:
         )
     if _STRAY_PERCENT.search(path):
         raise ConfigProblem("path", "'%' must be followed by two hexadecimal digits. Use %25 for a literal '%'.")
-    if climbs(path) or "//" in path:
+    if has_parent_segments(path) or "//" in path:
         raise ConfigProblem("path", "The path contains an empty, '.' or '..' segment.")
 
 

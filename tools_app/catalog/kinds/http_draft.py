@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote
 
-from tools_app.catalog.kinds.curl import BadPaste, PastedRequest, basic_credentials, parse_paste
+from tools_app.catalog.kinds.curl import InvalidPaste, PastedRequest, basic_credentials, parse_paste
 from tools_app.catalog.kinds.http_config import BODILESS_METHODS, METHODS, RESERVED_HEADERS
 
 MAX_VALUES: Final = 50
@@ -95,7 +95,7 @@ class _Drafting:
         request = self.request
         match = _URL.fullmatch(_ANGLE.sub(r"{\1}", request.url))
         if match is None or match["origin"].partition("://")[0].lower() not in {"http", "https"}:
-            raise BadPaste("The URL must start with http:// or https://.")
+            raise InvalidPaste("The URL must start with http:// or https://.")
         origin = self._origin(match["origin"])
         path = _COLON.sub(r"{\1}", match["path"] or "")
         query = self._query(match["query"] or "")
@@ -128,7 +128,7 @@ class _Drafting:
         if at:
             self.request.user = self.request.user or unquote(user)
         if not host or "{" in host:
-            raise BadPaste("The host of the URL is a variable. Replace it with the name of the host.")
+            raise InvalidPaste("The host of the URL is a variable. Replace it with the name of the host.")
         self.host = host.partition(":")[0].lower()
         return f"{scheme.lower()}://{host}"
 

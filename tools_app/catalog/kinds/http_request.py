@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from tools_app.catalog.http.client import Outbound
-from tools_app.catalog.http.urls import Url, climbs, stays_under
+from tools_app.catalog.http.urls import Url, has_parent_segments, stays_under
 from tools_app.catalog.kinds import templates
 from tools_app.catalog.kinds.http_config import HttpConfig, base_of, body_templates, outer_templates
 from tools_app.catalog.kinds.templates import Argument, Template, Values, as_text, rendered
@@ -86,7 +86,7 @@ def _check_path_arguments(template: Template, values: Values) -> None:
         if value is None:
             raise ToolError(f"The argument '{name}' is required.")
         text = as_text(value, name)
-        if not text or climbs(text) or _CONTROL.search(text):
+        if not text or has_parent_segments(text) or _CONTROL.search(text):
             raise ToolError(
                 f"The argument '{name}' is a part of an address: it cannot be empty, hold control characters,"
                 " or be or contain a '.' or '..' segment."

@@ -71,11 +71,11 @@ def to_contents(reply: Reply, uri: str, mime_type: str, scrubber: Scrubber) -> R
     if reply.status not in SUCCESSES:
         raise ToolError(_refused(reply, scrubber).content[0]["text"])
     kind = _content_type(reply)
-    said = mime_type or scrubber.text(kind.essence) or None
+    content_type = mime_type or scrubber.text(kind.essence) or None
     if not _is_text(reply, kind):
-        return ResourceResult([contents(uri, scrubber.data(reply.body), said)])
+        return ResourceResult([contents(uri, scrubber.data(reply.body), content_type)])
     parsed = _parsed(reply, kind, scrubber)
-    return ResourceResult([contents(uri, parsed.text if parsed else _readable(reply, kind, scrubber), said)])
+    return ResourceResult([contents(uri, parsed.text if parsed else _readable(reply, kind, scrubber), content_type)])
 
 
 def _refused(reply: Reply, scrubber: Scrubber) -> ToolResult:

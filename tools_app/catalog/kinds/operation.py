@@ -3,14 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
 from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.client import Outbound, Reply, Terms, exchange
+from tools_app.catalog.http.client import Outbound, Reply, RequestPolicy, exchange
 from tools_app.catalog.http.redirects import exchange_following
 from tools_app.catalog.http.urls import Url
+from tools_app.catalog.kinds.attachments import Attachments
 from tools_app.catalog.kinds.base import Runner
 from tools_app.catalog.kinds.http import HttpTool, sent
-from tools_app.catalog.kinds.operation_config import OperationConfig, SourceSettings, base_url_of
+from tools_app.catalog.kinds.operation_config import OperationConfig, SourceSettings, base_url_of, parse_operation
 from tools_app.catalog.kinds.operation_request import Credential, build_operation
 from tools_app.models import ApiSource
 from tools_app.telemetry import tracing
@@ -29,11 +31,11 @@ def operation_runner(
     *,
     output_schema: Mapping[str, Any] | None,
 ) -> Runner:
-    """Return the runner of a validated `config`. `secrets` are the tenant's by name.
+    """Return the runner of a validated `config`. `secrets` are those of the tenant by name.
 
     Raises ValueError for an invalid network, and ConfigProblem for a source without a base URL.
     """
-    terms = Terms(parse_networks(allowed_networks), timeout_seconds, config.max_response_bytes)
+    policy = RequestPolicy(parse_networks(allowed_networks), timeout_seconds, config.max_response_bytes)
     chosen = chosen_schemes(config, source.secrets)
     used = {name: secrets[name] for name in (source.secrets[scheme] for scheme in chosen) if name in secrets}
     missing = [source.secrets[scheme] for scheme in chosen if source.secrets[scheme] not in secrets]
@@ -43,7 +45,10 @@ def operation_runner(
         if source.secrets[scheme] in secrets and scheme in source.schemes
     ]
     base = base_url_of(config, source)
-    sender = OperationSender(config, base, credentials, missing, terms, Scrubber(_spellings(used.values())))
+    scrubber = Scrubber(_spellings(used.values()))
+    sender = OperationSender(
+        config, base, credentials, missing, policy, scrubber, Attachments(config), source.tenant_id
+    )
     return HttpTool(sender, output_schema)
 
 
@@ -51,7 +56,13 @@ def settings_of(
     source: ApiSource, servers: list[dict[str, Any]], schemes: Mapping[str, Mapping[str, str]]
 ) -> SourceSettings:
     """Return what tools of a source use, with the servers and security schemes of its document."""
-    return SourceSettings(source.url, source.base_url, servers, source.server_variables, schemes, source.secrets)
+    where = (source.url, source.base_url, servers, source.server_variables)
+    return SourceSettings(*where, schemes, source.secrets, source.tenant_id)
+
+
+def attachments_of(config: Mapping[str, Any]) -> Attachments | None:
+    """Return the arguments of an operation that can name resources; None if none can."""
+    return Attachments(parse_operation(config)) or None
 
 
 def chosen_schemes(config: OperationConfig, mapped: Mapping[str, str]) -> list[str]:
@@ -70,21 +81,25 @@ class OperationSender:
     base: Url
     credentials: list[Credential]
     missing: list[str]
-    terms: Terms
+    policy: RequestPolicy
     scrubber: Scrubber
+    attachments: Attachments
+    tenant_id: UUID
 
     async def reply(self, arguments: dict[str, Any]) -> Reply:
         """Return the response. Raises ToolError for arguments that do not fit a request, and RequestFailed."""
         if self.missing:
             raise ToolError(f"This tool requires the secret '{self.missing[0]}', which is not set.")
+        if self.attachments:
+            arguments = await self.attachments.filled(arguments, self.tenant_id)
         request = build_operation(self.config, self.base, arguments, self.credentials)
         return await (self._send(request) if tracing.active is None else sent(request, self._send))
 
     async def _send(self, request: Outbound) -> Reply:
         """Send the request; redirects are followed where that repeats nothing."""
         if request.method in READING:
-            return await exchange_following(request, self.terms, self.scrubber)
-        return await exchange(request, self.terms)
+            return await exchange_following(request, self.policy, self.scrubber)
+        return await exchange(request, self.policy)
 
 
 def _spellings(values: Any) -> list[str]:

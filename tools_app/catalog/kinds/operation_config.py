@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import urljoin
+from uuid import UUID
 
 import msgspec
 
-from tools_app.catalog.http.urls import BadUrl, Url, climbs, parse_url
+from tools_app.catalog.http.urls import InvalidUrl, Url, has_parent_segments, parse_url
 from tools_app.catalog.kinds.http_config import (
     DEFAULT_RESPONSE_BYTES,
     MAX_RESPONSE_BYTES,
@@ -104,6 +105,7 @@ class SourceSettings:
     variables: Mapping[str, str]
     schemes: Mapping[str, Mapping[str, str]]
     secrets: Mapping[str, str]
+    tenant_id: UUID
 
 
 def parse_operation(raw: Mapping[str, Any]) -> OperationConfig:
@@ -114,7 +116,7 @@ def parse_operation(raw: Mapping[str, Any]) -> OperationConfig:
         raise ConfigProblem("operation", f"{problem}.") from problem
     if not _METHOD.fullmatch(config.method):
         raise ConfigProblem("method", "This is no HTTP method.")
-    if not config.path.startswith("/") or climbs(config.path) or any(one in config.path for one in "?#\\"):
+    if not config.path.startswith("/") or has_parent_segments(config.path) or any(one in config.path for one in "?#\\"):
         raise ConfigProblem("path", "The path must start with a slash, without a query and '.' or '..' segments.")
     if not 0 < config.max_response_bytes <= MAX_RESPONSE_BYTES:
         raise ConfigProblem("max_response_bytes", f"Enter a number from 1 to {MAX_RESPONSE_BYTES}.")
@@ -193,8 +195,8 @@ def checked_base(text: str) -> Url:
         raise ConfigProblem("base_url", "Remove the query, the fragment and braces.")
     try:
         url = parse_url(text)
-    except BadUrl as problem:
+    except InvalidUrl as problem:
         raise ConfigProblem("base_url", f"Invalid URL: {problem}.") from problem
-    if climbs(url.path):
+    if has_parent_segments(url.path):
         raise ConfigProblem("base_url", "The path contains a '.' or '..' segment.")
     return url

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from tools_app.catalog.http.client import Outbound
-from tools_app.catalog.http.urls import Url, climbs, stays_under
+from tools_app.catalog.http.urls import Url, has_parent_segments, stays_under
 from tools_app.catalog.kinds import operation_styles as styles
 from tools_app.catalog.kinds.http_request import DEFAULT_HEADERS
 from tools_app.catalog.kinds.operation_config import Body, BodyField, OperationConfig, Parameter
@@ -105,7 +105,7 @@ def _path_value(parameter: Parameter, arguments: Mapping[str, Any]) -> str:
     if parameter.content_type:
         value = _as_json(value)
     for text in _texts(value, parameter.argument):
-        if climbs(text) or _CONTROL.search(text):
+        if has_parent_segments(text) or _CONTROL.search(text):
             raise ToolError(
                 f"The argument '{parameter.argument}' is a part of an address: it cannot hold control characters,"
                 " or be or contain a '.' or '..' segment."

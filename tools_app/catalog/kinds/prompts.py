@@ -63,19 +63,19 @@ def register(
     Raises ImproperlyConfigured for an invalid or duplicate name, and for parameters that are not strings.
     """
     name = name or function.__name__
-    told = TextFunction(function)
-    _check(told, name)
+    text_function = TextFunction(function)
+    _check(text_function, name)
     definition = PromptDefinition(
         name=name,
         title=title or name.replace("_", " ").replace("-", " ").capitalize(),
-        description=told.description,
+        description=text_function.description,
         arguments=tuple(
-            PromptArgument(parameter, schema.get("description", ""), parameter in told.required)
-            for parameter, schema in told.parameters.items()
+            PromptArgument(parameter, schema.get("description", ""), parameter in text_function.required)
+            for parameter, schema in text_function.parameters.items()
         ),
         icons=[dict(icon) for icon in icons],
     )
-    _functions[name] = PromptFunction(definition, told)
+    _functions[name] = PromptFunction(definition, text_function)
     return _functions[name]
 
 
@@ -96,12 +96,16 @@ def packaged(value: Any, description: str) -> PromptResult:
     return PromptResult([user(value)] if isinstance(value, str) else list(value), description)
 
 
-def _check(told: TextFunction, name: str) -> None:
+def _check(text_function: TextFunction, name: str) -> None:
     try:
         PROMPT_NAME(name)
     except ValidationError as problem:
-        raise ImproperlyConfigured(f"{told.place}: {name!r} cannot be a prompt's name. {problem.message}") from problem
+        raise ImproperlyConfigured(
+            f"{text_function.place}: {name!r} cannot be a prompt's name. {problem.message}"
+        ) from problem
     holder = _functions.get(name)
     # The same location again is a reloaded module, not a duplicate.
-    if holder and holder.function.place != told.place:
-        raise ImproperlyConfigured(f"Two prompts are named {name!r}: {holder.function.place} and {told.place}.")
+    if holder and holder.function.place != text_function.place:
+        raise ImproperlyConfigured(
+            f"Two prompts are named {name!r}: {holder.function.place} and {text_function.place}."
+        )

@@ -21,11 +21,12 @@ from django.db import close_old_connections
 from tools_app.audit.recorder.redaction import is_secret
 from tools_app.catalog.kinds import signature
 from tools_app.catalog.kinds.base import Runner, ToolDefinition
-from tools_app.core.fair_scheduler import FairScheduler, Slot
+from tools_app.core.fair_scheduler import FairScheduler
 from tools_app.core.runtime import Service
+from tools_app.core.wait_queue import Slot
 from tools_app.models.catalog import TOOL_NAME, TaskSupport
-from tools_app.protocol.mirrored import PREFIX, BadMirror, mirrored
-from tools_app.protocol.schema import BadSchema, CompiledSchema
+from tools_app.protocol.mirrored import PREFIX, InvalidMirror, mirrored
+from tools_app.protocol.schema import CompiledSchema, InvalidSchema
 from tools_app.tool_api.context import ToolContext
 from tools_app.tool_api.results import ToolResult
 
@@ -139,7 +140,7 @@ def _check_schemas(definition: ToolDefinition, place: str) -> None:
         check_header_arguments(definition.input_schema)
         CompiledSchema(definition.input_schema)
         CompiledSchema(definition.output_schema or {})
-    except (BadMirror, BadSchema) as problem:
+    except (InvalidMirror, InvalidSchema) as problem:
         raise ImproperlyConfigured(f"{place}: {problem}") from problem
     if definition.input_schema.get("type") != "object":
         raise ImproperlyConfigured(f"{place}: the input schema must have the type object.")
@@ -220,4 +221,4 @@ def check_header_arguments(schema: Mapping[str, Any]) -> None:
         for name in (*one.path, one.header.removeprefix(PREFIX)):
             if is_secret(name):
                 place = tuple(step for name in one.path for step in ("properties", name))
-                raise BadMirror(place, f"'{name}' looks like a secret; headers are logged by proxies.")
+                raise InvalidMirror(place, f"'{name}' looks like a secret; headers are logged by proxies.")

@@ -109,8 +109,8 @@ def _check(read: TextFunction, uri: str, timeout_seconds: float) -> None:
         RESOURCE_URI(uri)
         variables = set(uri_templates.parse(uri).variables)
     except (ValidationError, uri_templates.BadTemplate) as problem:
-        said = problem.message if isinstance(problem, ValidationError) else problem
-        raise ImproperlyConfigured(f"{read.place}: {uri!r} cannot be a resource's URI. {said}") from problem
+        message = problem.message if isinstance(problem, ValidationError) else problem
+        raise ImproperlyConfigured(f"{read.place}: {uri!r} cannot be a resource's URI. {message}") from problem
     holder = _functions.get(uri)
     # The same location again is a reloaded module, not a duplicate.
     if holder and holder.function.place != read.place:

@@ -20,7 +20,7 @@ from tools_app.protocol.mirrored import Mirrored
 from tools_app.tool_api.context import ToolContext
 from tools_app.tool_api.results import CallCancelled, PromptResult, ResourceResult, Result, ToolError
 
-REASONS: Final = {
+UNAVAILABLE_REASONS: Final = {
     ItemState.CHANGED: "Its definition at the upstream '{upstream}' has changed. An admin must review it first.",
     ItemState.REMOVED: "The upstream '{upstream}' no longer offers it.",
     ItemState.NEW: "An admin must accept its definition first.",
@@ -29,13 +29,17 @@ REASONS: Final = {
 
 @dataclass(frozen=True)
 class SignIn:
-    """Which credential calls of an upstream need, and how the hub gets one by OAuth. `client_secret` is its value."""
+    """Which credential calls of an upstream need, and how the hub gets one by OAuth. `client_secret` is its value.
+
+    The client is one of `issuer` only.
+    """
 
     kind: str
     owner: str
     header: str
     client_id: str = ""
     client_secret: str = field(repr=False, default="")
+    issuer: str = ""
     scopes: str = ""
 
 
@@ -58,6 +62,10 @@ class Endpoint:
     sign_in: SignIn | None = None
     # Whose credential it has; "" for the tenant's, or none.
     owner: str = ""
+
+    def __hash__(self) -> int:
+        # Connections are found by it with every call: what tells almost all endpoints apart is enough.
+        return hash((self.id.int, self.owner, self.url))
 
 
 @dataclass(frozen=True)
@@ -117,7 +125,7 @@ def digest_of(definition: Mapping[str, Any]) -> str:
 def endpoint_of(upstream: Upstream, tenant: Tenant, secrets: Mapping[str, str]) -> Endpoint:
     """Return the endpoint of an upstream with its secrets. Raises ToolError if one of them is not set."""
     values = Values({}, secrets)
-    used = {name for text in texts_of(upstream) for name in templates.parse(text).secrets}
+    used = {name for text in secret_templates_of(upstream) for name in templates.parse(text).secrets}
     return Endpoint(
         id=upstream.pk,
         tenant_id=tenant.pk,
@@ -146,11 +154,12 @@ def _sign_in(upstream: Upstream, values: Values) -> SignIn | None:
         header=upstream.credential_header,
         client_id=upstream.oauth_client_id,
         client_secret=values.secret(upstream.oauth_client_secret) if upstream.oauth_client_secret else "",
+        issuer=upstream.oauth_issuer,
         scopes=upstream.oauth_scopes,
     )
 
 
-def texts_of(upstream: Upstream) -> Iterable[str]:
+def secret_templates_of(upstream: Upstream) -> Iterable[str]:
     """Return the templates of an upstream."""
     return [*upstream.headers.values(), *upstream.environment.values()]
 
@@ -197,7 +206,7 @@ def source_of(item: UpstreamItem, tenant: Tenant, secrets: Mapping[str, str]) ->
     """Return the source of an item; `item.upstream` is loaded. One that cannot be called has the reason."""
     pin = Pin(item.kind, item.name, item.digest)
     if item.state != ItemState.ACCEPTED:
-        reason = REASONS[ItemState(item.state)].format(upstream=item.upstream.name)
+        reason = UNAVAILABLE_REASONS[ItemState(item.state)].format(upstream=item.upstream.name)
         return Source(pin, None, f"'{item.name}' is not called. {reason}")
     try:
         return Source(pin, endpoint_of(item.upstream, tenant, secrets))

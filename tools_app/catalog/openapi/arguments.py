@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tools_app.catalog.kinds.http_config import RESERVED_HEADERS
 from tools_app.catalog.openapi import lowering, naming
-from tools_app.catalog.openapi.document import Broken, Document, joined, listing, mapping, text_of
+from tools_app.catalog.openapi.document import Document, InvalidDocument, joined, listing, mapping, text_of
 from tools_app.catalog.openapi.schemas import Schemas, shortened
 
 PLACES: Final = ("path", "query", "querystring", "header", "cookie")
@@ -32,15 +32,29 @@ MAX_PARTS: Final = 500
 MAX_MERGED: Final = 16
 # Parts of one body, with each reference counted as what it stands for.
 MAX_MERGED_PARTS: Final = 1000
+RESOURCE: Final = {"type": "string", "description": "URI of a resource of this server, in place of the bytes."}
 FILE: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {
         "data": {"type": "string", "contentEncoding": "base64"},
+        "resource": RESOURCE,
         "filename": {"type": "string"},
         "media_type": {"type": "string"},
     },
-    "required": ["data"],
+    "oneOf": [{"required": ["data"]}, {"required": ["resource"]}],
     "additionalProperties": False,
+}
+# A body that is not text: its bytes, or a resource.
+BINARY: Final[dict[str, Any]] = {
+    "anyOf": [
+        {"type": "string", "contentEncoding": "base64"},
+        {
+            "type": "object",
+            "properties": {"resource": RESOURCE},
+            "required": ["resource"],
+            "additionalProperties": False,
+        },
+    ]
 }
 
 
@@ -58,7 +72,7 @@ class Arguments:
         """Add an argument, and return the name that it got."""
         wanted = naming.argument_name(name)
         if wanted in self.properties:
-            wanted = naming.unique(f"{wanted}_{place}", self.properties, naming.MAX_ARGUMENT)
+            wanted = naming.unique_name(f"{wanted}_{place}", self.properties, naming.MAX_ARGUMENT)
         self.properties[wanted] = schema
         if required:
             self.required.append(wanted)
@@ -107,22 +121,22 @@ class ArgumentReader:
                 parameter, pointer = self._document.object_at(one, joined(base, "parameters", at))
                 name, place = parameter.get("name"), parameter.get("in")
                 if not isinstance(name, str) or not name or not isinstance(place, str):
-                    raise Broken(pointer, "A parameter needs a name and a place.")
+                    raise InvalidDocument(pointer, "A parameter needs a name and a place.")
                 found[name.lower() if place == "header" else name, place] = parameter, pointer
         if len(found) > MAX_PARTS:
-            raise Broken(pointers[1], f"It has more than {MAX_PARTS} parameters.")
+            raise InvalidDocument(pointers[1], f"It has more than {MAX_PARTS} parameters.")
         order = {place: at for at, place in enumerate(PLACES)}
         return sorted(found.values(), key=lambda one: order.get(one[0]["in"], len(order)))
 
     def _add_parameter(self, found: Arguments, parameter: dict[str, Any], pointer: str) -> None:
         name, place = str(parameter["name"]), str(parameter["in"])
         if place not in PLACES:
-            raise Broken(joined(pointer, "in"), f"{place[:40]!r} is no place of a parameter.")
+            raise InvalidDocument(joined(pointer, "in"), f"{place[:40]!r} is no place of a parameter.")
         if place == "header" and (name.lower() in RESERVED_HEADERS | IGNORED_HEADERS or name.lower()[:6] == "proxy-"):
             return
         style = parameter.get("style", DEFAULT_STYLES[place])
         if style not in STYLES[place]:
-            raise Broken(joined(pointer, "style"), f"{str(style)[:40]!r} cannot be used in {place}.")
+            raise InvalidDocument(joined(pointer, "style"), f"{str(style)[:40]!r} cannot be used in {place}.")
         content_type, media = next(iter(mapping(parameter.get("content")).items()), ("", {}))
         at = joined(pointer, "content", content_type) if content_type else pointer
         shape = mapping(media).get("schema", {}) if content_type else parameter.get("schema", {})
@@ -194,7 +208,7 @@ class ArgumentReader:
                 self._add_fields(found, plain, mapping(content.get("encoding")), mode)
                 return
         if mode == "raw" and self._is_binary(schema, place):
-            found.body["mode"], shape = "base64", {"type": "string", "contentEncoding": "base64"}
+            found.body["mode"], shape = "base64", dict(BINARY)
             found.body["argument"] = found.add("body", "body", shape, required=required)
             return
         shape = self._described(found, schema, place, body)
@@ -206,7 +220,7 @@ class ArgumentReader:
 
     def _add_fields(self, found: Arguments, plain: "PlainObject", encoding: dict[str, Any], mode: str) -> None:
         if len(plain.properties) > MAX_PARTS:
-            raise Broken(plain.pointer, f"The body has more than {MAX_PARTS} properties.")
+            raise InvalidDocument(plain.pointer, f"The body has more than {MAX_PARTS} properties.")
         fields = []
         for name, (schema, pointer) in plain.properties.items():
             whole, _ = self._schemas.resolved(schema, pointer)

@@ -4,15 +4,18 @@ from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import unquote
 
-from tools_app.catalog.openapi.reader import Unreadable
+from tools_app.catalog.openapi.reader import UnreadableDocument
 
+# Where a bundle has the documents that it refers to by their names, and the reasons of those that could not be read.
+DOCUMENTS: Final = "x-mcphub-documents"
+UNREAD: Final = "x-mcphub-unread"
 MAX_HOPS: Final = 32
 # Schemas and references that are looked at for one document, each time that they are.
 MAX_STEPS: Final = 4_000_000
 TOO_ENTANGLED: Final = "The document is too entangled."
 
 
-class Broken(ValueError):
+class InvalidDocument(ValueError):
     """A part of a document that cannot be used: its JSON pointer, and why."""
 
     def __init__(self, pointer: str, reason: str) -> None:
@@ -32,7 +35,7 @@ def joined(pointer: str, *names: object) -> str:
 
 
 class Document:
-    """The values of a document, and the parts that its references name. Other documents are never fetched."""
+    """The values of a document, and the parts that its references name: nothing is fetched."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self.root = root
@@ -45,15 +48,15 @@ class Document:
         """Count work. Raises Unreadable if the document needs too much: references can multiply it."""
         self._steps -= steps
         if self._steps < 0:
-            raise Unreadable(TOO_ENTANGLED)
+            raise UnreadableDocument(TOO_ENTANGLED)
 
     def target(self, reference: Any, pointer: str) -> Any:
         """Return the value that a `$ref` at `pointer` names. Raises Broken."""
         self.spend()
         if not isinstance(reference, str):
-            raise Broken(pointer, "The $ref is not a string.")
+            raise InvalidDocument(pointer, "The $ref is not a string.")
         if not reference.startswith("#"):
-            raise Broken(pointer, f"{reference[:200]!r} is in another document. Bundle the documents into one.")
+            raise InvalidDocument(pointer, self._elsewhere(reference))
         node: Any = self.root
         for name in _segments(reference):
             if isinstance(node, dict) and name in node:
@@ -61,8 +64,15 @@ class Document:
             elif isinstance(node, list) and name.isdecimal() and len(name) < len("1000000") and int(name) < len(node):
                 node = node[int(name)]
             else:
-                raise Broken(pointer, f"{reference[:200]!r} is not in the document.")
+                raise InvalidDocument(pointer, f"{reference[:200]!r} is not in the document.")
         return node
+
+    def _elsewhere(self, reference: str) -> str:
+        reason = text_of(mapping(self.root.get(UNREAD)).get(reference.partition("#")[0]))
+        if reason:
+            return f"{reference[:200]!r} was not read: {reason[:200]}"
+        advice = "Import the document by its URL, or bundle the documents into one."
+        return f"{reference[:200]!r} is in another document. {advice}"
 
     def resolved(self, value: Any, pointer: str) -> tuple[Any, str]:
         """Follow the references of an object that may be one; return it with its pointer. Raises Broken."""
@@ -71,13 +81,13 @@ class Document:
                 return value, pointer
             reference = value["$ref"]
             value, pointer = self.target(reference, pointer), reference
-        raise Broken(pointer, "The reference leads to itself.")
+        raise InvalidDocument(pointer, "The reference leads to itself.")
 
     def object_at(self, value: Any, pointer: str) -> tuple[dict[str, Any], str]:
         """Follow references to an object. Raises Broken for anything else."""
         found, place = self.resolved(value, pointer)
         if not isinstance(found, dict):
-            raise Broken(place, "An object is expected here.")
+            raise InvalidDocument(place, "An object is expected here.")
         return found, place
 
 

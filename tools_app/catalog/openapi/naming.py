@@ -21,7 +21,7 @@ def tool_name(operation_id: str, method: str, path: str) -> str:
     return (wanted or method.lower())[:MAX_NAME].rstrip("_-")
 
 
-def unique(name: str, taken: Container[str], most: int = MAX_NAME) -> str:
+def unique_name(name: str, taken: Container[str], most: int = MAX_NAME) -> str:
     """Return a name that is not taken: itself, or with a number, which counts in its length."""
     return next(one for one in _numbered(name, most) if one not in taken)
 

@@ -12,15 +12,16 @@ import orjson
 
 from tools_app.catalog.kinds.http_config import ConfigProblem
 from tools_app.catalog.kinds.operation_config import parse_operation
-from tools_app.catalog.openapi import naming, security
+from tools_app.catalog.openapi import cycles, naming, security
 from tools_app.catalog.openapi.arguments import ArgumentReader, Arguments
-from tools_app.catalog.openapi.document import Broken, Document, joined, listing, mapping, text_of
-from tools_app.catalog.openapi.reader import Unreadable, read
+from tools_app.catalog.openapi.document import Document, InvalidDocument, joined, listing, mapping, text_of
+from tools_app.catalog.openapi.outputs import OutputReader
+from tools_app.catalog.openapi.reader import UnreadableDocument, read
 from tools_app.catalog.openapi.schemas import Schemas
 from tools_app.catalog.tokens import tokens_of
 from tools_app.catalog.validation.sizes import has_exact_numbers
 from tools_app.core.sanitize import for_column, sanitized_json
-from tools_app.protocol.authoring_schema import check_input_schema
+from tools_app.protocol.authoring_schema import check_input_schema, check_schema
 
 METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "query")
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS", "QUERY"})
@@ -36,6 +37,8 @@ MAX_TEXT: Final = 4000
 MAX_PARSED_BYTES: Final = 64 * 1024 * 1024
 # One definition as stored and offered, below the bound on a JSON field.
 MAX_DEFINITION_BYTES: Final = 240 * 1024
+# An output schema that is larger is left out.
+MAX_OUTPUT_BYTES: Final = 64 * 1024
 VERSIONS: Final = ("2.", "3.0", "3.1", "3.2")
 NO_DOCUMENT: Final = "This is no OpenAPI document: it has neither `openapi` nor `swagger` at its top."
 
@@ -68,8 +71,15 @@ class Skipped(msgspec.Struct, frozen=True):
     reason: str
 
 
+class ParseOptions(msgspec.Struct, frozen=True):
+    """How a document is read. `cycle_depth`: cut schemas that refer to themselves at this depth; 0 to keep them."""
+
+    cycle_depth: int = 0
+    output_schemas: bool = False
+
+
 class Parsed(msgspec.Struct, frozen=True):
-    """What a document contains."""
+    """What a document contains, read with `options`."""
 
     title: str
     version: str
@@ -77,24 +87,29 @@ class Parsed(msgspec.Struct, frozen=True):
     schemes: dict[str, dict[str, str]]
     operations: list[Operation]
     skipped: list[Skipped]
+    options: ParseOptions = ParseOptions()
 
 
-def parse(data: bytes) -> Parsed:
+def parse(data: bytes, options: ParseOptions = ParseOptions()) -> Parsed:  # noqa: B008 - frozen
     """Return what a document contains. Raises Unreadable."""
     root = read(data)
     if not isinstance(root, dict) or not {"openapi", "swagger"} & root.keys():
-        raise Unreadable(NO_DOCUMENT)
+        raise UnreadableDocument(NO_DOCUMENT)
     document = Document(root)
     if not document.version.startswith(VERSIONS):
-        raise Unreadable(f"Version {document.version[:40]} of OpenAPI is not supported. Use a document of 2.0 to 3.2.")
-    return _Parser(document).parsed()
+        raise UnreadableDocument(
+            f"Version {document.version[:40]} of OpenAPI is not supported. Use a document of 2.0 to 3.2."
+        )
+    return _Parser(document, options).parsed()
 
 
 class _Parser:
     """Parses the operations of one document."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, options: ParseOptions) -> None:
         self._document = document
+        self._options = options
+        self._outputs = OutputReader(document) if options.output_schemas else None
         self._schemas = Schemas(document)
         self._arguments = ArgumentReader(document, self._schemas)
         self._schemes = sanitized_json(security.schemes_of(document))
@@ -107,18 +122,18 @@ class _Parser:
         skipped: list[Skipped] = []
         for method, path, item, pointer in self._found(skipped):
             if len(operations) + len(skipped) >= MAX_OPERATIONS:
-                raise Unreadable(f"The document has more than {MAX_OPERATIONS} operations.")
+                raise UnreadableDocument(f"The document has more than {MAX_OPERATIONS} operations.")
             key = f"{method} {path}"
             try:
                 operations.append(self._operation(method, path, item, pointer))
-            except Broken as problem:
+            except InvalidDocument as problem:
                 skipped.append(Skipped(key, problem.pointer, problem.reason))
             except RecursionError:
                 skipped.append(Skipped(key, pointer, "It is nested too deeply."))
         about = mapping(self._document.root.get("info"))
         title, version = (for_column(text_of(about.get(name)), MAX_TITLE) for name in ("title", "version"))
         servers = sanitized_json(security.servers_of(self._document))
-        return Parsed(title, version, servers, self._schemes, operations, skipped)
+        return Parsed(title, version, servers, self._schemes, operations, skipped, self._options)
 
     def _found(self, skipped: list[Skipped]) -> Iterator[tuple[str, str, dict[str, Any], str]]:
         """Yield method, path, path item and pointer of each operation."""
@@ -127,7 +142,7 @@ class _Parser:
                 continue
             try:
                 item, place = self._document.object_at(value, joined("#/paths", path))
-            except Broken as problem:
+            except InvalidDocument as problem:
                 skipped.append(Skipped(path, problem.pointer, problem.reason))
                 continue
             for method in METHODS:
@@ -154,19 +169,34 @@ class _Parser:
             "name": "",
             "title": " ".join(text_of(operation.get("summary")).split())[:MAX_TITLE],
             "description": _description(operation),
-            "input_schema": arguments.schema(self._schemas),
+            "input_schema": self._cut(arguments.schema(self._schemas)),
+            "output_schema": self._output(method, operation, place),
             "annotations": annotations_of(method),
             "config": self._config(method, sent_path, item, operation, arguments),
         }
+        if definition["output_schema"] and len(orjson.dumps(definition, default=str)) > MAX_DEFINITION_BYTES:
+            definition["output_schema"] = None
         self._bytes += _check_definition(definition, pointer)
         if self._bytes > MAX_PARSED_BYTES:
-            raise Unreadable(f"The operations are larger than {MAX_PARSED_BYTES // 1024**2} MB.")
+            raise UnreadableDocument(f"The operations are larger than {MAX_PARSED_BYTES // 1024**2} MB.")
         # Only now: an operation that is skipped takes no name.
-        name = naming.unique(naming.tool_name(operation_id, method, path), self._names)
+        name = naming.unique_name(naming.tool_name(operation_id, method, path), self._names)
         definition["name"] = name
         self._names.add(name)
         tags = [text for text in map(text_of, listing(operation.get("tags"))[:MAX_TAGS]) if text]
         return Operation(f"{method} {path}", method, path, operation_id[:200], tags, definition, tokens_of(definition))
+
+    def _cut(self, schema: dict[str, Any]) -> dict[str, Any]:
+        return cycles.cut(schema, self._options.cycle_depth) if self._options.cycle_depth else schema
+
+    def _output(self, method: str, operation: dict[str, Any], pointer: str) -> dict[str, Any] | None:
+        """Return the output schema, if there is to be one. One that cannot be offered is left out."""
+        found = None if self._outputs is None or method == "HEAD" else self._outputs.read(operation, pointer)
+        if found is None:
+            return None
+        made = sanitized_json(self._cut(found))
+        is_usable = len(orjson.dumps(made)) <= MAX_OUTPUT_BYTES and has_exact_numbers(made) and not check_schema(made)
+        return made if is_usable else None
 
     def _config(
         self, method: str, path: str, item: dict[str, Any], operation: dict[str, Any], arguments: Arguments
@@ -197,13 +227,13 @@ def annotations_of(method: str) -> dict[str, bool]:
 
 def _check_place(method: str, path: str, pointer: str) -> None:
     if not (method.isascii() and method.isalpha() and len(method) <= MAX_METHOD_LENGTH):
-        raise Broken(pointer, "This is no HTTP method.")
+        raise InvalidDocument(pointer, "This is no HTTP method.")
     if len(path) > MAX_PATH_LENGTH or len(f"{method} {path}") > MAX_KEY_LENGTH:
-        raise Broken(pointer, f"The path is longer than {MAX_KEY_LENGTH} characters.")
+        raise InvalidDocument(pointer, f"The path is longer than {MAX_KEY_LENGTH} characters.")
     if not path.startswith("/"):
-        raise Broken(pointer, "The path does not start with a slash.")
+        raise InvalidDocument(pointer, "The path does not start with a slash.")
     if any(character in path for character in "?\\") or not path.isprintable():
-        raise Broken(pointer, "The path contains a query, a backslash or a control character.")
+        raise InvalidDocument(pointer, "The path contains a query, a backslash or a control character.")
 
 
 def _description(operation: dict[str, Any]) -> str:
@@ -222,18 +252,18 @@ def _check_definition(definition: dict[str, Any], pointer: str) -> int:
     try:
         written = orjson.dumps(definition)
     except TypeError as problem:
-        raise Broken(pointer, f"It cannot be stored: {problem}.") from problem
+        raise InvalidDocument(pointer, f"It cannot be stored: {problem}.") from problem
     if len(written) > MAX_DEFINITION_BYTES:
-        raise Broken(pointer, f"Its definition is larger than {MAX_DEFINITION_BYTES} bytes.")
+        raise InvalidDocument(pointer, f"Its definition is larger than {MAX_DEFINITION_BYTES} bytes.")
     if b"\\u0000" in written:
-        raise Broken(pointer, "It contains U+0000, which cannot be stored.")
+        raise InvalidDocument(pointer, "It contains U+0000, which cannot be stored.")
     if not has_exact_numbers(definition):
-        raise Broken(pointer, "It contains a number that cannot be stored exactly.")
+        raise InvalidDocument(pointer, "It contains a number that cannot be stored exactly.")
     try:
         parse_operation(definition["config"])
     except ConfigProblem as problem:
-        raise Broken(pointer, problem.message) from problem
+        raise InvalidDocument(pointer, problem.message) from problem
     problems = check_input_schema(definition["input_schema"])
     if problems:
-        raise Broken(pointer, f"Its input schema is invalid: {problems[0]}")
+        raise InvalidDocument(pointer, f"Its input schema is invalid: {problems[0]}")
     return len(written)

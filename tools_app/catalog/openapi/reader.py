@@ -29,14 +29,14 @@ TOO_MANY: Final = f"The document has more than {MAX_VALUES} values."
 PROBLEMS: Final = (yaml.YAMLError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError, RecursionError)
 
 
-class Unreadable(ValueError):
+class UnreadableDocument(ValueError):
     """The text is no document that can be read; the message says where and why."""
 
 
 def read(data: bytes) -> Any:
     """Return the value of a JSON or YAML text. Raises Unreadable."""
     if len(data) > MAX_BYTES:
-        raise Unreadable(TOO_LARGE)
+        raise UnreadableDocument(TOO_LARGE)
     data = data.removeprefix(BOM_UTF8)
     value = _json(data) if data.lstrip()[:1] in {b"{", b"["} else _yaml(data)
     _check_bounds(value)
@@ -47,7 +47,7 @@ def _json(data: bytes) -> Any:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as problem:
-        raise Unreadable(f"The document is not valid JSON: {problem}.") from problem
+        raise UnreadableDocument(f"The document is not valid JSON: {problem}.") from problem
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # chosen at run time
@@ -60,7 +60,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
     def _key(self, node: yaml.Node) -> str:
         if not isinstance(node, yaml.ScalarNode):
-            raise Unreadable(f"Line {node.start_mark.line + 1}: a name must be a string.")
+            raise UnreadableDocument(f"Line {node.start_mark.line + 1}: a name must be a string.")
         return str(node.value)
 
     def construct_number(self, node: yaml.ScalarNode) -> Any:
@@ -102,18 +102,20 @@ def _yaml(data: bytes) -> Any:
     try:
         text = data.decode()
     except UnicodeDecodeError as problem:
-        raise Unreadable("The document is not UTF-8 text.") from problem
+        raise UnreadableDocument("The document is not UTF-8 text.") from problem
     try:
         _check_growth(text)
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader with less in it
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         where = f"Line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise Unreadable(f"The document is not valid YAML. {where}{problem.problem or problem.context}.") from problem
+        raise UnreadableDocument(
+            f"The document is not valid YAML. {where}{problem.problem or problem.context}."
+        ) from problem
     except PROBLEMS as problem:
-        if isinstance(problem, Unreadable):
+        if isinstance(problem, UnreadableDocument):
             raise
-        raise Unreadable(f"The document is not valid YAML: {problem}.") from problem
+        raise UnreadableDocument(f"The document is not valid YAML: {problem}.") from problem
 
 
 class _Growth:
@@ -132,14 +134,14 @@ class _Growth:
                 self.aliases += 1
                 # An anchor that is still open contains its own alias.
                 if event.anchor not in self.sizes or self.aliases > MAX_ALIASES:
-                    raise Unreadable(f"{_where(event)}*{event.anchor} cannot be followed.")
+                    raise UnreadableDocument(f"{_where(event)}*{event.anchor} cannot be followed.")
                 self.values += self.sizes[event.anchor]
             case yaml.CollectionStartEvent():
                 self.open.append((event.anchor, self.values))
                 self.sizes.pop(event.anchor or "", None)
                 self.values += 1
                 if len(self.open) > MAX_DEPTH:
-                    raise Unreadable(f"{_where(event)}{TOO_DEEP}")
+                    raise UnreadableDocument(f"{_where(event)}{TOO_DEEP}")
             case yaml.CollectionEndEvent():
                 anchor, before = self.open.pop()
                 if anchor:
@@ -149,7 +151,7 @@ class _Growth:
                 if event.anchor:
                     self.sizes[event.anchor] = 1
         if self.values > MAX_VALUES:
-            raise Unreadable(TOO_MANY)
+            raise UnreadableDocument(TOO_MANY)
 
 
 def _where(event: yaml.Event) -> str:
@@ -169,11 +171,11 @@ def _check_bounds(value: Any) -> None:
     for _ in range(MAX_DEPTH + 1):
         count += len(level)
         if count > MAX_VALUES:
-            raise Unreadable(TOO_MANY)
+            raise UnreadableDocument(TOO_MANY)
         level = [inner for one in level if isinstance(one, dict | list) for inner in _inner(one)]
         if not level:
             return
-    raise Unreadable(TOO_DEEP)
+    raise UnreadableDocument(TOO_DEEP)
 
 
 def _inner(value: dict[str, Any] | list[Any]) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Schemas of an OpenAPI document as JSON Schema 2020-12, for the input of tools.
+"""Schemas of an OpenAPI document as JSON Schema 2020-12, for the input and output of tools.
 
 Each named schema is converted once, and refers to others as `#/$defs/NAME`. An operation gets the definitions that it
 reaches, so a cycle stays a reference. The conversion is lenient: what a keyword cannot mean is left out, because the
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from tools_app.catalog.openapi.document import Broken, Document, escaped, joined, mapping
+from tools_app.catalog.openapi.document import Document, InvalidDocument, escaped, joined, mapping
 from tools_app.catalog.validation.sizes import has_exact_numbers
 from tools_app.protocol.schema_bounds import pattern_problem
 
@@ -20,11 +20,11 @@ MAX_SCHEMA_DEPTH: Final = 48
 MAX_TEXT: Final = 2000
 # The definitions of one tool. Those that do not fit are replaced by a schema that accepts anything.
 MAX_DEFINITIONS_BYTES: Final = 160 * 1024
-ANYTHING: Final = "Any value; see the documentation of the API."
+ANY_SCHEMA: Final = "Any value; see the documentation of the API."
 
 TYPES: Final = frozenset({"string", "number", "integer", "boolean", "array", "object", "null"})
 # Types that documents use although no version knows them.
-MEANT: Final = {"int": "integer", "long": "integer", "float": "number", "double": "number", "bool": "boolean",
+TYPE_HINTS: Final = {"int": "integer", "long": "integer", "float": "number", "double": "number", "bool": "boolean",
                 "str": "string", "date": "string", "datetime": "string", "file": "string"}  # fmt: skip
 
 
@@ -40,7 +40,7 @@ def _are_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
-KEPT: Final[dict[str, Callable[[Any], bool]]] = {
+KEPT_KEYWORDS: Final[dict[str, Callable[[Any], bool]]] = {
     "enum": lambda value: isinstance(value, list) and bool(value) and has_exact_numbers(value),
     "const": has_exact_numbers,
     "default": has_exact_numbers,
@@ -59,10 +59,12 @@ KEPT: Final[dict[str, Callable[[Any], bool]]] = {
     "pattern": lambda value: isinstance(value, str) and not pattern_problem(value),
     "required": _are_names,
 }
-SINGLE: Final = frozenset({"items", "additionalProperties", "not", "propertyNames", "contains", "if", "then", "else"})
+SUBSCHEMA_KEYWORDS: Final = frozenset(
+    {"items", "additionalProperties", "not", "propertyNames", "contains", "if", "then", "else"}
+)
 # One of `oneOf` too many is the commonest error of documents, so at least one has to fit.
-LISTS: Final = {"allOf": "allOf", "anyOf": "anyOf", "oneOf": "anyOf", "prefixItems": "prefixItems"}
-NAMED: Final = frozenset({"properties"})
+SUBSCHEMA_LISTS: Final = {"allOf": "allOf", "anyOf": "anyOf", "oneOf": "anyOf", "prefixItems": "prefixItems"}
+SUBSCHEMA_MAPS: Final = frozenset({"properties"})
 
 
 @dataclass(frozen=True)
@@ -74,15 +76,16 @@ class Converted:
 
 
 class Schemas:
-    """The converted schemas of a document."""
+    """The converted schemas of a document. `is_output`: of responses, which lack what can only be written."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, *, is_output: bool = False) -> None:
         self._document = document
+        self._is_output = is_output
         self._names: dict[str, str] = {}
         self._taken: set[str] = set()
         self._last_numbers: dict[str, int] = {}
         self._references: dict[str, str] = {}
-        self._made: dict[str, Converted | Broken] = {}
+        self._made: dict[str, Converted | InvalidDocument] = {}
 
     def convert(self, schema: Any, pointer: str) -> Converted:
         """Convert a schema. Raises Broken."""
@@ -100,7 +103,7 @@ class Schemas:
                 self._document.spend(1 + len(found.uses))
                 size += len(orjson.dumps(found.schema))
                 if size > MAX_DEFINITIONS_BYTES:
-                    made[name] = {"description": ANYTHING}
+                    made[name] = {"description": ANY_SCHEMA}
                     continue
                 made[name] = found.schema
                 following += [one for one in sorted(found.uses) if one not in seen]
@@ -118,10 +121,10 @@ class Schemas:
             reference = self._references[name]
             try:
                 self._made[name] = self.convert(self._document.target(reference, reference), reference)
-            except Broken as problem:
+            except InvalidDocument as problem:
                 self._made[name] = problem
         found = self._made[name]
-        if isinstance(found, Broken):
+        if isinstance(found, InvalidDocument):
             raise found
         return found
 
@@ -143,11 +146,15 @@ class Schemas:
             return {}
         self._document.spend()
         if depth > MAX_SCHEMA_DEPTH:
-            raise Broken(pointer, f"The schema is nested deeper than {MAX_SCHEMA_DEPTH} levels.")
+            raise InvalidDocument(pointer, f"The schema is nested deeper than {MAX_SCHEMA_DEPTH} levels.")
         if "$ref" in schema:
             return self._reference(schema, pointer, uses)
-        made = {name: schema[name] for name, fits in KEPT.items() if name in schema and fits(schema[name])}
+        made = {name: schema[name] for name, fits in KEPT_KEYWORDS.items() if name in schema and fits(schema[name])}
         self._inner(schema, made, pointer, uses, depth + 1)
+        if self._is_output and "required" in made:
+            fields = mapping(schema.get("properties"))
+            written = {name for name, one in fields.items() if mapping(one).get("writeOnly") is True}
+            made["required"] = [name for name in made["required"] if name not in written]
         _tidy(schema, made)
         return _nullable(schema, made)
 
@@ -167,13 +174,13 @@ class Schemas:
             place = joined(pointer, name)
             if name == "items" and isinstance(value, list):
                 made["prefixItems"] = [self._convert(one, place, uses, depth) for one in value]
-            elif name in SINGLE and isinstance(value, dict | bool):
+            elif name in SUBSCHEMA_KEYWORDS and isinstance(value, dict | bool):
                 made[name] = self._convert(value, place, uses, depth)
-            elif name in NAMED and isinstance(value, dict):
+            elif name in SUBSCHEMA_MAPS and isinstance(value, dict):
                 made[name] = {key: self._convert(one, joined(place, key), uses, depth) for key, one in value.items()}
-            elif name in LISTS and isinstance(value, list) and value:
+            elif name in SUBSCHEMA_LISTS and isinstance(value, list) and value:
                 inner = [self._convert(one, joined(place, at), uses, depth) for at, one in enumerate(value)]
-                _combine(made, LISTS[name], inner)
+                _combine(made, SUBSCHEMA_LISTS[name], inner)
 
 
 def _combine(made: dict[str, Any], keyword: str, inner: list[Any]) -> None:
@@ -202,13 +209,13 @@ def _tidy(schema: dict[str, Any], made: dict[str, Any]) -> None:
         del made["properties"]
 
 
-def _type(said: Any) -> str | list[str] | None:
+def _type(declared: Any) -> str | list[str] | None:
     """Return the value of `type`; None if it says nothing that is known."""
-    if isinstance(said, str):
-        return meant if (meant := MEANT.get(said, said)) in TYPES else None
-    if not isinstance(said, list):
+    if isinstance(declared, str):
+        return meant if (meant := TYPE_HINTS.get(declared, declared)) in TYPES else None
+    if not isinstance(declared, list):
         return None
-    known = dict.fromkeys(MEANT.get(one, one) for one in said if isinstance(one, str))
+    known = dict.fromkeys(TYPE_HINTS.get(one, one) for one in declared if isinstance(one, str))
     return [one for one in known if one in TYPES] or None
 
 

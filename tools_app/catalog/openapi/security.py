@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from tools_app.catalog.kinds.operation_config import is_header
 from tools_app.catalog.openapi import lowering
-from tools_app.catalog.openapi.document import Broken, Document, joined, listing, mapping, text_of
+from tools_app.catalog.openapi.document import Document, InvalidDocument, joined, listing, mapping, text_of
 
 MAX_SERVERS: Final = 50
 MAX_SCHEMES: Final = 50
@@ -21,7 +21,7 @@ def schemes_of(document: Document) -> dict[str, dict[str, str]]:
     for name, scheme in list(found.items())[:MAX_SCHEMES]:
         try:
             whole, _ = document.object_at(scheme, joined("#/components/securitySchemes", name))
-        except Broken:
+        except InvalidDocument:
             continue
         if sent := _sent(whole):
             made[name] = sent

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import zlib
 from datetime import timedelta
+from time import monotonic
 from typing import Final
 from uuid import UUID
 
@@ -18,19 +19,20 @@ from django.db.models import Max
 from django.utils import timezone
 
 from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.client import Outbound, Terms
+from tools_app.catalog.http.client import Outbound, RequestPolicy
 from tools_app.catalog.http.errors import RequestFailed
 from tools_app.catalog.http.redirects import exchange_following
-from tools_app.catalog.http.urls import BadUrl, parse_url
+from tools_app.catalog.http.urls import InvalidUrl, parse_url
 from tools_app.catalog.kinds.http_response import SUCCESSES
-from tools_app.catalog.openapi.operations import Parsed, parse
-from tools_app.catalog.openapi.reader import MAX_BYTES, TOO_LARGE, Unreadable
+from tools_app.catalog.openapi.bundle import bundled
+from tools_app.catalog.openapi.operations import Parsed, ParseOptions, parse
+from tools_app.catalog.openapi.reader import MAX_BYTES, TOO_LARGE, UnreadableDocument
 from tools_app.models import ApiSource, ApiSourceRevision, RevisionState
 from tools_app.telemetry.secret_names import Scrubber
 
 log = logging.getLogger(__name__)
 
-FETCH_SECONDS: Final = 60.0
+FETCH_TIMEOUT_SECONDS: Final = 60.0
 # A revision that no worker has read for this long counts as failed.
 READ_WITHIN: Final = timedelta(minutes=5)
 MAX_REVISIONS: Final = 10
@@ -48,7 +50,7 @@ def add_revision(source: ApiSource, by: User | None = None, data: bytes | None =
     Earlier ones that were never applied are removed. Raises Unreadable for an upload that is too large.
     """
     if data is not None and len(data) > MAX_BYTES:
-        raise Unreadable(TOO_LARGE)
+        raise UnreadableDocument(TOO_LARGE)
     with transaction.atomic():
         number = source.revisions.aggregate(last=Max("number"))["last"] or 0
         source.revisions.filter(applied_at=None).delete()
@@ -68,8 +70,8 @@ def read_revision(revision_id: UUID) -> ApiSourceRevision | None:
         return revision
     try:
         data = zlib.decompress(bytes(revision.content)) if revision.content else fetched(revision.source)
-        fill(revision, data, parse(data))
-    except (Unreadable, RequestFailed) as problem:
+        store_parsed(revision, data, parse(data, options_of(revision.source)))
+    except (UnreadableDocument, RequestFailed) as problem:
         revision.state, revision.problem = RevisionState.FAILED, str(problem)
     except Exception:
         log.exception("The document of the API source %s could not be parsed", revision.source_id)
@@ -83,13 +85,24 @@ def read_revision(revision_id: UUID) -> ApiSourceRevision | None:
     return revision
 
 
-def fill(revision: ApiSourceRevision, data: bytes, found: Parsed) -> None:
+def store_parsed(revision: ApiSourceRevision, data: bytes, found: Parsed) -> None:
     """Write a document and what was found in it into a revision."""
     revision.state = RevisionState.READY
     revision.content, revision.size, revision.digest = zlib.compress(data), len(data), digest_of(data)
     revision.parsed = zlib.compress(msgspec.json.encode(found))
     revision.title, revision.version = found.title, found.version
     revision.operations, revision.skipped = len(found.operations), len(found.skipped)
+
+
+def options_of(source: ApiSource) -> ParseOptions:
+    """Return how the documents of a source are read."""
+    return ParseOptions(source.cycle_depth, source.output_schemas)
+
+
+def newest_upload(source: ApiSource) -> bytes | None:
+    """Return the newest document of a source without a URL, to read it again; None if there is none."""
+    revision = None if source.url else source.revisions.exclude(content=b"").first()
+    return zlib.decompress(bytes(revision.content)) if revision is not None else None
 
 
 def digest_of(data: bytes) -> str:
@@ -110,13 +123,25 @@ def state_of(revision: ApiSourceRevision) -> tuple[RevisionState, str]:
 
 
 def fetched(source: ApiSource) -> bytes:
-    """Return the document at the source's URL. Raises RequestFailed."""
+    """Return the document at the source's URL with those that it refers to. Raises RequestFailed and Unreadable."""
+    networks = parse_networks(source.tenant.allowed_networks)
+    until = monotonic() + FETCH_TIMEOUT_SECONDS
+
+    def other(url: str) -> bytes:
+        try:
+            return _fetched(url, RequestPolicy(networks, max(until - monotonic(), 0.01), MAX_BYTES))
+        except RequestFailed as problem:
+            raise UnreadableDocument(problem.message) from problem
+
+    return bundled(_fetched(source.url, RequestPolicy(networks, FETCH_TIMEOUT_SECONDS, MAX_BYTES)), source.url, other)
+
+
+def _fetched(address: str, policy: RequestPolicy) -> bytes:
     try:
-        url = parse_url(source.url)
-    except BadUrl as problem:
+        url = parse_url(address)
+    except InvalidUrl as problem:
         raise RequestFailed(f"Invalid URL of the document: {problem}.") from problem
-    terms = Terms(parse_networks(source.tenant.allowed_networks), FETCH_SECONDS, MAX_BYTES)
-    reply = async_to_sync(exchange_following)(Outbound("GET", url, HEADERS), terms, Scrubber(()))
+    reply = async_to_sync(exchange_following)(Outbound("GET", url, HEADERS), policy, Scrubber(()))
     if reply.status not in SUCCESSES:
         raise RequestFailed(f"HTTP {reply.status} for the URL of the document.")
     return reply.body

@@ -26,11 +26,11 @@ from tools_app.models import ApiSource, ApiSourceRevision, RevisionState, Tool, 
 from tools_app.models.versioned import check_count
 
 # Fields that people may override.
-OVERRIDABLE: Final = ("title", "description", "input_schema", "annotations")
+OVERRIDABLE: Final = ("title", "description", "input_schema", "output_schema", "annotations")
 GENERATED: Final = (*OVERRIDABLE, "config")
 
 
-class Doing(StrEnum):
+class OperationChange(StrEnum):
     """What a revision means for an operation."""
 
     NEW = "new"
@@ -59,7 +59,7 @@ class Entry:
     """An operation of the revision, of the catalog, or of both."""
 
     key: str
-    doing: Doing
+    doing: OperationChange
     name: str
     operation: Operation | None
     tool: Tool | None
@@ -133,7 +133,9 @@ class Plan:
         if not self.source.revision or self.source.base_url:
             return []
         tools = [entry.tool for entry in self.entries if entry.tool]
-        known = {_told(one) for one in (*self.source.servers[:1], *(tool.config.get("server") for tool in tools))}
+        known = {
+            _described_server(one) for one in (*self.source.servers[:1], *(tool.config.get("server") for tool in tools))
+        }
         return [
             entry
             for entry in self.entries
@@ -141,7 +143,7 @@ class Plan:
             and (
                 entry.own_server != entry.tool.config.get("server")
                 if entry.tool is not None
-                else entry.own_server is not None and _told(entry.own_server) not in known
+                else entry.own_server is not None and _described_server(entry.own_server) not in known
             )
         ]
 
@@ -152,7 +154,7 @@ class Plan:
 
 
 @dataclass
-class Applied:
+class AppliedCounts:
     """What was done."""
 
     imported: list[Entry] = field(default_factory=list)
@@ -161,7 +163,7 @@ class Applied:
     removed: list[Entry] = field(default_factory=list)
 
 
-class NotApplied(Exception):
+class ApplyError(Exception):
     """Nothing was changed; the message says why."""
 
 
@@ -177,17 +179,18 @@ def plan(source: ApiSource, revision: ApiSourceRevision) -> Plan:
         if tool is not None:
             entries.append(_entry_of(operation, tool))
             continue
-        name = naming.unique(operation.name, taken)
+        name = naming.unique_name(operation.name, taken)
         taken.add(name)
-        entries.append(Entry(operation.key, Doing.NEW, name, operation, None))
+        entries.append(Entry(operation.key, OperationChange.NEW, name, operation, None))
     gone = (
-        Entry(key, Doing.REMOVED if tool.enabled else Doing.SAME, tool.name, None, tool) for key, tool in there.items()
+        Entry(key, OperationChange.REMOVED if tool.enabled else OperationChange.SAME, tool.name, None, tool)
+        for key, tool in there.items()
     )
-    entries += [entry for entry in gone if entry.doing == Doing.REMOVED]
+    entries += [entry for entry in gone if entry.doing == OperationChange.REMOVED]
     return Plan(source, revision, entries, found.skipped, found.servers, found.schemes, fingerprint(source, tools))
 
 
-def _told(server: Any) -> bytes:
+def _described_server(server: Any) -> bytes:
     return orjson.dumps(server, option=orjson.OPT_SORT_KEYS)
 
 
@@ -200,12 +203,12 @@ def fingerprint(source: ApiSource, tools: Collection[Tool]) -> str:
 def _entry_of(operation: Operation, tool: Tool) -> Entry:
     base: Mapping[str, Any] = tool.generated
     changes = tuple(
-        FieldChange(name, base.get(name), getattr(tool, name), operation.definition[name])
+        FieldChange(name, base.get(name), getattr(tool, name), operation.definition.get(name))
         for name in GENERATED
-        if operation.definition[name] != (base.get(name) if name in OVERRIDABLE else getattr(tool, name))
+        if operation.definition.get(name) != (base.get(name) if name in OVERRIDABLE else getattr(tool, name))
     )
     overridden = tuple(name for name in OVERRIDABLE if getattr(tool, name) != base.get(name))
-    doing = Doing.CHANGED if changes else Doing.SAME
+    doing = OperationChange.CHANGED if changes else OperationChange.SAME
     return Entry(operation.key, doing, tool.name, operation, tool, changes, overridden)
 
 
@@ -215,22 +218,22 @@ def apply(
     *,
     wanted: Collection[str] | None = None,
     enabled: Collection[str] = frozenset(),
-) -> Applied:
+) -> AppliedCounts:
     """Apply a plan in one transaction. Raises NotApplied.
 
     `wanted` are the keys of the new operations to import, None for all; `enabled` those whose tools are enabled. A tool
     that somebody disabled stays so. Tools of operations that the document no longer has are disabled, and kept.
     """
     if made.revision.state != RevisionState.READY:
-        raise NotApplied("The document of this revision was not read.")
-    done = Applied()
-    with authoring.one_touch():
+        raise ApplyError("The document of this revision was not read.")
+    done = AppliedCounts()
+    with authoring.single_version_bump():
         source = ApiSource.objects.select_related("tenant").filter(pk=made.source.pk).first()
         if source is None or fingerprint(source, source.tools.exclude(operation="")) != made.fingerprint:
-            raise NotApplied("The source or its tools have changed since the preview. Preview the changes again.")
-        new = [entry for entry in made.of(Doing.NEW) if wanted is None or entry.key in wanted]
+            raise ApplyError("The source or its tools have changed since the preview. Preview the changes again.")
+        new = [entry for entry in made.of(OperationChange.NEW) if wanted is None or entry.key in wanted]
         _check_room(source, len(new))
-        authoring.add_tools([_tool(source, entry, enabled=entry.key in enabled) for entry in new], by)
+        authoring.create_tools([_tool(source, entry, enabled=entry.key in enabled) for entry in new], by)
         done.imported.extend(new)
         for entry in made.entries:
             if entry.tool is not None:
@@ -243,13 +246,13 @@ def _check_room(source: ApiSource, more: int) -> None:
     try:
         check_count(Tool, source.tenant.tools.count() + more)
     except ValidationError as problem:
-        raise NotApplied(problem.messages[0]) from problem
+        raise ApplyError(problem.messages[0]) from problem
 
 
 def _tool(source: ApiSource, entry: Entry, *, enabled: bool) -> Tool:
     """Return the tool of a new operation."""
     assert entry.operation is not None
-    definition = {name: entry.operation.definition[name] for name in GENERATED}
+    definition = {name: entry.operation.definition.get(name) for name in GENERATED}
     return Tool(
         tenant=source.tenant,
         name=entry.name,
@@ -262,9 +265,9 @@ def _tool(source: ApiSource, entry: Entry, *, enabled: bool) -> Tool:
     )
 
 
-def _renew(entry: Entry, tool: Tool, by: User | None, done: Applied, *, enabled: bool) -> None:
+def _renew(entry: Entry, tool: Tool, by: User | None, done: AppliedCounts, *, enabled: bool) -> None:
     """Bring a tool up to date: the fields that were not overridden, and whether it is enabled."""
-    if entry.doing == Doing.REMOVED:
+    if entry.doing == OperationChange.REMOVED:
         authoring.set_enabled(tool, False)
         done.removed.append(entry)
         return
@@ -276,7 +279,7 @@ def _renew(entry: Entry, tool: Tool, by: User | None, done: Applied, *, enabled:
     for change in entry.changes:
         if not change.is_kept:
             setattr(tool, change.name, change.theirs)
-    theirs = {name: entry.operation.definition[name] for name in GENERATED}
+    theirs = {name: entry.operation.definition.get(name) for name in GENERATED}
     tool.generated = {**tool.generated, **theirs, **({"enabled": True} if is_switched else {})}
     tool.enabled = tool.enabled or is_switched
     authoring.save_tool(tool, by)

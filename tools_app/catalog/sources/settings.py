@@ -7,7 +7,7 @@ from typing import Any, Final
 from django.utils import timezone
 
 from tools_app.audit.changes import changes
-from tools_app.catalog.http.urls import BadUrl, parse_url
+from tools_app.catalog.http.urls import InvalidUrl, parse_url
 from tools_app.catalog.kinds.http_config import ConfigProblem
 from tools_app.catalog.kinds.operation_config import check_document, checked_base
 from tools_app.catalog.validation.items import Faults
@@ -49,7 +49,7 @@ def _url_faults(source: ApiSource) -> Iterator[tuple[str, str]]:
     if source.url:
         try:
             parse_url(source.url)
-        except BadUrl as problem:
+        except InvalidUrl as problem:
             yield "url", f"Invalid URL: {problem}."
     if source.base_url:
         try:

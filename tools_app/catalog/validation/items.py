@@ -18,7 +18,7 @@ from tools_app.catalog.validation.shapes import check_icons
 from tools_app.catalog.validation.sizes import size_faults
 from tools_app.models import Prompt, PromptKind, Resource, ResourceKind, Tool, ToolKind
 from tools_app.protocol.authoring_schema import SchemaProblem, check_input_schema, check_schema
-from tools_app.protocol.mirrored import BadMirror
+from tools_app.protocol.mirrored import InvalidMirror
 from tools_app.protocol.schema_keywords import Path
 
 Faults = dict[str, list[str]]
@@ -164,7 +164,7 @@ def check_tool_arguments(schema: Any) -> list[SchemaProblem]:
         return problems
     try:
         python.check_header_arguments(schema)
-    except BadMirror as problem:
+    except InvalidMirror as problem:
         return [SchemaProblem(_place(problem.path, schema), str(problem))]
     return []
 

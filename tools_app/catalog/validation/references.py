@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Literal
 
-from tools_app.catalog.http.addresses import parse_networks, refusal
+from tools_app.catalog.http.addresses import block_reason, parse_networks
 from tools_app.catalog.kinds import templates
 from tools_app.catalog.kinds.http_config import ConfigProblem, HttpConfig, base_of, body_templates, parse_config
 from tools_app.models import Tenant
@@ -82,7 +82,7 @@ def _address_fault(tenant: Tenant, config: HttpConfig) -> ReferenceFault | None:
         address = LOCALHOST if host == "localhost" or host.endswith(".localhost") else ip_address(host)
     except ValueError:
         return None
-    if not refusal(address, parse_networks(tenant.allowed_networks)):
+    if not block_reason(address, parse_networks(tenant.allowed_networks)):
         return None
     return ReferenceFault("base_url", "address", host)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tools_app.catalog import uri_templates
 from tools_app.catalog.kinds import http, templates
-from tools_app.catalog.skills import MANIFEST, BadManifest, frontmatter
+from tools_app.catalog.skills import MANIFEST, InvalidManifest, frontmatter
 from tools_app.catalog.validation.shapes import Shape, object_faults
 from tools_app.protocol.authoring_schema import SchemaProblem
 from tools_app.protocol.schema_keywords import Path
@@ -35,7 +35,7 @@ def text_fault(text: str, uri: str) -> str | None:
     if uri.endswith(MANIFEST):
         try:
             frontmatter(text, uri)
-        except BadManifest as problem:
+        except InvalidManifest as problem:
             return f"This URI is the SKILL.md of a skill. {problem}"
     return None
 

@@ -23,9 +23,9 @@ class Shape:
 
 Shapes = Mapping[str, Shape]
 
-TEXT = Shape(lambda value: isinstance(value, str), "must be a string.")
-FLAG = Shape(lambda value: isinstance(value, bool), "must be true or false.")
-TEXTS = Shape(
+IS_TEXT = Shape(lambda value: isinstance(value, str), "must be a string.")
+IS_FLAG = Shape(lambda value: isinstance(value, bool), "must be true or false.")
+ARE_TEXTS = Shape(
     lambda value: isinstance(value, list) and all(isinstance(entry, str) for entry in value),
     'must be a list of strings, such as ["a", "b"].',
 )
@@ -69,7 +69,7 @@ SOURCE = Shape(
 
 def check_icons(icons: list[Any]) -> list[SchemaProblem]:
     """Return the errors of a list of icons."""
-    return list_faults(icons, {"src": SOURCE}, {"mimeType": TEXT, "sizes": TEXTS})
+    return list_faults(icons, {"src": SOURCE}, {"mimeType": IS_TEXT, "sizes": ARE_TEXTS})
 
 
 ROLES = ("user", "assistant")
@@ -77,7 +77,7 @@ ROLES = ("user", "assistant")
 
 def check_prompt_arguments(arguments: list[Any]) -> list[SchemaProblem]:
     """Return the errors of a prompt's arguments, in the format of `Prompt.arguments`."""
-    optional = {"description": TEXT, "required": FLAG, "values": TEXTS}
+    optional = {"description": IS_TEXT, "required": IS_FLAG, "values": ARE_TEXTS}
     return list_faults(arguments, {"name": NAME}, optional) + _repeated(names_of(arguments))
 
 

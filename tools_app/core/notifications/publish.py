@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from channels.layers import get_channel_layer
 
 from tools_app.core.runtime import Service
+from tools_app.core.thread_loops import new_loop
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Publisher:
         self._payload_bytes = 0
         self._is_away = False
         self._sending: asyncio.Task[None] | None = None
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_loop()
         self._thread = threading.Thread(target=self._run, name="notifications", daemon=True)
         self._thread.start()
 

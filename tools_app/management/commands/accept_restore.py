@@ -35,7 +35,7 @@ class Command(RecordedCommand):
                 return
             with transaction.atomic():
                 self._record(reason, missing.records, missing.changes, str(missing.last))
-                aside = witness.set_aside(missing.numbers)
+                aside = witness.move_aside(missing.numbers)
         except OSError as problem:
             raise CommandError(f"{witness.path()}: {problem.strerror}.") from problem
         self.stdout.write(f"Accepted: {missing.records} records and {missing.changes} changes are missing.")

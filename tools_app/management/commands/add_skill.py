@@ -12,7 +12,7 @@ from django.core.management.base import CommandError
 from django.db import transaction
 
 from tools_app.catalog import authoring
-from tools_app.catalog.skills import MANIFEST, MAX_BYTES, MAX_FILES, BadManifest, frontmatter
+from tools_app.catalog.skills import MANIFEST, MAX_BYTES, MAX_FILES, InvalidManifest, frontmatter
 from tools_app.catalog.validation.items import resource_faults
 from tools_app.management.base import RecordedCommand
 from tools_app.models import Resource, ResourceKind, Tenant
@@ -57,7 +57,7 @@ def _rows(directory: Path, root: str, owner: Tenant) -> Iterator[Resource]:
         raise CommandError(f"{directory} has no SKILL.md.")
     try:
         head = frontmatter(manifest.read_text(encoding="utf-8"), root + MANIFEST)
-    except (BadManifest, UnicodeDecodeError) as problem:
+    except (InvalidManifest, UnicodeDecodeError) as problem:
         raise CommandError(f"{manifest}: {problem}") from problem
     files = sorted(path for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
     if len(files) > MAX_FILES or sum(path.stat().st_size for path in files) > MAX_BYTES:

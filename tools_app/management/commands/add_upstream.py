@@ -8,9 +8,9 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
 
-from tools_app.catalog.http.addresses import refusal, system_addresses
-from tools_app.catalog.http.errors import Unresolved
-from tools_app.catalog.http.urls import BadUrl, parse_url
+from tools_app.catalog.http.addresses import block_reason, system_addresses
+from tools_app.catalog.http.errors import NameNotResolved
+from tools_app.catalog.http.urls import InvalidUrl, parse_url
 from tools_app.core.sanitize import sanitized
 from tools_app.management.base import RecordedCommand
 from tools_app.models import (
@@ -27,7 +27,7 @@ from tools_app.models import (
 from tools_app.upstreams import connections, service
 from tools_app.upstreams.credentials import sign_in, store
 from tools_app.upstreams.drafts import upstream_faults
-from tools_app.upstreams.errors import UpstreamFailed
+from tools_app.upstreams.errors import LoopRefused, UpstreamFailed
 from tools_app.upstreams.service import Discovery
 
 MAX_SHOWN = 70
@@ -76,7 +76,7 @@ class Command(RecordedCommand):
         try:
             found = service.discover(upstream)
         except UpstreamFailed as problem:
-            if self._wants_sign_in(upstream):
+            if not isinstance(problem, LoopRefused) and self._wants_sign_in(upstream):
                 return
             if is_new:
                 upstream.delete()
@@ -89,7 +89,7 @@ class Command(RecordedCommand):
         if accept:
             self._accept(upstream, found)
         else:
-            waiting = sum(map(service.is_waiting, found.items))
+            waiting = sum(map(service.is_pending, found.items))
             if waiting:
                 self.stdout.write(f"{waiting} not offered to clients yet. Add --accept to accept them.")
 
@@ -102,7 +102,7 @@ class Command(RecordedCommand):
         if not is_oauth:
             upstream.credential = CredentialKind.OAUTH
             upstream.save()
-        place = store.link(upstream.pk, store.TENANT)
+        place = store.credential_url(upstream.pk, store.TENANT)
         where = place if "://" in place else f"{place} on this hub"
         self.stdout.write(f"{upstream.name} asks for a sign-in. It is saved. An admin signs in at {where}")
         self.stdout.write("Then run this command again.")
@@ -112,6 +112,7 @@ class Command(RecordedCommand):
         server = found.server
         title = " ".join(filter(None, (server.title or server.name, server.server_version)))
         self.stdout.write(f"{upstream.name}: {sanitized(title) or 'connected'}, revision {server.version}")
+        former = service.former_names(found.items)
         for kind, heading in HEADINGS.items():
             items = found.of_kind(kind)
             if not items:
@@ -119,13 +120,15 @@ class Command(RecordedCommand):
             self.stdout.write(f"{heading} ({len(items)}):")
             for item in items:
                 self.stdout.write(f"  {_line(upstream, item)}")
+                if item in former:
+                    self.stdout.write(f"      Perhaps {sanitized(former[item])}, which is no longer listed.")
                 for warning in item.warnings:
                     self.stdout.write(self.style.WARNING(f"      Warning: {sanitized(warning)}"))
         if not found.items:
             self.stdout.write("It offers nothing.")
 
     def _accept(self, upstream: Upstream, found: Discovery) -> None:
-        good, bad = service.acceptable(found.items)
+        good, bad = service.partition_acceptable(found.items)
         try:
             service.accept(good)
         except service.NotAcceptable as refused:
@@ -173,9 +176,9 @@ def _private_networks(url: str) -> list[str]:
     try:
         parsed = parse_url(url)
         found = asyncio.run(system_addresses(parsed.host, parsed.port))
-    except (BadUrl, Unresolved):
+    except (InvalidUrl, NameNotResolved):
         return []
-    return sorted({str(ip_network(address)) for address in found if refusal(ip_address(address), ())})
+    return sorted({str(ip_network(address)) for address in found if block_reason(ip_address(address), ())})
 
 
 def _check(upstream: Upstream) -> None:

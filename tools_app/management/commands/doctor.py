@@ -53,8 +53,8 @@ class Command(BaseCommand):
         counts = Counter(finding.status for finding in findings)
         problems, warnings = counts[Status.PROBLEM], counts[Status.WARNING]
         if as_json:
-            told = [{name: getattr(one, name) for name in ("status", "about", "message", "fix")} for one in findings]
-            self.stdout.write(json.dumps({"problems": problems, "warnings": warnings, "findings": told}, indent=2))
+            rows = [{name: getattr(one, name) for name in ("status", "about", "message", "fix")} for one in findings]
+            self.stdout.write(json.dumps({"problems": problems, "warnings": warnings, "findings": rows}, indent=2))
         else:
             self.stdout.write(f"{problems} problems, {warnings} warnings, {counts[Status.OK]} OK.")
         if problems:

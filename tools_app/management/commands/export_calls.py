@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 from django.db import transaction
 from django.utils import timezone
 
-from tools_app.audit.export.runner import Counted, pieces, record_export
+from tools_app.audit.export.runner import ExportProgress, pieces, record_export
 from tools_app.audit.search.query import PARAMETERS, BadQuery, CallQuery
 from tools_app.audit.search.scope import whole
 from tools_app.management.base import RecordedCommand
@@ -39,8 +39,8 @@ class Command(RecordedCommand):
         try:
             query = CallQuery.from_params({name: options[name] for name in PARAMETERS}).at(timezone.now())
         except BadQuery as problem:
-            told = "\n".join(f"--{name.replace('_', '-')}: {advice}" for name, advice in problem.errors.items())
-            raise CommandError(told) from None
+            advices = "\n".join(f"--{name.replace('_', '-')}: {advice}" for name, advice in problem.errors.items())
+            raise CommandError(advices) from None
         if query.tenant and not whole(query).tenants:
             raise CommandError(f"Unknown tenant: {query.tenant!r}.")
         export = Export(query=query.to_string(), format=options["format"], with_payloads=with_payloads)
@@ -49,7 +49,7 @@ class Command(RecordedCommand):
         counted = self._write(query, export, output)
         self.stderr.write(f"{counted.calls:,} calls, {counted.bytes:,} bytes.")
 
-    def _write(self, query: CallQuery, export: Export, output: Path | None) -> Counted:
+    def _write(self, query: CallQuery, export: Export, output: Path | None) -> ExportProgress:
         try:
             with output.open("xb") if output else nullcontext(sys.stdout.buffer) as file:
                 return _written(query, export, file)
@@ -59,8 +59,8 @@ class Command(RecordedCommand):
             raise CommandError(f"Cannot write the file: {problem}.") from None
 
 
-def _written(query: CallQuery, export: Export, file: BinaryIO) -> Counted:
-    counted, form = Counted(), ExportFormat(export.format)
+def _written(query: CallQuery, export: Export, file: BinaryIO) -> ExportProgress:
+    counted, form = ExportProgress(), ExportFormat(export.format)
     file.writelines(
         pieces(query, lambda: whole(query), form, with_payloads=export.with_payloads, counted=counted),
     )

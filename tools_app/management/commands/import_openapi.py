@@ -1,10 +1,11 @@
 """`manage.py import_openapi`: import the operations of an OpenAPI document as tools."""
 
-from argparse import ArgumentParser
-from collections.abc import Sequence
+from argparse import ArgumentParser, BooleanOptionalAction
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ValidationError
 from django.core.management.base import CommandError
@@ -15,14 +16,16 @@ from tools_app.catalog.http.errors import RequestFailed
 from tools_app.catalog.kinds.http_config import ConfigProblem
 from tools_app.catalog.kinds.operation import settings_of
 from tools_app.catalog.kinds.operation_config import OperationConfig, base_url_of
+from tools_app.catalog.openapi.bundle import bundled
 from tools_app.catalog.openapi.operations import Parsed, parse
-from tools_app.catalog.openapi.reader import MAX_BYTES, TOO_LARGE, Unreadable
+from tools_app.catalog.openapi.reader import MAX_BYTES, TOO_LARGE, UnreadableDocument
 from tools_app.catalog.sources import documents
-from tools_app.catalog.sources.plan import Applied, Doing, Entry, NotApplied, Plan, apply, plan
+from tools_app.catalog.sources.plan import AppliedCounts, ApplyError, Entry, OperationChange, Plan, apply, plan
 from tools_app.catalog.sources.settings import save_source, source_faults
 from tools_app.catalog.validation.sizes import MAX_URL_LENGTH
 from tools_app.management.base import RecordedCommand
 from tools_app.models import ApiSource, ApiSourceRevision, RevisionState, Tenant
+from tools_app.models.sources import MAX_CYCLE_DEPTH
 
 
 class Command(RecordedCommand):
@@ -40,8 +43,20 @@ class Command(RecordedCommand):
             "--include",
             action="append",
             metavar="GLOB",
-            help="Import the operations whose tool name or operationId matches, and enable them. Can be repeated. "
-            "Without it, all are imported as disabled tools.",
+            help="Import the operations whose tool name, operationId, /path or METHOD /path matches, and enable them. "
+            "Can be repeated. Without it, all are imported as disabled tools.",
+        )
+        parser.add_argument(
+            "--output-schemas",
+            action=BooleanOptionalAction,
+            help="Import the schemas of responses too. Default: no, or as the source is set.",
+        )
+        parser.add_argument(
+            "--cycle-depth",
+            type=int,
+            metavar="N",
+            help=f"Cut schemas that refer to themselves after N levels, at most {MAX_CYCLE_DEPTH}; 0 keeps the "
+            "references. Default: 0, or as the source is set.",
         )
         parser.add_argument("--dry-run", action="store_true", help="Only print what would be done.")
 
@@ -59,11 +74,12 @@ class Command(RecordedCommand):
         owner = Tenant.objects.filter(slug=tenant).first()
         if owner is None:
             raise CommandError(f"Unknown tenant: {tenant!r}.")
-        source, is_changed = _source(owner, name, document, base_url)
+        given = {"base_url": base_url, **{option: options[option] for option in ("output_schemas", "cycle_depth")}}
+        source, is_changed = _source(owner, name, document, given)
         data = _data(source, document)
         # Parsed before the transaction, which keeps others from writing.
         same = _same(source, data)
-        found = None if same else _parsed(data)
+        found = None if same else _parsed(source, data)
         with changes.change_log_transaction():
             if is_changed:
                 save_source(source)
@@ -74,14 +90,14 @@ class Command(RecordedCommand):
             self._show(made, done)
             transaction.set_rollback(dry_run)
 
-    def _apply(self, made: Plan, include: list[str] | None) -> Applied:
+    def _apply(self, made: Plan, include: list[str] | None) -> AppliedCounts:
         wanted = None if include is None else {entry.key for entry in made.entries if _matches(entry, include)}
         try:
             return apply(made, wanted=wanted, enabled=wanted or frozenset())
-        except NotApplied as problem:
+        except ApplyError as problem:
             raise CommandError(str(problem)) from problem
 
-    def _show(self, made: Plan, done: Applied) -> None:
+    def _show(self, made: Plan, done: AppliedCounts) -> None:
         for entry in done.imported:
             self.stdout.write(f"+ {entry.name} {entry.key}")
         for entry in done.enabled:
@@ -94,7 +110,7 @@ class Command(RecordedCommand):
             self.stdout.write(f"- {entry.name} {entry.key}: not in the document, disabled")
         for skipped in made.skipped:
             self.stdout.write(f"! {skipped.key}: {skipped.reason} ({skipped.pointer})")
-        same = len(made.of(Doing.SAME))
+        same = len(made.of(OperationChange.SAME))
         if same or done.changed or done.enabled or done.removed:
             changed = len(done.changed) + len(done.enabled)
             self.stdout.write(f"{changed} changed, {len(done.removed)} removed, {same} unchanged")
@@ -102,19 +118,29 @@ class Command(RecordedCommand):
 
 
 def _matches(entry: Entry, include: Sequence[str]) -> bool:
+    path = entry.key.partition(" ")[2]
     names = (entry.name, entry.operation.operation_id if entry.operation else "")
-    return any(fnmatchcase(name, pattern) for name in names if name for pattern in include)
+    for pattern in include:
+        # A path, or a method and a path: no name looks like that.
+        compared = (path,) if pattern.startswith("/") else (entry.key,) if " /" in pattern else names
+        if any(fnmatchcase(name, pattern) for name in compared if name):
+            return True
+    return False
 
 
-def _source(tenant: Tenant, name: str, document: str, base_url: str | None) -> tuple[ApiSource, bool]:
-    """Return the source of this name with the given settings, and whether it has to be saved. Raises CommandError."""
+def _source(tenant: Tenant, name: str, document: str, given: Mapping[str, Any]) -> tuple[ApiSource, bool]:
+    """Return the source of this name with the given settings, and whether it has to be saved. Raises CommandError.
+
+    A setting of None is as before.
+    """
     stored = ApiSource.objects.filter(tenant=tenant, name=name).first()
     source = stored or ApiSource(tenant=tenant, name=name)
-    before = (source.url, source.base_url)
-    source.url = document if _is_url(document) else ""
-    source.base_url = source.base_url if base_url is None else base_url
-    if stored and before == (source.url, source.base_url):
+    settings = {"url": document if _is_url(document) else "", **given}
+    changed = {name: value for name, value in settings.items() if value is not None and value != getattr(source, name)}
+    if stored and not changed:
         return source, False
+    for setting, value in changed.items():
+        setattr(source, setting, value)
     try:
         source.clean_fields()
     except ValidationError as problem:
@@ -127,32 +153,35 @@ def _source(tenant: Tenant, name: str, document: str, base_url: str | None) -> t
 def _data(source: ApiSource, document: str) -> bytes:
     """Return the document. Raises CommandError."""
     try:
-        return documents.fetched(source) if _is_url(document) else _file(document)
+        return documents.fetched(source) if _is_url(document) else _file_with_others(document)
     except RequestFailed as problem:
         raise CommandError(problem.message) from problem
+    except UnreadableDocument as problem:
+        raise CommandError(str(problem)) from problem
 
 
-def _parsed(data: bytes) -> Parsed:
+def _parsed(source: ApiSource, data: bytes) -> Parsed:
     try:
-        return parse(data)
-    except Unreadable as problem:
+        return parse(data, documents.options_of(source))
+    except UnreadableDocument as problem:
         raise CommandError(str(problem)) from problem
 
 
 def _stored(source: ApiSource, data: bytes, found: Parsed | None) -> ApiSourceRevision:
     assert found is not None
     revision = documents.add_revision(source)
-    documents.fill(revision, data, found)
+    documents.store_parsed(revision, data, found)
     revision.save()
     return revision
 
 
 def _same(source: ApiSource, data: bytes) -> ApiSourceRevision | None:
-    """Return the applied revision if it is of the same document."""
+    """Return the applied revision if it is of the same document, read in the same way."""
     if source.revision == 0:
         return None
     digest = documents.digest_of(data)
-    return source.revisions.filter(number=source.revision, digest=digest, state=RevisionState.READY).first()
+    applied = source.revisions.filter(number=source.revision, digest=digest, state=RevisionState.READY).first()
+    return applied if applied and documents.parsed_of(applied).options == documents.options_of(source) else None
 
 
 def _check_base_url(source: ApiSource, made: Plan) -> None:
@@ -166,6 +195,22 @@ def _check_base_url(source: ApiSource, made: Plan) -> None:
 
 def _is_url(document: str) -> bool:
     return document.lower().startswith(("http://", "https://")) and len(document) <= MAX_URL_LENGTH
+
+
+def _file_with_others(document: str) -> bytes:
+    """Return the document of a file with those that it refers to: files of its directory, and of those below it."""
+    place = Path(document).resolve()
+
+    def other(url: str) -> bytes:
+        path = Path(unquote(urlsplit(url).path)).resolve()
+        if not url.startswith("file:") or not path.is_relative_to(place.parent):
+            raise UnreadableDocument("A file may only refer to files of its directory, and of those below it.")
+        try:
+            return _file(str(path))
+        except CommandError as problem:
+            raise UnreadableDocument(str(problem)) from problem
+
+    return bundled(_file(document), place.as_uri(), other)
 
 
 def _file(document: str) -> bytes:

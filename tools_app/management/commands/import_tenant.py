@@ -13,12 +13,12 @@ from tools_app.admin.people.tenant_config import diff_of
 from tools_app.audit.changes import changes
 from tools_app.management.base import RecordedCommand
 from tools_app.models import Tenant
-from tools_app.tenant_config.document import BadBlueprint, Blueprint, read
-from tools_app.tenant_config.plan import NotApplied, apply, plan
+from tools_app.tenant_config.document import Configuration, InvalidConfiguration, read
+from tools_app.tenant_config.plan import ApplyError, apply, plan
 from tools_app.tenant_config.reader import MAX_BYTES
-from tools_app.tenant_config.steps import Doing, Plan, Step
+from tools_app.tenant_config.steps import Plan, Step, StepAction
 
-SIGNS = {Doing.CREATE: "+", Doing.CHANGE: "~", Doing.DELETE: "-"}
+SIGNS = {StepAction.CREATE: "+", StepAction.CHANGE: "~", StepAction.DELETE: "-"}
 LINE_SIGNS = {"added": "+", "removed": "-", "gap": "…", "same": " "}
 
 
@@ -41,11 +41,11 @@ class Command(RecordedCommand):
     def handle(
         self, *, slug: str, file: str, dry_run: bool, prune: bool, create: bool, yes: bool, **options: Any
     ) -> None:
-        blueprint = _read(file)
+        configuration = _read(file)
         if not Tenant.objects.filter(slug=slug).exists() and not create:
             raise CommandError(f"Unknown tenant: {slug!r}. Use --create to create it.")
         with transaction.atomic():
-            found = plan(_tenant(slug, blueprint), blueprint, None, prune=prune)
+            found = plan(_tenant(slug, configuration), configuration, None, prune=prune)
             transaction.set_rollback(True)
         self._show(found)
         if found.problems:
@@ -57,9 +57,9 @@ class Command(RecordedCommand):
             raise CommandError("Nothing was changed.")
         try:
             with changes.change_log_transaction():
-                tenant = _tenant(slug, blueprint)
-                apply(plan(tenant, blueprint, None, prune=prune) if is_new else found)
-        except NotApplied as problem:
+                tenant = _tenant(slug, configuration)
+                apply(plan(tenant, configuration, None, prune=prune) if is_new else found)
+        except ApplyError as problem:
             raise CommandError(str(problem)) from problem
         self.stdout.write("Done.")
 
@@ -79,15 +79,20 @@ class Command(RecordedCommand):
             self.stdout.write(
                 f"! The issuer {name} has no client secret. Set it in the admin, if the provider gave one."
             )
+        for name in found.missing_service_clients:
+            self.stdout.write(
+                f"! The service client {name} has a secret, so it is not created by a file. Add it in the admin under "
+                "this name, which shows its secret, then import again. Or write public_keys for a client that signs."
+            )
         for name in found.new_webhooks:
             self.stdout.write(f"! The webhook {name} gets a new signing secret. Rotate it in the admin to see it.")
         if found.kept:
             self.stdout.write(f"{len(found.kept)} rows are not in the file and are kept. Use --prune to delete them.")
-        counts = ", ".join(f"{found.count(doing)} to {doing}" for doing in Doing)
+        counts = ", ".join(f"{found.count(doing)} to {doing}" for doing in StepAction)
         self.stdout.write(f"{counts}, {found.unchanged} unchanged.")
 
 
-def _read(file: str) -> Blueprint:
+def _read(file: str) -> Configuration:
     """Read the file. Raises CommandError."""
     try:
         with sys.stdin.buffer if file == "-" else Path(file).open("rb") as source:
@@ -97,15 +102,15 @@ def _read(file: str) -> Blueprint:
         raise CommandError(f"{file}: {problem.strerror}.") from problem
     except UnicodeDecodeError as problem:
         raise CommandError(f"{file} is not UTF-8.") from problem
-    except BadBlueprint as problem:
+    except InvalidConfiguration as problem:
         raise CommandError(f"{file}:\n{problem}") from problem
 
 
-def _tenant(slug: str, blueprint: Blueprint) -> Tenant:
+def _tenant(slug: str, configuration: Configuration) -> Tenant:
     """Return the tenant; a new one gets the name in the file. Raises CommandError for an invalid slug."""
     tenant = Tenant.objects.filter(slug=slug).first()
     if tenant is None:
-        tenant = Tenant(slug=slug, name=str(blueprint.tenant.get("name") or slug))
+        tenant = Tenant(slug=slug, name=str(configuration.tenant.get("name") or slug))
         try:
             tenant.clean_fields()
         except ValidationError as problem:
@@ -115,7 +120,7 @@ def _tenant(slug: str, blueprint: Blueprint) -> Tenant:
 
 
 def _lines(step: Step) -> list[str]:
-    if step.doing == Doing.DELETE:
+    if step.doing == StepAction.DELETE:
         return []
     return [f"{LINE_SIGNS[line.kind]} {line.text}" for line in diff_of(step)]
 

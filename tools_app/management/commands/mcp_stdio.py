@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from tools_app.access.principal import Credential, Principal, authenticate, operator
+from tools_app.access.principal import Credential, Principal, authenticate, operator_principal
 from tools_app.models import Tenant
 from tools_app.runtime import process
 from tools_app.server.worker import EmbeddedWorker, WorkerNotStarted
@@ -76,7 +76,7 @@ def _caller(key: str | None, slug: str | None) -> Authenticate:
         raise CommandError(f"--key, --tenant or the environment variable {KEY_VARIABLE} is required.")
     if not Tenant.objects.filter(slug=slug, is_active=True).exists():
         raise CommandError(f"Unknown or disabled tenant: {slug!r}.")
-    return lambda: operator(slug)
+    return lambda: operator_principal(slug)
 
 
 def _only_for_messages() -> tuple[int, int]:

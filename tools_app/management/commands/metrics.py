@@ -13,4 +13,4 @@ class Command(BaseCommand):
     help = "Print the metrics of this host's processes, for example for the textfile collector of node_exporter."
 
     def handle(self, **options: Any) -> None:
-        self.stdout.write(exposed(snapshots.gathered(metrics_publisher.directory())).decode(), ending="")
+        self.stdout.write(exposed(snapshots.current_snapshots(metrics_publisher.directory())).decode(), ending="")

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from tools_app.audit import partitions
 from tools_app.audit.retention import retention
-from tools_app.audit.retention.retention import Step
+from tools_app.audit.retention.retention import PruneStep
 from tools_app.models import Tenant
 
 
@@ -50,7 +50,7 @@ class Command(BaseCommand):
             self.stdout.write("Nothing to prune.")
 
     def _prune(self, only: Tenant | None, batch: int, pause: float) -> None:
-        for month in partitions.make_ahead():
+        for month in partitions.create_upcoming():
             self.stdout.write(f"{month}: partitions created")
         done: Counter[tuple[str, str]] = Counter()
         for step in retention.prune(only, batch=batch):
@@ -60,7 +60,7 @@ class Command(BaseCommand):
         if not done:
             self.stdout.write("Nothing to prune.")
 
-    def _tell(self, step: Step, so_far: int) -> None:
+    def _tell(self, step: PruneStep, so_far: int) -> None:
         self.stdout.write(f"{step.of}: {so_far} {step.what} pruned, up to {step.until:%Y-%m-%d %H:%M}")
         # Flushed, so that progress is visible through a pipe.
         self.stdout.flush()

@@ -49,8 +49,8 @@ def _named(slug: str, word: str) -> ApiKey:
     named = Q(name=word) | Q(prefix=word[: keys.PREFIX_LENGTH])
     if (id := _as_id(word)) is not None:
         named |= Q(pk=id)
-    rows = keys.held(ApiKey.objects.filter(named, tenant__slug=slug).select_related("tenant"))
-    found = list(keys.rotatable(rows)[:2]) or list(rows[:1])
+    rows = keys.without_connections(ApiKey.objects.filter(named, tenant__slug=slug).select_related("tenant"))
+    found = list(keys.rotatable_keys(rows)[:2]) or list(rows[:1])
     if not found:
         raise CommandError(f"Tenant {slug} has no such key. Use the key's name, first characters or ID.")
     if len(found) > 1:

@@ -13,7 +13,7 @@ class Command(RecordedCommand):
     def handle(self, **options: Any) -> None:
         changed = authoring.sync_code()
         for row in changed:
-            said = f"revision {row.revision}" if isinstance(row, Tool) else "up to date"
-            self.stdout.write(f"{row.tenant.slug}/{row}: {said}")
+            state = f"revision {row.revision}" if isinstance(row, Tool) else "up to date"
+            self.stdout.write(f"{row.tenant.slug}/{row}: {state}")
         if not changed:
             self.stdout.write("Everything is up to date.")

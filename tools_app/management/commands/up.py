@@ -19,7 +19,7 @@ from tools_app.catalog import authoring
 from tools_app.core import schema_state
 from tools_app.doctor.configuration import is_embedded
 from tools_app.server import first_run, startup_checks, supervisor
-from tools_app.server.base import SERVERS, UVICORN, NotListening, bind, inherited, url_of
+from tools_app.server.base import SERVERS, UVICORN, NotListening, bind, inherited_socket, url_of
 from tools_app.server.embedded import EmbeddedHub
 from tools_app.server.worker import WorkerNotStarted
 
@@ -78,7 +78,7 @@ class Command(BaseCommand):
 
     def _serve_supervised(self, channel: socket.socket, options: dict[str, Any]) -> None:
         """Serve as one of several web processes, prepared by the supervisor."""
-        hub = EmbeddedHub(inherited(options["fd"]), with_worker=False, server=options["server"])
+        hub = EmbeddedHub(inherited_socket(options["fd"]), with_worker=False, server=options["server"])
         _stop_on_signals(hub)
         threading.Thread(target=_stop_when_alone, args=[hub, channel], name="supervised", daemon=True).start()
         self._run(hub, lambda: channel.sendall(supervisor.READY))
@@ -99,7 +99,7 @@ class Command(BaseCommand):
             ended_well = supervisor.Supervisor(listener, processes, self._say).run(
                 lambda: self._announce(url, made, options, WORKERS_APART)
             )
-        except supervisor.NotStarted as problem:
+        except supervisor.ProcessNotStarted as problem:
             raise CommandError(str(problem)) from problem
         if not ended_well:
             raise CommandError("A web process did not stop cleanly.")
@@ -118,7 +118,7 @@ class Command(BaseCommand):
     def _prepare(self, *, demo: bool) -> first_run.FirstRun:
         """Prepare the first run. Raises CommandError for an invalid setup, before anything is created."""
         startup_checks.check_servers()
-        if too_new := schema_state.newer():
+        if too_new := schema_state.newer_migrations():
             raise CommandError(too_new)
         if demo and settings.MCPHUB_DEMO_API_KEY:
             _check_demo_key(settings.MCPHUB_DEMO_API_KEY)
@@ -164,7 +164,7 @@ def _check(*, no_worker: bool, processes: int | None) -> None:
 def _listener(options: dict[str, Any]) -> socket.socket:
     host, port = options["host"], options["port"]
     try:
-        return bind(host, port) if options["fd"] is None else inherited(options["fd"])
+        return bind(host, port) if options["fd"] is None else inherited_socket(options["fd"])
     except NotListening as problem:
         raise CommandError(f"--fd: {problem}") from problem
     except UnicodeError as problem:

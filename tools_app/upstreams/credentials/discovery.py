@@ -14,10 +14,9 @@ import orjson
 
 from tools_app.catalog.http import documents
 from tools_app.catalog.http.addresses import parse_networks
-from tools_app.catalog.http.client import Outbound, Terms, exchange
-from tools_app.catalog.http.documents import Unreadable
-from tools_app.catalog.http.errors import RequestFailed
-from tools_app.catalog.http.urls import BadUrl, Url, climbs, parse_url
+from tools_app.catalog.http.client import Outbound
+from tools_app.catalog.http.documents import DocumentError
+from tools_app.catalog.http.urls import InvalidUrl, Url, has_parent_segments, parse_url
 from tools_app.catalog.kinds.upstream import Endpoint
 from tools_app.core import hub_path
 from tools_app.models import UpstreamTransport
@@ -26,11 +25,11 @@ from tools_app.protocol.versions import HANDSHAKE_VERSIONS
 
 MAX_BYTES: Final = 64 * 1024
 MAX_URL_LENGTH: Final = 2000
-SECONDS: Final = 5.0
 UNAUTHORIZED: Final = 401
-RESOURCE: Final = "/.well-known/oauth-protected-resource"
-SERVER: Final = "/.well-known/oauth-authorization-server"
-OPENID: Final = "/.well-known/openid-configuration"
+NOT_FOUND: Final = 404
+RESOURCE_METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
+SERVER_METADATA_PATH: Final = "/.well-known/oauth-authorization-server"
+OPENID_CONFIGURATION_PATH: Final = "/.well-known/openid-configuration"
 LOCALHOST: Final = ip_address("127.0.0.1")
 SCOPES: Final = re.compile(r"[!#-\[\]-~]+(?: [!#-\[\]-~]+)*")
 
@@ -40,7 +39,7 @@ class SignInFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Server:
+class AuthorizationServer:
     """What an authorization server says of itself."""
 
     issuer: str
@@ -48,36 +47,40 @@ class Server:
     token_endpoint: str
     registration_endpoint: str
     auth_methods: tuple[str, ...]
-    reads_documents: bool
-    announces_issuer: bool
-    offers_offline: bool
+    supports_client_documents: bool
+    sends_issuer: bool
+    supports_offline_access: bool
 
 
 @dataclass(frozen=True)
-class Found:
+class ProtectedResource:
     """Where to sign in, and for what."""
 
     resource: str
     scopes: str
-    server: Server
+    server: AuthorizationServer
 
 
-async def find(endpoint: Endpoint) -> Found:
+async def discover(endpoint: Endpoint) -> ProtectedResource:
     """Ask an upstream where to sign in. Raises SignInFailed."""
     challenge = await _challenge(endpoint)
-    resource = await _resource(endpoint, parameter(challenge, "resource_metadata"))
-    servers = resource.get("authorization_servers")
+    metadata = await _fetch_resource_metadata(endpoint, challenge_parameter(challenge or "", "resource_metadata"))
+    if metadata is None:
+        return await _without_metadata(endpoint, challenge)
+    servers = metadata.get("authorization_servers")
     if not isinstance(servers, list) or not servers or not isinstance(servers[0], str):
         raise SignInFailed("The upstream's metadata names no authorization server.")
-    listed = resource.get("scopes_supported")
-    scopes = parameter(challenge, "scope") or " ".join(map(str, listed if isinstance(listed, list) else ()))
-    return Found(str(resource["resource"]), valid_scopes(scopes), await _server(endpoint, servers[0]))
+    listed = metadata.get("scopes_supported")
+    scopes = challenge_parameter(challenge or "", "scope") or " ".join(
+        map(str, listed if isinstance(listed, list) else ())
+    )
+    return ProtectedResource(str(metadata["resource"]), valid_scopes(scopes), await _fetch_server(endpoint, servers[0]))
 
 
-def parameter(challenge: str, name: str) -> str:
+def challenge_parameter(challenge: str, name: str) -> str:
     """Return a parameter of a WWW-Authenticate header; "" without it."""
-    found = re.search(rf'(?:^|[\s,]){name}="([^"]*)"', challenge)
-    return found[1][:MAX_URL_LENGTH] if found else ""
+    match = re.search(rf'(?:^|[\s,]){name}="([^"]*)"', challenge)
+    return match[1][:MAX_URL_LENGTH] if match else ""
 
 
 def valid_scopes(text: str) -> str:
@@ -86,24 +89,41 @@ def valid_scopes(text: str) -> str:
     return scopes if len(scopes) <= MAX_SCOPES and SCOPES.fullmatch(scopes) else ""
 
 
-def checked_url(text: object, endpoint: Endpoint, name: str) -> str:
+def check_url(text: object, endpoint: Endpoint, name: str) -> str:
     """Return a URL that may be opened: https, or http in a network that is allowed. Raises SignInFailed."""
     try:
         if not isinstance(text, str) or len(text) > MAX_URL_LENGTH:
-            raise BadUrl("it is missing or too long")
+            raise InvalidUrl("it is missing or too long")
         url = parse_url(text)
-    except BadUrl as problem:
+    except InvalidUrl as problem:
         raise SignInFailed(f"The {name} is invalid: {problem}.") from None
     if url.scheme != "https" and not _is_allowed(url, endpoint):
         raise SignInFailed(f"The {name} does not start with https://.")
     return text
 
 
-async def _challenge(endpoint: Endpoint) -> str:
-    """Return the challenge with which the upstream answers a request without a token; "" if it has none."""
+def covers(resource: object, url: str) -> bool:
+    """Whether a protected resource is the URL of an upstream, or one above it: a token for it may be sent there."""
+    try:
+        upstream = parse_url(url)
+        parsed_resource = parse_url(resource) if isinstance(resource, str) and len(resource) <= MAX_URL_LENGTH else None
+    except InvalidUrl:
+        return False
+    if (
+        parsed_resource is None
+        or parsed_resource.origin != upstream.origin
+        or parsed_resource.query
+        or has_parent_segments(parsed_resource.path)
+    ):
+        return False
+    return f"{upstream.path.rstrip('/')}/".startswith(f"{parsed_resource.path.rstrip('/')}/")
+
+
+async def _challenge(endpoint: Endpoint) -> str | None:
+    """Return the challenge with which the upstream refuses a request without a token; None if it does not."""
     try:
         url = parse_url(endpoint.url)
-    except BadUrl as problem:
+    except InvalidUrl as problem:
         raise SignInFailed(f"The upstream's URL is invalid: {problem}.") from None
     headers = (
         *((name, value.strip()) for name, value in endpoint.headers if name.lower() != "authorization"),
@@ -119,92 +139,135 @@ async def _challenge(endpoint: Endpoint) -> str:
     body = orjson.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
     is_sse = endpoint.transport == UpstreamTransport.SSE
     request = Outbound("GET" if is_sse else "POST", url, headers, None if is_sse else body)
-    terms = Terms(parse_networks(endpoint.allowed_networks), SECONDS, MAX_BYTES)
     try:
-        reply = await exchange(request, terms)
-    except (RequestFailed, ValueError):
+        reply = await documents.fetch_response(request, MAX_BYTES, endpoint.allowed_networks)
+    except (DocumentError, ValueError):
         # It may answer with a stream. The well-known addresses remain.
-        return ""
-    return reply.headers.get("www-authenticate", "")[:MAX_BYTES] if reply.status == UNAUTHORIZED else ""
+        return None
+    return reply.headers.get("www-authenticate", "")[:MAX_BYTES] if reply.status == UNAUTHORIZED else None
 
 
-async def _resource(endpoint: Endpoint, named: str) -> dict[str, Any]:
-    """Return the metadata of the upstream as a protected resource. Raises SignInFailed."""
+async def _fetch_resource_metadata(endpoint: Endpoint, metadata_url: str) -> dict[str, Any] | None:
+    """Return the metadata of the upstream as a protected resource; None if it has none. Raises SignInFailed."""
     upstream = parse_url(endpoint.url)
-    own = str(Url(upstream.scheme, upstream.host, upstream.port, "/")).rstrip("/")
-    path = upstream.path.rstrip("/")
-    places = [named] if named else list(dict.fromkeys((f"{own}{RESOURCE}{path}", f"{own}{RESOURCE}")))
-    told = ""
-    for place in places:
-        checked_url(place, endpoint, "address of the upstream's metadata")
+    origin, path = _origin(upstream), upstream.path.rstrip("/")
+    urls = (
+        [metadata_url]
+        if metadata_url
+        else list(dict.fromkeys((f"{origin}{RESOURCE_METADATA_PATH}{path}", f"{origin}{RESOURCE_METADATA_PATH}")))
+    )
+    first_problem, not_found_count = "", 0
+    for url in urls:
+        check_url(url, endpoint, "address of the upstream's metadata")
         try:
-            document = documents.parsed(await documents.fetch(place, MAX_BYTES, allowed=endpoint.allowed_networks))
-        except Unreadable as problem:
-            told = told or str(problem)
+            reply = await documents.fetch(url, MAX_BYTES, allowed=endpoint.allowed_networks)
+            not_found_count += reply.status == NOT_FOUND
+            document = documents.parsed(reply)
+        except DocumentError as problem:
+            first_problem = first_problem or str(problem)
             continue
-        if not _covers(document.get("resource"), upstream):
+        if not covers(document.get("resource"), endpoint.url):
             raise SignInFailed("The upstream's metadata is of another resource.")
         return document
-    raise SignInFailed(f"The upstream does not say where to sign in: {told}")
+    if not_found_count == len(urls) and not metadata_url:
+        return None
+    raise SignInFailed(f"The upstream does not say where to sign in: {first_problem}")
 
 
-def _covers(resource: object, upstream: Url) -> bool:
-    """Whether a resource is the upstream's URL, or one above it."""
+async def _without_metadata(endpoint: Endpoint, challenge: str | None) -> ProtectedResource:
+    """Return where to sign in for an upstream that has no metadata: its own origin (2025-03-26, authorization).
+
+    Without RFC 8414 metadata either, the endpoints have default paths, if there is an authorization endpoint.
+    """
+    if challenge is None:
+        raise SignInFailed("The upstream does not say where to sign in: it has no metadata, and refuses no request.")
+    upstream = parse_url(endpoint.url)
+    origin = check_url(_origin(upstream), endpoint, "upstream's URL")
     try:
-        named = parse_url(resource) if isinstance(resource, str) and len(resource) <= MAX_URL_LENGTH else None
-    except BadUrl:
-        return False
-    if named is None or named.origin != upstream.origin or named.query or climbs(named.path):
-        return False
-    return f"{upstream.path.rstrip('/')}/".startswith(f"{named.path.rstrip('/')}/")
+        reply = await documents.fetch(f"{origin}{SERVER_METADATA_PATH}", MAX_BYTES, allowed=endpoint.allowed_networks)
+        if reply.status != NOT_FOUND:
+            server = _parse_server(documents.parsed(reply), origin, endpoint)
+        else:
+            response = await documents.fetch(f"{origin}/authorize", MAX_BYTES, allowed=endpoint.allowed_networks)
+            if response.status == NOT_FOUND:
+                raise SignInFailed("The upstream does not say where to sign in: it has no metadata and no /authorize.")
+            server = _default_server(origin)
+    except DocumentError as problem:
+        raise SignInFailed(f"The upstream does not say where to sign in: {problem}") from problem
+    # The URL itself: a token for it goes nowhere else.
+    resource = f"{origin}{upstream.path}"
+    return ProtectedResource(resource, valid_scopes(challenge_parameter(challenge, "scope")), server)
 
 
-async def _server(endpoint: Endpoint, issuer: str) -> Server:
-    if len(issuer) > MAX_ISSUER:
-        raise SignInFailed("The authorization server's issuer is too long.")
-    checked_url(issuer, endpoint, "authorization server's issuer")
-    told = ""
-    for place in _places(parse_url(issuer)):
-        try:
-            document = documents.parsed(await documents.fetch(place, MAX_BYTES, allowed=endpoint.allowed_networks))
-        except Unreadable as problem:
-            told = told or str(problem)
-            continue
-        return _described(document, issuer, endpoint)
-    raise SignInFailed(f"The authorization server's metadata could not be read: {told}")
-
-
-def _places(issuer: Url) -> Iterator[str]:
-    """Yield where the metadata of an issuer can be (2026-07-28, authorization, §Authorization Server Metadata)."""
-    own = str(Url(issuer.scheme, issuer.host, issuer.port, "/")).rstrip("/")
-    path = issuer.path.rstrip("/")
-    yield f"{own}{SERVER}{path}"
-    yield f"{own}{OPENID}{path}"
-    if path:
-        yield f"{own}{path}{OPENID}"
-
-
-def _described(document: dict[str, Any], issuer: str, endpoint: Endpoint) -> Server:
-    if document.get("issuer") != issuer:
-        raise SignInFailed("The authorization server's metadata is of another issuer.")
-    if "S256" not in _texts(document, "code_challenge_methods_supported"):
-        raise SignInFailed("The authorization server does not support PKCE with S256, which is required.")
-    registration = document.get("registration_endpoint")
-    return Server(
-        issuer=issuer,
-        authorization_endpoint=checked_url(document.get("authorization_endpoint"), endpoint, "authorization endpoint"),
-        token_endpoint=checked_url(document.get("token_endpoint"), endpoint, "token endpoint"),
-        registration_endpoint=checked_url(registration, endpoint, "registration endpoint") if registration else "",
-        auth_methods=_texts(document, "token_endpoint_auth_methods_supported") or ("client_secret_basic",),
-        reads_documents=document.get("client_id_metadata_document_supported") is True,
-        announces_issuer=document.get("authorization_response_iss_parameter_supported") is True,
-        offers_offline="offline_access" in _texts(document, "scopes_supported"),
+def _default_server(origin: str) -> AuthorizationServer:
+    """Return the endpoints of a server without metadata (2025-03-26, authorization, §Fallbacks)."""
+    return AuthorizationServer(
+        issuer=origin,
+        authorization_endpoint=f"{origin}/authorize",
+        token_endpoint=f"{origin}/token",
+        registration_endpoint=f"{origin}/register",
+        auth_methods=("none", "client_secret_post", "client_secret_basic"),
+        supports_client_documents=False,
+        sends_issuer=False,
+        supports_offline_access=False,
     )
 
 
-def _texts(document: dict[str, Any], name: str) -> tuple[str, ...]:
+def _origin(url: Url) -> str:
+    return str(Url(url.scheme, url.host, url.port, "/")).rstrip("/")
+
+
+async def _fetch_server(endpoint: Endpoint, issuer: str) -> AuthorizationServer:
+    if len(issuer) > MAX_ISSUER:
+        raise SignInFailed("The authorization server's issuer is too long.")
+    check_url(issuer, endpoint, "authorization server's issuer")
+    first_problem = ""
+    for url in _server_metadata_urls(parse_url(issuer)):
+        try:
+            document = documents.parsed(await documents.fetch(url, MAX_BYTES, allowed=endpoint.allowed_networks))
+        except DocumentError as problem:
+            first_problem = first_problem or str(problem)
+            continue
+        return _parse_server(document, issuer, endpoint)
+    raise SignInFailed(f"The authorization server's metadata could not be read: {first_problem}")
+
+
+def _server_metadata_urls(issuer: Url) -> Iterator[str]:
+    """Yield where the metadata of an issuer can be (2026-07-28, authorization, §Authorization Server Metadata)."""
+    origin = _origin(issuer)
+    path = issuer.path.rstrip("/")
+    yield f"{origin}{SERVER_METADATA_PATH}{path}"
+    yield f"{origin}{OPENID_CONFIGURATION_PATH}{path}"
+    if path:
+        yield f"{origin}{path}{OPENID_CONFIGURATION_PATH}"
+
+
+def _parse_server(document: dict[str, Any], issuer: str, endpoint: Endpoint) -> AuthorizationServer:
+    if document.get("issuer") != issuer:
+        raise SignInFailed("The authorization server's metadata is of another issuer.")
+    if "S256" not in _strings(document, "code_challenge_methods_supported"):
+        raise SignInFailed("The authorization server does not support PKCE with S256, which is required.")
+    registration = document.get("registration_endpoint")
+    authorization = check_url(document.get("authorization_endpoint"), endpoint, "authorization endpoint")
+    token = check_url(document.get("token_endpoint"), endpoint, "token endpoint")
+    # A person who trusts the first must not give the code to a stranger (RFC 9700, section 4.4, mix-up).
+    if parse_url(authorization).origin not in {parse_url(issuer).origin, parse_url(token).origin}:
+        raise SignInFailed("The authorization endpoint is of another server than the issuer and the token endpoint.")
+    return AuthorizationServer(
+        issuer=issuer,
+        authorization_endpoint=authorization,
+        token_endpoint=token,
+        registration_endpoint=check_url(registration, endpoint, "registration endpoint") if registration else "",
+        auth_methods=_strings(document, "token_endpoint_auth_methods_supported") or ("client_secret_basic",),
+        supports_client_documents=document.get("client_id_metadata_document_supported") is True,
+        sends_issuer=document.get("authorization_response_iss_parameter_supported") is True,
+        supports_offline_access="offline_access" in _strings(document, "scopes_supported"),
+    )
+
+
+def _strings(document: dict[str, Any], name: str) -> tuple[str, ...]:
     value = document.get(name)
-    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()
+    return tuple(text for text in value if isinstance(text, str)) if isinstance(value, list) else ()
 
 
 def _is_allowed(url: Url, endpoint: Endpoint) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from django.contrib.auth.models import User
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.signals import post_delete, post_save
+from django.utils import timezone
 
 from tools_app.audit.changes.changes import change_log_transaction
 from tools_app.models import Membership, UpstreamCredential
@@ -16,14 +17,22 @@ from tools_app.models import Membership, UpstreamCredential
 EVERY_SECONDS: Final = 60.0
 BATCH: Final = 500
 # What decides whether an account may use a tenant, besides its memberships.
-OF_ACCOUNT: Final = frozenset({"is_active", "is_superuser"})
+ACCOUNT_FIELDS: Final = frozenset({"is_active", "is_superuser"})
 
 
 def is_usable() -> Q:
     """Return the condition that a credential is the tenant's, or of a key or a person who may use the tenant."""
-    members = Membership.objects.filter(user=OuterRef("person"), tenant=OuterRef("tenant"))
-    of_person = Q(person__is_active=True) & (Q(person__is_superuser=True) | Q(Exists(members)))
-    return Q(key=None, person=None) | Q(key__isnull=False, key__revoked_at=None) | of_person
+    is_unexpired = Q(key__expires_at=None) | Q(key__expires_at__gt=timezone.now())
+    has_valid_key = Q(key__isnull=False, key__revoked_at=None) & is_unexpired
+    # Also true without a connection, and of a service client.
+    has_valid_connection = Q(key__connection__person=None) | _may_use_tenant("key__connection__person")
+    return Q(key=None, person=None) | (has_valid_key & has_valid_connection) | _may_use_tenant("person")
+
+
+def _may_use_tenant(person: str) -> Q:
+    members = Membership.objects.filter(user=OuterRef(person), tenant=OuterRef("tenant"))
+    has_access = Q(**{f"{person}__is_superuser": True}) | Q(Exists(members))
+    return Q(**{f"{person}__is_active": True}) & has_access
 
 
 def delete_unusable(**owner: Any) -> None:
@@ -37,16 +46,18 @@ def delete_unusable(**owner: Any) -> None:
             row.delete()
 
 
-def connect() -> None:
+def connect_signals() -> None:
     """Delete credentials with the membership or the account that they depend on."""
-    post_delete.connect(_left, sender=Membership, dispatch_uid="credentials of a member who left")
-    post_save.connect(_account_saved, sender=User, dispatch_uid="credentials of a disabled account")
+    post_delete.connect(_delete_of_member, sender=Membership, dispatch_uid="credentials of a member who left")
+    post_save.connect(_delete_of_account, sender=User, dispatch_uid="credentials of a disabled account")
 
 
-def _left(instance: Membership, **_options: Any) -> None:
+def _delete_of_member(instance: Membership, **_options: Any) -> None:
     delete_unusable(person=instance.user_id, tenant=instance.tenant_id)
 
 
-def _account_saved(instance: User, created: bool, update_fields: frozenset[str] | None = None, **_options: Any) -> None:
-    if not created and (update_fields is None or OF_ACCOUNT & update_fields):
+def _delete_of_account(
+    instance: User, created: bool, update_fields: frozenset[str] | None = None, **_options: Any
+) -> None:
+    if not created and (update_fields is None or ACCOUNT_FIELDS & update_fields):
         delete_unusable(person=instance.pk)

@@ -24,12 +24,12 @@ MISSING: Final = {
 
 def problems_of(upstreams: Iterable[Upstream]) -> Mapping[UUID, list[str]]:
     """Return the problems of each upstream that needs credentials and has some; for people."""
-    wanted = {upstream.pk: upstream for upstream in upstreams if upstream.credential}
-    rows = UpstreamCredential.objects.filter(is_usable(), upstream__in=wanted).defer("ciphertext")
+    by_id = {upstream.pk: upstream for upstream in upstreams if upstream.credential}
+    rows = UpstreamCredential.objects.filter(is_usable(), upstream__in=by_id).defer("ciphertext")
     by_upstream: defaultdict[UUID, list[UpstreamCredential]] = defaultdict(list)
     for row in rows.select_related("key", "person").order_by("upstream", "created_at")[:MAX_EXAMINED]:
         by_upstream[row.upstream_id].append(row)
-    return {pk: found for pk, upstream in wanted.items() if (found := _problems(upstream, by_upstream[pk]))}
+    return {pk: problems for pk, upstream in by_id.items() if (problems := _problems(upstream, by_upstream[pk]))}
 
 
 def _problems(upstream: Upstream, rows: list[UpstreamCredential]) -> list[str]:
@@ -37,9 +37,9 @@ def _problems(upstream: Upstream, rows: list[UpstreamCredential]) -> list[str]:
     used = [row for row in rows if _is_used(row, owner)]
     if not used:
         return [MISSING[owner]]
-    told = [f"{_of(row)}: {problem}" for row in used if (problem := _problem(upstream, row))]
-    more = len(told) - MAX_NAMED
-    return [*told[:MAX_NAMED], *([f"And {more} more."] if more > 0 else [])]
+    problems = [f"{_label(row)}: {problem}" for row in used if (problem := _problem(upstream, row))]
+    unnamed = len(problems) - MAX_NAMED
+    return [*problems[:MAX_NAMED], *([f"And {unnamed} more."] if unnamed > 0 else [])]
 
 
 def _is_used(row: UpstreamCredential, owner: CredentialOwner) -> bool:
@@ -62,5 +62,5 @@ def _problem(upstream: Upstream, row: UpstreamCredential) -> str:
     return row.problem
 
 
-def _of(row: UpstreamCredential) -> str:
+def _label(row: UpstreamCredential) -> str:
     return f"Of {row.owner_name}"

@@ -7,145 +7,201 @@ growing delay, until somebody has to sign in again.
 import asyncio
 import logging
 import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from django.db import connection
-from django.db.models import F
+from django.db import DatabaseError
+from django.db.models import F, Q, Window
+from django.db.models.functions import RowNumber
 from django.utils import timezone
 
 from tools_app.catalog import authoring
 from tools_app.catalog.kinds import upstream as kind
-from tools_app.core.database import run_in_db_thread
-from tools_app.core.thread_loops import thread_loops
+from tools_app.core.database import run_in_db_thread, run_in_db_thread_unbounded
+from tools_app.core.runtime import Service
 from tools_app.models import CredentialKind, UpstreamCredential
 from tools_app.tool_api.results import ToolError
 from tools_app.upstreams.credentials import store
-from tools_app.upstreams.credentials.discovery import SignInFailed
+from tools_app.upstreams.credentials.discovery import SignInFailed, covers
 from tools_app.upstreams.credentials.owners import is_usable
-from tools_app.upstreams.credentials.store import Granted, Tokens
-from tools_app.upstreams.credentials.tokens import Withdrawn, exchanged
+from tools_app.upstreams.credentials.store import Grant, Tokens
+from tools_app.upstreams.credentials.tokens import GrantRevoked, exchange
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 5.0
-CLOSE_SECONDS: Final = 2.0
-BATCH: Final = 50
-AT_ONCE: Final = 8
+# Longer than a token endpoint is waited for.
+CLOSE_SECONDS: Final = 6.0
+BATCH: Final = 500
+TENANT_BATCH: Final = 20
+MAX_CONCURRENT: Final = 4
 # A process that claimed a refresh and ended leaves it to others after this time, longer than a request takes.
-CLAIM: Final = timedelta(seconds=30)
+CLAIM_LIFETIME: Final = timedelta(seconds=30)
+# Of attempts to store a new token while the database is away, within the claim.
+STORE_DELAYS: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
 FIRST_DELAY: Final = timedelta(seconds=15)
 MAX_DELAY: Final = timedelta(hours=1)
 MAX_FAILURES: Final = 20
 MAX_PROBLEM_LENGTH: Final = 500
-AGAIN: Final = "Sign in again."
+SIGN_IN_AGAIN: Final = "Sign in again."
 
 
 class Refresher:
-    """Refreshes what is due in a thread of its own: a server that does not answer holds up nothing else."""
+    """Refreshes tokens on an event loop of its own, where a refresh goes on when the call that wanted it has ended."""
 
     def __init__(self) -> None:
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="upstream-tokens", daemon=True)
+        self._thread.start()
+        self._batch: Future[None] | None = None
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Run a coroutine on the loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self) -> None:
         """Start the refreshes that are due, unless some are in progress."""
-        if self._stopping.is_set() or (self._thread is not None and self._thread.is_alive()):
-            return
-        self._thread = threading.Thread(target=self._work, name="upstream-tokens", daemon=True)
-        self._thread.start()
+        if self._batch is None or self._batch.done():
+            self._batch = self.submit(_refresh_batch())
 
     def stop(self) -> None:
-        """Wait a little for the refreshes in progress."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(CLOSE_SECONDS)
+        """Wait a little for the refreshes in progress: a new token that is not stored is lost."""
+        with suppress(TimeoutError):
+            self.submit(_finish_pending()).result(CLOSE_SECONDS)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CLOSE_SECONDS)
+        if not self._loop.is_running():
+            self._loop.close()
 
-    def _work(self) -> None:
-        try:
-            if UpstreamCredential.objects.filter(refresh_at__lte=timezone.now()).exists():
-                thread_loops().run(refresh_due())
-        except Exception as problem:  # noqa: BLE001 - the database may be away for a while
-            log.warning("Tokens of upstreams are refreshed later: %s", type(problem).__name__)
-        finally:
-            with suppress(Exception):
-                connection.close()
+
+# The refresher of this process.
+refresher = Service(Refresher, Refresher.stop)
 
 
 async def refresh_due() -> None:
-    """Refresh the tokens that are due, a few at once."""
-    room = asyncio.Semaphore(AT_ONCE)
+    """Refresh the tokens that are due, a few of each tenant at once: one whose server hangs holds up no other."""
+    semaphores: dict[UUID, asyncio.Semaphore] = {}
 
-    async def work(row_id: UUID) -> None:
-        async with room:
+    async def refresh_one(row_id: UUID, tenant_id: UUID) -> None:
+        async with semaphores.setdefault(tenant_id, asyncio.Semaphore(MAX_CONCURRENT)):
             await refresh(row_id)
 
-    await asyncio.gather(*map(work, await run_in_db_thread(_due)), return_exceptions=True)
+    await asyncio.gather(*(refresh_one(*row) for row in await run_in_db_thread(_due)), return_exceptions=True)
 
 
-async def refresh(row_id: UUID, *, at_once: bool = False) -> bool:
-    """Refresh a token that is due, or `at_once`. Returns whether this process did, and not another one."""
-    claimed = await run_in_db_thread(_claimed, row_id, at_once=at_once)
+async def refresh(row_id: UUID, *, rejected: UpstreamCredential | None = None) -> bool:
+    """Refresh a token that is due, or at once instead of one that is of no use, unless that was replaced since.
+
+    Returns whether this process did, and not another one. It is done to its end if the caller is cancelled: the old
+    refresh token may be of no use any more.
+    """
+    return await asyncio.shield(asyncio.wrap_future(refresher().submit(_refresh(row_id, rejected))))
+
+
+async def _refresh_batch() -> None:
+    try:
+        await refresh_due()
+    except DatabaseError as problem:
+        log.warning("Tokens of upstreams are refreshed later: %s", type(problem).__name__)
+
+
+async def _finish_pending() -> None:
+    """Wait for what else runs on the loop."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+async def _refresh(row_id: UUID, rejected: UpstreamCredential | None) -> bool:
+    claimed = await run_in_db_thread(_claim, row_id, rejected)
     if claimed is None:
         return False
     row, tokens, allowed = claimed
     form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token}
     try:
-        issued, granted = await exchanged(tokens, form, allowed)
+        issued, granted = await exchange(tokens, form, allowed)
     except SignInFailed as problem:
-        await run_in_db_thread(_note_failure, row, str(problem), is_final=isinstance(problem, Withdrawn))
+        await run_in_db_thread(_record_failure, row, str(problem), is_final=isinstance(problem, GrantRevoked))
         return False
-    # Not within a time: the old refresh token may be of no use any more.
-    await run_in_db_thread(_store, row, issued, granted)
-    return True
+    for delay in STORE_DELAYS:
+        try:
+            await run_in_db_thread_unbounded(_store, row, issued, granted)
+        except DatabaseError as problem:
+            log.warning("A new token of the upstream %s is not stored yet: %s", row.upstream, type(problem).__name__)
+            await asyncio.sleep(delay)
+        else:
+            return True
+    return False
 
 
-def _due() -> list[UUID]:
-    rows = UpstreamCredential.objects.filter(is_usable(), kind=CredentialKind.OAUTH, refresh_at__lte=timezone.now())
-    return list(rows.order_by("refresh_at").values_list("pk", flat=True)[:BATCH])
+def _due() -> list[tuple[UUID, UUID]]:
+    """Return what is to be refreshed, by its tenant: of each tenant the first ones."""
+    now = timezone.now()
+    rows = UpstreamCredential.objects.filter(
+        is_usable(),
+        Q(claimed_until=None) | Q(claimed_until__lte=now),
+        kind=CredentialKind.OAUTH,
+        refresh_at__lte=now,
+        upstream__enabled=True,
+        tenant__is_active=True,
+    )
+    of_tenant = Window(RowNumber(), partition_by="tenant_id", order_by="refresh_at")
+    first = rows.annotate(number=of_tenant).filter(number__lte=TENANT_BATCH).order_by("refresh_at")
+    return list(first.values_list("pk", "tenant_id")[:BATCH])
 
 
-def _claimed(row_id: UUID, *, at_once: bool) -> tuple[UpstreamCredential, Tokens, tuple[str, ...]] | None:
+def _claim(
+    row_id: UUID, rejected: UpstreamCredential | None
+) -> tuple[UpstreamCredential, Tokens, tuple[str, ...]] | None:
     """Claim the refresh of a credential. None if another process did, or it cannot be refreshed."""
     row = UpstreamCredential.objects.filter(is_usable(), pk=row_id).select_related("upstream__tenant").first()
     now = timezone.now()
-    if row is None or row.refresh_at is None or (not at_once and row.refresh_at > now):
+    if row is None or row.is_claimed or row.refresh_at is None:
         return None
-    same = UpstreamCredential.objects.filter(pk=row_id, refresh_at=row.refresh_at, updated_at=row.updated_at)
-    if not same.update(refresh_at=now + CLAIM):
+    # Of calls that were refused together, the last ones come when the first has stored its new token.
+    if row.refresh_at > now if rejected is None else row.updated_at != rejected.updated_at:
         return None
-    tokens = Tokens.read(store.opened(row))
-    if row.origin != store.origin_of(row.upstream.url) or not tokens.refresh_token:
-        UpstreamCredential.objects.filter(pk=row_id).update(refresh_at=None, problem=AGAIN)
+    if not _unchanged(row).filter(claimed_until=row.claimed_until).update(claimed_until=now + CLAIM_LIFETIME):
+        return None
+    tokens = Tokens.read(store.unseal(row))
+    url = row.upstream.url
+    if row.origin != store.origin_of(url) or not covers(tokens.resource, url) or not tokens.refresh_token:
+        _unchanged(row).update(refresh_at=None, claimed_until=None, problem=SIGN_IN_AGAIN)
         return None
     try:
-        endpoint = kind.endpoint_of(row.upstream, row.upstream.tenant, authoring.opened_secrets(row.upstream.tenant))
-    except ToolError:
+        endpoint = kind.endpoint_of(row.upstream, row.upstream.tenant, authoring.decrypted_secrets(row.upstream.tenant))
+    except ToolError as problem:
+        _record_failure(row, str(problem), is_final=False)
         return None
     return row, tokens, endpoint.allowed_networks
 
 
-def _store(row: UpstreamCredential, tokens: Tokens, granted: Granted) -> None:
+def _store(row: UpstreamCredential, tokens: Tokens, granted: Grant) -> None:
     """Store new tokens, unless somebody signed in meanwhile."""
     _unchanged(row).update(
-        ciphertext=store.sealed(row, vars(tokens)),
-        **store.times(tokens, granted),
+        ciphertext=store.seal(row, vars(tokens)),
+        **store.expiry_fields(tokens, granted),
         **({"scopes": granted.scopes} if granted.scopes else {}),
+        claimed_until=None,
         failures=0,
         problem="",
         updated_at=timezone.now(),
     )
 
 
-def _note_failure(row: UpstreamCredential, problem: str, *, is_final: bool) -> None:
+def _record_failure(row: UpstreamCredential, problem: str, *, is_final: bool) -> None:
     is_final = is_final or row.failures + 1 >= MAX_FAILURES
     delay = min(MAX_DELAY, FIRST_DELAY * 2 ** min(row.failures, 12))
-    told = f"{problem} {AGAIN}" if is_final else problem
+    message = f"{problem} {SIGN_IN_AGAIN}" if is_final else problem
     _unchanged(row).update(
         failures=F("failures") + 1,
-        problem=told[:MAX_PROBLEM_LENGTH],
+        problem=message[:MAX_PROBLEM_LENGTH],
+        claimed_until=None,
         refresh_at=None if is_final else timezone.now() + delay,
     )
 

@@ -15,7 +15,7 @@ from tools_app.tool_api.context import Caller, ToolContext
 from tools_app.tool_api.elicitation import ElicitUrl, Refused
 from tools_app.tool_api.results import CallCancelled, ToolError
 from tools_app.upstreams.credentials import refresh, store
-from tools_app.upstreams.credentials.discovery import parameter, valid_scopes
+from tools_app.upstreams.credentials.discovery import challenge_parameter, valid_scopes
 from tools_app.upstreams.credentials.store import Owner
 from tools_app.upstreams.errors import Refused as RefusedByUpstream
 
@@ -29,7 +29,7 @@ POLL_SECONDS: Final = 1.0
 UNAUTHORIZED, FORBIDDEN = 401, 403
 
 
-async def resolved(endpoint: Endpoint, context: ToolContext) -> Endpoint:
+async def endpoint_for_call(endpoint: Endpoint, context: ToolContext) -> Endpoint:
     """Return the endpoint with the credential of a call. Raises ToolError, and what a question to the client raises."""
     rule = endpoint.sign_in
     if rule is None:
@@ -43,7 +43,7 @@ async def resolved(endpoint: Endpoint, context: ToolContext) -> Endpoint:
         await _ask(endpoint, owner, context)
         found = await held(endpoint, owner)
     if found is None:
-        raise ToolError(missing(endpoint, owner))
+        raise ToolError(missing_message(endpoint, owner))
     return found
 
 
@@ -52,18 +52,10 @@ async def held(endpoint: Endpoint, owner: Owner) -> Endpoint | None:
     found = await run_in_db_thread(_with_credential, endpoint, owner)
     if not isinstance(found, UpstreamCredential):
         return found
-    waited = 0.0
-    await refresh.refresh(found.pk, at_once=found.failures == 0)
-    while waited < REFRESH_SECONDS:
-        again = await run_in_db_thread(_with_credential, endpoint, owner)
-        if not isinstance(again, UpstreamCredential) or again.failures:
-            return again if isinstance(again, Endpoint) else None
-        await asyncio.sleep(POLL_SECONDS)
-        waited += POLL_SECONDS
-    return None
+    return await _refresh(endpoint, owner, found, at_once=found.failures == 0)
 
 
-async def shared(endpoint: Endpoint) -> Endpoint | None:
+async def endpoint_for_tenant(endpoint: Endpoint) -> Endpoint | None:
     """Return the endpoint for what is done for all callers together: with the tenant's credential, if calls use that.
 
     None if there is no such credential.
@@ -73,7 +65,7 @@ async def shared(endpoint: Endpoint) -> Endpoint | None:
     return await held(endpoint, store.TENANT) if endpoint.sign_in.owner == CredentialOwner.TENANT else None
 
 
-def listing(endpoint: Endpoint, person_id: int | None) -> Endpoint:
+def endpoint_for_listing(endpoint: Endpoint, person_id: int | None) -> Endpoint:
     """Return the endpoint with which to list what an upstream offers: with the tenant's credential, or the person's.
 
     Without either, the endpoint as it is: the upstream says then what it wants. Waits for no refresh.
@@ -106,49 +98,61 @@ def owner_of(rule: SignIn, caller: Caller) -> Owner:
     return Owner(person_id=caller.person_id)
 
 
-def missing(endpoint: Endpoint, owner: Owner) -> str:
+def missing_message(endpoint: Endpoint, owner: Owner) -> str:
     """Say what a call lacks, and where to get it."""
-    return f"The upstream '{endpoint.name}' needs {_wanted(endpoint, owner)}. {_go(endpoint, owner)}"
+    return f"The upstream '{endpoint.name}' needs {_requirement(endpoint, owner)}. {_instruction(endpoint, owner)}"
 
 
-async def explained(endpoint: Endpoint, owner: Owner, problem: RefusedByUpstream) -> str:
+async def explain_refusal(endpoint: Endpoint, owner: Owner, problem: RefusedByUpstream) -> str:
     """Note that an upstream refused a credential, and say what to do; "" if it is about something else."""
-    lacks_scope = parameter(problem.challenge, "error") == "insufficient_scope"
+    lacks_scope = challenge_parameter(problem.challenge, "error") == "insufficient_scope"
     if problem.status == UNAUTHORIZED:
         text = f"The upstream '{endpoint.name}' does not accept the credential any more."
-        await run_in_db_thread(_note, endpoint, owner, "The upstream refused it (HTTP 401).", "")
+        await run_in_db_thread(_record_problem, endpoint, owner, "The upstream refused it (HTTP 401).", "")
     elif problem.status == FORBIDDEN and lacks_scope:
-        scopes = valid_scopes(parameter(problem.challenge, "scope"))
+        scopes = valid_scopes(challenge_parameter(problem.challenge, "scope"))
         text = f"The upstream '{endpoint.name}' asks for more permissions for this: {scopes or 'unknown ones'}."
-        await run_in_db_thread(_note, endpoint, owner, "A call needed more permissions.", scopes)
+        await run_in_db_thread(_record_problem, endpoint, owner, "A call needed more permissions.", scopes)
     else:
         return ""
-    return f"{text} {_go(endpoint, owner)}"
+    return f"{text} {_instruction(endpoint, owner)}"
 
 
-async def refreshed(endpoint: Endpoint, owner: Owner, problem: RefusedByUpstream) -> Endpoint | None:
+async def endpoint_after_refusal(endpoint: Endpoint, owner: Owner, problem: RefusedByUpstream) -> Endpoint | None:
     """Return the endpoint with another token after the upstream refused one, if the server issues one."""
     if problem.status != UNAUTHORIZED or endpoint.sign_in is None or endpoint.sign_in.kind != CredentialKind.OAUTH:
         return None
-    row = await run_in_db_thread(lambda: store.of_owner(endpoint.id, owner).first())
-    if row is None or not await refresh.refresh(row.pk, at_once=True):
-        return None
-    found = await run_in_db_thread(_with_credential, endpoint, owner)
-    return found if isinstance(found, Endpoint) else None
+    newer, row = await run_in_db_thread(_newer, endpoint, owner)
+    if newer is not None or row is None:
+        # It was refreshed while the request was on its way, or somebody signed in.
+        return newer
+    return await _refresh(endpoint, owner, row, at_once=True)
+
+
+async def _refresh(endpoint: Endpoint, owner: Owner, row: UpstreamCredential, *, at_once: bool) -> Endpoint | None:
+    """Refresh a token, or wait for the process that does. Returns the endpoint with the new one, if there is one."""
+    await refresh.refresh(row.pk, rejected=row if at_once else None)
+    waited = 0.0
+    while True:
+        newer, current = await run_in_db_thread(_newer, endpoint, owner)
+        if newer is not None or current is None or not current.is_claimed or waited >= REFRESH_SECONDS:
+            return newer
+        await asyncio.sleep(POLL_SECONDS)
+        waited += POLL_SECONDS
 
 
 async def _ask(endpoint: Endpoint, owner: Owner, context: ToolContext) -> None:
     """Ask the client to open the page, and wait for the credential. Raises ToolError if none is given."""
     question = _question(endpoint, owner)
     if question is None or not context.supports(URL_CAPABILITY):
-        raise ToolError(missing(endpoint, owner))
+        raise ToolError(missing_message(endpoint, owner))
     try:
         answer = (await context.ask({QUESTION: question}))[QUESTION]
     except Refused:
-        raise ToolError(missing(endpoint, owner)) from None
+        raise ToolError(missing_message(endpoint, owner)) from None
     context.forget_answers([QUESTION])
     if not answer.accepted:
-        raise ToolError(missing(endpoint, owner))
+        raise ToolError(missing_message(endpoint, owner))
     waited = 0.0
     while waited < WAIT_SECONDS and not isinstance(await run_in_db_thread(_with_credential, endpoint, owner), Endpoint):
         if context.cancelled:
@@ -161,36 +165,50 @@ def _question(endpoint: Endpoint, owner: Owner) -> ElicitUrl | None:
     """Return the question that leads to the page; None if the hub's address cannot be opened by a client."""
     try:
         return ElicitUrl(
-            f"The upstream '{endpoint.name}' needs {_wanted(endpoint, owner)}.", store.link(endpoint.id, owner)
+            f"The upstream '{endpoint.name}' needs {_requirement(endpoint, owner)}.",
+            store.credential_url(endpoint.id, owner),
         )
     except ValueError:
         return None
 
 
-def _wanted(endpoint: Endpoint, owner: Owner) -> str:
-    whose = "of an admin" if owner == store.TENANT else "for this API key" if owner.key_id else "of yours"
+def _requirement(endpoint: Endpoint, owner: Owner) -> str:
+    owner_phrase = "of an admin" if owner == store.TENANT else "for this API key" if owner.key_id else "of yours"
     is_sign_in = endpoint.sign_in is not None and endpoint.sign_in.kind == CredentialKind.OAUTH
-    return f"a sign-in {whose}" if is_sign_in else f"a credential {whose}"
+    return f"a sign-in {owner_phrase}" if is_sign_in else f"a credential {owner_phrase}"
 
 
-def _go(endpoint: Endpoint, owner: Owner) -> str:
-    place = store.link(endpoint.id, owner)
-    where = place if "://" in place else f"{place} on this hub"
+def _instruction(endpoint: Endpoint, owner: Owner) -> str:
+    url = store.credential_url(endpoint.id, owner)
+    location = url if "://" in url else f"{url} on this hub"
     is_sign_in = endpoint.sign_in is not None and endpoint.sign_in.kind == CredentialKind.OAUTH
-    return f"{'Sign in' if is_sign_in else 'Enter it'} at {where}"
+    return f"{'Sign in' if is_sign_in else 'Enter it'} at {location}"
 
 
 def _with_credential(endpoint: Endpoint, owner: Owner) -> Endpoint | UpstreamCredential | None:
     """Return the endpoint with the stored credential; the row if it must be refreshed first; None without one."""
+    assert endpoint.sign_in is not None
+    row = store.of_owner(endpoint.id, owner).first()
+    can_refresh = row is not None and row.kind == endpoint.sign_in.kind and row.refresh_at is not None
+    return _apply(endpoint, owner, row) or (row if can_refresh else None)
+
+
+def _newer(endpoint: Endpoint, owner: Owner) -> tuple[Endpoint | None, UpstreamCredential | None]:
+    """Return the endpoint with the stored credential if that is not the one it has, and the stored one."""
+    row = store.of_owner(endpoint.id, owner).first()
+    found = _apply(endpoint, owner, row)
+    return (found if found is not None and found.headers != endpoint.headers else None), row
+
+
+def _apply(endpoint: Endpoint, owner: Owner, row: UpstreamCredential | None) -> Endpoint | None:
+    """Return the endpoint with a credential; None if it cannot be sent there, or has expired."""
     rule = endpoint.sign_in
     assert rule is not None
-    row = store.of_owner(endpoint.id, owner).first()
-    value = store.header_of(row, rule.kind, store.origin_of(endpoint.url))
+    value = store.header_of(row, rule.kind, endpoint.url)
     if not value:
-        can_refresh = row is not None and row.kind == rule.kind and row.refresh_at is not None
-        return row if can_refresh else None
+        return None
     name = "Authorization" if rule.kind == CredentialKind.OAUTH else rule.header
-    others = tuple(one for one in endpoint.headers if one[0].lower() != name.lower())
+    others = tuple(header for header in endpoint.headers if header[0].lower() != name.lower())
     secret = value.removeprefix("Bearer ")
     return replace(
         endpoint,
@@ -200,7 +218,7 @@ def _with_credential(endpoint: Endpoint, owner: Owner) -> Endpoint | UpstreamCre
     )
 
 
-def _note(endpoint: Endpoint, owner: Owner, problem: str, scopes: str) -> None:
+def _record_problem(endpoint: Endpoint, owner: Owner, problem: str, scopes: str) -> None:
     """Note why a credential was refused, as far as that is news."""
     rows = store.of_owner(endpoint.id, owner).exclude(problem=problem, wanted_scopes=scopes)
     rows.update(problem=problem, wanted_scopes=scopes)

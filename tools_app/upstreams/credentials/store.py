@@ -15,19 +15,22 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from tools_app.audit.changes.changes import change_log_transaction
-from tools_app.catalog.http.urls import BadUrl, parse_url
+from tools_app.catalog.http.urls import InvalidUrl, parse_url
 from tools_app.core import encryption, request_origin
 from tools_app.core.config import config
 from tools_app.core.encryption import DecryptionError
 from tools_app.models import CredentialKind, Upstream, UpstreamCredential
+from tools_app.upstreams.credentials.discovery import covers
 from tools_app.upstreams.credentials.owners import is_usable
 
 MAX_VALUE_LENGTH: Final = 16 * 1024
-VALUE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
+HEADER_VALUE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 PATH: Final = "/connections/upstreams"
 # A token is refreshed when a fifth of its life is left, and at least this long before its end.
 MIN_MARGIN: Final = timedelta(seconds=5)
 MAX_MARGIN: Final = timedelta(minutes=5)
+# Of tokens whose server does not say how long they are valid: they are refreshed, but not taken for expired.
+DEFAULT_LIFETIME: Final = timedelta(hours=1)
 
 
 class Owner(NamedTuple):
@@ -63,13 +66,13 @@ class Tokens:
     resource: str
 
     @classmethod
-    def read(cls, opened: Mapping[str, Any]) -> "Tokens":
+    def read(cls, content: Mapping[str, Any]) -> "Tokens":
         """Return the tokens of an opened credential."""
-        return cls(**{name: str(opened.get(name) or "") for name in cls.__dataclass_fields__})
+        return cls(**{name: str(content.get(name) or "") for name in cls.__dataclass_fields__})
 
 
 @dataclass(frozen=True)
-class Granted:
+class Grant:
     """How long tokens are valid, and what for. `seconds` is None if the server does not say."""
 
     seconds: int | None = None
@@ -80,14 +83,14 @@ def origin_of(url: str) -> str:
     """Return the scheme, host and port of a URL; "" for an invalid one."""
     try:
         parsed = parse_url(url)
-    except BadUrl:
+    except InvalidUrl:
         return ""
     return f"{parsed.scheme}://{parsed.host}:{parsed.port}"
 
 
 def of_owner(upstream_id: UUID, owner: Owner) -> "QuerySet[UpstreamCredential]":
     """Return the credential of an owner for an upstream: one row, or none, which an owner who has left has."""
-    return _stored(upstream_id, owner).filter(is_usable()).select_related("upstream", "key", "person")
+    return _rows_of(upstream_id, owner).filter(is_usable()).select_related("upstream", "key", "person")
 
 
 def owner_of(row: UpstreamCredential) -> Owner:
@@ -95,25 +98,25 @@ def owner_of(row: UpstreamCredential) -> Owner:
     return Owner(row.key_id, row.person_id)
 
 
-def opened(row: UpstreamCredential) -> dict[str, Any]:
+def unseal(row: UpstreamCredential) -> dict[str, Any]:
     """Return what a credential contains; nothing if it cannot be decrypted any more."""
     try:
-        found: dict[str, Any] = orjson.loads(encryption.unseal(bytes(row.ciphertext), _purpose(row)))
+        content: dict[str, Any] = orjson.loads(encryption.unseal(bytes(row.ciphertext), _purpose(row)))
     except DecryptionError:
         return {}
-    return found
+    return content
 
 
-def header_of(row: UpstreamCredential | None, kind: str, origin: str) -> str:
+def header_of(row: UpstreamCredential | None, kind: str, url: str) -> str:
     """Return the value of the header that a credential stands for; "" if there is none that can be sent there."""
-    if row is None or row.kind != kind or row.origin != origin:
+    if row is None or row.kind != kind or row.origin != origin_of(url):
         return ""
-    found = opened(row)
+    content = unseal(row)
     if kind == CredentialKind.HEADER:
-        return str(found.get("value") or "")
-    if row.expires_at is not None and row.expires_at <= timezone.now():
+        return str(content.get("value") or "")
+    if (row.expires_at is not None and row.expires_at <= timezone.now()) or not covers(content.get("resource"), url):
         return ""
-    token = found.get("access_token")
+    token = content.get("access_token")
     return f"Bearer {token}" if token else ""
 
 
@@ -122,27 +125,31 @@ def save_value(upstream: Upstream, owner: Owner, value: str) -> UpstreamCredenti
     if upstream.credential != CredentialKind.HEADER:
         raise InvalidCredential("Calls of this upstream need no value of a header.")
     text = value.strip()
-    if not text or len(text) > MAX_VALUE_LENGTH or not VALUE.fullmatch(text):
+    if not text or len(text) > MAX_VALUE_LENGTH or not HEADER_VALUE.fullmatch(text):
         raise InvalidCredential(f"Enter visible ASCII characters, at most {MAX_VALUE_LENGTH}.")
     return _save(upstream, owner, CredentialKind.HEADER, {"value": text})
 
 
-def save_tokens(upstream: Upstream, owner: Owner, tokens: Tokens, granted: Granted) -> UpstreamCredential:
+def save_tokens(upstream: Upstream, owner: Owner, tokens: Tokens, grant: Grant) -> UpstreamCredential:
     """Store the tokens of a sign-in."""
-    return _save(upstream, owner, CredentialKind.OAUTH, vars(tokens), **times(tokens, granted), scopes=granted.scopes)
+    return _save(
+        upstream, owner, CredentialKind.OAUTH, vars(tokens), **expiry_fields(tokens, grant), scopes=grant.scopes
+    )
 
 
-def times(tokens: Tokens, granted: Granted) -> dict[str, datetime | None]:
+def expiry_fields(tokens: Tokens, grant: Grant) -> dict[str, datetime | None]:
     """Return when tokens expire, and when they are refreshed."""
-    if granted.seconds is None:
-        return {"expires_at": None, "refresh_at": None}
-    now, lifetime = timezone.now(), timedelta(seconds=granted.seconds)
+    now = timezone.now()
+    lifetime = DEFAULT_LIFETIME if grant.seconds is None else timedelta(seconds=grant.seconds)
     margin = min(MAX_MARGIN, max(MIN_MARGIN, lifetime / 5))
-    due = now + max(lifetime - margin, timedelta(seconds=1))
-    return {"expires_at": now + lifetime, "refresh_at": due if tokens.refresh_token else None}
+    refresh_at = now + max(lifetime - margin, timedelta(seconds=1))
+    return {
+        "expires_at": None if grant.seconds is None else now + lifetime,
+        "refresh_at": refresh_at if tokens.refresh_token else None,
+    }
 
 
-def sealed(row: UpstreamCredential, content: Mapping[str, Any]) -> bytes:
+def seal(row: UpstreamCredential, content: Mapping[str, Any]) -> bytes:
     """Return the content of a credential, sealed for its upstream, owner and origin."""
     return encryption.seal(orjson.dumps(dict(content)), _purpose(row))
 
@@ -153,7 +160,7 @@ def delete(row: UpstreamCredential) -> None:
         row.delete()
 
 
-def link(upstream_id: UUID, owner: Owner, base: str = "") -> str:
+def credential_url(upstream_id: UUID, owner: Owner, base: str = "") -> str:
     """Return the address of the page where a credential is entered, at MCPHUB_PUBLIC_URL or where the request came.
 
     Without a request, and if the hub's address is not set, only its path.
@@ -167,11 +174,11 @@ def _save(
     upstream: Upstream, owner: Owner, kind: CredentialKind, content: Mapping[str, Any], **fields: Any
 ) -> UpstreamCredential:
     with change_log_transaction():
-        row = _stored(upstream.pk, owner).select_for_update(of=("self",)).first()
+        row = _rows_of(upstream.pk, owner).select_for_update(of=("self",)).first()
         row = row or UpstreamCredential(upstream=upstream, key_id=owner.key_id, person_id=owner.person_id)
         row.tenant_id, row.kind, row.origin = upstream.tenant_id, kind, origin_of(upstream.url)
-        row.ciphertext = sealed(row, content)
-        row.expires_at = row.refresh_at = None
+        row.ciphertext = seal(row, content)
+        row.expires_at = row.refresh_at = row.claimed_until = None
         row.failures, row.problem, row.wanted_scopes, row.scopes = 0, "", "", ""
         for name, value in fields.items():
             setattr(row, name, value)
@@ -180,7 +187,7 @@ def _save(
     return row
 
 
-def _stored(upstream_id: UUID, owner: Owner) -> "QuerySet[UpstreamCredential]":
+def _rows_of(upstream_id: UUID, owner: Owner) -> "QuerySet[UpstreamCredential]":
     return UpstreamCredential.objects.filter(upstream_id=upstream_id, key_id=owner.key_id, person_id=owner.person_id)
 
 

@@ -35,61 +35,61 @@ UPDATED: Final = "notifications/resources/updated"
 FAILURES: Final = (RequestFailed, ErrorResponse, ToolError, TimeoutError)
 LISTS: Final = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
 
-Tell = Callable[[frozenset[str]], None]
+UpdateListener = Callable[[frozenset[str]], None]
 
 
 class ConnectionUpdates:
-    """The subscriptions of one connection. `connect` returns its client that lists; `tell` gets updated URIs.
+    """The subscriptions of one connection. `connect` returns its client that lists; `on_updated` gets updated URIs.
 
     Runs on the loop of the connections.
     """
 
-    def __init__(self, connect: Callable[[], Awaitable[Client]], tell: Tell) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[Client]], on_updated: UpdateListener) -> None:
         self._connect = connect
-        self._tell = tell
-        self._wanted: frozenset[str] = frozenset()
+        self._on_updated = on_updated
+        self._uris: frozenset[str] = frozenset()
         self._client: Client | None = None
         self._changed = asyncio.Event()
-        self._settled = asyncio.Event()
+        self._requested = asyncio.Event()
         self._acknowledged = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._was_lost = False
+        self._may_have_missed = False
         self._updated: set[str] = set()
         self._flushing: asyncio.TimerHandle | None = None
 
     @property
-    def is_wanted(self) -> bool:
+    def has_subscriptions(self) -> bool:
         """Whether anybody wants to hear of a resource."""
-        return bool(self._wanted)
+        return bool(self._uris)
 
-    def want(self, uris: Iterable[str]) -> None:
+    def set_uris(self, uris: Iterable[str]) -> None:
         """Hear of these resources from now on, and of no others."""
-        wanted = sorted(uris)
-        if len(wanted) > MAX_URIS:
-            log.warning("Only %d of %d resources of an upstream are subscribed to", MAX_URIS, len(wanted))
-        self._wanted = frozenset(wanted[:MAX_URIS])
-        self._settled.clear()
+        sorted_uris = sorted(uris)
+        if len(sorted_uris) > MAX_URIS:
+            log.warning("Only %d of %d resources of an upstream are subscribed to", MAX_URIS, len(sorted_uris))
+        self._uris = frozenset(sorted_uris[:MAX_URIS])
+        self._requested.clear()
         self._wake()
 
-    def connected(self, client: Client) -> None:
+    def set_client(self, client: Client) -> None:
         """Note the client that was connected: a modern one announces changes of its lists on request only."""
         self._client = client
-        if client.is_modern or self._wanted:
+        if client.is_modern or self._uris:
             self._wake()
 
-    async def settle(self) -> None:
+    async def wait_requested(self) -> None:
         """Wait until the upstream was asked for what is wanted, or could not be."""
-        await self._settled.wait()
+        await self._requested.wait()
 
-    def heard(self, message: Message) -> None:
+    def handle_notification(self, message: Message) -> None:
         """Take a notification: an updated resource, or that the upstream listens."""
         if message.get("method") == ACKNOWLEDGED:
             self._acknowledged.set()
             return
         params = message.get("params")
         uri = params.get("uri") if isinstance(params, dict) else None
-        if isinstance(uri, str) and uri in self._wanted:
-            self._note([uri])
+        if isinstance(uri, str) and uri in self._uris:
+            self._add_updates([uri])
 
     async def close(self) -> None:
         """Stop."""
@@ -100,62 +100,62 @@ class ConnectionUpdates:
             with suppress(asyncio.CancelledError):
                 await self._task
 
-    def _note(self, uris: Iterable[str]) -> None:
+    def _add_updates(self, uris: Iterable[str]) -> None:
         """Tell of updates: of the first at once, and of those that follow shortly together, each once."""
         self._updated.update(uris)
         if self._flushing is None:
             self._flush()
 
     def _flush(self) -> None:
-        told, self._updated = frozenset(self._updated), set()
-        self._flushing = asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._flush) if told else None
-        if told:
-            self._tell(told)
+        updated, self._updated = frozenset(self._updated), set()
+        self._flushing = asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._flush) if updated else None
+        if updated:
+            self._on_updated(updated)
 
     def _wake(self) -> None:
         self._changed.set()
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def _note_asked(self, wanted: frozenset[str], *, is_heard: bool) -> None:
-        if wanted == self._wanted:
-            self._settled.set()
-        if self._was_lost and is_heard:
-            self._was_lost = False
-            self._note(wanted)
+    def _mark_requested(self, uris: frozenset[str], *, is_stream_open: bool) -> None:
+        if uris == self._uris:
+            self._requested.set()
+        if self._may_have_missed and is_stream_open:
+            self._may_have_missed = False
+            self._add_updates(uris)
 
     # --- Subscriptions, as long as they are wanted ---
 
     async def _run(self) -> None:
         try:
-            await self._keep()
+            await self._keep_subscribed()
         finally:
-            self._settled.set()
+            self._requested.set()
 
-    async def _keep(self) -> None:
+    async def _keep_subscribed(self) -> None:
         delay = FIRST_DELAY
-        while client := await self._client_to_ask():
-            began = monotonic()
+        while client := await self._available_client():
+            started_at = monotonic()
             try:
                 await (self._listen(client) if client.is_modern else self._subscribe(client))
-                if not self._wanted and not client.is_closed:
+                if not self._uris and not client.is_closed:
                     return
             except FAILURES as problem:
                 log.info("The subscription to an upstream has ended: %s", type(problem).__name__)
-            self._was_lost = True
-            self._settled.set()
-            delay = FIRST_DELAY if monotonic() - began > STEADY_SECONDS else min(MAX_DELAY, delay * 2)
+            self._may_have_missed = True
+            self._requested.set()
+            delay = FIRST_DELAY if monotonic() - started_at > STEADY_SECONDS else min(MAX_DELAY, delay * 2)
             await asyncio.sleep(delay)
 
-    async def _client_to_ask(self) -> Client | None:
+    async def _available_client(self) -> Client | None:
         """Return a connected client: for resources, it is opened; for lists only, a connection that is open is used."""
         delay = FIRST_DELAY
-        while self._wanted:
+        while self._uris:
             try:
                 return await self._connect()
             except FAILURES as problem:
                 log.info("An upstream with subscriptions is not available: %s", type(problem).__name__)
-            self._settled.set()
+            self._requested.set()
             await asyncio.sleep(delay)
             delay = min(MAX_DELAY, delay * 2)
         client = self._client
@@ -168,24 +168,24 @@ class ConnectionUpdates:
         while not client.is_closed:
             self._changed.clear()
             if client.session_number != session:
-                session, self._was_lost = client.session_number, True
+                session, self._may_have_missed = client.session_number, True
                 subscribed.clear()
-            if client.openings != openings or not client.is_heard:
-                openings, self._was_lost = client.openings, True
-            wanted = self._wanted
-            if _subscribes(client):
-                await _changed_subscriptions(client, subscribed, wanted)
+            if client.openings != openings or not client.is_stream_open:
+                openings, self._may_have_missed = client.openings, True
+            uris = self._uris
+            if _supports_subscriptions(client):
+                await _update_subscriptions(client, subscribed, uris)
             if client.session_number == session:
-                self._note_asked(wanted, is_heard=client.is_heard)
-            if not self._wanted:
+                self._mark_requested(uris, is_stream_open=client.is_stream_open)
+            if not self._uris:
                 return
             with suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_SECONDS):
                     await self._changed.wait()
-            if not client.is_heard:
+            if not client.is_stream_open:
                 async with asyncio.timeout(CONFIRM_SECONDS):
-                    await client.hear_again()
-                self._was_lost = True
+                    await client.reopen_stream()
+                self._may_have_missed = True
                 subscribed.clear()
 
     async def _listen(self, client: Client) -> None:
@@ -195,15 +195,15 @@ class ConnectionUpdates:
         try:
             while not client.is_closed:
                 self._changed.clear()
-                wanted = self._wanted
-                if not (asked := _filter(client, wanted)):
-                    self._note_asked(wanted, is_heard=False)
-                    if not self._wanted:
+                uris = self._uris
+                if not (notifications := _filter(client, uris)):
+                    self._mark_requested(uris, is_stream_open=False)
+                    if not self._uris:
                         return
                     await self._changed.wait()
                     continue
-                current = await self._listened(client, asked, current)
-                self._note_asked(wanted, is_heard=self._acknowledged.is_set())
+                current = await self._replace_stream(client, notifications, current)
+                self._mark_requested(uris, is_stream_open=self._acknowledged.is_set())
                 if changed.done():
                     changed = asyncio.ensure_future(self._changed.wait())
                 await asyncio.wait([changed, current], return_when=asyncio.FIRST_COMPLETED)
@@ -213,47 +213,47 @@ class ConnectionUpdates:
                 await asyncio.sleep(PAUSE_SECONDS)
         finally:
             changed.cancel()
-            await _ended(current)
+            await _cancel_stream(current)
 
-    async def _listened(
-        self, client: Client, asked: dict[str, Any], former: "asyncio.Task[Any] | None"
+    async def _replace_stream(
+        self, client: Client, notifications: dict[str, Any], previous: "asyncio.Task[Any] | None"
     ) -> "asyncio.Task[Any]":
         """Open a stream, and close the former one when the upstream has confirmed the new one."""
         self._acknowledged.clear()
         loop = asyncio.get_running_loop()
-        opened = loop.create_task(client.request(LISTEN, {"notifications": asked}, self.heard))
+        stream = loop.create_task(client.request(LISTEN, {"notifications": notifications}, self.handle_notification))
         confirmed = loop.create_task(self._acknowledged.wait())
         try:
-            await asyncio.wait([opened, confirmed], timeout=CONFIRM_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([stream, confirmed], timeout=CONFIRM_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            await _ended(opened)
+            await _cancel_stream(stream)
             raise
         finally:
             confirmed.cancel()
-            await _ended(former)
-        return opened
+            await _cancel_stream(previous)
+        return stream
 
 
-def _filter(client: Client, wanted: frozenset[str]) -> dict[str, Any]:
+def _filter(client: Client, uris: frozenset[str]) -> dict[str, Any]:
     """Return what a modern upstream is asked to tell of: lists that it says may change, and resources."""
-    lists: dict[str, Any] = {wish: True for area, wish in LISTS.items() if _declares(client, area, "listChanged")}
-    return lists | ({"resourceSubscriptions": sorted(wanted)} if wanted and _subscribes(client) else {})
+    lists: dict[str, Any] = {field: True for area, field in LISTS.items() if _declares(client, area, "listChanged")}
+    return lists | ({"resourceSubscriptions": sorted(uris)} if uris and _supports_subscriptions(client) else {})
 
 
-def _subscribes(client: Client) -> bool:
+def _supports_subscriptions(client: Client) -> bool:
     return _declares(client, "resources", "subscribe")
 
 
 def _declares(client: Client, area: str, name: str) -> bool:
-    declared = client.server.capabilities.get(area)
-    return isinstance(declared, dict) and declared.get(name) is True
+    area_capabilities = client.server.capabilities.get(area)
+    return isinstance(area_capabilities, dict) and area_capabilities.get(name) is True
 
 
-async def _changed_subscriptions(client: Client, subscribed: set[str], wanted: frozenset[str]) -> None:
+async def _update_subscriptions(client: Client, subscribed: set[str], wanted_uris: frozenset[str]) -> None:
     """Subscribe to what is wanted, and to no more. A URI that the upstream refuses is not asked for again."""
     for method, uris in (
-        ("resources/unsubscribe", sorted(subscribed - wanted)),
-        ("resources/subscribe", sorted(wanted - subscribed)),
+        ("resources/unsubscribe", sorted(subscribed - wanted_uris)),
+        ("resources/subscribe", sorted(wanted_uris - subscribed)),
     ):
         for uri in uris:
             try:
@@ -264,10 +264,10 @@ async def _changed_subscriptions(client: Client, subscribed: set[str], wanted: f
             except TimeoutError as problem:
                 raise UpstreamFailed(f"The upstream did not answer {method}.") from problem
     subscribed.clear()
-    subscribed.update(wanted)
+    subscribed.update(wanted_uris)
 
 
-async def _ended(stream: "asyncio.Task[Any] | None") -> None:
+async def _cancel_stream(stream: "asyncio.Task[Any] | None") -> None:
     """Cancel a stream, whose upstream is told so."""
     if stream is not None:
         stream.cancel()

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from tools_app.catalog.kinds.upstream import Endpoint
 
-Wanted = Mapping[Endpoint, frozenset[str]]
-Tell = Callable[[frozenset[str]], None]
+UrisByEndpoint = Mapping[Endpoint, frozenset[str]]
+UpdateListener = Callable[[frozenset[str]], None]
 
 
 @dataclass(frozen=True)
 class _Watcher:
-    wanted: Wanted
-    tell: Tell
+    uris_by_endpoint: UrisByEndpoint
+    notify: UpdateListener
 
 
 class Watchers:
@@ -21,20 +21,26 @@ class Watchers:
     def __init__(self) -> None:
         self._by_owner: dict[Hashable, _Watcher] = {}
 
-    def replace(self, owner: Hashable, wanted: Wanted, tell: Tell) -> Iterable[Endpoint]:
+    def replace(self, owner: Hashable, uris_by_endpoint: UrisByEndpoint, notify: UpdateListener) -> Iterable[Endpoint]:
         """Set what `owner` wants, and how it is told; returns the endpoints whose URIs may have changed."""
-        before = self._by_owner.pop(owner, None)
-        if wanted:
-            self._by_owner[owner] = _Watcher(wanted, tell)
-        former = before.wanted if before else {}
-        return [one for one in {*former, *wanted} if former.get(one) != wanted.get(one)]
+        previous = self._by_owner.pop(owner, None)
+        if uris_by_endpoint:
+            self._by_owner[owner] = _Watcher(uris_by_endpoint, notify)
+        previous_uris = previous.uris_by_endpoint if previous else {}
+        return [
+            endpoint
+            for endpoint in {*previous_uris, *uris_by_endpoint}
+            if previous_uris.get(endpoint) != uris_by_endpoint.get(endpoint)
+        ]
 
     def uris(self, endpoint: Endpoint) -> frozenset[str]:
         """Return the URIs that anybody wants of an endpoint."""
-        return frozenset().union(*(one.wanted.get(endpoint, frozenset()) for one in self._by_owner.values()))
+        return frozenset().union(
+            *(watcher.uris_by_endpoint.get(endpoint, frozenset()) for watcher in self._by_owner.values())
+        )
 
-    def tell(self, endpoint: Endpoint, uris: frozenset[str]) -> None:
+    def notify(self, endpoint: Endpoint, uris: frozenset[str]) -> None:
         """Tell each watcher of the updated resources that it wants."""
         for watcher in list(self._by_owner.values()):
-            if told := uris & watcher.wanted.get(endpoint, frozenset()):
-                watcher.tell(told)
+            if updated := uris & watcher.uris_by_endpoint.get(endpoint, frozenset()):
+                watcher.notify(updated)

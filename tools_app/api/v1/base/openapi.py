@@ -73,11 +73,15 @@ class Described(AutoSchema):
 
     def get_description(self) -> str:
         """Return the description of the operation; a list's starts with that of its view."""
-        said = str(super().get_description())
+        description = str(super().get_description())
         if not self._is_own:
-            return said
+            return description
         own = get_doc(type(self.view))
-        return f"{own}\n\n{said}" if getattr(self.view, "action", "") == "list" and own != said else said
+        return (
+            f"{own}\n\n{description}"
+            if getattr(self.view, "action", "") == "list" and own != description
+            else description
+        )
 
     def get_override_parameters(self) -> list[Any]:
         """Return the parameters of a list, and the precondition of a change."""

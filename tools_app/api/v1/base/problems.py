@@ -80,19 +80,19 @@ def problem_answer(raised: Exception, _context: Mapping[str, Any]) -> Response |
 def problem(error: exceptions.APIException) -> dict[str, Any]:
     """Return an error as a problem details object."""
     status = int(error.status_code)
-    said: dict[str, Any] = {
+    body: dict[str, Any] = {
         "type": f"urn:mcphub:problem:{NAMES.get(status, 'other')}",
         "title": HTTPStatus(status).phrase,
         "status": status,
     }
     if not isinstance(error.detail, dict | list):
-        return {**said, "detail": str(error.detail)}
+        return {**body, "detail": str(error.detail)}
     faults: dict[str, list[str]] = {}
     for field, message in _flat(error.detail, ""):
         faults.setdefault(field, []).append(message)
     general = [message for field in NO_FIELD for message in faults.pop(field, [])]
     detail = " ".join(general) or f"{_counted(faults)} invalid. See `errors`."
-    return {**said, "detail": detail, "errors": faults}
+    return {**body, "detail": detail, "errors": faults}
 
 
 def _counted(faults: Mapping[str, Any]) -> str:

@@ -114,8 +114,8 @@ class NamedRow(Row):
         if meta.named in attrs:
             attrs[meta.named] = name
         if meta.model._default_manager.filter(tenant=row.tenant, **{meta.named: name}).exclude(pk=row.pk).exists():
-            told = f"This tenant already has a {meta.kind} this {meta.named}. Change that one."
-            raise Conflict({meta.named: [told]})
+            message = f"This tenant already has a {meta.kind} this {meta.named}. Change that one."
+            raise Conflict({meta.named: [message]})
         return attrs
 
 

@@ -27,8 +27,8 @@ from tools_app.models import PersonalToken
 from tools_app.protocol import jsonrpc
 from tools_app.protocol.errors import RpcError
 
-NO_GOOD = "The token is unknown, expired or revoked. Create one under My tokens in the admin."
-API_KEY = (
+NOT_VALID = "The token is unknown, expired or revoked. Create one under My tokens in the admin."
+IS_API_KEY = (
     "This is an API key for MCP clients. The REST API requires a personal token."
     " Create one under My tokens in the admin."
 )
@@ -47,7 +47,7 @@ class TokenLogin(BaseAuthentication):
             raise AuthenticationFailed("The header must be `Authorization: Bearer` and a personal token.")
         row = tokens.find(credential.strip())
         if row is None:
-            raise AuthenticationFailed(API_KEY if tokens.is_api_key(credential.strip()) else NO_GOOD)
+            raise AuthenticationFailed(IS_API_KEY if tokens.is_api_key(credential.strip()) else NOT_VALID)
         return row.person, row
 
     def authenticate_header(self, request: Request) -> str:
@@ -117,7 +117,7 @@ class AlwaysJson(BaseContentNegotiation):
         return renderers[0], renderers[0].media_type
 
 
-class Member(BasePermission):
+class HasMembership(BasePermission):
     """Superusers and members of any tenant."""
 
     message = "You are not a member of any tenant. Ask a tenant's admin for an invitation."
@@ -132,7 +132,7 @@ class BaseApiView:
 
     request: Request
     authentication_classes = (TokenLogin, SessionAuthentication)
-    permission_classes: tuple[Any, ...] = (Member,)
+    permission_classes: tuple[Any, ...] = (HasMembership,)
     throttle_classes = (PerPerson,)
     parser_classes = (JsonParser,)
     renderer_classes: Any = (JSONRenderer,)

@@ -60,7 +60,7 @@ def check_unchanged(request: Request, row: Any) -> None:
         raise ChangedMeanwhile
 
 
-HOLDING = frozenset({"update", "partial_update", "destroy"})
+WRITING = frozenset({"update", "partial_update", "destroy"})
 
 
 class IsTenantAdmin(BasePermission):
@@ -142,7 +142,7 @@ class ScopedView(ApiView):
     def get_queryset(self) -> QuerySet[Any]:
         """Return the rows that this person may read; locks a row that is about to be changed."""
         rows = permissions.rows_seen_by(self.request.user, super().get_queryset(), self.tenant_field)
-        return rows.select_for_update(of=("self",)) if self.action in HOLDING else rows
+        return rows.select_for_update(of=("self",)) if self.action in WRITING else rows
 
     def tenant_id_of(self, row: Any) -> Any:
         """Return the id of the tenant to which `row` belongs."""
@@ -158,8 +158,8 @@ class ListMixin:
         rows, cursor = page_of(
             self.query_class().found(self.get_queryset(), chosen), chosen["limit"], chosen.get("cursor")
         )
-        told = self.get_serializer()
-        results = within_page_bytes(told.to_representation(row) for row in rows)
+        serializer = self.get_serializer()
+        results = within_page_bytes(serializer.to_representation(row) for row in rows)
         if len(results) < len(rows):
             cursor = rows[len(results) - 1].pk
         return Response({"next": next_address(request, cursor), "results": results})

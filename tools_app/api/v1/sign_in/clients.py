@@ -15,7 +15,7 @@ from tools_app.access.oauth import clients
 from tools_app.api.v1.base.fields import UUID_TEXT, Choice, Text
 from tools_app.api.v1.base.paging import ListQuery
 from tools_app.api.v1.base.serializers import Row
-from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.views import HasMembership
 from tools_app.api.v1.base.viewsets import ApiView, ListMixin, Retrieved, Superuser
 from tools_app.audit.changes import connections as connection_changes
 from tools_app.audit.changes.changes import change_log_transaction
@@ -31,6 +31,8 @@ class ClientRow(Row):
     redirect_uris = serializers.ListField(child=serializers.CharField(), read_only=True)
     grant_types = serializers.SerializerMethodField(help_text="What it may ask for tokens with.")
 
+    auth_methods = serializers.SerializerMethodField(help_text="How it may authenticate.")
+
     class Meta:
         model = OAuthClient
         fields: tuple[str, ...] = (
@@ -42,6 +44,7 @@ class ClientRow(Row):
             "redirect_uris",
             "grant_types",
             "auth_method",
+            "auth_methods",
             "created_at",
             "fetched_at",
             "last_used_at",
@@ -56,6 +59,10 @@ class ClientRow(Row):
     def get_grant_types(self, row: OAuthClient) -> list[str]:
         """Return the grants that the client uses."""
         return clients.grants_of(row)
+
+    def get_auth_methods(self, row: OAuthClient) -> list[str]:
+        """Return the ways in which the client may authenticate."""
+        return clients.methods_of(row)
 
 
 class ClientsQuery(ListQuery):
@@ -79,7 +86,7 @@ class ClientsQuery(ListQuery):
 class Clients(ListMixin, Retrieved, ApiView):
     """Clients of the connections of the person's tenants. Superusers see and block all."""
 
-    permission_classes = (Member, Superuser)
+    permission_classes = (HasMembership, Superuser)
     queryset = OAuthClient.objects.all()
     serializer_class = ClientRow
     query_class = ClientsQuery

@@ -14,7 +14,7 @@ from tools_app.access.keys import LIMITS, LISTING, SCOPES
 from tools_app.access.oauth import clients, hosts, tokens
 from tools_app.api.v1.base.fields import Choice, Text
 from tools_app.api.v1.base.serializers import NamedRow, Row, TenantField, TenantOfRecord
-from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.views import HasMembership
 from tools_app.api.v1.base.viewsets import (
     Created,
     Deleted,
@@ -131,7 +131,7 @@ class AccessRow(KeyRow):
 class Connections(ListMixin, Retrieved, ScopedView):
     """Clients that people connected by signing in, and service clients. A tenant's admin can change and end one."""
 
-    permission_classes = (Member, IsTenantAdmin)
+    permission_classes = (HasMembership, IsTenantAdmin)
     queryset = Connection.objects.select_related("tenant", "client", "person", "key__toolset")
     serializer_class = ConnectionRow
     query_class = ConnectionsQuery
@@ -183,7 +183,7 @@ class ClientPolicyRow(NamedRow):
 class ClientPolicies(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
     """Which clients the members of a tenant may connect. The most specific host counts."""
 
-    permission_classes = (Member, IsTenantAdmin)
+    permission_classes = (HasMembership, IsTenantAdmin)
     queryset = ClientPolicy.objects.select_related("tenant")
     serializer_class = ClientPolicyRow
     query_class = TenantQuery
@@ -226,9 +226,9 @@ class SignInsQuery(TenantQuery):
 
 
 class SignIns(ListMixin, Retrieved, ScopedView):
-    """The steps of sign-ins in a tenant, the latest first, with the reason where one failed."""
+    """The steps of sign-ins in a tenant, the latest first, with why one failed and which rule was used."""
 
-    permission_classes = (Member, IsTenantAdmin)
+    permission_classes = (HasMembership, IsTenantAdmin)
     queryset = SignInEvent.objects.select_related("tenant")
     serializer_class = SignInRow
     query_class = SignInsQuery

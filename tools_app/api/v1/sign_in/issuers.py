@@ -15,7 +15,7 @@ from tools_app.access.issuers import directory
 from tools_app.api.v1.base.fields import JsonObjects, Text
 from tools_app.api.v1.base.problems import Conflict
 from tools_app.api.v1.base.serializers import Row, Strict, TenantField
-from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.views import HasMembership
 from tools_app.api.v1.base.viewsets import (
     Created,
     Deleted,
@@ -113,7 +113,7 @@ class TriedToken(serializers.Serializer):
 class Issuers(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
     """Whose word a tenant takes for people (OpenID Connect) or for programs, and what their claims mean."""
 
-    permission_classes = (Member, IsTenantAdmin)
+    permission_classes = (HasMembership, IsTenantAdmin)
     queryset = Issuer.objects.select_related("tenant", "directory").defer("ciphertext")
     serializer_class = IssuerRow
     query_class = SearchQuery
@@ -138,7 +138,7 @@ class Issuers(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
         sent = TokenToTry(data=request.data)
         sent.is_valid(raise_exception=True)
         try:
-            trial = setup.try_out(
+            trial = setup.try_rules(
                 self.get_object(), sent.validated_data["token"], request.build_absolute_uri("/").rstrip("/")
             )
         except tokens.InvalidToken as problem:
@@ -189,5 +189,5 @@ class Issuers(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
             provider.seal_secret(row, secret)
         with transaction.atomic():
             row.save()
-            setup.saved(row)
+            setup.apply_changes(row)
         return row

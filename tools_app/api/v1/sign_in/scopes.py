@@ -3,7 +3,7 @@
 from tools_app.access.oauth import tenant_scopes
 from tools_app.api.v1.base.fields import Text, Texts
 from tools_app.api.v1.base.serializers import NamedRow, TenantField
-from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.views import HasMembership
 from tools_app.api.v1.base.viewsets import (
     Created,
     Deleted,
@@ -48,7 +48,7 @@ class ScopeRow(NamedRow):
 class Scopes(ListMixin, Retrieved, Created, Updated, Deleted, ScopedView):
     """Scopes that clients can ask for besides those of the hub. A deleted one grants nothing from then on."""
 
-    permission_classes = (Member, IsTenantAdmin)
+    permission_classes = (HasMembership, IsTenantAdmin)
     queryset = TenantScope.objects.select_related("tenant")
     serializer_class = ScopeRow
     query_class = TenantQuery

@@ -11,10 +11,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tools_app.access import keys
-from tools_app.access.oauth import clients, service_clients
+from tools_app.access.oauth import clients, key_sets, service_clients
 from tools_app.api.v1.base.fields import JsonObject
 from tools_app.api.v1.base.problems import Conflict
-from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.views import HasMembership
 from tools_app.api.v1.base.viewsets import Created, IsTenantAdmin, ListMixin, Retrieved, ScopedView, Updated
 from tools_app.api.v1.keys import KeyRow, KeysQuery
 from tools_app.audit.changes import service_clients as service_changes
@@ -50,7 +50,7 @@ class ServiceClientRow(KeyRow):
         )
         read_only_fields = ("last_used_at", "revoked_at")
 
-    prefix = None  # nobody holds the key
+    prefix = None  # no client has the key's value
     replaced_by = None  # a secret is rotated in its place
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class ServiceClientRow(KeyRow):
             public_keys = None if public_keys == stored else public_keys
         if public_keys is not None:
             try:
-                attrs["public_keys"] = service_clients.checked(public_keys)
+                attrs["public_keys"] = key_sets.checked(public_keys)
             except ValidationError as problem:
                 raise serializers.ValidationError({"public_keys": problem.messages}) from problem
         return attrs
@@ -92,7 +92,7 @@ class ServiceClientsQuery(KeysQuery):
 class ServiceClients(ListMixin, Retrieved, Created, Updated, ScopedView):
     """Programs that get access tokens by client credentials. One is revoked, never deleted: calls refer to it."""
 
-    permission_classes = (Member, IsTenantAdmin)
+    permission_classes = (HasMembership, IsTenantAdmin)
     queryset = ServiceClient.objects.filter(connection__isnull=False, connection__person=None).select_related(
         "tenant", "created_by", "connection__client", "toolset"
     )

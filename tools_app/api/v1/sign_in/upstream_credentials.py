@@ -9,7 +9,7 @@ from rest_framework.exceptions import PermissionDenied
 from tools_app.access import permissions
 from tools_app.api.v1.base.fields import Id, Text
 from tools_app.api.v1.base.serializers import Row, TenantOfRecord
-from tools_app.api.v1.base.views import Member
+from tools_app.api.v1.base.views import HasMembership
 from tools_app.api.v1.base.viewsets import Created, Deleted, ListMixin, Retrieved, ScopedView
 from tools_app.models import CredentialOwner, Upstream, UpstreamCredential
 from tools_app.upstreams.credentials import store
@@ -57,7 +57,7 @@ class UpstreamCredentialRow(Row):
 class UpstreamCredentials(ListMixin, Retrieved, Created, Deleted, ScopedView):
     """Credentials for upstream servers: the caller's own, and for admins all of their tenants."""
 
-    permission_classes = (Member,)
+    permission_classes = (HasMembership,)
     queryset = UpstreamCredential.objects.select_related("tenant", "upstream", "person").defer("ciphertext")
     serializer_class = UpstreamCredentialRow
 

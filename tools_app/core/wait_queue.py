@@ -1,14 +1,20 @@
-"""What waits for a slot: background groups, the state of a busy tenant, and its waiters, round-robin by caller."""
+"""What waits for a slot, and the slot: background groups, busy tenants, and their waiters, round-robin by caller."""
 
 import asyncio
 from collections import deque
 from collections.abc import Hashable
-from typing import Any, Generic, NamedTuple, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+if TYPE_CHECKING:
+    from tools_app.core.fair_scheduler import FairScheduler
 
 T = TypeVar("T")
 
 
-class WaitingLine(Generic[T]):
+class WaitQueue(Generic[T]):
     """`count` waiters for a slot: round-robin between callers, first in, first out within a caller."""
 
     def __init__(self) -> None:
@@ -56,15 +62,16 @@ class Background(NamedTuple):
 class BusyTenant:
     """The state of a busy tenant or a background group. `used` is its time in seconds."""
 
-    __slots__ = ("background", "long_steps", "running", "seen", "skips", "slots", "starts_at", "used", "waiting")
+    __slots__ = ("background", "id", "long_steps", "running", "seen", "skips", "slots", "starts_at", "used", "waiting")
 
-    def __init__(self, background: Background | None, used: float) -> None:
+    def __init__(self, id: Hashable, background: Background | None, used: float) -> None:
+        self.id = id
         self.background = background
         # How many requests may run at a time.
         self.slots = 0 if background is None else background.slots
         # In the order of their start.
         self.running: dict[Any, None] = {}
-        self.waiting: WaitingLine[Any] = WaitingLine()
+        self.waiting: WaitQueue[Any] = WaitQueue()
         self.seen = 0.0
         self.used = used
         # How many times it was next without a free slot.
@@ -78,3 +85,38 @@ class BusyTenant:
         self.used += seconds
         if self.background is not None:
             self.starts_at += seconds / self.background.part
+
+
+class Budget(Protocol):
+    """What requests hold in bytes, by tenant."""
+
+    def free(self, tenant: Hashable, size: int) -> None:
+        """Give back what was held."""
+
+
+class Slot(msgspec.Struct, eq=False):
+    """One slot in use, since a time of the scheduler's clock, and what its request holds until it is over."""
+
+    scheduler: "FairScheduler"
+    tenant: BusyTenant
+    since: float
+    # Appended to and taken from by several threads.
+    held: list[tuple[Budget, int]] = []
+    is_over: bool = False
+
+    def hold(self, budget: Budget, size: int) -> None:
+        """Note what the request holds. Safe from other threads than the loop's."""
+        self.held.append((budget, size))
+        if self.is_over:
+            self.give_back()
+
+    def holds(self, budget: Budget) -> bool:
+        """Return whether the request holds some of a budget."""
+        return any(held is budget for held, _ in self.held)
+
+    def give_back(self) -> None:
+        """Give back what the request holds."""
+        with suppress(IndexError):
+            while self.held:
+                budget, size = self.held.pop()
+                budget.free(self.tenant.id, size)

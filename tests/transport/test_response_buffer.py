@@ -6,16 +6,16 @@ from collections.abc import Callable
 import pytest
 
 from tools_app.transport import responses
-from tools_app.transport.responses import Outbox
+from tools_app.transport.responses import ResponseBuffer
 
 
-def kept(fill: Callable[[Outbox], None]) -> list[bytes]:
-    """What is left in an outbox after `fill`."""
+def kept(fill: Callable[[ResponseBuffer], None]) -> list[bytes]:
+    """What is left in a buffer after `fill`."""
 
     async def run() -> list[bytes]:
-        filled = Outbox(asyncio.get_running_loop())
+        filled = ResponseBuffer(asyncio.get_running_loop())
         fill(filled)
-        return [frame.message for frame in filled.take()]
+        return [frame.message for frame in filled.drain()]
 
     return asyncio.run(run())
 
@@ -27,7 +27,7 @@ def test_the_oldest_goes_first(
     monkeypatch.setattr(responses, "MAX_MESSAGES", max_messages)
     monkeypatch.setattr(responses, "MAX_BYTES", max_bytes)
 
-    def fill(filled: Outbox) -> None:
+    def fill(filled: ResponseBuffer) -> None:
         for message in (b"one", b"two", b"three"):
             filled.put(message)
 
@@ -37,7 +37,7 @@ def test_the_oldest_goes_first(
 def test_a_message_that_is_larger_than_all_that_may_wait_is_kept_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(responses, "MAX_BYTES", 4)
 
-    def fill(filled: Outbox) -> None:
+    def fill(filled: ResponseBuffer) -> None:
         filled.put(b"one")
         filled.put(b"much too large")
 
@@ -47,9 +47,9 @@ def test_a_message_that_is_larger_than_all_that_may_wait_is_kept_alone(monkeypat
 def test_what_is_taken_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(responses, "MAX_BYTES", 6)
 
-    def fill(filled: Outbox) -> None:
+    def fill(filled: ResponseBuffer) -> None:
         filled.put(b"gone")
-        filled.take()
+        filled.drain()
         filled.put(b"one")
         filled.put(b"two")
 
@@ -60,13 +60,13 @@ def test_who_waits_for_room_waits_until_something_was_taken(monkeypatch: pytest.
     monkeypatch.setattr(responses, "MAX_BYTES", 4)
 
     async def run() -> bool:
-        filled = Outbox(asyncio.get_running_loop())
-        await filled.room(100)  # an empty one takes anything
+        filled = ResponseBuffer(asyncio.get_running_loop())
+        await filled.wait_for_room(100)  # an empty one takes anything
         filled.put(b"one")
-        waiting = asyncio.create_task(filled.room(3))
+        waiting = asyncio.create_task(filled.wait_for_room(3))
         await asyncio.sleep(0)
         waited = not waiting.done()
-        filled.take()
+        filled.drain()
         async with asyncio.timeout(5):
             await waiting
         return waited

@@ -8,6 +8,8 @@ This process supervises. The program runs in a session of its own, with resource
 within Landlock: it reads and executes what SPECIFICATION lists, writes to its own directory, and opens no TCP
 connections unless that is allowed. When the program ends, when the hub ends, or on SIGTERM, everything that the
 program started is killed: orphans become children of this process, wherever they went.
+
+If SPECIFICATION names a control group, the program runs in it, and the group is killed and removed at the end.
 """
 
 import ctypes
@@ -107,6 +109,8 @@ def _run(specification: dict[str, Any], command: list[str], environment: dict[st
     try:
         os.setsid()
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if specification["cgroup"]:
+            _write(f"{specification['cgroup']}/cgroup.procs", "0")
         for limit, most in (*LIMITS, (resource.RLIMIT_DATA, DATA_BYTES)):
             hard = resource.getrlimit(limit)[1]
             most = most if hard == resource.RLIM_INFINITY else min(most, hard)  # noqa: PLW2901
@@ -122,6 +126,12 @@ def _run(specification: dict[str, Any], command: list[str], environment: dict[st
         os._exit(NOT_STARTED)
 
 
+def _write(path: str, text: str) -> None:
+    """Write to a file of a control group. Raises OSError."""
+    with open(path, "w", encoding="ascii") as file:  # noqa: PTH123 - as above
+        file.write(text)
+
+
 def _children() -> list[int]:
     """Return the children of this process."""
     try:
@@ -131,11 +141,26 @@ def _children() -> list[int]:
         return []
 
 
-def _kill_all(group: int) -> None:
-    """Kill the program and all that it started, and reap them."""
+def _kill_all(group: int, cgroup: str) -> None:
+    """Kill the program and all that it started, and reap them. Their control group is removed."""
     deadline = time.monotonic() + END_SECONDS
+    if cgroup:
+        with suppress(OSError):
+            _write(f"{cgroup}/cgroup.kill", "1")
     with suppress(OSError):
         os.killpg(group, signal.SIGKILL)
+    _reap(deadline)
+    while cgroup and time.monotonic() < deadline:
+        try:
+            os.rmdir(cgroup)  # noqa: PTH106 - as above
+        except FileNotFoundError:
+            return
+        except OSError:
+            # What was killed may take a moment to leave it.
+            time.sleep(0.01)
+
+
+def _reap(deadline: float) -> None:
     while time.monotonic() < deadline:
         for child in _children():
             with suppress(OSError):
@@ -148,11 +173,11 @@ def _kill_all(group: int) -> None:
             time.sleep(0.01)
 
 
-def _supervise(group: int) -> int:
+def _supervise(group: int, cgroup: str) -> int:
     """Wait for the program and return its exit status. Everything else that it started is killed."""
 
     def end(_number: int, _frame: object) -> None:
-        _kill_all(group)
+        _kill_all(group, cgroup)
         os._exit(0)
 
     for number in SIGNALS:
@@ -165,7 +190,7 @@ def _supervise(group: int) -> int:
     while True:
         found, status = os.waitpid(-1, 0)
         if found == group:
-            _kill_all(group)
+            _kill_all(group, cgroup)
             return os.waitstatus_to_exitcode(status)
 
 
@@ -183,7 +208,7 @@ def main() -> None:
     if not child:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         _run(specification, command, environment)
-    code = _supervise(child)
+    code = _supervise(child, specification["cgroup"])
     os._exit(code if code >= 0 else 128 - code)
 
 

@@ -1,0 +1,144 @@
+"""Codes and tokens of connections: what each is good for, how long, and whose it is."""
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.utils import timezone
+
+from tools_app.access.oauth import devices, service_clients, tokens
+from tools_app.access.oauth.tokens import Pair, Replayed, TooManyTokens
+from tools_app.models import AccessToken, AuthorizationCode, Connection, RefreshToken, Tenant
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def connection(tenant: Tenant) -> Connection:
+    return service_clients.create(tenant, "job")[0].connection
+
+
+@pytest.fixture
+def other(tenant: Tenant) -> Connection:
+    return service_clients.create(tenant, "other job")[0].connection
+
+
+def begun(connection: Connection) -> Pair:
+    """The tokens of a new code."""
+    code = tokens.issue_code(connection, redirect_uri="http://localhost/", challenge="x", scope="mcp:call")
+    row = tokens.find_code(code, connection.client_id)
+    assert row is not None
+    return tokens.exchange_code(row)
+
+
+def refresh_row(connection: Connection, pair: Pair) -> RefreshToken:
+    row = tokens.find_refresh_token(pair.refresh, connection.client_id)
+    assert row is not None
+    return row
+
+
+def test_a_refresh_token_is_of_its_client_and_ends(connection: Connection, other: Connection) -> None:
+    pair = begun(connection)
+    assert tokens.find_refresh_token(pair.refresh, other.client_id) is None
+    row = refresh_row(connection, pair)
+    RefreshToken.objects.filter(pk=row.pk).update(expires_at=timezone.now())
+    assert tokens.find_refresh_token(pair.refresh, connection.client_id) is None
+
+
+def test_a_code_that_nobody_used_ends_and_a_used_one_is_remembered(connection: Connection) -> None:
+    code = tokens.issue_code(connection, redirect_uri="http://localhost/", challenge="x", scope="mcp:call")
+    AuthorizationCode.objects.update(expires_at=timezone.now())
+    assert tokens.find_code(code, connection.client_id) is None
+    AuthorizationCode.objects.update(used_at=timezone.now())
+    row = tokens.find_code(code, connection.client_id)
+    assert row is not None
+    with pytest.raises(Replayed):
+        tokens.exchange_code(row)
+
+
+def test_parallel_renewals_are_counted_in_one_family(
+    connection: Connection, other: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "MAX_PAIRS_OF_FAMILY", 2)
+    pair = begun(connection)
+    for _ in range(3):
+        begun(other)
+    row = refresh_row(connection, pair)
+    tokens.rotate(row, "mcp:call")
+    tokens.rotate(row, "mcp:call")
+    with pytest.raises(Replayed):
+        tokens.rotate(row, "mcp:call")
+    assert not RefreshToken.objects.filter(family=row.family).exists()
+    assert RefreshToken.objects.filter(connection=other).count() == 3
+
+
+def test_the_oldest_live_token_of_a_service_client_ends_and_nobody_elses(
+    connection: Connection, other: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "MAX_LIVE", 2)
+    theirs = [tokens.issue_access(other, "mcp:call").access for _ in range(2)]
+    ours = [tokens.issue_access(connection, "mcp:call").access for _ in range(3)]
+    alive = [tokens.family_of(token, connection.client_id) is not None for token in ours]
+    assert alive == [False, True, True]
+    assert all(tokens.family_of(token, other.client_id) for token in theirs)
+
+
+def test_the_signed_tokens_of_a_subject_that_are_valid_are_counted(
+    connection: Connection, other: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "MAX_SIGNED", 1)
+    now = timezone.now()
+
+    def store(owner: Connection, seconds: int) -> None:
+        tokens.store_signed(owner, f"{uuid4()}.{uuid4()}.x", "acme", "reports", now + timedelta(seconds=seconds))
+
+    store(other, 60)
+    store(connection, -1)
+    store(connection, 60)
+    with pytest.raises(TooManyTokens):
+        store(connection, 60)
+    assert set(AccessToken.objects.values_list("scope", flat=True)) == {"reports"}
+
+
+def test_a_statement_that_is_signed_again_replaces_the_one_before(connection: Connection) -> None:
+    end = timezone.now() + timedelta(seconds=60)
+    for signature in ("one", "two"):
+        tokens.store_signed(connection, f"head.claims.{signature}", "acme", "reports", end)
+    assert AccessToken.objects.count() == 1
+
+
+def test_a_connection_that_ends_takes_its_codes_and_tokens_with_it_and_no_others(
+    connection: Connection, other: Connection
+) -> None:
+    for owner in (connection, other):
+        begun(owner)
+        tokens.issue_access(owner, "mcp:call")
+    tokens.end_all(connection)
+    for model, kept in ((AuthorizationCode, 1), (AccessToken, 2), (RefreshToken, 1)):
+        assert model.objects.filter(connection=connection).count() == 0
+        assert model.objects.filter(connection=other).count() == kept
+
+
+def test_the_code_of_a_device_is_good_once(connection: Connection) -> None:
+    codes = devices.begin(connection.client, "acme", "mcp:call")
+    row = devices.find(codes.device, connection.client_id)
+    assert row is not None
+    assert devices.allow(row, connection, "mcp:call")
+    row.refresh_from_db()
+    pair = tokens.exchange_device_code(row)
+    assert tokens.family_of(pair.access, connection.client_id)
+    with pytest.raises(Replayed):
+        tokens.exchange_device_code(row)
+    assert tokens.family_of(pair.access, connection.client_id) is None
+
+
+def test_what_ended_before_a_time_is_pruned_and_nothing_else(connection: Connection) -> None:
+    now = timezone.now()
+    begun(connection)
+    begun(connection)
+    for model in (AuthorizationCode, AccessToken, RefreshToken):
+        old = model.objects.order_by("pk")[:1].values_list("pk", flat=True)
+        model.objects.filter(pk__in=list(old)).update(expires_at=now - timedelta(seconds=1))
+    tokens.prune(now)
+    for model in (AuthorizationCode, AccessToken, RefreshToken):
+        assert model.objects.count() == 1

@@ -1,0 +1,110 @@
+"""Threads that owners share: nobody's work waits for all of another's."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.web_services import WAIT_SECONDS
+from tools_app.core.fair_threads import FairThreads, QueueFull
+
+
+@pytest.fixture
+def threads() -> Iterator[FairThreads]:
+    made = FairThreads("test", threads=2, max_waiting=6, max_of_one=4)
+    yield made
+    made.stop()
+
+
+class Held:
+    """Works that begin and then wait until they are released, and their names in the order in which they began."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.has_begun = threading.Semaphore(0)
+        self.released = threading.Event()
+
+    def work(self, name: str) -> Callable[[], str]:
+        def run() -> str:
+            self.begun.append(name)
+            self.has_begun.release()
+            assert self.released.wait(WAIT_SECONDS)
+            return name
+
+        return run
+
+    async def wait(self) -> None:
+        assert await asyncio.to_thread(self.has_begun.acquire, timeout=WAIT_SECONDS)
+
+
+def test_an_owner_with_much_work_leaves_a_thread_to_others(threads: FairThreads) -> None:
+    async def scenario() -> None:
+        held = Held()
+        many = [asyncio.create_task(threads.run("acme", held.work(f"acme {n}"))) for n in range(3)]
+        await held.wait()
+        assert await asyncio.wait_for(threads.run("rival", lambda: "done"), WAIT_SECONDS) == "done"
+        assert held.begun == ["acme 0"]
+        held.released.set()
+        assert await asyncio.gather(*many) == ["acme 0", "acme 1", "acme 2"]
+
+    asyncio.run(scenario())
+
+
+def test_owners_take_turns(threads: FairThreads) -> None:
+    async def scenario() -> None:
+        held = Held()
+        first = [asyncio.create_task(threads.run(owner, held.work(owner))) for owner in ("x", "y")]
+        for _ in first:
+            await held.wait()
+        order: list[str] = []
+        later = [
+            asyncio.create_task(threads.run(owner, lambda name=name: order.append(name)))  # type: ignore[misc]
+            for owner, name in (("acme", "acme 1"), ("acme", "acme 2"), ("rival", "rival 1"))
+        ]
+        await asyncio.sleep(0)
+        held.released.set()
+        await asyncio.gather(*first, *later)
+        assert order.index("rival 1") < order.index("acme 2") or order[-1] != "rival 1"
+
+    asyncio.run(scenario())
+
+
+def test_what_waits_is_bounded_for_each_and_for_all(threads: FairThreads) -> None:
+    async def scenario() -> None:
+        held = Held()
+        began = [asyncio.create_task(threads.run(owner, held.work(owner))) for owner in ("x", "y")]
+        for _ in began:
+            await held.wait()
+        waiting = [asyncio.create_task(threads.run("x", lambda: "x")) for _ in range(4)]
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFull):
+            await threads.run("x", lambda: "x")
+        waiting += [asyncio.create_task(threads.run("z", lambda: "z")) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFull):
+            await threads.run("w", lambda: "w")
+        held.released.set()
+        assert await asyncio.gather(*began, *waiting) == ["x", "y", "x", "x", "x", "x", "z", "z"]
+        assert await threads.run("w", lambda: "w") == "w"
+
+    asyncio.run(scenario())
+
+
+def test_work_that_is_cancelled_in_time_never_begins_and_an_error_is_the_callers(threads: FairThreads) -> None:
+    async def scenario() -> None:
+        held = Held()
+        first = asyncio.create_task(threads.run("acme", held.work("first")))
+        await held.wait()
+        second = asyncio.create_task(threads.run("acme", held.work("second")))
+        await asyncio.sleep(0)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        held.released.set()
+        assert await first == "first"
+        with pytest.raises(ZeroDivisionError):
+            await threads.run("acme", lambda: 1 // 0)
+        assert held.begun == ["first"]
+
+    asyncio.run(scenario())

@@ -1,0 +1,102 @@
+"""The input of a WebSocket: when its connection is read."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from tests.web_services import WAIT_SECONDS
+from tools_app.core import request_memory
+from tools_app.core.fair_scheduler import LARGE_BYTES
+from tools_app.server.websocket_input import MAX_UNPARSED_BYTES, WebSocketInput
+
+MAX_MESSAGE_BYTES = 1024 * 1024
+
+
+class Connection:
+    """A WebSocket that parses nothing, and keeps what it is told to do."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.resumed = asyncio.Event()
+        self.parsed = 0
+        self.kept = 0
+        self.input = WebSocketInput(self, self.parse, MAX_MESSAGE_BYTES)
+
+    def parse(self, piece: bytes) -> None:
+        self.parsed += len(piece)
+
+    def message_bytes(self) -> int:
+        return self.kept
+
+    def fail(self, code: int, reason: str) -> None:
+        self.told.append(f"fail {code}")
+
+    def pause_reading(self) -> None:
+        self.told.append("pause")
+
+    def resume_reading(self) -> None:
+        self.told.append("resume")
+        self.resumed.set()
+
+
+def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), WAIT_SECONDS))
+
+
+def test_a_connection_that_is_read_is_not_told_to_read_at_each_piece() -> None:
+    async def scenario() -> None:
+        connection = Connection()
+        for _ in range(3):
+            connection.input.receive(b"x" * 1000)
+        assert (connection.parsed, connection.told) == (3000, [])
+
+    run(scenario)
+
+
+def test_a_connection_is_not_read_while_much_is_unparsed() -> None:
+    async def scenario() -> None:
+        connection = Connection()
+        connection.input.pause()
+        connection.input.receive(b"x" * MAX_UNPARSED_BYTES)
+        assert connection.told == []
+        connection.input.receive(b"x")
+        assert (connection.parsed, connection.told) == (0, ["pause"])
+        connection.input.resume()
+        assert (connection.parsed, connection.told) == (MAX_UNPARSED_BYTES + 1, ["pause", "resume"])
+
+    run(scenario)
+
+
+def test_a_connection_is_read_again_once_there_is_memory_for_its_large_message() -> None:
+    async def scenario() -> None:
+        connection = Connection()
+        connection.kept = LARGE_BYTES + 1
+        connection.input.receive(b"x")
+        assert connection.told == ["pause"]
+        await connection.resumed.wait()
+        assert connection.told == ["pause", "resume"]
+        connection.input.receive(b"x")
+        assert (connection.parsed, connection.told) == (2, ["pause", "resume"])
+        connection.input.stop()
+
+    run(scenario)
+
+
+def test_what_follows_the_reason_of_a_close_is_read_and_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A connection that is closed with unread bytes is reset, and the client does not learn why.
+    monkeypatch.setattr(request_memory, "_bodies", request_memory.MemoryBudget(lambda: (100, 100)))
+    monkeypatch.setattr(request_memory, "WAIT_SECONDS", 0.01)
+
+    async def scenario() -> None:
+        connection = Connection()
+        assert request_memory._bodies.try_hold(None, 100)
+        connection.kept = LARGE_BYTES + 1
+        connection.input.receive(b"x")
+        await connection.resumed.wait()
+        assert connection.told == ["pause", "resume", "fail 4429"]
+        connection.input.receive(b"x" * 1000)
+        assert connection.parsed == 1
+
+    run(scenario)

@@ -1,0 +1,187 @@
+"""A company's identity provider by SAML 2.0 that other people wrote: PyPI `pysaml2`, from start to account."""
+
+import base64
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from tests.oauth.person import parse_form
+from tests.services.conftest import Hub
+from tests.services.provider import Provider
+from tests.services.stack import ROOT, Stack, eventually, free_port
+
+pytestmark = pytest.mark.timeout(120)
+AFFILIATION = "urn:oid:1.3.6.1.4.1.5923.1.1.1.1"
+MAIL = "urn:oid:0.9.2342.19200300.100.1.3"
+RULES = [{"claims": {"groups": ["admins"]}, "role": "admin"}, {"claims": {"groups": ["staff"]}, "role": "auditor"}]
+ISSUER = """
+from tools_app.issuers import setup
+from tools_app.models import Issuer, Tenant
+tenant = Tenant.objects.get(slug="demo")
+tenant.allowed_networks = ["127.0.0.0/8", "::1/128"]
+tenant.save()
+row = Issuer(tenant=tenant, **{})
+setup.check(row)
+row.save()
+"""
+
+
+class SamlProvider(Provider):
+    """The identity provider, and the hub that knows it as an issuer."""
+
+    def login_page(self, browser: httpx.Client) -> httpx.Response:
+        """Choose the company on the hub's page. Returns the provider's login page."""
+        page = self.begin_sign_in(browser)
+        assert str(page.url).startswith(self.url), page.text
+        return page
+
+    def answer(self, browser: httpx.Client, login: str, groups: str, **typed: str) -> str:
+        """Log in; the answer that the provider sends by the browser."""
+        fields = {**parse_form(self.login_page(browser).text).fields, "login": login, "groups": groups, **typed}
+        page = browser.post(f"{self.url}/login", data=fields)
+        assert page.status_code == 200, page.text
+        assert f'action="{self.hub_url}/sign-in/saml/{self.issuer}/"' in page.text
+        return parse_form(page.text).fields["SAMLResponse"]
+
+    def send_answer(self, browser: httpx.Client, answer: str) -> httpx.Response:
+        """What the hub shows to a browser that brings an answer."""
+        place = f"{self.hub_url}/sign-in/saml/{self.issuer}/"
+        return browser.post(place, data={"SAMLResponse": answer}, headers={"Origin": self.url})
+
+    def role(self, username: str) -> list[tuple[str, str]]:
+        """The role and the first name of an account."""
+        query = """SELECT m.role, u.first_name FROM tools_app_membership m JOIN auth_user u ON u.id = m.user_id
+            WHERE u.username = %s"""
+        return self.hub.stack.rows(query, username)
+
+
+@pytest.fixture(scope="module")
+def provider(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SamlProvider]:
+    """The provider, with the metadata that hub and provider have of each other."""
+    hub, port, issuer = Hub(stack, [stack.web("uvicorn")], stack.worker()), free_port(), str(uuid4())
+    program = str(Path(__file__).with_name("saml_provider.py"))
+    place = str(tmp_path_factory.mktemp("provider"))
+    command = [sys.executable, "-W", "ignore", program, str(port), place]
+    process = subprocess.Popen(command, cwd=ROOT, env=stack.environment)
+    found = SamlProvider(f"http://localhost:{port}", issuer, hub)
+    try:
+        eventually(lambda: _answers(found.url, process))
+        fields = {
+            "id": issuer,
+            "name": "Acme Login",
+            "protocol": "saml",
+            "issuer": f"{found.url}/metadata",
+            "metadata_url": f"{found.url}/metadata",
+            "groups_attribute": AFFILIATION,
+            "email_attribute": MAIL,
+            "rules": RULES,
+        }
+        stack.shell(ISSUER.format(fields))
+        yield found
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _answers(url: str, process: "subprocess.Popen[bytes]") -> bool:
+    assert process.poll() is None
+    try:
+        return httpx.get(f"{url}/metadata", trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+@pytest.fixture
+def browser() -> Iterator[httpx.Client]:
+    with httpx.Client(follow_redirects=True, trust_env=False, timeout=30) as client:
+        yield client
+
+
+@pytest.mark.parametrize(("groups", "role"), [("admins", "admin"), ("guests staff", "auditor")])
+def test_a_person_of_the_company_reaches_the_admin_in_the_role_of_the_rule(
+    provider: SamlProvider, browser: httpx.Client, groups: str, role: str
+) -> None:
+    answer = provider.answer(browser, role, groups)
+    page = provider.send_answer(browser, answer)
+    assert page.status_code == 200, page.text
+    assert str(page.url) == f"{provider.hub_url}/admin/tools_app/tool/"
+    assert provider.role(f"{role}@demo") == [(role, role.capitalize())]
+    steps = provider.hub.stack.rows("SELECT reason FROM tools_app_signinevent WHERE person_name = %s", f"{role}@demo")
+    assert steps == [(f"By rule {1 if role == 'admin' else 2} of Acme Login: {role}.",)]
+    # Known again the next time, also in another browser.
+    with httpx.Client(follow_redirects=True, trust_env=False, timeout=30) as other:
+        assert provider.send_answer(other, provider.answer(other, role, groups)).status_code == 200
+    subject = provider.hub.stack.rows("SELECT subject FROM tools_app_identity WHERE subject LIKE %s", f"id-{role}%")
+    assert subject == [(f"id-{role}",)]
+
+
+def test_a_person_whom_no_rule_fits_is_told_which_groups_were_looked_at(
+    provider: SamlProvider, browser: httpx.Client
+) -> None:
+    page = provider.send_answer(browser, provider.answer(browser, "gus", "guests"))
+    assert page.status_code == 403
+    assert "No rule of Demo fits your groups (guests)." in page.text
+
+
+def test_the_login_ends_with_the_session_at_the_provider(provider: SamlProvider, browser: httpx.Client) -> None:
+    assert provider.send_answer(browser, provider.answer(browser, "sue", "staff", session="5")).status_code == 200
+    (cookie,) = [one for one in browser.cookies.jar if one.name == "sessionid"]
+    assert cookie.expires is not None
+    assert 0 < cookie.expires - time.time() <= 301
+
+
+def tampered(answer: str) -> str:
+    """The answer with another group."""
+    text = base64.b64decode(answer).decode()
+    assert ">staff<" in text
+    return base64.b64encode(text.replace(">staff<", ">admins<").encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ({"minutes": "-5"}, "The answer has expired."),
+        ({"audience": "other"}, "The answer is for another audience."),
+        ({}, "The signature of Acme Login cannot be verified"),
+    ],
+    ids=["expired", "foreign audience", "tampered"],
+)
+def test_an_answer_that_is_not_good_is_refused_on_a_page_that_says_why(
+    provider: SamlProvider, browser: httpx.Client, typed: dict[str, str], told: str
+) -> None:
+    answer = provider.answer(browser, "eve", "staff", **typed)
+    page = provider.send_answer(browser, answer if typed else tampered(answer))
+    assert page.status_code == 403
+    assert told in page.text
+    assert "Try again" in page.text
+    assert provider.role("eve@demo") == []
+    reasons = provider.hub.stack.rows("SELECT reason FROM tools_app_signinevent WHERE step = %s", "rejected")
+    assert any(told in reason for (reason,) in reasons)
+
+
+def test_an_answer_that_was_used_is_refused_in_the_browser_that_keeps_its_cookies(
+    provider: SamlProvider, browser: httpx.Client
+) -> None:
+    answer = provider.answer(browser, "rob", "staff")
+    with httpx.Client(cookies=browser.cookies, follow_redirects=True, trust_env=False, timeout=30) as thief:
+        assert provider.send_answer(browser, answer).status_code == 200
+        page = provider.send_answer(thief, answer)
+        assert page.status_code == 403
+        assert "This answer was used before. Sign in again." in page.text
+    again = provider.send_answer(browser, answer)
+    assert again.status_code == 403
+    assert "began in another browser" in again.text
+
+
+def test_an_answer_for_another_browser_is_refused(provider: SamlProvider, browser: httpx.Client) -> None:
+    with httpx.Client(follow_redirects=True, trust_env=False, timeout=30) as victim:
+        page = provider.send_answer(victim, provider.answer(browser, "mal", "admins"))
+        assert page.status_code == 403
+        assert "began in another browser" in page.text
+        assert victim.get(f"{provider.hub_url}/admin/tools_app/tool/").url.path.endswith("/login/")

@@ -1,0 +1,143 @@
+"""Definitions without cycles, for clients that cannot follow references which lead back to themselves.
+
+A definition that refers to itself, directly or through others, is repeated once for each level, as `NAME@2` and so on.
+The references of the last level become a schema that accepts anything.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+
+from tools_app.catalog.openapi.document import mapping
+from tools_app.catalog.openapi.schemas import (
+    ANY_SCHEMA,
+    MAX_DEFINITIONS_BYTES,
+    SUBSCHEMA_KEYWORDS,
+    SUBSCHEMA_LISTS,
+    SUBSCHEMA_MAPS,
+)
+from tools_app.protocol import schema_bounds
+
+PREFIX: Final = "#/$defs/"
+Definitions = dict[str, Any]
+# The name of the definition that a reference is to lead to; None to cut it.
+Rename = Callable[[str], str | None]
+
+
+def cut(schema: dict[str, Any], depth: int) -> dict[str, Any]:
+    """Return a schema whose `$defs` have no cycle: `depth` levels of each, or fewer if that would be too much."""
+    definitions = schema.get("$defs") or {}
+    groups = _groups({name: list(_references(one)) for name, one in definitions.items()})
+    if all(groups[name] != groups[to] for name, one in definitions.items() for to in _references(one)):
+        return schema
+    rest = {name: value for name, value in schema.items() if name != "$defs"}
+    for levels in range(depth, 1, -1):
+        made = {**rest, "$defs": _levels(_references(rest), definitions, groups, levels)}
+        try:
+            schema_bounds.check(made)
+        except schema_bounds.SchemaTooComplex:
+            continue
+        return made
+    return {**rest, "$defs": _levels(_references(rest), definitions, groups, 1)}
+
+
+def _levels(roots: Iterable[str], definitions: Definitions, groups: Mapping[str, str], depth: int) -> Definitions:
+    """Return the definitions that `roots` reach, nearest first, as far as they fit."""
+    made: Definitions = {}
+    waiting = deque((name, 1) for name in dict.fromkeys(roots))
+    seen, size = set(waiting), 0
+    while waiting:
+        name, level = waiting.popleft()
+        following: list[tuple[str, int]] = []
+
+        def rename(to: str, name: str = name, level: int = level, found: Any = following) -> str | None:
+            deeper = level + 1 if groups[to] == groups[name] else 1
+            if deeper > depth:
+                return None
+            found.append((to, deeper))
+            return _key(to, deeper)
+
+        schema = _redirected(definitions[name], rename)
+        size += len(orjson.dumps(schema))
+        if size > MAX_DEFINITIONS_BYTES:
+            made[_key(name, level)] = {"description": ANY_SCHEMA}
+            continue
+        made[_key(name, level)] = schema
+        new = [one for one in dict.fromkeys(following) if one not in seen]
+        seen.update(new)
+        waiting.extend(new)
+    return made
+
+
+def _key(name: str, level: int) -> str:
+    # No name of a definition has an @.
+    return name if level == 1 else f"{name}@{level}"
+
+
+def _references(schema: Any) -> Iterator[str]:
+    """Yield the names of the definitions that a converted schema refers to."""
+    found: list[str] = []
+
+    def note(name: str) -> str:
+        found.append(name)
+        return name
+
+    _redirected(schema, note)
+    yield from dict.fromkeys(found)
+
+
+def _redirected(schema: Any, rename: Rename) -> Any:
+    """Return a converted schema with other targets of its references."""
+    if not isinstance(schema, dict):
+        return schema
+    made: dict[str, Any] = {}
+    for name, value in schema.items():
+        if name == "$ref":
+            target = rename(value.removeprefix(PREFIX))
+            if target is None:
+                return {"description": schema.get("description", ANY_SCHEMA)}
+            made[name] = PREFIX + target
+        elif name in SUBSCHEMA_KEYWORDS:
+            made[name] = _redirected(value, rename)
+        elif name in SUBSCHEMA_MAPS:
+            made[name] = {key: _redirected(one, rename) for key, one in mapping(value).items()}
+        elif name in SUBSCHEMA_LISTS:
+            made[name] = [_redirected(one, rename) for one in value]
+        else:
+            made[name] = value
+    return made
+
+
+def _groups(edges: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Return for each name the one that stands for its strongly connected component (Kosaraju)."""
+    order: list[str] = []
+    seen: set[str] = set()
+    for root in edges:
+        if root in seen:
+            continue
+        seen.add(root)
+        path = [(root, iter(edges[root]))]
+        while path:
+            name, rest = path[-1]
+            following = next((one for one in rest if one not in seen), None)
+            if following is None:
+                order.append(name)
+                path.pop()
+            else:
+                seen.add(following)
+                path.append((following, iter(edges[following])))
+    back: dict[str, list[str]] = {name: [] for name in edges}
+    for name, targets in edges.items():
+        for to in targets:
+            back[to].append(name)
+    groups: dict[str, str] = {}
+    for root in reversed(order):
+        waiting = [root]
+        while waiting:
+            name = waiting.pop()
+            if name not in groups:
+                groups[name] = root
+                waiting += back[name]
+    return groups

@@ -1,0 +1,78 @@
+"""A few threads for work of all owners, such as tenants: round-robin, and each owner has at most one at a time."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class QueueFull(Exception):
+    """Too much work of this owner, or of all owners, waits for a thread."""
+
+
+class FairThreads:
+    """So many `threads`, for which at most `max_waiting` works wait, and at most `max_of_one` of one owner.
+
+    May be used from any number of event loops.
+    """
+
+    def __init__(self, name: str, threads: int, max_waiting: int, max_of_one: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._max_waiting, self._max_of_one = max_waiting, max_of_one
+        self._lock = Lock()
+        self._waiting: dict[Hashable, deque[tuple[Future[Any], Callable[[], Any]]]] = {}
+        self._count = 0
+        # The owners with waiting work and no thread, the next one first.
+        self._next: deque[Hashable] = deque()
+
+    async def run(self, owner: Hashable, work: Callable[[], T]) -> T:
+        """Return the result of `work`. Raises QueueFull, and what `work` raises.
+
+        Work that is cancelled before it begins never does.
+        """
+        future: Future[T] = Future()
+        with self._lock:
+            has_thread_or_place = owner in self._waiting
+            line = self._waiting.get(owner, deque())
+            if self._count >= self._max_waiting or len(line) >= self._max_of_one:
+                raise QueueFull
+            line.append((future, work))
+            self._waiting[owner] = line
+            self._count += 1
+            if not has_thread_or_place:
+                self._next.append(owner)
+                self._pool.submit(self._work)
+        return await asyncio.wrap_future(future)
+
+    def stop(self) -> None:
+        """Begin no further work."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _work(self) -> None:
+        """Do the next work of the next owner, which may have its turn again after the others."""
+        with self._lock:
+            owner = self._next.popleft()
+            future, work = self._waiting[owner].popleft()
+            self._count -= 1
+        try:
+            _do(future, work)
+        finally:
+            with self._lock:
+                if self._waiting[owner]:
+                    self._next.append(owner)
+                    self._pool.submit(self._work)
+                else:
+                    del self._waiting[owner]
+
+
+def _do(future: "Future[T]", work: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(work())
+    except Exception as problem:  # noqa: BLE001 - it is the caller's
+        future.set_exception(problem)

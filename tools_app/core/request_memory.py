@@ -1,0 +1,247 @@
+"""Memory for large bodies and answers of requests in this process, bounded for a tenant and in all, and their time.
+
+A request holds its share until its response was sent. What has at most `fair_scheduler.LARGE_BYTES` is not counted:
+the number of connections bounds it. Threads without a request of a tenant, such as those of workers, hold nothing.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from contextvars import ContextVar
+from functools import partial
+from threading import Lock
+from typing import Final, NamedTuple
+
+from tools_app.core import fair_scheduler
+from tools_app.core.config import config
+
+# How many of the largest bodies and results one tenant may hold, and all of them together.
+BODIES, BODIES_IN_ALL = 16, 64
+RESULTS, RESULTS_IN_ALL = 4, 16
+# How long a request waits for memory, and how many requests of a tenant do.
+WAIT_SECONDS: Final = 30.0
+MAX_WAITING: Final = 64
+# The time in which a body must arrive: so many seconds, plus one for each 64 KiB of its limit.
+BODY_SECONDS: Final = 30.0
+BYTES_PER_SECOND: Final = 64 * 1024
+# A message of a WebSocket is kept as it arrives and as text, and then as what was parsed.
+COPIES: Final = 2
+# The key of a WebSocket's MessageMemory in its ASGI scope.
+MESSAGE_MEMORY: Final = "mcphub.message_memory"
+
+
+def seconds_for(limit: int) -> float:
+    """Return the timeout in seconds of a body of at most `limit` bytes."""
+    return BODY_SECONDS + limit / BYTES_PER_SECOND
+
+
+class TooMuchMemory(Exception):
+    """A tenant's large bodies or answers leave no room for another one."""
+
+    def __init__(self) -> None:
+        super().__init__("Too many large requests or answers of this tenant are on their way. Try again.")
+
+
+class _Waiter(NamedTuple):
+    size: int
+    granted: "Future[None]"
+
+
+class MemoryBudget:
+    """Bytes that tenants hold: `bounds` returns the most of one tenant, and of all.
+
+    A tenant that holds nothing gets what it needs. Safe from any thread.
+    """
+
+    def __init__(self, bounds: Callable[[], tuple[int, int]]) -> None:
+        self._bounds = bounds
+        self._lock = Lock()
+        self._held: dict[Hashable, int] = {}
+        self._total = 0
+        self._waiting: dict[Hashable, deque[_Waiter]] = {}
+
+    def try_hold(self, tenant: Hashable, size: int) -> bool:
+        """Hold `size` bytes if there is room now, and no other request of the tenant waits for it."""
+        with self._lock:
+            return tenant not in self._waiting and self._take(tenant, size)
+
+    async def hold(self, tenant: Hashable, size: int) -> None:
+        """Hold `size` bytes as soon as there is room. Raises TooMuchMemory after WAIT_SECONDS."""
+        waiter = _Waiter(size, Future())
+        with self._lock:
+            line = self._waiting.setdefault(tenant, deque())
+            if len(line) >= MAX_WAITING:
+                raise TooMuchMemory
+            line.append(waiter)
+            self._grant()
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await asyncio.wrap_future(waiter.granted)
+        except BaseException as problem:
+            self._give_up(tenant, waiter)
+            if isinstance(problem, TimeoutError):
+                raise TooMuchMemory from None
+            raise
+
+    def free(self, tenant: Hashable, size: int) -> None:
+        """Give back what was held."""
+        with self._lock:
+            self._give_back(tenant, size)
+            self._grant()
+
+    def _take(self, tenant: Hashable, size: int) -> bool:
+        held = self._held.get(tenant, 0)
+        of_tenant, in_all = self._bounds()
+        if held and (held + size > of_tenant or self._total + size > in_all):
+            return False
+        self._held[tenant] = held + size
+        self._total += size
+        return True
+
+    def _give_back(self, tenant: Hashable, size: int) -> None:
+        self._total -= size
+        self._held[tenant] -= size
+        if not self._held[tenant]:
+            del self._held[tenant]
+
+    def _give_up(self, tenant: Hashable, waiter: _Waiter) -> None:
+        with self._lock:
+            line = self._waiting.get(tenant, ())
+            if waiter in line:
+                self._remove(tenant, waiter)
+            else:
+                self._give_back(tenant, waiter.size)
+            self._grant()
+
+    def _grant(self) -> None:
+        """Let those go on for whom there is room now, of each tenant the first one first."""
+        for tenant in list(self._waiting):
+            while (line := self._waiting.get(tenant)) and self._take(tenant, line[0].size):
+                first = line[0]
+                self._remove(tenant, first)
+                if first.granted.set_running_or_notify_cancel():
+                    first.granted.set_result(None)
+                # Else it was given up, which gives back what was taken.
+
+    def _remove(self, tenant: Hashable, waiter: _Waiter) -> None:
+        self._waiting[tenant].remove(waiter)
+        if not self._waiting[tenant]:
+            del self._waiting[tenant]
+
+
+_bodies = MemoryBudget(lambda: (BODIES * config.MCPHUB_MAX_BODY_BYTES, BODIES_IN_ALL * config.MCPHUB_MAX_BODY_BYTES))
+_results = MemoryBudget(
+    lambda: (RESULTS * config.MCPHUB_MAX_RESULT_BYTES, RESULTS_IN_ALL * config.MCPHUB_MAX_RESULT_BYTES)
+)
+
+
+class MessageMemory:
+    """Memory for the large messages of one WebSocket, of which one arrives at a time.
+
+    A server waits for `admit` before it keeps more than `fair_scheduler.LARGE_BYTES` of a message, and calls `complete`
+    after each message. The application sets `tenant` before it accepts the connection, and calls `take` for each
+    message that it receives, in the same order. A message counts COPIES times.
+    """
+
+    def __init__(self, tenant: Hashable = None) -> None:
+        self.tenant = tenant
+        self._arriving = 0
+        # What is held for the messages that the application has not received.
+        self._complete: deque[int] = deque()
+        self._is_closed = False
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether memory is held for the message that arrives."""
+        return self._arriving > 0
+
+    async def admit(self, size: int) -> None:
+        """Hold memory for a message of `size` bytes that arrives. Raises TooMuchMemory."""
+        needed = COPIES * size
+        if not _bodies.try_hold(self.tenant, needed):
+            await _bodies.hold(self.tenant, needed)
+        self._arriving = needed
+        if self._is_closed:
+            self.close()
+
+    def complete(self) -> None:
+        """Note that a message is complete."""
+        self._complete.append(self._arriving)
+        self._arriving = 0
+
+    def take(self, size: int) -> Callable[[], None] | None:
+        """Return what frees the memory of a message of `size` bytes, or None if none is held for it."""
+        held = self._complete.popleft() if self._complete else 0
+        needed = min(held, COPIES * size)
+        if held > needed:
+            _bodies.free(self.tenant, held - needed)
+        return partial(_bodies.free, self.tenant, needed) if needed else None
+
+    def close(self) -> None:
+        """Free what is held for messages that the application has not received."""
+        self._is_closed = True
+        for held in filter(None, (self._arriving, *self._complete)):
+            _bodies.free(self.tenant, held)
+        self._arriving = 0
+        self._complete.clear()
+
+
+class _BatchAnswer:
+    """Whether something is held for one answer of a batch, whose other answers hold memory of the same request."""
+
+    is_held = False
+
+
+_batch_answer: ContextVar[_BatchAnswer | None] = ContextVar("batch_answer", default=None)
+
+
+def begin_batch_answer() -> None:
+    """Count what this task holds for its answer by itself: it is one of several to the current request."""
+    _batch_answer.set(_BatchAnswer())
+
+
+async def hold_body(size: int) -> None:
+    """Hold `size` bytes for the body of the current request until it is answered. Raises TooMuchMemory."""
+    await _hold(_bodies, size, fair_scheduler.release_slot)
+
+
+async def hold_result(size: int) -> None:
+    """Hold `size` bytes for what an upstream or a service answers to the current request. Raises TooMuchMemory."""
+    await _hold(_results, size)
+
+
+async def cover_result(size: int) -> None:
+    """Hold `size` bytes for the current answer's result, unless some are held already. Raises TooMuchMemory.
+
+    What an answer of an upstream takes is about what the result takes that is made of it.
+    """
+    slot = fair_scheduler.own_slot()
+    if slot is None:
+        return
+    answer = _batch_answer.get()
+    is_held = slot.holds(_results) if answer is None else answer.is_held
+    if not is_held:
+        await _hold(_results, size)
+
+
+def give_back() -> None:
+    """Give back now what the current request holds."""
+    if (slot := fair_scheduler.own_slot()) is not None:
+        slot.give_back()
+
+
+async def _hold(budget: MemoryBudget, size: int, before_waiting: Callable[[], None] = lambda: None) -> None:
+    slot = fair_scheduler.own_slot()
+    if slot is None or slot.tenant.background is not None:
+        return
+    tenant = slot.tenant.id
+    if not budget.try_hold(tenant, size):
+        if slot.holds(budget):
+            # Requests that hold some and wait for more would wait for each other.
+            raise TooMuchMemory
+        before_waiting()
+        await budget.hold(tenant, size)
+    slot.hold(budget, size)
+    if budget is _results and (answer := _batch_answer.get()) is not None:
+        answer.is_held = True

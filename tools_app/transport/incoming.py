@@ -1,0 +1,49 @@
+"""Messages from a client on a bidirectional connection, with the memory that is held for large ones."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from tools_app.access.principal import Principal
+from tools_app.core import fair_scheduler
+from tools_app.core.fair_scheduler import LARGE_BYTES
+from tools_app.core.request_memory import MessageMemory
+from tools_app.protocol import jsonrpc
+
+Authenticate = Callable[[], Awaitable[Principal | None]]
+
+
+async def decode_large(raw: bytes) -> Any:
+    """Return the value of a message above `fair_scheduler.LARGE_BYTES`, in a slot of its tenant. Raises RpcError."""
+    fair_scheduler.charge_transfer(len(raw))
+    await fair_scheduler.long_step(len(raw))
+    value = jsonrpc.decode(raw)
+    await fair_scheduler.long_step(len(raw))
+    return value
+
+
+class Incoming(NamedTuple):
+    """A message or batch. `free` gives back the memory that is held for it, if any is."""
+
+    raw: bytes
+    free: Callable[[], None] | None = None
+
+    async def with_memory(self, authenticate: Authenticate) -> "Incoming":
+        """Hold the memory of a large message for which none is held. Raises TooMuchMemory."""
+        if self.free is not None or len(self.raw) <= LARGE_BYTES:
+            return self
+        principal = await authenticate()
+        if principal is None:
+            return self
+        memory = MessageMemory(principal.tenant_id)
+        await memory.admit(len(self.raw))
+        memory.complete()
+        return Incoming(self.raw, memory.take(len(self.raw)))
+
+    def free_after(self, answering: "asyncio.Task[None] | None") -> None:
+        """Give the memory back once the message is answered."""
+        free = self.free
+        if free is not None and answering is not None:
+            answering.add_done_callback(lambda _: free())
+        elif free is not None:
+            free()
