@@ -9,6 +9,7 @@ import pytest
 from tests.web_services import WAIT_SECONDS
 from tools_app.core import request_memory
 from tools_app.core.fair_scheduler import LARGE_BYTES
+from tools_app.core.request_memory import COPIES
 from tools_app.server.websocket_input import MAX_UNPARSED_BYTES, WebSocketInput
 
 MAX_MESSAGE_BYTES = 1024 * 1024
@@ -79,6 +80,33 @@ def test_a_connection_is_read_again_once_there_is_memory_for_its_large_message()
         assert connection.told == ["pause", "resume"]
         connection.input.receive(b"x")
         assert (connection.parsed, connection.told) == (2, ["pause", "resume"])
+        connection.input.stop()
+
+    run(scenario)
+
+
+def test_a_large_message_behind_messages_that_are_not_received_holds_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its time is that of its client: it would run out while the hub reads nothing.
+    budget = request_memory.MemoryBudget(lambda: (COPIES * MAX_MESSAGE_BYTES,) * 2)
+    monkeypatch.setattr(request_memory, "_bodies", budget)
+
+    class Busy(Connection):
+        """Its application has messages to receive from the first piece on."""
+
+        def parse(self, piece: bytes) -> None:
+            super().parse(piece)
+            self.kept = MAX_MESSAGE_BYTES
+            self.input.pause()
+
+    async def scenario() -> None:
+        connection = Busy()
+        connection.input.receive(b"x")
+        await asyncio.sleep(0)
+        assert budget.try_hold(None, COPIES * MAX_MESSAGE_BYTES)
+        budget.free(None, COPIES * MAX_MESSAGE_BYTES)
+        connection.input.resume()
+        await connection.resumed.wait()
+        assert not budget.try_hold(None, 1)
         connection.input.stop()
 
     run(scenario)

@@ -82,6 +82,7 @@ class WebSocketInput:
     def resume(self) -> None:
         """Parse what has arrived meanwhile."""
         self._is_paused = False
+        self._admit_if_large()
         self._parse_on()
         self._read_or_not()
 
@@ -120,10 +121,16 @@ class WebSocketInput:
                 piece = bytes(self._unparsed[:size])
                 del self._unparsed[:size]
                 self._parse(piece)
-                if not (self._is_over or self._memory.is_admitted) and self._connection.message_bytes() > LARGE_BYTES:
-                    self._admitting = self._loop.create_task(self._admit())
+                self._admit_if_large()
         finally:
             self._is_parsing = False
+
+    def _admit_if_large(self) -> None:
+        """Hold memory for a large message, but not while the rest of it is not read: its time would run meanwhile."""
+        if self._is_over or self.is_stopped or self._memory.is_admitted:
+            return
+        if self._connection.message_bytes() > LARGE_BYTES:
+            self._admitting = self._loop.create_task(self._admit())
 
     def _read_or_not(self) -> None:
         """Read again, unless nothing is parsed. Called when something that may have paused reading is over."""
