@@ -81,9 +81,13 @@ def test_an_answer_may_announce_as_much_as_it_may_be_long(service: Service, leng
 
 
 def test_an_answer_that_announces_too_much_is_not_read(service: Service) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(WAIT_SECONDS):
+            await exchange.exchange(Outbound("GET", parse_url(service.url)), RequestPolicy(LOOPBACK, 60.0, 1000))
+
     service.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n"  # and nothing follows
     with pytest.raises(RequestFailed, match="larger than the 1000 bytes"):
-        send(service)
+        asyncio.run(bounded())
 
 
 @pytest.mark.parametrize(
