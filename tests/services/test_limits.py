@@ -140,6 +140,13 @@ def test_hits_that_come_close_together_are_kept_as_one_until_the_first_is_a_whil
     assert [count for *_, count in kept(own_redis, "close:limits:hourly")] == [3, 1]
 
 
+def test_hits_that_count_no_more_are_kept_no_longer(stores: Stores, own_redis: OwnRedis) -> None:
+    mine = stores(RedisStore(own_redis.url, "old"))
+    keep(own_redis, "old:limits:hourly", (3700, 3601, 5), (3700, 3500, 3))
+    assert stores.taken(mine, rate("hourly", 9, 3600)) is None
+    assert [count for *_, count in kept(own_redis, "old:limits:hourly")] == [3, 1]
+
+
 def test_threads_and_event_loops_hold_the_same_places(store: RedisStore, stores: Stores) -> None:
     wide, one = places("wide", 9), places("one", 1)
 
