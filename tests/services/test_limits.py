@@ -52,21 +52,35 @@ def own_redis(tmp_path: Path) -> Iterator[OwnRedis]:
 # --- The store ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("max_batch", "rounds"), [(limits_redis.MAX_BATCH, 2), (7, 7)])
 def test_what_waits_on_one_loop_goes_out_together(
-    store: RedisStore, stores: Stores, monkeypatch: pytest.MonkeyPatch
+    store: RedisStore, stores: Stores, monkeypatch: pytest.MonkeyPatch, max_batch: int, rounds: int
 ) -> None:
     batches: list[int] = []
     encode = limits_redis.msgspec.msgpack.encode
+    monkeypatch.setattr(limits_redis, "MAX_BATCH", max_batch)
     monkeypatch.setattr(
         limits_redis.msgspec.msgpack, "encode", lambda wishes: batches.append(len(wishes)) or encode(wishes)
     )
 
     async def many() -> list[Any]:
-        return await asyncio.gather(*(store.take([rate("together", 30, 60)], 1) for _ in range(40)))
+        async with asyncio.timeout(10):
+            return await asyncio.gather(*(store.take([rate("together", 30, 60)], 1) for _ in range(40)))
 
     assert [answer is None for answer in stores.runner.run(many())] == [True] * 30 + [False] * 10
-    assert len(batches) <= 2
+    assert len(batches) <= rounds
+    assert max(batches) <= max_batch
     assert sum(batches) == 40
+
+
+def test_a_connection_that_redis_has_closed_is_opened_again(stores: Stores, own_redis: OwnRedis) -> None:
+    mine = stores(RedisStore(own_redis.url, "closed"))
+    for ask in (lambda: stores.taken(mine, rate("one", 9, 60)), lambda: mine.take_here([rate("one", 9, 60)], 1)):
+        assert ask() is None
+        own_redis.client.client_kill_filter(_type="normal", skipme=True)
+        assert ask() is None
+    assert not mine.circuit.is_open
+    assert sum(count for *_, count in kept(own_redis, "closed:limits:one")) == 4
 
 
 def test_two_stores_count_the_same(store: RedisStore, stores: Stores) -> None:

@@ -121,6 +121,16 @@ def test_as_much_as_may_precede_a_body_is_read(answer: bytes) -> None:
     assert asked(answer) == (b"ok", True)
 
 
+def test_a_header_of_an_informational_response_is_none_of_the_response() -> None:
+    async def headers() -> dict[str, str]:
+        early = b"HTTP/1.1 103 Early Hints\r\nX: early\r\nY: early\r\n\r\n"
+        late = HEAD + b"X: late\r\nX: later\r\nContent-Length: 0\r\n\r\n"
+        async with connected(answering(early + late)) as (connection, url):
+            return (await connection.send(request_head("GET", url, (), None), None)).headers
+
+    assert asyncio.run(headers()) == {"x": "late", "content-length": "0"}
+
+
 def test_a_response_to_head_has_no_body() -> None:
     assert asked(HEAD + b"Content-Length: 5\r\n\r\n", method="HEAD") == (b"", False)
 
@@ -216,10 +226,16 @@ def test_silence_begins_anew_with_everything_that_moves() -> None:
                 await pass_most_of_a_minute()
                 connection.data_received(piece)
             assert await (await sending).read() == b"ok"
+            # Nobody waits.
+            await pass_most_of_a_minute()
+            await pass_most_of_a_minute()
             silent = asyncio.create_task(connection.send(request_head("GET", url, (), None), None))
+            await pass_most_of_a_minute()
+            connection.resume_writing()
             await pass_most_of_a_minute()
             assert not silent.done()
             await pass_most_of_a_minute()
+            assert silent.done()
             with pytest.raises(ReadTimeout):
                 await silent
 
@@ -268,22 +284,26 @@ def test_a_connection_whose_response_has_not_ended_is_not_used_again() -> None:
     asyncio.run(unfinished())
 
 
-def test_a_connection_whose_request_was_not_read_to_its_end_is_not_used_again() -> None:
-    async def unsent() -> None:
-        async with connected(answering_early) as (connection, url):
-            content = b"x" * 20_000_000
-            response = await connection.send(request_head("POST", url, (), content), content)
-            assert [chunk async for chunk in response.chunks()] == [b"ok"]
-            assert not connection.is_reusable
-            is_over.set()
+@pytest.mark.parametrize(("size", "is_read"), [(20_000_000, False), (5_000_000, True)])
+def test_a_connection_is_used_again_only_if_its_request_was_read_to_its_end(size: int, is_read: bool) -> None:
+    content = b"x" * size
 
-    async def answering_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def reading(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
+        if is_read:
+            await reader.readexactly(len(content))
         writer.write(FULL)
         await is_over.wait()
 
+    async def sent() -> None:
+        async with connected(reading) as (connection, url):
+            response = await connection.send(request_head("POST", url, (), content), content)
+            assert [chunk async for chunk in response.chunks()] == [b"ok"]
+            assert connection.is_reusable is is_read
+            is_over.set()
+
     is_over = asyncio.Event()
-    asyncio.run(unsent())
+    asyncio.run(sent())
 
 
 def test_what_arrives_before_a_request_is_no_response_to_it() -> None:
