@@ -130,8 +130,8 @@ def keep(server: OwnRedis, name: str, *hits: tuple[float, float, int]) -> None:
 
 def test_several_wait_until_there_is_room_for_all_of_them(stores: Stores, own_redis: OwnRedis) -> None:
     mine = stores(RedisStore(own_redis.url, "wait"))
-    keep(own_redis, "wait:limits:five", (30, 30, 2), (20, 20, 2), (10, 10, 1))
-    for count, seconds in ((1, 30), (2, 30), (3, 40), (4, 40), (5, 50), (6, 60)):
+    keep(own_redis, "wait:limits:five", (30, 30, 2), (29, 15, 2), (5, 5, 1))
+    for count, seconds in ((1, 30), (2, 30), (3, 45), (4, 45), (5, 55), (6, 60)):
         which, wait = stores.taken(mine, rate("five", 5, 60), count=count)
         assert which == 0
         # The machine may be busy.
