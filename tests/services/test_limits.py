@@ -35,9 +35,11 @@ UNLIMITED = "calls_per_minute=None, calls_per_day=None, calls_in_flight=None, op
 
 
 @pytest.fixture
-def store(stores: Stores) -> RedisStore:
+def store(stores: Stores) -> Iterator[RedisStore]:
     own: RedisStore = stores(RedisStore(REDIS_URL, f"test-{uuid.uuid4().hex}"))
-    return own
+    yield own
+    # Else this process has counted in place of Redis.
+    assert not own.circuit.is_open
 
 
 @pytest.fixture
