@@ -109,7 +109,9 @@ def test_one_request_after_another_takes_the_same_connection(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("end", ["gone", "expired", "elsewhere", "none is kept", "said too much"])
-def test_a_connection_that_cannot_be_used_again_is_closed(end: str) -> None:
+def test_a_connection_that_cannot_be_used_again_is_closed(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools_app.upstreams.pool.SETTLE_SECONDS", 0.0)
+
     async def work(server: Server) -> None:
         pool = pool_of(seconds=-1.0 if end == "expired" else 60.0, idle=0 if end == "none is kept" else 2)
         await ask(pool, server.url)

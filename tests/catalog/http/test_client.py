@@ -1,6 +1,7 @@
 """What the guarded client puts on the wire, and how long it waits."""
 
 import asyncio
+import gzip
 import socket
 import threading
 from collections.abc import Iterator
@@ -81,9 +82,13 @@ def test_an_answer_may_announce_as_much_as_it_may_be_long(service: Service, leng
 
 
 def test_an_answer_that_announces_too_much_is_not_read(service: Service) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(WAIT_SECONDS):
+            await exchange.exchange(Outbound("GET", parse_url(service.url)), RequestPolicy(LOOPBACK, 60.0, 1000))
+
     service.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n"  # and nothing follows
     with pytest.raises(RequestFailed, match="larger than the 1000 bytes"):
-        send(service)
+        asyncio.run(bounded())
 
 
 @pytest.mark.parametrize(
@@ -109,8 +114,20 @@ def test_a_body_is_sent_with_its_length_and_a_missing_one_as_empty_where_one_is_
     assert lengths == ([] if length is None else [length])
 
 
-def test_an_answer_to_head_has_no_body_whatever_it_announces(service: Service) -> None:
-    service.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\nX-Found: yes\r\n\r\n"
-    request = Outbound("HEAD", parse_url(service.url), (), None)
-    reply = asyncio.run(exchange.exchange(request, RequestPolicy(LOOPBACK, WAIT_SECONDS, 1000)))
+@pytest.mark.parametrize("length", [500, 5000])
+def test_an_answer_to_head_has_no_body_whatever_it_announces(service: Service, length: int) -> None:
+    async def bounded() -> exchange.Reply:
+        async with asyncio.timeout(WAIT_SECONDS):
+            return await exchange.exchange(
+                Outbound("HEAD", parse_url(service.url)), RequestPolicy(LOOPBACK, 60.0, 1000)
+            )
+
+    service.answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nX-Found: yes\r\n\r\n" % length
+    reply = asyncio.run(bounded())
     assert (reply.status, reply.body, reply.headers.get("x-found")) == (200, b"", "yes")
+
+
+def test_a_packed_answer_is_unpacked(service: Service) -> None:
+    packed = gzip.compress(b"x" * 999, mtime=0)
+    service.answer = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed) + packed
+    assert send(service).body == b"x" * 999

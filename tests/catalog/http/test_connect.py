@@ -58,8 +58,9 @@ def test_a_name_without_addresses_is_told_apart() -> None:
 
 def test_the_system_resolver_answers_for_this_machine_and_fails_clearly() -> None:
     assert "127.0.0.1" in asyncio.run(system_addresses("127.0.0.1", 80))
-    with pytest.raises(NameNotResolved):
-        asyncio.run(system_addresses("name.invalid", 80))
+    for name in ("name.invalid", "a" * 64 + ".invalid"):
+        with pytest.raises(NameNotResolved):
+            asyncio.run(system_addresses(name, 80))
 
 
 def test_a_name_that_changes_its_address_after_the_check_changes_nothing(

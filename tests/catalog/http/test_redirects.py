@@ -96,6 +96,11 @@ def test_a_target_that_is_no_clean_http_url_is_refused(location: str) -> None:
         follow(302, location)
 
 
+def test_a_redirect_without_a_target_is_refused() -> None:
+    with pytest.raises(RequestFailed, match="invalid URL"):
+        redirected(Outbound("GET", HOME), Reply(302, {}, b""), SECRETS)
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_redirects_are_off_unless_the_tool_follows_them(
     status: int, serve: Callable[..., Any], http: Callable[..., bytes], call: Callable[..., ToolResult]
@@ -110,11 +115,12 @@ def test_redirects_are_off_unless_the_tool_follows_them(
     assert not elsewhere.connected.is_set()
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_followed_when_the_tool_says_so(
-    serve: Callable[..., Any], http: Callable[..., bytes], call: Callable[..., ToolResult]
+    status: int, serve: Callable[..., Any], http: Callable[..., bytes], call: Callable[..., ToolResult]
 ) -> None:
     elsewhere = serve(http(200, b"there", "text/plain"))
-    service = serve(http(302, Location=f"{elsewhere.url}/y?z"))
+    service = serve(http(status, Location=f"{elsewhere.url}/y?z"))
 
     result = call(
         {"base_url": service.url, "headers": {"X-Key": "{secret:KEY}"}, "follow_redirects": True},

@@ -10,12 +10,14 @@ BASE = parse_url("https://api.example.com/v1")
     [
         ("https://api.example.com", Url("https", "api.example.com", 443)),
         ("HTTP://API.Example.COM:8080/a/b?c=d#e", Url("http", "api.example.com", 8080, "/a/b", "c=d")),
+        ("HTTPS://api.example.com", Url("https", "api.example.com", 443)),
         ("http://api.example.com.:/", Url("http", "api.example.com", 80)),
         ("http://127.0.0.1/x", Url("http", "127.0.0.1", 80, "/x")),
         ("http://[::1]:81/x", Url("http", "::1", 81, "/x")),
         ("http://[0:0:0:0:0:ffff:10.0.0.1]/", Url("http", "::ffff:a00:1", 80)),
         ("http://xn--bcher-kva.example/", Url("http", "xn--bcher-kva.example", 80)),
         ("http://api.example.com:1/", Url("http", "api.example.com", 1)),
+        (f"http://{'a.' * 125}com/", Url("http", f"{'a.' * 125}com", 80)),
         ("http://api.example.com:65535/", Url("http", "api.example.com", 65535)),
     ],
 )
@@ -50,7 +52,7 @@ def test_a_url_is_read_into_its_parts(text: str, expected: Url) -> None:
         "http://-api.example.com",
         "http://api-.example.com",
         f"http://{'a' * 64}.example.com",
-        f"http://{'a.' * 127}example",
+        f"http://{'a.' * 125}exam",
         "http://127.0.0.1%2f.example.com",
         "http://bücher.example",
         "http://\uff11\uff12\uff17.0.0.1",  # full-width digits

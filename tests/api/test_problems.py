@@ -1,0 +1,65 @@
+"""Errors of the REST API as problem details."""
+
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError as ModelProblem
+from django.db import OperationalError
+from django.http import Http404
+from rest_framework import exceptions
+
+from tools_app.api.v1.base.problems import NOTHING, problem_answer
+
+
+def answer_to(raised: Exception) -> Any:
+    answer = problem_answer(raised, {})
+    assert answer is not None
+    assert answer.content_type == "application/problem+json"
+    assert answer.status_code == answer.data["status"]
+    return answer
+
+
+def test_a_problem_has_its_type_title_status_and_detail() -> None:
+    assert answer_to(Http404()).data == {
+        "type": "urn:mcphub:problem:missing",
+        "title": "Not Found",
+        "status": 404,
+        "detail": NOTHING,
+    }
+
+
+def test_invalid_fields_are_named_by_their_paths() -> None:
+    nested = {"a": ["1"], "b": {"c": ["2"], "non_field_errors": ["3"]}, "d": [{}, {"e": ["4", "5"]}]}
+    body = answer_to(exceptions.ValidationError(nested)).data
+    assert body["errors"] == {"a": ["1"], "b.c": ["2"], "b": ["3"], "d.1.e": ["4", "5"]}
+    assert body["detail"] == "4 values are invalid. See `errors`."
+
+
+def test_a_single_invalid_field_is_one_value() -> None:
+    body = answer_to(ModelProblem({"name": ["Too long."]})).data
+    assert (body["errors"], body["detail"]) == ({"name": ["Too long."]}, "One value is invalid. See `errors`.")
+
+
+@pytest.mark.parametrize("field", ["non_field_errors", "__all__"])
+def test_what_concerns_no_single_field_is_in_the_detail(field: str) -> None:
+    body = answer_to(exceptions.ValidationError({field: ["Too many.", "Too large."], "name": ["Too long."]})).data
+    assert (body["errors"], body["detail"]) == ({"name": ["Too long."]}, "Too many. Too large.")
+
+
+@pytest.mark.parametrize(
+    ("raised", "seconds"),
+    [
+        (exceptions.Throttled(wait=0.2), "1"),
+        (exceptions.Throttled(wait=89.6), "90"),
+        (OperationalError("connection refused"), "2"),
+        (Http404(), None),
+    ],
+)
+def test_a_client_that_may_come_back_is_told_after_how_many_seconds(raised: Exception, seconds: str | None) -> None:
+    answer = answer_to(raised)
+    assert answer.headers.get("Retry-After") == seconds
+    assert "connection refused" not in answer.data["detail"]
+
+
+def test_an_exception_that_nobody_expects_is_no_problem_of_the_client() -> None:
+    assert problem_answer(KeyError("x"), {}) is None
