@@ -111,6 +111,12 @@ def test_settings_that_cannot_work_are_refused(as_: Any, acme: World, page: Any,
     assert ApiSource.objects.filter(tenant=acme.tenant).count() == 1
 
 
+def test_all_mistakes_are_told_at_once_and_each_once(as_: Any, acme: World, page: Any) -> None:
+    sent = {"name": acme.apisource.name, "url": "ftp://a", "base_url": "b", "secrets": '{"a": 1}', "cycle_depth": "6"}
+    answer = as_("admin").post(page("apisource", "add"), {**FORM, "tenant": acme.tenant.pk, **sent})
+    assert {name: len(told) for name, told in answer.context["adminform"].form.errors.items()} == dict.fromkeys(sent, 1)
+
+
 def test_a_document_that_is_being_read_or_could_not_be_read_is_told(as_: Any, source: ApiSource, page: Any) -> None:
     admin, url = as_("admin"), page("apisource", "show_operations", source)
 

@@ -109,6 +109,12 @@ def test_a_mistake_is_told_at_its_field(
     assert not Upstream.objects.filter(name="books").exists()
 
 
+def test_all_mistakes_are_told_at_once_and_each_once(admin: Client, page: Any, acme: World) -> None:
+    sent = {"name": "bad name", "url": "nowhere", "headers": '{"Host": "x"}', "timeout_seconds": "-1"}
+    answer = admin.post(page("upstream", "add"), {**FORM, "tenant": acme.tenant.pk, **sent})
+    assert {name: len(told) for name, told in answer.context["adminform"].form.errors.items()} == dict.fromkeys(sent, 1)
+
+
 def test_what_is_selected_is_accepted(admin: Client, page: Any, upstream: Upstream) -> None:
     shown = review(page, admin, upstream, check="1")
     assert "Connected. It offers 2 tools." in shown
@@ -166,7 +172,7 @@ def test_what_is_gone_is_removed_with_its_tool(
 def test_a_server_that_is_away_is_told(admin: Client, page: Any, acme: World) -> None:
     shown = review(page, admin, acme.upstream, check="1")
     assert "its address is private or reserved" in shown
-    assert "failing" in admin.get(page("upstream", "changelist")).content.decode()
+    assert "Failing" in admin.get(page("upstream", "changelist")).content.decode()
 
 
 def test_the_health_page_shows_what_is_wrong_and_checks_now(
@@ -174,7 +180,7 @@ def test_the_health_page_shows_what_is_wrong_and_checks_now(
 ) -> None:
     address = reverse("admin:tools_app_upstream_show_health")
     assert address in admin.get(page("upstream", "changelist")).content.decode()
-    assert "not connected yet" in admin.get(address).content.decode()
+    assert "Not connected yet" in admin.get(address).content.decode()
     shown = admin.post(address, {"check": str(upstream.pk)}, follow=True).content.decode()
     assert f"Connected to {upstream}. It offers 2 tools." in shown
     assert "2 to review" in shown
@@ -189,12 +195,12 @@ def test_the_health_page_shows_what_is_wrong_and_checks_now(
     Upstream.objects.filter(pk=upstream.pk).update(url="http://127.0.0.1:9/mcp", credential="")
     shown = admin.post(address, {"check": str(upstream.pk)}, follow=True).content.decode()
     assert f"Cannot connect to {upstream}" in shown
-    assert "failing" in shown
+    assert "Failing" in shown
     # Failures in a row open the circuit, which every process shows; a check is tried all the same.
     for _ in range(2):
         admin.post(address, {"check": str(upstream.pk)})
     shown = admin.get(address).content.decode()
-    assert "paused after failures" in shown
+    assert "Paused after failures" in shown
     assert "Calls are refused until" in shown
     assert "is not available. The next attempt" not in shown
 

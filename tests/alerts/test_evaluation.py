@@ -1,14 +1,17 @@
 """Alert rules: when each kind fires, how often it notifies, and when it is resolved."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from threading import Barrier
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from tools_app.access import keys
-from tools_app.alerts import evaluation
+from tools_app.alerts import conditions, evaluation
 from tools_app.audit.stats import counters
 from tools_app.calls import sweeper
 from tools_app.models import (
@@ -162,6 +165,30 @@ def test_an_alert_is_repeated_after_the_quiet_time_and_fires_again_only_after_it
     assert summaries(rule, timedelta(minutes=45)) == []
     assert len(summaries(rule, timedelta(minutes=62))) == 1
     assert events(rule) == [AlertEvent.FIRED, AlertEvent.REMINDER, AlertEvent.RESOLVED, AlertEvent.FIRED]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_processes_that_found_the_same_notify_once(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = add_rule(tenant, AlertKind.DENIALS, 1)
+    add_figures(tenant, denials=5)
+    both_found, find = Barrier(2, timeout=20), conditions.findings
+
+    def found(rule: AlertRule, now: datetime) -> list[conditions.Finding]:
+        findings = find(rule, now)
+        both_found.wait()
+        return findings
+
+    def evaluate(_process: int) -> None:
+        try:
+            evaluation.evaluate_rule(rule.pk, timezone.now())
+        finally:
+            connection.close()
+
+    monkeypatch.setattr(conditions, "findings", found)
+    with ThreadPoolExecutor(2) as processes:
+        list(processes.map(evaluate, range(2)))
+    assert events(rule) == ["alert.fired"]
+    assert Alert.objects.filter(rule=rule).count() == 1
 
 
 def test_a_process_that_fails_between_alert_and_delivery_leaves_neither(

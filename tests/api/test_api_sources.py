@@ -96,7 +96,7 @@ def test_a_document_that_could_not_be_read_is_told_and_not_applied(as_: Any, acm
     shown = api.get(f"{row}operations/")
 
     assert (shown["state"], shown["results"]) == ("failed", [])
-    assert "no OpenAPI document" in shown["problem"]
+    assert "not an OpenAPI document" in shown["problem"]
     assert api.ask("POST", f"{row}apply/", {}).status_code == 409
 
 

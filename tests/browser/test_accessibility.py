@@ -111,6 +111,17 @@ def test_a_page_is_for_everybody(looking: Page, path: str) -> None:
     held_against_the_rules(looking)
 
 
+def test_the_mistakes_in_a_form_are_for_everybody(looking: Page) -> None:
+    looking.goto("/admin/tools_app/upstream/add/")
+    looking.fill("[name=name]", "bad name")
+    looking.fill("[name=url]", "nowhere")
+    looking.fill("[name=headers]", '{"Host": "x"}')
+    looking.click("[name=_save]")
+    for name in ("name", "url", "headers"):
+        expect(looking.locator(f"#id_{name}_error")).to_be_visible()
+    held_against_the_rules(looking)
+
+
 @pytest.mark.parametrize("model", OPENED)
 def test_the_page_of_a_row_is_for_everybody(looking: Page, model: str) -> None:
     looking.goto(f"/admin/tools_app/{model}/")

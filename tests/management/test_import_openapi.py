@@ -186,7 +186,7 @@ def test_many_tools_at_once_are_recorded_in_the_change_log(tenant: Tenant, file:
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("{}", (), "no OpenAPI document"),
+        ("{}", (), "not an OpenAPI document"),
         ('{"openapi": "3.0.0", "paths": {}}', (), "names no server"),
         ('{"openapi": "3.0.0", "paths": {}}', ("--base-url", "ftp://x"), "base_url"),
     ],

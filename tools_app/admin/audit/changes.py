@@ -96,6 +96,7 @@ class ChangeAdmin(RecordAdmin):
         ObjectFilter,
     )
     list_select_related = ("tenant",)
+    empty_hint = "Who creates, changes or deletes something is recorded here."
     search_fields = ("object_name", "person_name")
     show_full_result_count = False
     paginator = BoundedPaginator

@@ -3,7 +3,7 @@
 Error messages of JSON and of lists name the line.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from django import forms
@@ -23,6 +23,14 @@ Check = Callable[[Any], list[SchemaProblem]]
 # Styles of the rows in which a script shows arguments, beside their JSON.
 ARGUMENT_ROWS_CSS: Final = ("tools_app/playground/playground.css", "tools_app/catalog/argument_rows.css")
 KINDS: dict[type, str] = {dict: "a JSON object, such as {}", list: "a JSON list, such as []"}
+
+
+def add_faults(form: forms.BaseForm, faults: Mapping[str, Iterable[str]]) -> None:
+    """Report the errors of a row at their fields, except for fields that are known to be invalid already."""
+    for name, messages in faults.items():
+        field = name if name in form.fields else None
+        if field not in form.errors:
+            form.add_error(field, list(messages))
 
 
 class JsonTextarea(UnfoldAdminTextareaWidget):

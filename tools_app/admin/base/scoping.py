@@ -6,6 +6,7 @@ treated as missing on every URL.
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
@@ -231,8 +232,9 @@ def only(rows: QuerySet[Any]) -> Any:
     return first_two[0] if len(first_two) == 1 else None
 
 
+@lru_cache(maxsize=256)
 def badge(text: str, colour: str) -> SafeString:
-    """Return a coloured label: `success`, `info`, `warning`, `danger` or `primary`."""
+    """Return a coloured label: `success`, `info`, `warning`, `danger` or `primary`. A list shows few different ones."""
     return render_to_string("unfold/helpers/label.html", {"text": text, "type": colour})
 
 

@@ -16,7 +16,7 @@ from unfold.widgets import UnfoldAdminFileFieldWidget
 
 from tools_app.admin.base.columns import cut_column, moment_column
 from tools_app.admin.base.decorators import button, column
-from tools_app.admin.base.fields import JsonTextField
+from tools_app.admin.base.fields import JsonTextField, add_faults
 from tools_app.admin.base.scoping import TenantFilter, json_block, writer
 from tools_app.admin.base.site import site
 from tools_app.admin.catalog.api_operations import OperationsPage, operations_url
@@ -58,7 +58,7 @@ class ApiSourceForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean(self) -> dict[str, Any] | None:
         """Validate the settings, and that there is one document. Raises ValidationError."""
         cleaned = super().clean()
-        if self.errors or cleaned is None:
+        if cleaned is None:
             return cleaned
         # A field that a reader may not change is not in the form.
         for name in ("tenant", "name", "url", *SETTINGS, *OPTIONS):
@@ -67,11 +67,14 @@ class ApiSourceForm(forms.ModelForm):  # type: ignore[type-arg]
         if cleaned.get("url") and cleaned.get("document"):
             self.add_error("document", "Choose a document, or enter its URL, not both.")
         is_new = self.instance._state.adding
-        if is_new and not (cleaned.get("url") or cleaned.get("document")):
+        if (
+            is_new
+            and not {"url", "document"} & self.errors.keys()
+            and not (cleaned.get("url") or cleaned.get("document"))
+        ):
             self.add_error("url", "Enter the URL of the document, or choose a file.")
-        for name, problems in source_faults(self.instance).items():
-            self.add_error(name, list(problems))
-        if not self.errors:
+        add_faults(self, source_faults(self.instance))
+        if not {"tenant", "secrets"} & self.errors.keys():
             self._check_secrets()
         return cleaned
 

@@ -100,11 +100,11 @@ def _state(
     upstream: Upstream, status: UpstreamStatus | None, refused: datetime | None, problems: list[str]
 ) -> SafeString:
     if not upstream.enabled:
-        return badge("disabled", "info")
+        return badge("Disabled", "info")
     if refused is not None:
-        return badge("paused after failures", "danger")
+        return badge("Paused after failures", "danger")
     if status is not None and status.problem:
-        return badge("failing", "danger")
+        return badge("Failing", "danger")
     if problems:
-        return badge("credentials", "warning")
-    return badge("OK", "success") if status is not None else badge("not connected yet", "info")
+        return badge("Credentials needed", "warning")
+    return badge("OK", "success") if status is not None else badge("Not connected yet", "info")

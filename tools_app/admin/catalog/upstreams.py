@@ -17,7 +17,7 @@ from tools_app.admin.base import diff
 from tools_app.admin.base.columns import cut_column
 from tools_app.admin.base.decorators import button, column
 from tools_app.admin.base.diff import DiffLine
-from tools_app.admin.base.fields import JsonTextField, OfferForm
+from tools_app.admin.base.fields import JsonTextField, OfferForm, add_faults
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import TenantFilter, badge, writer
 from tools_app.admin.base.site import site
@@ -84,11 +84,7 @@ class UpstreamForm(OfferForm):
     def _post_clean(self) -> None:
         """Check the settings together, once they are in the row."""
         super()._post_clean()  # type: ignore[misc]
-        if self.errors:
-            return
-        for field, told in upstream_faults(self.instance, self.own_url).items():
-            for message in told:
-                self.add_error(field if field in self.fields else None, message)
+        add_faults(self, upstream_faults(self.instance, self.own_url))
 
 
 @dataclass(frozen=True)
@@ -261,8 +257,8 @@ class UpstreamAdmin(SampleAdmin):
     def health(self, upstream: Upstream) -> SafeString:
         status = getattr(upstream, "status", None)
         if status is None:
-            return badge("not connected yet", "info")
-        return badge("failing", "danger") if status.problem else badge("OK", "success")
+            return badge("Not connected yet", "info")
+        return badge("Failing", "danger") if status.problem else badge("OK", "success")
 
     @column("to review", ordering="has_waiting", boolean=True)
     def waiting(self, upstream: Any) -> bool:
@@ -272,12 +268,6 @@ class UpstreamAdmin(SampleAdmin):
 
 def _review_of(upstream: Upstream) -> str:
     return reverse("admin:tools_app_upstream_review", args=[upstream.pk])
-
-
-def _grouped(rows: list[ReviewRow]) -> list[tuple[str, list[ReviewRow]]]:
-    """Return the rows by their kind; kinds without any are left out."""
-    groups = [(kind.label, [row for row in rows if row.item.kind == kind]) for kind in ItemKind]
-    return [group for group in groups if group[1]]
 
 
 def _named(upstream: Upstream, ids: list[str]) -> QuerySet[UpstreamItem]:

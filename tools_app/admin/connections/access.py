@@ -29,7 +29,7 @@ class AccessForm(ConflictForm, ApiKeyForm):
         label="Ends",
         required=False,
         widget=MomentInput(),
-        help_text="Empty: when its person leaves the tenant, or somebody ends it.",
+        help_text="Empty: it ends when the person leaves the tenant or somebody ends it.",
     )
 
     class Meta:
@@ -41,7 +41,8 @@ class AccessForm(ConflictForm, ApiKeyForm):
         names = self.fields["tool_patterns"]
         names.help_text = (
             "Names or URIs of the tools, prompts and resources that the client can use, one per line. * matches"
-            " anything. Empty: all. Its person can choose others when the client asks again: methods and limits stay."
+            " anything. Empty: all. When the client asks for access again, the person can choose other names; methods"
+            " and limits stay."
         )
         for name in LISTING:
             choices = self.fields[name].choices  # type: ignore[attr-defined] # both are fields with choices

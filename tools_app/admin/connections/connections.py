@@ -174,7 +174,7 @@ class ConnectionAdmin(RecordAdmin):
 
     @column("verified host")
     def host(self, row: Connection) -> str:
-        return clients.host_of(row.client) or "None: the client registered itself, and its name is what it says."
+        return clients.host_of(row.client) or "None. The client registered itself, so its name is not verified."
 
     @column("person", ordering="person__username")
     def person_name(self, row: Connection) -> str:
@@ -212,7 +212,7 @@ class ConnectionAdmin(RecordAdmin):
     def scope_text(self, row: Connection) -> str:
         return "; ".join(tenant_scopes.meanings(row.tenant, row.scope))
 
-    @column("returns to")
+    @column("redirects to")
     def returns_to(self, row: Connection) -> str:
         return redirects.destination_of(row.redirect_uri)
 

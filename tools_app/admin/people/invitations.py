@@ -258,7 +258,7 @@ def _to_link(row: Invitation) -> HttpResponse:
 def _sent(row: Invitation, link: str) -> str:
     """Send the link by e-mail. Returns the result as a message."""
     if not invitation_mail.is_possible():
-        return "Email is not configured (MCPHUB_EMAIL_URL). Send the link to the person yourself."
+        return "E-mail is not configured (MCPHUB_EMAIL_URL). Send the link to the person yourself."
     try:
         invitation_mail.send(row, link)
     except invitation_mail.NotSent as problem:

@@ -40,7 +40,7 @@ MAX_DEFINITION_BYTES: Final = 240 * 1024
 # An output schema that is larger is left out.
 MAX_OUTPUT_BYTES: Final = 64 * 1024
 VERSIONS: Final = ("2.", "3.0", "3.1", "3.2")
-NO_DOCUMENT: Final = "This is no OpenAPI document: it has neither `openapi` nor `swagger` at its top."
+NO_DOCUMENT: Final = 'This is not an OpenAPI document: its top level has neither "openapi" nor "swagger".'
 
 
 class Operation(msgspec.Struct, frozen=True):
