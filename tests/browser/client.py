@@ -8,13 +8,15 @@ import httpx
 META = {
     "progressToken": "shown",
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientInfo": {"name": "laptop", "version": "1"},
     "io.modelcontextprotocol/clientCapabilities": {},
 }
 
 
-def ask(hub: str, key: str, tool: str, arguments: Mapping[str, Any], slug: str = "") -> httpx.Response:
+def ask(
+    hub: str, key: str, tool: str, arguments: Mapping[str, Any], slug: str = "", client: str = "laptop"
+) -> httpx.Response:
     """Call a tool; the whole answer, whatever it is."""
+    meta = {**META, "io.modelcontextprotocol/clientInfo": {"name": client, "version": "1"}}
     headers = {
         "Authorization": f"Bearer {key}",
         "Accept": "application/json, text/event-stream",
@@ -22,7 +24,7 @@ def ask(hub: str, key: str, tool: str, arguments: Mapping[str, Any], slug: str =
         "Mcp-Method": "tools/call",
         "Mcp-Name": tool,
     }
-    params = {"name": tool, "arguments": dict(arguments), "_meta": META}
+    params = {"name": tool, "arguments": dict(arguments), "_meta": meta}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     url = f"{hub}/t/{slug}/mcp" if slug else f"{hub}/mcp"
     return httpx.post(url, json=body, headers=headers, timeout=30, trust_env=False)

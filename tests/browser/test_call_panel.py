@@ -10,6 +10,8 @@ from tests.browser.client import ask
 from tests.browser.hubs import log_in, window
 from tests.browser.test_accessibility import held_against_the_rules
 
+# The calls of the fixture, whatever a test adds.
+LIST = "/admin/tools_app/call/?client=laptop"
 GONE = "01900000-0000-7000-8000-000000000000"
 
 
@@ -33,7 +35,7 @@ def phone(browser: Browser, hub: str) -> Iterator[Page]:
 
 
 def test_a_row_opens_beside_the_list_and_the_address_remembers_it(page: Page, calls: str) -> None:
-    page.goto("/admin/tools_app/call/")
+    page.goto(LIST)
     expect(page.get_by_text("3 calls.")).to_be_visible()
     panel = page.get_by_role("complementary", name="Call")
     page.locator("a[data-call]").first.click()
@@ -48,11 +50,11 @@ def test_a_row_opens_beside_the_list_and_the_address_remembers_it(page: Page, ca
     page.emulate_media(color_scheme="light")
     panel.get_by_role("button", name="Close").click()
     expect(panel).to_be_hidden()
-    expect(page).to_have_url(re.compile(r"/call/$"))
+    expect(page).to_have_url(re.compile(r"/call/\?client=laptop$"))
 
 
 def test_the_keyboard_moves_opens_and_closes(page: Page, calls: str) -> None:
-    page.goto("/admin/tools_app/call/")
+    page.goto(LIST)
     panel = page.get_by_role("complementary", name="Call")
     for key, name in (("j", "count"), ("j", "echo"), ("j", "test_throw"), ("j", "test_throw"), ("k", "echo")):
         page.keyboard.press(key)
@@ -67,7 +69,7 @@ def test_the_keyboard_moves_opens_and_closes(page: Page, calls: str) -> None:
 
 
 def test_typing_in_the_search_moves_nothing(page: Page, calls: str) -> None:
-    page.goto("/admin/tools_app/call/")
+    page.goto(LIST)
     page.locator("input[name=text]").press_sequentially("jk")
     expect(page.get_by_role("complementary", name="Call")).to_be_hidden()
 
@@ -85,7 +87,7 @@ def test_a_failed_call_leads_to_its_group_and_back(page: Page, calls: str) -> No
 
 @pytest.mark.parametrize("modifier", ["Control", "Shift"])
 def test_with_a_modifier_a_row_opens_its_page_elsewhere(page: Page, calls: str, modifier: str) -> None:
-    page.goto("/admin/tools_app/call/")
+    page.goto(LIST)
     with page.context.expect_page() as opened:
         page.locator("a[data-call]").first.click(modifiers=[modifier])  # type: ignore[list-item]
     expect(opened.value).to_have_url(re.compile(r"/call/[0-9a-f-]{36}/change/$"))
@@ -94,7 +96,7 @@ def test_with_a_modifier_a_row_opens_its_page_elsewhere(page: Page, calls: str, 
 
 
 def test_on_a_phone_the_panel_covers_the_list_and_is_closed(phone: Page, calls: str) -> None:
-    phone.goto("/admin/tools_app/call/")
+    phone.goto(LIST)
     panel = phone.get_by_role("complementary", name="Call")
     phone.locator("a[data-call]").first.click()
     expect(panel.get_by_role("heading", name="count")).to_be_visible()
@@ -107,7 +109,7 @@ def test_on_a_phone_the_panel_covers_the_list_and_is_closed(phone: Page, calls: 
 
 
 def test_a_call_that_was_removed_meanwhile_is_told_and_the_panel_goes_on(page: Page, calls: str) -> None:
-    page.goto("/admin/tools_app/call/")
+    page.goto(LIST)
     panel = page.get_by_role("complementary", name="Call")
     page.locator("a[data-call]").first.evaluate(f"link => {{ link.dataset.call = '{GONE}'; }}")
     page.locator("a[data-call]").first.click()
@@ -155,7 +157,7 @@ def test_the_live_tail_opens_finished_calls_beside_it(page: Page, calls: str, hu
     link.click()
     expect(panel.get_by_role("heading", name="echo", exact=True)).to_be_visible()
     expect(page).to_have_url(re.compile(r"/live/\?tool=echo#call=[0-9a-f-]{36}$"))
-    ask(hub, calls, "echo", {"message": "another one"})
+    ask(hub, calls, "echo", {"message": "another one"}, client="phone")
     expect(link).to_have_count(2)
     expect(panel).not_to_contain_text("another one")
     page.keyboard.press("k")

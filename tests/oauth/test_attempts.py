@@ -107,7 +107,7 @@ def test_an_admin_changes_what_a_connection_may_use(
     row = Connection.objects.get()
     url = reverse("admin:tools_app_connection_change_access", args=[row.pk])
     page = admin.get(url).content.decode()
-    assert "Its person can choose others" in page
+    assert "the person can choose other names" in page
     # What is not touched is sent back as it was, and changes nothing.
     key = row.key
     shown = timezone.localtime(key.expires_at).strftime("%Y-%m-%dT%H:%M:%S")

@@ -77,7 +77,7 @@ def test_the_list_says_who_connected_what_and_how_it_stands(admin: Client, conne
 def test_ending_one_asks_first_and_is_recorded(admin: Client, connect: Any) -> None:
     row = connect("ann")
     url = reverse("admin:tools_app_connection_end_connection", args=[row.pk])
-    assert "rejected within a second" in admin.get(url).content.decode()
+    assert "Access ends within a second" in admin.get(url).content.decode()
     assert tokens.is_valid(row)
     admin.post(url)
     assert not tokens.is_valid(row)
