@@ -154,7 +154,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "curl": a_client,
     "claude": a_client,
     "npx": a_client,
-    **dict.fromkeys(("pytest", ".ci/checks", ".ci/run"), with_files),
+    **dict.fromkeys(("pytest", ".ci/checks", ".ci/run", ".ci/coverage"), with_files),
     **dict.fromkeys((".", "cd", "git", "useradd", "gzip", "printf"), any_words),
 }
 
