@@ -649,7 +649,7 @@ def test_an_admin_connects_the_directory_sees_its_token_once_and_disconnects_it(
     page = reverse("admin:tools_app_issuer_change", args=[issuer.pk])
     assert "Not connected." in client.get(page).content.decode()
     create = reverse("admin:tools_app_issuer_directory_token", args=[issuer.pk])
-    assert "It is shown once" in client.get(create).content.decode()
+    assert "The token is shown once" in client.get(create).content.decode()
     shown = client.post(create, follow=True).content.decode()
     token = shown.partition(directory.START)[2].partition("<")[0].partition('"')[0].strip()
     scim = ScimClient(issuer, directory.START + token)
