@@ -211,8 +211,10 @@ def test_the_inspector(
     def inspect(*arguments: str) -> Any:
         target = where(how) if how == "stdio" else [where(how)[0], "--transport", how]
         command = [node_program(node), str(node / "node_modules" / ".bin" / "mcp-inspector"), "--cli", *target]
-        return run(*command, *credentials, *arguments, HOME=str(tmp_path))
+        return run(*command, *credentials, *patience, *arguments, HOME=str(tmp_path))
 
+    # Its own 15 seconds are too few for a hub that starts beside other tests.
+    patience = ["--connect-timeout", str(int(PLAY_SECONDS * 1000))]
     credentials = ["--header", f"Authorization: Bearer {hub.stack.key}"]
     if how == "stdio":
         own = {name: value for name, value in hub.stack.environment.items() if name.startswith(OF_THE_HUB)}
