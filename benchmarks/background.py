@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,6 +41,9 @@ class Seen:
     seconds: float = 0.0
 
 
+Call = Callable[[wire.Connection, Seen], Awaitable[None]]
+
+
 def background(plan: Plan) -> Table:
     """Background calls with twenty progress notifications, embedded and through Redis and a Celery worker."""
     kinds = (stacks.embedded, partial(stacks.scaled, worker=True))[: 1 if plan.short else None]
@@ -51,7 +55,8 @@ def background(plan: Plan) -> Table:
 def _measured(plan: Plan, starting: AbstractContextManager[Stack]) -> tuple[list[str], str, str]:
     with starting as stack:
         request = workloads.REPORT_IN_WORKER.request(stack.hub.key)
-        work = _load(stack.web.port, request, 10 if plan.short else ALONE, plan.rounds * plan.seconds)
+        calls = [partial(_call, request)] * CLIENTS
+        work = load(stack.web.port, calls, 10 if plan.short else ALONE, plan.rounds * plan.seconds)
         alone, busy = asyncio.run(work)
         # Every answer has come by now, and its record before it.
         records = stack.hub.records()
@@ -69,27 +74,27 @@ def _measured(plan: Plan, starting: AbstractContextManager[Stack]) -> tuple[list
     return row, said, fault
 
 
-async def _load(port: int, request: Request, alone: int, seconds: float) -> tuple[Seen, Seen]:
-    """One client for some calls, and then many clients for some seconds."""
+async def load(port: int, calls: Sequence[Call], alone: int, seconds: float) -> tuple[Seen, Seen]:
+    """The first client alone for some calls, and then all clients for some seconds. Each has a call that it repeats."""
     single, many = Seen(), Seen()
     connection = await wire.Connection.open(port)
     for _ in range(alone):
-        await _call(connection, request, single)
+        await calls[0](connection, single)
     await connection.close()
     began = time.monotonic()
-    await asyncio.gather(*(_client(port, request, many, began + seconds) for _ in range(CLIENTS)))
+    await asyncio.gather(*(_client(port, call, many, began + seconds) for call in calls))
     many.seconds = time.monotonic() - began
     return single, many
 
 
-async def _client(port: int, request: Request, seen: Seen, end: float) -> None:
+async def _client(port: int, call: Call, seen: Seen, end: float) -> None:
     connection = await wire.Connection.open(port)
     while time.monotonic() < end:
-        await _call(connection, request, seen)
+        await call(connection, seen)
     await connection.close()
 
 
-async def _call(connection: wire.Connection, request: Request, seen: Seen) -> None:
+async def _call(request: Request, connection: wire.Connection, seen: Seen) -> None:
     began = time.monotonic()
     headers = await connection.send("POST", request)
     heard = [one async for one in connection.messages(headers)]

@@ -5,11 +5,11 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from benchmarks import contestants, processes, stacks, wire, workloads
+from benchmarks.background import CLIENTS, Seen, load
 from benchmarks.hub import TENANT
 from benchmarks.plan import BUILD_FOLDER, Plan
 from benchmarks.processes import Running
@@ -17,7 +17,6 @@ from benchmarks.table import Table, milliseconds
 from benchmarks.workloads import Request
 
 ALONE = 50
-CLIENTS = 16
 # Between two polls of a client. Servers suggest longer intervals, which would be all that is measured.
 POLL_SECONDS = 0.02
 MAX_SECONDS = 30.0
@@ -32,21 +31,13 @@ print(json.dumps([keys.issue(tenant, f"client {{number}}")[1] for number in rang
 COLUMNS = ("server", "result, median ms", "p99 ms", f"tasks/s ({CLIENTS} clients)", "errors")
 
 
-@dataclass
-class Seen:
-    """Seconds from sending each call to reading its result, and how many did not end well."""
-
-    result: list[float] = field(default_factory=list)
-    wrong: int = 0
-
-
 def tasks(plan: Plan) -> Table:
     """Tasks of a tool with twenty progress reports: in one process each, then over Redis."""
     rows, notes, faults = [], [], []
     for kind in (stacks.embedded, *(() if plan.short else (partial(stacks.scaled, worker=True),))):
         with kind(plan) as stack:
-            alone, busy, seconds = asyncio.run(_load(stack.web.port, json.loads(stack.hub.shell(KEYS)), plan))
-            rows.append(_row(stack.label, alone, busy, seconds))
+            alone, busy = _load(stack.web.port, json.loads(stack.hub.shell(KEYS)), plan)
+            rows.append(_row(stack.label, alone, busy))
             records, answers = stack.hub.records(), len(alone.result) + len(busy.result)
             notes.append(f"{stack.label}: {answers:,} results, {records.ok:,} records.")
             if records.ok < answers or alone.wrong + busy.wrong:
@@ -56,7 +47,7 @@ def tasks(plan: Plan) -> Table:
     try:
         with _fastmcp(plan) as web:
             label = f"fastmcp {contestants.FASTMCP_TASKS} with Docket, Redis"
-            rows.append(_row(label, *asyncio.run(_load(web.port, ["none"] * CLIENTS, plan))))
+            rows.append(_row(label, *_load(web.port, ["none"] * CLIENTS, plan)))
     except (contestants.NotInstalled, processes.NotStarted) as problem:
         notes.append(f"Without fastmcp {contestants.FASTMCP_TASKS}: {problem}")
     return Table(COLUMNS, rows, notes, faults)
@@ -74,27 +65,12 @@ def _fastmcp(plan: Plan) -> Iterator[Running]:
         yield web
 
 
-async def _load(port: int, keys: Sequence[str], plan: Plan) -> tuple[Seen, Seen, float]:
-    """One client for some calls, then many clients for some seconds; how long those took."""
-    alone, busy = Seen(), Seen()
-    connection = await wire.Connection.open(port)
-    for _ in range(5 if plan.short else ALONE):
-        await _task(connection, keys[0], alone)
-    await connection.close()
-    began = time.monotonic()
-    end = began + plan.rounds * plan.seconds
-    await asyncio.gather(*(_client(port, key, busy, end) for key in keys))
-    return alone, busy, time.monotonic() - began
+def _load(port: int, keys: Sequence[str], plan: Plan) -> tuple[Seen, Seen]:
+    calls = [partial(_task, key) for key in keys]
+    return asyncio.run(load(port, calls, 5 if plan.short else ALONE, plan.rounds * plan.seconds))
 
 
-async def _client(port: int, key: str, seen: Seen, end: float) -> None:
-    connection = await wire.Connection.open(port)
-    while time.monotonic() < end:
-        await _task(connection, key, seen)
-    await connection.close()
-
-
-async def _task(connection: wire.Connection, key: str, seen: Seen) -> None:
+async def _task(key: str, connection: wire.Connection, seen: Seen) -> None:
     began = time.monotonic()
     task = await _answer(connection, workloads.REPORT_AS_TASK.request(key))
     poll = workloads.poll(task["taskId"]).request(key)
@@ -119,11 +95,11 @@ async def _answer(connection: wire.Connection, request: Request) -> dict[str, An
     return result
 
 
-def _row(label: str, alone: Seen, busy: Seen, seconds: float) -> list[str]:
+def _row(label: str, alone: Seen, busy: Seen) -> list[str]:
     wrong = alone.wrong + busy.wrong
     return [
         label,
         *milliseconds(alone.result or [0.0, 0.0]),
-        f"{len(busy.result) / seconds:,.0f}",
+        f"{len(busy.result) / busy.seconds:,.0f}",
         f"{wrong / (wrong + len(alone.result) + len(busy.result)):.2%}",
     ]
