@@ -7,6 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from tests.browsers import browser_of, browser_of_admin
 from tests.oauth.person import Application, Person
 from tools_app.models import Membership, Role, Tenant
 from tools_app.server.embedded import EmbeddedHub
@@ -34,8 +35,10 @@ def application(hub: EmbeddedHub, tenant: Tenant) -> Iterator[Application]:
 @pytest.fixture
 def admin(tenant: Tenant) -> Client:
     """An admin of the tenant, logged in."""
-    user = User.objects.create_user("boss")
-    Membership.objects.create(user=user, tenant=tenant, role=Role.ADMIN)
-    client = Client()
-    client.force_login(user)
-    return client
+    return browser_of_admin(tenant, "boss")
+
+
+@pytest.fixture
+def superuser(db: None) -> Client:
+    """A superuser, logged in."""
+    return browser_of(User.objects.create_superuser("root"))

@@ -2,35 +2,15 @@
 
 from typing import Any
 
-import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
 from tests.oauth.person import Application, Person
 from tests.oauth.test_tokens import status
 from tools_app.access.oauth import clients
-from tools_app.models import Change, ClientSource, Membership, OAuthClient, Role, Tenant
+from tools_app.models import Change, ClientSource, OAuthClient
 from tools_app.server.embedded import EmbeddedHub
 
 ADDRESS = "/api/v1/clients/"
-
-
-def browser_of(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
-
-
-@pytest.fixture
-def admin(tenant: Tenant) -> Client:
-    user = User.objects.create_user("boss")
-    Membership.objects.create(user=user, tenant=tenant, role=Role.ADMIN)
-    return browser_of(user)
-
-
-@pytest.fixture
-def superuser(db: None) -> Client:
-    return browser_of(User.objects.create_superuser("root"))
 
 
 def names(client: Client, query: str = "") -> list[str]:

@@ -7,6 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from tests.browsers import browser_of
 from tests.oauth.person import Application, Person
 from tools_app.access.oauth import service_clients
 from tools_app.models import Membership, SignInEvent, Tenant
@@ -14,9 +15,7 @@ from tools_app.models import Membership, SignInEvent, Tenant
 
 @pytest.fixture
 def superuser(transactional_db: None) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("root"))
-    return client
+    return browser_of(User.objects.create_superuser("root"))
 
 
 def reasons(user: Client) -> list[tuple[str, str]]:

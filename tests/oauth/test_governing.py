@@ -8,6 +8,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from tests.browsers import browser_of
 from tools_app.access.oauth import clients, connections, tokens
 from tools_app.models import (
     Change,
@@ -39,24 +40,6 @@ def connect(tenant: Tenant) -> Any:
         return made
 
     return make
-
-
-def browser_of(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
-
-
-@pytest.fixture
-def admin(tenant: Tenant) -> Client:
-    person = User.objects.create_user("boss")
-    Membership.objects.create(user=person, tenant=tenant, role=Role.ADMIN)
-    return browser_of(person)
-
-
-@pytest.fixture
-def superuser(db: None) -> Client:
-    return browser_of(User.objects.create_superuser("root"))
 
 
 def test_the_list_says_who_connected_what_and_how_it_stands(admin: Client, connect: Any) -> None:

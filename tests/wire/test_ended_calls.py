@@ -11,17 +11,17 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
+from tests.browsers import browser_of_admin
 from tests.wire.channels import OPENERS, TRANSPORTS
 from tests.wire.client import MODERN, WAIT_SECONDS, Peer, RawClient, call_params, message_of, rpc
 from tests.wire.task_tools import EXTENSION, NAME_FORM
 from tools_app.access import keys
 from tools_app.calls import run, sweeper
 from tools_app.calls.background import queue
-from tools_app.models import ApiKey, Call, CallEvent, CallInput, Membership, Role, RunningCall, Session, Tenant, Tool
+from tools_app.models import ApiKey, Call, CallEvent, CallInput, RunningCall, Session, Tenant, Tool
 from tools_app.toolkit import CallCancelled, ProtocolError, ToolContext, ToolError, tool
 from tools_app.transport import delivery
 
@@ -115,11 +115,7 @@ def failing_tools(registries: None, offer: Callable[..., object]) -> None:
 @pytest.fixture
 def admin(tenant: Tenant) -> Client:
     """A browser in which an admin of the tenant is logged in."""
-    person = User.objects.create_user("ada")
-    Membership.objects.create(user=person, tenant=tenant, role=Role.ADMIN)
-    browser = Client()
-    browser.force_login(person)
-    return browser
+    return browser_of_admin(tenant, "ada")
 
 
 @pytest.fixture(params=["page", "rest"])
