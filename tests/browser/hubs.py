@@ -24,7 +24,7 @@ SWITCHES = [
     "--disable-sync",
 ]
 PASSWORD = "correct horse battery"
-START_SECONDS = 40.0
+START_SECONDS = 120.0
 WAIT_MS = 20_000
 # The links of the calls in their list.
 CALLS = "table a[href*='/tools_app/call/'][href*='/change/']"

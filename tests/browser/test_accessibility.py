@@ -10,8 +10,6 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser.client import ask
 from tests.browser.hubs import log_in, window
 
-pytestmark = pytest.mark.timeout(240)
-
 LONG = "name_of_a_tool_that_is_as_long_as_one_can_be_" * 2 + "x" * 38
 # What scrolls sideways, except for code, which is not wrapped.
 SCROLLING = """() => [...document.querySelectorAll("body *:not(pre, textarea, .doc-table)")]

@@ -14,8 +14,6 @@ from tests.browser.hubs import CALLS
 SECRET = "s3cret-of-the-service"
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
-pytestmark = pytest.mark.timeout(180)
-
 
 class Service(BaseHTTPRequestHandler):
     """The service that the tool calls; it remembers what it was asked."""

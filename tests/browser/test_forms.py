@@ -9,8 +9,6 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.hubs import PASSWORD, log_in, window
 
-pytestmark = pytest.mark.timeout(180)
-
 LONG = "t" * 128
 ADD = "/admin/tools_app/tool/add/"
 LIST = "/admin/tools_app/tool/"

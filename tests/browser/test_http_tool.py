@@ -13,8 +13,6 @@ from tests.browser.client import ask
 from tests.browser.test_accessibility import held_against_the_rules
 from tests.browser.test_first_hour import allow_this_machine, make_key
 
-pytestmark = pytest.mark.timeout(180)
-
 HIDDEN = "s3cret-of-the-service"
 # Pasting, where a test cannot press the keys of the clipboard.
 PASTE = (

@@ -4,14 +4,11 @@ import csv
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.client import ask
 from tests.browser.hubs import CALLS, PASSWORD, window
 from tests.services.stack import eventually
-
-pytestmark = pytest.mark.timeout(240)
 
 
 def issue(page: Page, name: str) -> str:

@@ -9,8 +9,6 @@ SETTINGS = {"MCPHUB_APPS": "tests.conformance.fixture"}
 ASKING = ["slow_compute", "test_elicitation", "test_sampling"]
 ERAS = ["2026-07-28", "2025-11-25"]
 
-pytestmark = pytest.mark.timeout(240)
-
 
 @pytest.fixture(scope="module", autouse=True)
 def tools_that_ask(admin: Page) -> None:

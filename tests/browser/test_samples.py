@@ -1,11 +1,8 @@
 """The samples of a fresh hub, in a real browser: one click each, without a network."""
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.test_accessibility import held_against_the_rules
-
-pytestmark = pytest.mark.timeout(180)
 
 
 def test_one_click_adds_a_document_and_another_shows_that_circles_are_refused(page: Page, hub: str) -> None:

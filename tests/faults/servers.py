@@ -14,7 +14,7 @@ import redis
 
 from tests.services.stack import eventually, free_port
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 
 
 def _postgres_program(name: str) -> str:

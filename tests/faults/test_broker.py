@@ -16,7 +16,6 @@ from tests.faults.load import Asked, Load, loading
 from tests.faults.proxy import Proxy
 from tests.services.stack import THREADS, Running, eventually
 
-pytestmark = pytest.mark.timeout(150)
 AMQP_URL = os.environ.get("AMQP_URL", "amqp://guest:guest@127.0.0.1:5672//")
 AWAY_SECONDS = 5.0
 # What nobody may wait longer for who does not need the broker, on a busy machine.

@@ -17,7 +17,6 @@ from tests.faults.vanish import NAME, crowd
 from tests.faults.wire import request
 from tests.services.stack import eventually
 
-pytestmark = pytest.mark.timeout(150)
 CROWD = 2000
 ANSWERED_SECONDS = 15.0
 SETTLED_SECONDS = 10.0

@@ -2,14 +2,11 @@
 
 from pathlib import Path
 
-import pytest
-
 from tests.faults.hub import Hub
 from tests.faults.ledger import check
 from tests.faults.load import loading
 from tests.services.stack import THREADS, Stack, eventually
 
-pytestmark = pytest.mark.timeout(120)
 CLOCK = Path(__file__).parent / "clock"
 AN_HOUR = 3600
 ANSWERED_SECONDS = 15.0

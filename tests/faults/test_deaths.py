@@ -9,15 +9,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
 from tests.faults.hub import PROCESS_TIMEOUT, Hub
 from tests.faults.ledger import check
 from tests.faults.load import Load, loading
 from tests.faults.processes import family
 from tests.services.stack import Running, eventually
 
-pytestmark = pytest.mark.timeout(120)
 # A call of a process that died is settled when its heart stood still for MCPHUB_PROCESS_TIMEOUT, which is looked at
 # each second. A call that was only handed to the dead process is handed out anew after the same time.
 SETTLED_SECONDS = PROCESS_TIMEOUT + 7.0

@@ -13,7 +13,6 @@ from tests.faults.ledger import check
 from tests.faults.load import loading
 from tests.services.stack import THREADS, eventually
 
-pytestmark = pytest.mark.timeout(240)
 ANSWERED_SECONDS = 15.0
 SETTLED_SECONDS = 10.0
 ROLLED_SECONDS = 100.0

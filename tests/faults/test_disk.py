@@ -17,7 +17,6 @@ from tests.faults.ledger import check
 from tests.faults.load import loading
 from tests.services.stack import eventually
 
-pytestmark = pytest.mark.timeout(150)
 FULL_SECONDS = 4.0
 REFUSED_SECONDS = 8.0
 ANSWERED_SECONDS = 30.0

@@ -4,14 +4,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
-
 from tests.faults.hub import PROCESS_TIMEOUT, Hub
 from tests.faults.ledger import check
 from tests.faults.load import Asked, Load, loading
 from tests.services.stack import eventually
 
-pytestmark = pytest.mark.timeout(150)
 # A store that is away is noticed at once, one that hangs in about six seconds. A call that a worker runs goes on, and
 # is answered when the database is back.
 REFUSED_SECONDS = 3.0

@@ -21,8 +21,9 @@ import psycopg
 T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parents[2]
-WAIT_SECONDS = 25.0
-# The first command migrates a database, which takes long on a busy machine.
+WAIT_SECONDS = 60.0
+# On a busy machine: a supervisor starts three processes, and the first command migrates a database.
+START_SECONDS = 120.0
 COMMAND_SECONDS = 120.0
 POLL_SECONDS = 0.05
 BANNER_END = "Press Ctrl-C to stop."
@@ -102,13 +103,13 @@ class Stack:
     def web(self, server: str, port: int | None = None, processes: int = 0) -> Running:
         """A web process that answers, on `port` or on a free one; with `processes`, a supervisor of so many."""
         web = self._start_web(server, port, processes)
-        eventually(lambda: _is_ready(web) and (not processes or BANNER_END in web.output()))
+        eventually(lambda: _is_ready(web) and (not processes or BANNER_END in web.output()), START_SECONDS)
         return web
 
     def webs(self, *servers: str) -> list[Running]:
         """Web processes that answer, started at the same time."""
         webs = [self._start_web(server) for server in servers]
-        eventually(lambda: all(map(_is_ready, webs)))
+        eventually(lambda: all(map(_is_ready, webs)), START_SECONDS)
         return webs
 
     def worker(self, *options: str) -> Running:

@@ -2,11 +2,7 @@
 
 import json
 
-import pytest
-
 from tests.services.stack import Stack
-
-pytestmark = pytest.mark.timeout(150)
 
 TWO_AT_ONCE = """
 import json

@@ -19,8 +19,6 @@ from tests.services.conftest import SERVERS
 from tests.services.load import loading
 from tests.services.stack import ROOT, WAIT_SECONDS, Running, Stack, eventually, free_port
 
-pytestmark = pytest.mark.timeout(150)
-
 CONFIGURATION = ROOT / "deploy" / "nginx.conf"
 LIMIT = 4 * 1024 * 1024
 TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")

@@ -4,13 +4,11 @@ import time
 from urllib.parse import urljoin
 
 import httpx
-import pytest
 
 from tests.services.caller import Caller
 from tests.services.conftest import Hub
 from tests.services.stack import eventually
 
-pytestmark = pytest.mark.timeout(120)
 CREATE = """
 from tools_app.access.oauth import service_clients
 from tools_app.models import Tenant

@@ -3,11 +3,7 @@
 import json
 from typing import Any
 
-import pytest
-
 from tests.services.stack import Stack
-
-pytestmark = pytest.mark.timeout(150)
 
 PREPARE = """
 import json, threading

@@ -6,8 +6,6 @@ from tests.services.caller import Caller
 from tests.services.conftest import Hub
 from tests.services.stack import eventually
 
-pytestmark = pytest.mark.timeout(150)
-
 
 def test_a_worker_killed_in_the_middle_leaves_a_call_that_is_lost_and_answered(hub: Hub, caller: Caller) -> None:
     counting = caller.counting(hub.urls[0], 300, 5)

@@ -19,8 +19,6 @@ from tests.documented.blocks import ROOT, block
 from tests.services.stack import Stack, free_port
 from tests.services.test_behind_nginx import rendered
 
-pytestmark = pytest.mark.timeout(240)
-
 LIMIT_SECONDS = 100.0
 PAGE_DATE = "2026-05-04"
 ACME = """

@@ -13,8 +13,6 @@ from tests.services.caller import Caller
 from tests.services.conftest import Hub
 from tests.services.stack import ROOT, Running, Stack, eventually
 
-pytestmark = pytest.mark.timeout(150)
-
 NOTHING = "No problems found."
 WAIT_SECONDS = 60.0
 

@@ -27,8 +27,6 @@ from tools_app.access.limits.memory import MemoryStore
 from tools_app.access.limits.redis import TIMEOUT_SECONDS, RedisStore
 from tools_app.core import circuit_breaker
 
-pytestmark = pytest.mark.timeout(120)
-
 # Two looks at Redis, one after the other, with time for a busy machine.
 BOUND_SECONDS = 2 * TIMEOUT_SECONDS + 1.0
 UNLIMITED = "calls_per_minute=None, calls_per_day=None, calls_in_flight=None, open_streams=None"

@@ -15,8 +15,6 @@ from tests.services.caller import Caller
 from tests.services.conftest import SERVERS, Hub
 from tests.services.stack import THREADS, Stack, eventually
 
-pytestmark = pytest.mark.timeout(180)
-
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "00f067aa0ba902b7"
 TOKEN = "a-token-for-prometheus"

@@ -12,8 +12,6 @@ from tests.services.caller import Caller
 from tests.services.conftest import Hub
 from tests.services.stack import eventually
 
-pytestmark = pytest.mark.timeout(120)
-
 WAIT_SECONDS = 20.0
 META = "io.modelcontextprotocol/"
 ELICITATION = {"elicitation": {}}

@@ -19,8 +19,6 @@ from tests.services.conftest import Hub, new_database
 from tests.services.stack import Stack, eventually
 from tools_app.audit.partitions import TABLES, Month
 
-pytestmark = pytest.mark.timeout(150)
-
 NAMES = [table.name for table in TABLES]
 PLAIN, IN_PARTITIONS = "r", "p"
 # Django's own names; whoever reads a plan or a migration looks for them.

@@ -28,8 +28,6 @@ from tests.services.stack import ROOT, WAIT_SECONDS, Stack, eventually
 from tools_app.access.snippets import calls, clients
 from tools_app.access.snippets.calls import SnippetRequest
 
-pytestmark = pytest.mark.timeout(240)
-
 CLIENTS = ROOT / "tests" / "clients"
 PLAY_SECONDS = 60.0
 CHUNK_BYTES = 65536

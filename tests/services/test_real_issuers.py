@@ -28,7 +28,6 @@ from tests.services.conftest import Hub, node_program
 from tests.services.provider import Provider
 from tests.services.stack import ROOT, Stack, eventually, free_port
 
-pytestmark = pytest.mark.timeout(120)
 ISSUER = """
 from tools_app.issuers import provider, setup
 from tools_app.models import Issuer, Tenant

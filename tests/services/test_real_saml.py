@@ -16,7 +16,6 @@ from tests.services.conftest import Hub
 from tests.services.provider import Provider
 from tests.services.stack import ROOT, Stack, eventually, free_port
 
-pytestmark = pytest.mark.timeout(120)
 AFFILIATION = "urn:oid:1.3.6.1.4.1.5923.1.1.1.1"
 MAIL = "urn:oid:0.9.2342.19200300.100.1.3"
 RULES = [{"claims": {"groups": ["admins"]}, "role": "admin"}, {"claims": {"groups": ["staff"]}, "role": "auditor"}]

@@ -7,8 +7,6 @@ import pytest
 
 from tests.services.stack import Stack
 
-pytestmark = pytest.mark.timeout(150)
-
 PREPARE = """
 import json
 from tempfile import TemporaryFile

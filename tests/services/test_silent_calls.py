@@ -15,8 +15,6 @@ from tests.services.conftest import SERVERS, Hub
 from tests.services.stack import THREADS, Stack
 from tests.wire.client import ACCEPT_BOTH, call_params, modern_request, rpc
 
-pytestmark = pytest.mark.timeout(120)
-
 # Ten steps a second, of which nobody hears who gave no progress token.
 SILENT = {"n": 80}
 # So that none waits for another one to end.

@@ -16,8 +16,6 @@ from tests.services.conftest import SERVERS
 from tests.services.load import loading
 from tests.services.stack import ROOT, Running, Stack, eventually
 
-pytestmark = pytest.mark.timeout(150)
-
 PROCESSES = 2
 REPLACED = "mcphub has replaced its web processes."
 # Breaks web processes, not their supervisor.

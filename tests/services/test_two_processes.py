@@ -14,8 +14,6 @@ from tests.services.caller import Caller
 from tests.services.conftest import Hub
 from tests.services.stack import eventually
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
 def test_the_sdk_2_client_gets_everything_from_either_process(hub: Hub, mode: str) -> None:

@@ -17,8 +17,6 @@ from tests.archives.upgrading import (
 )
 from tests.services.conftest import new_database
 
-pytestmark = pytest.mark.timeout(150)
-
 
 @pytest.mark.parametrize("version", archives("sql"))
 def test_a_hub_on_postgresql_is_upgraded_and_its_audit_log_verifies(version: str, tmp_path: Path) -> None:

@@ -12,8 +12,6 @@ from tests.wire.client import MODERN, Peer, RawClient, call_params, message_of
 
 __all__ = ["sdk_server"]
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @pytest.fixture
 def upstream(hub: Hub, sdk_server: Callable[..., SdkServer]) -> SdkServer:

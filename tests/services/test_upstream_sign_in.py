@@ -32,8 +32,6 @@ from tools_app.upstreams.credentials.store import Tokens
 
 __all__ = ["client", "fresh_connections", "hub", "make_client"]
 
-pytestmark = pytest.mark.timeout(120)
-
 PASSWORD = "a-long-enough-password"
 PAGE = "/connections/upstreams"
 SETUP = """

@@ -20,8 +20,6 @@ from tests.wire.task_tools import EXTENSION
 
 __all__ = ["serve"]
 
-pytestmark = pytest.mark.timeout(120)
-
 CAPABILITIES = {**EXTENSION, "elicitation": {}}
 # A process that is killed, and one that is stopped.
 ENDS: list[Callable[[Running], object]] = [Running.kill, Running.terminate]

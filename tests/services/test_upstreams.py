@@ -28,8 +28,6 @@ from tools_app.upstreams.isolation import launcher
 
 __all__ = ["client", "fresh_connections", "hub", "make_client", "near", "serve"]
 
-pytestmark = pytest.mark.timeout(300)
-
 SCOPE = "@modelcontextprotocol/server-"
 NODE_SERVERS = ("everything", "filesystem", "memory")
 PYTHON_SERVERS = ("mcp-server-time", "mcp-server-git", "mcp-server-fetch")
