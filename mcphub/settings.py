@@ -340,7 +340,6 @@ UNFOLD = {
     },
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "tools_app.admin.base.site.favicon"}],
     "SIDEBAR": {
-        "navigation": "tools_app.admin.base.site.sidebar",
         "show_search": True,
         "command_search": True,
     },

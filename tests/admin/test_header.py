@@ -50,3 +50,14 @@ def test_the_buttons_of_the_sidebar_are_buttons(as_: Any, acme: World) -> None:
     text = as_("operator").get("/admin/").content.decode()
     for label in ("Show or hide the sidebar", "Open the menu"):
         assert re.search(rf'<button type="button"[^>]* aria-label="{label}"', text)
+
+
+def test_the_sidebar_marks_the_page_that_is_open(as_: Any, page: Any, acme: World) -> None:
+    def marked(address: str) -> list[str]:
+        return re.findall(r'<a href="([^"]*)"[^>]* aria-current="page"', as_("admin").get(address).content.decode())
+
+    tools = page("tool", "changelist")
+    assert marked("/admin/") == ["/admin/"]
+    assert marked(tools) == [tools]
+    assert marked(page("tool", "change", acme.tool)) == [tools]
+    assert marked("/docs/") == ["/docs/"]

@@ -1,4 +1,4 @@
-"""The admin site: its pages and permissions, the sidebar, and the assets of each page."""
+"""The admin site: its pages and permissions, and the assets of each page."""
 
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from unfold.sites import UnfoldAdminSite
 from tools_app.admin.audit import retention, verification
 from tools_app.admin.base import login, search
 from tools_app.admin.base.permissions import tenant_permissions_of
+from tools_app.admin.base.sidebar import Group, sidebar
 from tools_app.admin.calls import failures, live_tail
 from tools_app.admin.catalog import searches
 from tools_app.admin.dashboard import dashboard, health
@@ -35,6 +36,10 @@ class HubAdminSite(UnfoldAdminSite):
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> Any:
         """Return the models by app, found only by a page that lists them: the sidebar has its own links."""
         return SimpleLazyObject(partial(super().get_app_list, request, app_label))
+
+    def get_sidebar_list(self, request: HttpRequest) -> list[Group]:
+        """Return the groups of links of the sidebar. Unfold would copy them, and look each link up in its settings."""
+        return sidebar(request)
 
     def has_permission(self, request: HttpRequest) -> bool:
         """Return whether this user may open any page."""
@@ -78,99 +83,6 @@ class HubAdminSite(UnfoldAdminSite):
 
 
 site = HubAdminSite()
-
-
-def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
-    """Return the groups of links for the user of `request`, in unfold's format."""
-    people = [
-        _item("Members", "group", "tools_app_membership"),
-        _item("Invitations", "mail", "tools_app_invitation"),
-        _item("Tenants", "domain", "tools_app_tenant"),
-    ]
-    if tenant_permissions_of(request).everything:
-        people.append(_item("Users", "person", "auth_user"))
-    playground = [_link("Playground", "play_circle", reverse("admin:playground"))]
-    retention = [_link("Retention", "auto_delete", reverse("admin:retention"))]
-    if not tenant_permissions_of(request).is_admin_anywhere:
-        playground, retention = [], []
-    permitted = tenant_permissions_of(request)
-    audits = permitted.everything or bool(permitted.audited)
-    searched = [_link("Searches", "manage_search", reverse("admin:searches"))] if audits else []
-    return [
-        _group("", [_link("Overview", "dashboard", reverse("admin:index"))]),
-        _group("Connect", [*_connecting(request), *playground]),
-        _group(
-            "Catalog",
-            [
-                _item("Tools", "build", "tools_app_tool"),
-                _item("Toolsets", "checklist", "tools_app_toolset"),
-                _item("API sources", "hub", "tools_app_apisource"),
-                _item("Resources", "description", "tools_app_resource"),
-                _item("Prompts", "chat", "tools_app_prompt"),
-                _item("Upstreams", "hub", "tools_app_upstream"),
-                _item("Secrets", "lock", "tools_app_secret"),
-            ],
-        ),
-        _group(
-            "Audit",
-            [
-                _item("Calls", "receipt_long", "tools_app_call"),
-                _link("Failures", "error", reverse("admin:failures")),
-                *searched,
-                _link("Live", "stream", reverse("admin:live_tail")),
-                _item("Running now", "pending", "tools_app_runningcall"),
-                _item("Sessions", "link", "tools_app_session"),
-                _item("Changes", "history", "tools_app_change"),
-                _link("Evidence", "verified_user", reverse("admin:evidence")),
-                *retention,
-            ],
-        ),
-        _group(
-            "Alerts",
-            [
-                _item("Rules", "notifications", "tools_app_alertrule"),
-                _item("Destinations", "outgoing_mail", "tools_app_alertdestination"),
-                _item("Fired", "notifications_active", "tools_app_alert"),
-                _item("Deliveries", "send", "tools_app_alertdelivery"),
-            ],
-        ),
-        _group("People", people),
-        _group(
-            "Scripts",
-            [
-                _item("My tokens", "vpn_key", "tools_app_personaltoken"),
-                _link("REST API", "api", reverse("api-docs")),
-            ],
-        ),
-        _group("Help", [_link("Documentation", "menu_book", reverse("docs"))]),
-    ]
-
-
-def _connecting(request: HttpRequest) -> list[dict[str, Any]]:
-    items = [
-        _item("Keys", "key", "tools_app_apikey"),
-        _item("Connections", "cable", "tools_app_connection"),
-        _item("Service clients", "smart_toy", "tools_app_serviceclient"),
-        _item("Sign-ins", "login", "tools_app_signinevent"),
-        _item("Client policies", "policy", "tools_app_clientpolicy"),
-        _item("Issuers", "badge", "tools_app_issuer"),
-        _item("Scopes", "key_vertical", "tools_app_tenantscope"),
-    ]
-    if tenant_permissions_of(request).is_admin_anywhere:
-        items.append(_item("Clients", "apps", "tools_app_oauthclient"))
-    return items
-
-
-def _group(title: str, items: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"title": title, "separator": bool(title), "items": items}
-
-
-def _item(title: str, icon: str, page: str) -> dict[str, Any]:
-    return _link(title, icon, reverse(f"admin:{page}_changelist"))
-
-
-def _link(title: str, icon: str, link: str) -> dict[str, Any]:
-    return {"title": title, "icon": icon, "link": link}
 
 
 def colors(_request: HttpRequest) -> str:

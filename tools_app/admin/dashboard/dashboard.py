@@ -22,7 +22,7 @@ from tools_app.admin.base.links import ANONYMOUS
 from tools_app.admin.base.permissions import tenant_permissions_of
 from tools_app.admin.base.scoping import MAX_CHOICES, narrow
 from tools_app.admin.dashboard import charts
-from tools_app.admin.dashboard.first_steps import FirstSteps, first_steps_of, with_steps
+from tools_app.admin.dashboard.first_steps import FirstSteps, first_steps_of, has_steps_left, with_steps
 from tools_app.audit.stats.overview import PERIODS, CallStatistics, Overview, OverviewQuery, Period, Row, overview
 from tools_app.models import ApiKey, RunningCall, Tenant
 
@@ -37,12 +37,12 @@ NO_DATA: Final = "before: no data"
 
 @dataclass(frozen=True)
 class Choice:
-    """The selected period and tenant, the tenants that can be selected, and the steps of those with steps left."""
+    """The selected period and tenant, the tenants that can be selected, and those of them with steps left."""
 
     period: Period
     tenant: Tenant | None
     tenants: list[Tenant]
-    incomplete: list[FirstSteps]
+    incomplete: list[Tenant]
 
     def query(self, **other: str) -> str:
         """Return the query string of this selection with other values."""
@@ -108,8 +108,7 @@ def _choice(request: HttpRequest) -> Choice:
     tenant = next((tenant for tenant in tenants if tenant.slug == slug), None)
     if tenant is None and slug and len(tenants) == MAX_CHOICES:
         tenant = reachable.filter(slug=slug).first()
-    steps = [first_steps_of(row) for row in found]
-    return Choice(period, tenant, tenants, [one for one in steps if not one.are_complete])
+    return Choice(period, tenant, tenants, [one for one in found if has_steps_left(one)])
 
 
 def _within(request: HttpRequest, choice: Choice) -> Iterable[UUID] | QuerySet[Tenant] | None:
@@ -260,5 +259,6 @@ def _keys(person: permissions.Person, choice: Choice, rows: list[Row]) -> tuple[
 def _first_steps(request: HttpRequest, choice: Choice) -> FirstSteps | None:
     """Return the steps of the selected tenant, or of the first that the user administers and that has steps left."""
     permitted = tenant_permissions_of(request)
-    about = (one for one in choice.incomplete if choice.tenant in {None, one.tenant})
-    return next((one for one in about if permitted.changes(one.tenant.pk)), None)
+    about = (one for one in choice.incomplete if choice.tenant in {None, one})
+    chosen = next((one for one in about if permitted.changes(one.pk)), None)
+    return first_steps_of(chosen) if chosen else None

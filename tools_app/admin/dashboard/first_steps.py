@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
 
 OF_TENANT: Final = {"tenant": OuterRef("pk")}
+# What `with_steps` annotates, in the order of the steps after the tenant itself.
+DONE: Final = ("has_tool", "has_key", "has_client", "has_call", "has_colleague")
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,6 @@ class FirstSteps:
         """How many steps are done."""
         return sum(step.is_done for step in self.steps)
 
-    @property
-    def are_complete(self) -> bool:
-        """Whether nothing is left to do."""
-        return self.done == len(self.steps)
-
 
 def with_steps(tenants: "QuerySet[Tenant]") -> "QuerySet[Any]":
     """Annotate tenants with what the steps depend on, in their own query.
@@ -60,6 +57,11 @@ def with_steps(tenants: "QuerySet[Tenant]") -> "QuerySet[Any]":
         has_call=Exists(Call.objects.filter(**OF_TENANT).order_by()),
         has_colleague=Exists(members[1:2]) | Exists(Invitation.objects.filter(Q(revoked_at=None), **OF_TENANT)),
     )
+
+
+def has_steps_left(tenant: Any) -> bool:
+    """Return whether a tenant that `with_steps` annotated has a step that is not done."""
+    return not all(getattr(tenant, name) for name in DONE)
 
 
 def first_steps_of(tenant: Any) -> FirstSteps:

@@ -15,6 +15,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.safestring import mark_safe
 from django.views.decorators.http import require_safe
 
+from tools_app.admin.base.sidebar import Group, link
 from tools_app.documentation import pages, search
 from tools_app.documentation.pages import Page
 from tools_app.documentation.search import Hit, Index
@@ -82,27 +83,16 @@ def _frame(site: AdminSite, request: HttpRequest, page: Page | None = None) -> d
     }
 
 
-def _sidebar(page: Page | None) -> Iterator[dict[str, Any]]:
-    """Yield the groups of the sidebar in unfold's format."""
-    yield _group(
-        "",
-        [
-            _item("Back to the admin", reverse("admin:index"), icon="arrow_back"),
-            _item("Documentation", reverse("docs"), icon="menu_book", active=page is None),
-            _item("API browser", reverse("api-docs"), icon="api"),
+def _sidebar(page: Page | None) -> Iterator[Group]:
+    """Yield the groups of the sidebar."""
+    yield {
+        "title": "",
+        "items": [
+            link("Back to the admin", "admin:index", "arrow_back"),
+            link("Documentation", "docs", "menu_book", active=page is None),
+            link("API browser", "api-docs", "api"),
         ],
-    )
+    }
     for title, found in pages.groups():
-        yield _group(title, [_item(each.title, _url(each), active=each == page) for each in found])
-
-
-def _group(title: str, items: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"title": title, "separator": bool(title), "items": items}
-
-
-def _item(title: str, link: str, *, icon: str = "", active: bool = False) -> dict[str, Any]:
-    return {"title": title, "link": link, "icon": icon, "active": active, "has_permission": True}
-
-
-def _url(page: Page) -> str:
-    return reverse("docs-page", args=[page.slug])
+        items = [link(each.title, "docs-page", "", each.slug, active=each == page) for each in found]
+        yield {"title": title, "items": items}

@@ -193,9 +193,8 @@ def overview(asked: OverviewQuery, now: datetime, zone: tzinfo = UTC) -> Overvie
             total.add(numbers)
         elif begins_at < before_end:
             before.add(numbers)
-    tools, keys, clients = (
-        _most(_rows(asked, begins[0], now), column) for column in ("tool_name", "api_key_id", "client_name")
-    )
+    rows = _rows(asked, begins[0], now)
+    tools, keys, clients = (_most(rows, column) for column in ("tool_name", "api_key_id", "client_name"))
     return Overview(asked.period, points, total, before, tools, keys, clients)
 
 
