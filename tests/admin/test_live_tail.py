@@ -1,10 +1,13 @@
 """The live tail: calls as they come, those that run and those that have ended."""
 
+import re
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.contrib.staticfiles.finders import find
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -215,3 +218,12 @@ def test_a_look_asks_the_database_a_few_times_whatever_it_finds(as_: Any, acme: 
 def test_a_moment_survives_its_way_to_the_browser() -> None:
     moment = datetime.fromisoformat("2026-05-04T12:00:00.123+00:00")
     assert live_rows.moment_of(live_rows.cursor_of(moment)) == moment
+
+
+def test_badges_have_colours_of_their_own_in_dark() -> None:
+    rules = Path(find("tools_app/calls/calls.css")).read_text()
+    for badge in ("live-label", "call-level"):
+        light = set(re.findall(rf"^\.({badge}\S*) {{", rules, re.MULTILINE))
+        light |= set(re.findall(rf"^\.({badge}:is\(.*?\)) {{", rules, re.MULTILINE))
+        assert len(light) > 1
+        assert {one for one in light if f"\n.dark .{one} {{ color: " not in rules} == set()
