@@ -2,9 +2,11 @@
 
 import re
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.staticfiles.finders import find
 from django.urls import reverse
 
 from tests.admin.conftest import World
@@ -46,10 +48,35 @@ def test_a_list_counts_its_results_when_it_is_filtered(as_: Any, page: Any, acme
     assert "1 result (Show all)" in filtered
 
 
+def test_the_number_of_results_is_apart_from_the_name_of_the_list(as_: Any, page: Any, acme: World) -> None:
+    text = as_("admin").get(page("tool", "changelist"), {"q": "zzz"}).content.decode()
+    (heading,) = re.findall(r"<h1.*?</h1>", text, re.DOTALL)
+    # The style sheet lets the one give way, and not the other.
+    (counted,) = re.findall(r'<span class="hub-count[^>]*>(.*?)</span>', heading, re.DOTALL)
+    assert "0 results" in counted
+    assert "Tools" not in counted
+    rules = Path(find("tools_app/admin.css")).read_text()
+    assert "h1:has(> .hub-count) > :not(.hub-count) { flex-shrink: 0;" in rules
+
+
 def test_the_buttons_of_the_sidebar_are_buttons(as_: Any, acme: World) -> None:
     text = as_("operator").get("/admin/").content.decode()
     for label in ("Show or hide the sidebar", "Open the menu"):
         assert re.search(rf'<button type="button"[^>]* aria-label="{label}"', text)
+
+
+def test_the_sidebar_scrolls_to_the_open_page_when_a_phone_opens_it(as_: Any, acme: World) -> None:
+    client = as_("operator")
+    for address in ("/admin/", "/docs/"):
+        assert "$watch('sidebarMobileOpen', () => $nextTick(scrollSidebarNav))" in client.get(address).content.decode()
+    # A function of unfold's, without a promise that it stays.
+    assert "function scrollSidebarNav()" in Path(find("unfold/js/app.js")).read_text()
+
+
+def test_each_link_of_the_sidebar_has_an_icon_of_its_own(as_: Any, acme: World) -> None:
+    groups = as_("superuser").get("/admin/").context["sidebar_navigation"]
+    icons = [link["icon"] for group in groups for link in group["items"]]
+    assert len(set(icons)) == len(icons)
 
 
 def test_the_sidebar_marks_the_page_that_is_open(as_: Any, page: Any, acme: World) -> None:

@@ -52,7 +52,7 @@ def sidebar(request: HttpRequest) -> list[Group]:
                 _list("API sources", "apisource", "hub"),
                 _list("Resources", "resource", "description"),
                 _list("Prompts", "prompt", "chat"),
-                _list("Upstreams", "upstream", "hub"),
+                _list("Upstreams", "upstream", "dns"),
                 _list("Secrets", "secret", "lock"),
             ],
         },
