@@ -38,6 +38,17 @@ def test_who_has_nobody_else_to_ask_asks_the_operator(as_: Any, who: str) -> Non
     assert errors.ASK_OPERATOR in answer.content.decode()
 
 
+def test_an_error_leads_to_a_page_that_the_person_may_open(as_: Any) -> None:
+    home, own = (f'href="{reverse(name)}"' for name in ("admin:index", "connections"))
+    for who, link, other in (("outsider", own, home), ("anonymous", home, own), ("operator", home, own)):
+        text = as_(who).get("/nothing/").content.decode()
+        assert link in text, who
+        assert "See your connections" not in text or link == own, who
+        assert "Go to the overview" not in text or link == home, who
+        if who != "operator":
+            assert other not in text, who
+
+
 def test_a_form_without_its_token_is_told_to_be_opened_again(as_: Any, people: Any, page: Any) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(people["admin"])

@@ -94,6 +94,20 @@ def test_a_person_ends_their_own_and_nobody_elses(connect: Any) -> None:
     assert Client().get("/connections").status_code == 302
 
 
+def test_who_is_no_member_is_told_so_instead_of_a_login(connect: Any) -> None:
+    client = browser_of(User.objects.create_user("outsider"))
+    own = client.get("/connections").content.decode()
+    assert "You are not a member of any tenant." in own
+    assert "Go to mcphub" not in own
+    assert 'action="/admin/logout/"' in own
+    login = client.get("/admin/", follow=True).content.decode()
+    assert "You are logged in as outsider, who is not a member of any tenant." in login
+    assert 'href="/connections"' in login
+    member = browser_of(connect("ann").person)
+    assert "Go to mcphub" in member.get("/connections").content.decode()
+    assert "not a member of any tenant" not in Client().get("/admin/", follow=True).content.decode()
+
+
 def test_a_superuser_blocks_a_client_everywhere_and_lets_it_in_again(superuser: Client, connect: Any) -> None:
     row = connect("ann")
     url = reverse("admin:tools_app_oauthclient_block_client", args=[row.client_id])

@@ -42,6 +42,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "rows": [(row, clients.host_of(row.client)) for row in rows],
         "has_upstreams": upstream_credentials.has_any(request.user),
         "addresses": _addresses(request, request.user),
+        "is_member": permissions.may_enter_admin(request.user),
     }
     return TemplateResponse(request, "oauth/connections.html", {**site.each_context(request), **context})
 
