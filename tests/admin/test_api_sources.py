@@ -127,6 +127,27 @@ def test_a_document_that_is_being_read_or_could_not_be_read_is_told(as_: Any, so
     assert b"neither" in admin.get(url).content
 
 
+def test_a_document_without_an_operation_that_can_be_imported_offers_no_import(
+    as_: Any, source: ApiSource, says: Any, page: Any
+) -> None:
+    says({"/books": get({"$ref": "shared.json#/Limit"})})
+
+    text = as_("admin").get(page("apisource", "show_operations", source)).content.decode()
+
+    assert "0 operations, " in text
+    assert "The document has no operation that can be imported." in text
+    assert "<details open>" in text
+    assert "Import the document by its URL, or bundle the documents into one." in text
+    assert "Import selected" not in text
+    assert "Change the source" in text
+
+
+def test_the_form_says_what_becomes_of_documents_that_a_document_refers_to(as_: Any, acme: World, page: Any) -> None:
+    text = as_("admin").get(page("apisource", "add")).content.decode()
+    assert "reads it again, with the documents that it refers to" in text
+    assert "Documents that it refers to must be bundled into it" in text
+
+
 def test_a_document_that_no_worker_reads_counts_as_failed(as_: Any, source: ApiSource, page: Any) -> None:
     revision = documents.add_revision(source, data=b"{}")
     ApiSourceRevision.objects.filter(pk=revision.pk).update(created_at=revision.created_at - documents.READ_WITHIN * 2)

@@ -86,6 +86,14 @@ def test_a_document_that_cannot_be_read_is_a_problem_of_the_operations_that_need
     assert [operation.path for operation in found.operations] == ["/b"]
 
 
+def test_what_another_document_does_not_have_is_named_as_it_was_written() -> None:
+    root = document({"/a": get({"$ref": "common.json#/parameters/page"}), "/b": get({"$ref": "#/nowhere"})})
+
+    reasons = [skipped.reason for skipped in parsed(root, {"common.json": {"parameters": {}}}).skipped]
+
+    assert reasons == ["'common.json#/parameters/page' is not in the document.", "'#/nowhere' is not in the document."]
+
+
 def test_examples_and_defaults_are_data_and_names_are_names() -> None:
     item = post({"properties": {"default": {"$ref": "one.json"}}, "example": {"$ref": "two.json"}})
     item["post"]["responses"] = {"default": {"$ref": "three.json"}}

@@ -41,7 +41,8 @@ class ApiSourceForm(forms.ModelForm):  # type: ignore[type-arg]
     document = forms.FileField(
         required=False,
         widget=UnfoldAdminFileFieldWidget,
-        help_text="Instead of a URL: an OpenAPI document, JSON or YAML, of at most 8 MB.",
+        help_text="Instead of a URL: an OpenAPI document, JSON or YAML, of at most 8 MB. Documents that it refers to"
+        " must be bundled into it.",
     )
     server_variables = JsonTextField(
         empty=dict, required=False, rows=3, help_text=ApiSource._meta.get_field("server_variables").help_text
@@ -53,7 +54,9 @@ class ApiSourceForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = ApiSource
         fields = ("tenant", "name", "url", "document", *SETTINGS, *OPTIONS)
-        help_texts: ClassVar = {"url": "Where the document is. Refreshing the source reads it again."}
+        help_texts: ClassVar = {
+            "url": "Where the document is. Refreshing the source reads it again, with the documents that it refers to."
+        }
 
     def clean(self) -> dict[str, Any] | None:
         """Validate the settings, and that there is one document. Raises ValidationError."""
@@ -108,7 +111,7 @@ class ApiSourceAdmin(OperationsPage, SampleAdmin):
     list_filter = (TenantFilter,)
     list_select_related = ("tenant",)
     search_fields = ("name", "url")
-    empty_hint = "An OpenAPI document whose operations become tools."
+    empty_hint = "An API source is an OpenAPI document whose operations become tools."
     actions_detail = ("show_operations",)
     sample_label = "Add this hub's REST API"
     sample_hint = "To try it without another service, add the OpenAPI document of the hub's own REST API."

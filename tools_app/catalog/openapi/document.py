@@ -64,7 +64,7 @@ class Document:
             elif isinstance(node, list) and name.isdecimal() and len(name) < len("1000000") and int(name) < len(node):
                 node = node[int(name)]
             else:
-                raise InvalidDocument(pointer, f"{reference[:200]!r} is not in the document.")
+                raise InvalidDocument(pointer, f"{_as_written(reference)[:200]!r} is not in the document.")
         return node
 
     def _elsewhere(self, reference: str) -> str:
@@ -89,6 +89,16 @@ class Document:
         if not isinstance(found, dict):
             raise InvalidDocument(place, "An object is expected here.")
         return found, place
+
+
+def _as_written(reference: str) -> str:
+    """Return a reference into a bundle with the name of the document that it had before: `shared.yaml#/Book`."""
+    prefix = f"#/{DOCUMENTS}/"
+    if not reference.startswith(prefix):
+        return reference
+    name, _, rest = reference.removeprefix(prefix).partition("/")
+    unescaped = name.replace("~1", "/").replace("~0", "~")
+    return f"{unescaped}#/{rest}" if rest else unescaped
 
 
 def _segments(reference: str) -> Iterator[str]:
