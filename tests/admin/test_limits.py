@@ -104,4 +104,13 @@ def test_a_limit_is_a_number_from_zero_on(as_: Any, page: Any, acme: Any) -> Non
 
 def test_the_page_of_a_tenant_says_how_many_sessions_the_hub_allows(as_: Any, page: Any, acme: Any) -> None:
     text = as_("admin").get(page("tenant", "change", acme.tenant)).content.decode()
-    assert f"Empty: {DEFAULT_MAX_SESSIONS}." in text
+    assert f"Empty: {DEFAULT_MAX_SESSIONS:,}." in text
+
+
+def test_what_only_a_superuser_sets_says_so_to_an_admin(as_: Any, page: Any, acme: Any) -> None:
+    address = page("tenant", "change", acme.tenant)
+    fixed = as_("admin").get(address).content.decode()
+    assert "Only superusers change them." in fixed
+    assert "Only superusers change it." in fixed
+    assert "as a JSON list" not in fixed
+    assert "Only superusers" not in as_("superuser").get(address).content.decode()

@@ -1,5 +1,6 @@
 """Pages that show a secret once, after a redirect."""
 
+import re
 from typing import Any
 
 import pytest
@@ -39,6 +40,7 @@ def test_a_reload_makes_no_second_one_and_says_what_to_do(as_: Any, page: Any, a
     assert (first.status_code, second.status_code) == (200, 410)
     assert "added successfully" not in first.content.decode()
     assert "If you did not copy it" in second.content.decode()
+    assert re.search(r"The (key|token|link) was shown already", second.content.decode())
     assert "no-store" in first["Cache-Control"]
     assert "no-store" in second["Cache-Control"]
     assert FORMS[model][0].objects.count() == count

@@ -27,7 +27,7 @@ SECONDS: Final = 300.0
 MAX_WAITING: Final = 8
 # HTTP 410: the page was here, and does not come back.
 GONE_STATUS: Final = 410
-GONE_MESSAGE: Final = "It was shown already, or you opened this page more than five minutes after creating it."
+GONE_MESSAGE: Final = "The {noun} was shown already, or was created more than five minutes ago."
 
 Values = dict[str, str]
 
@@ -100,7 +100,7 @@ class SecretPage:
         here = reverse(f"admin:tools_app_{row._meta.model_name}_change", args=[row.pk])
         return {
             "title": f"This {self.noun} is not shown again",
-            "message": GONE_MESSAGE,
+            "message": GONE_MESSAGE.format(noun=self.noun),
             "advice": f"If you did not copy it, {self.advice}",
             "back": f"Go to {self.place}",
             "back_url": reverse(self.place_view) if self.place_view else here,

@@ -91,7 +91,6 @@ class DirectoryPages(ScopedAdmin):
             "is_new": action == NEW,
             "row": row,
             "opts": self.opts,
-            "original": row,
             "connected": directory.state_of(row).connected,
         }
         whole = {**self.admin_site.each_context(request), **page}

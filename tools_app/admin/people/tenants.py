@@ -83,12 +83,17 @@ class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
         help_texts: ClassVar = {
             "slug": "Part of the URL of the tenant's endpoint: /t/SLUG/mcp.",
             "is_active": "If off, all API keys of this tenant are rejected.",
+            # To those who may not change them: the fields of others have a help text of their own.
+            "allowed_networks": "Private networks that HTTP tools can call. Only superusers change them.",
+            "keep_days": "Older calls are deleted, with their arguments, results and events. Empty: the hub default"
+            " (MCPHUB_KEEP_DAYS). Only superusers change it.",
             "allow_query_key": "Accept keys in ?api_key= too. URLs are stored in logs and histories: prefer a header.",
             "requests_per_second": "All requests, including lists and pings. Empty: no limit.",
             "calls_in_flight": "Calls that run at the same time. Empty: no limit.",
             "open_streams": "Event streams and WebSockets that are open at the same time. Empty: no limit.",
             "is_public": "Anyone can call this tenant at /t/SLUG/mcp without an API key. These calls are recorded as"
             " anonymous.",
+            "public_tools": "Names or URIs that anonymous callers can use. Only superusers change them.",
             "public_calls_per_minute": "For each IP address.",
         }
 
@@ -121,6 +126,7 @@ class TenantAdmin(ConfigurationAdmin):
     deleted_with_it = (ApiKey, Connection, Session, Invitation, Alert, AlertDelivery)
     form = TenantForm
     empty_hint = "Tools, keys, people and recorded calls belong to a tenant. It has an endpoint of its own."
+    added_by = "Superusers"
     list_display = (
         cut_column("name", "name"),
         cut_column("slug", "slug"),
@@ -184,7 +190,7 @@ def _how_long_records_are_kept() -> str:
 
 
 def _how_many_sessions() -> str:
-    return f"For clients with protocol versions up to 2025-11-25. Empty: {DEFAULT_MAX_SESSIONS}."
+    return f"For clients with protocol versions up to 2025-11-25. Empty: {DEFAULT_MAX_SESSIONS:,}."
 
 
 def _public_warning(tenant: Tenant) -> str:
