@@ -128,10 +128,11 @@ def test_a_cursor_that_is_none_is_said(as_: Any, address: str) -> None:
 
 
 def test_an_empty_list_says_what_to_do(as_: Any, address: str, acme: World) -> None:
-    client = as_("auditor")
-    assert "Remove a filter" in client.get(address, {"tool": "nothing"}).content.decode()
+    assert "Remove a filter" in as_("auditor").get(address, {"tool": "nothing"}).content.decode()
     Call.objects.all().delete()
-    assert "To record the first call" in client.get(address).content.decode()
+    assert "To record the first call" in as_("admin").get(address).content.decode()
+    # Who can add neither is not told to.
+    assert "Admins of the tenant add" in as_("auditor").get(address).content.decode()
 
 
 def test_a_search_that_takes_long_says_how_far_it_came(

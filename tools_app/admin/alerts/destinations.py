@@ -87,7 +87,8 @@ class DestinationAdmin(ScopedAdmin):
     actions_detail = ("send_test", "rotate_secret")
     deleted_with_it = (AlertDelivery,)
     blank_labels = MappingProxyType({"tenant": "The whole hub"})
-    empty_hint = "An e-mail address or a webhook that is told when an alert fires. Choose it in the rules of alerts."
+    empty_hint = "A destination is an e-mail address or a webhook that is notified when an alert fires."
+    empty_advice = "Choose it in the rules of alerts."
 
     class Media:
         js = (Script("tools_app/alert_kinds.js", type="module"),)

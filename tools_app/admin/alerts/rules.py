@@ -115,7 +115,7 @@ class RuleAdmin(ScopedAdmin):
     actions_detail = ("send_test",)
     deleted_with_it = (Alert, AlertDelivery)
     blank_labels = MappingProxyType({"tenant": "The whole hub"})
-    empty_hint = "A rule watches error rates, durations, denials and more, and tells its destinations."
+    empty_hint = "A rule watches error rates, durations, denials and more, and notifies its destinations."
 
     class Media:
         js = (Script("tools_app/alert_kinds.js", type="module"),)

@@ -77,6 +77,10 @@ class ScopedAdmin(HistoryAdmin):
     list_filter_submit = True
     warn_unsaved_form = True
     list_per_page = 50
+    # What an empty list says: to everybody, to those who may add a row, and who may, to the others.
+    empty_hint = ""
+    empty_advice = ""
+    added_by = "Admins of the tenant"
 
     def tenant_id_of(self, row: Any) -> Any:
         """Return the id of the tenant to which `row` belongs."""
@@ -200,6 +204,7 @@ class RecordAdmin(ScopedAdmin):
     """Records that are written by the hub and read-only for all users, including superusers."""
 
     actions: Any = None
+    added_by = ""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

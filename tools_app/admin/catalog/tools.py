@@ -67,7 +67,8 @@ class ToolAdmin(RevisionsAdmin):
     )
     list_filter = (("kind", ChoicesDropdownFilter), "enabled", TenantFilter)
     search_fields = ("name", "title", "description")
-    empty_hint = "Describe an HTTP request, or add Python functions, an API source or an upstream."
+    empty_hint = "A tool is an HTTP request, a Python function, an operation of an API source or a tool of an upstream."
+    empty_advice = "Describe an HTTP request, or add Python functions, an API source or an upstream."
     actions_list = ("add_python_tools", "add_http_tool")
     actions_detail = ("try_tool", "show_revisions", "clone_tool")
     change_form_before_template = "admin/tools_app/tool/builder.html"

@@ -102,7 +102,7 @@ class ToolsetAdmin(ScopedAdmin):
     )
     list_filter = (TenantFilter,)
     list_per_page = 20
-    empty_hint = "Name a set of tools, and choose it for keys and connections that should see no others."
+    empty_hint = "A toolset is a named set of tools. Keys and connections that have one see no other tools."
     list_select_related = ("tenant",)
     search_fields = ("name", "description")
 

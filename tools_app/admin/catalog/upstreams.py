@@ -117,7 +117,7 @@ class UpstreamAdmin(SampleAdmin):
     list_filter = (("transport", ChoicesDropdownFilter), "enabled", TenantFilter)
     list_select_related = ("tenant", "status")
     search_fields = ("name", "prefix")
-    empty_hint = "Another MCP server, whose tools, resources and prompts you accept one by one."
+    empty_hint = "An upstream is another MCP server, whose tools, resources and prompts are accepted one by one."
     actions_list = ("show_health",)
     actions_detail = ("review",)
     sample_label = "Add this hub's own endpoint"

@@ -65,10 +65,8 @@ class ClientPolicyAdmin(ScopedAdmin):
     """The decisions of the user's tenants."""
 
     form = PolicyForm
-    empty_hint = (
-        "Members may connect every client. Add a policy to deny the clients of a host, or to have an admin allow them"
-        " first."
-    )
+    empty_hint = "Members can connect every client."
+    empty_advice = "Add a policy to deny the clients of a host, or to have an admin allow them first."
     fields = ("tenant", "host", "decision")
     list_display = ("host", "tenant", "says", moment_column("created_at", "created"))
     list_filter = ("decision", TenantFilter)

@@ -73,9 +73,8 @@ class TenantScopeAdmin(ScopedAdmin):
         moment_column("created_at", "created"),
     )
     list_filter = (TenantFilter,)
-    empty_hint = (
-        "Clients ask for what the hub permits: to read, or to call. Name a scope for those that should have less."
-    )
+    empty_hint = "Clients ask for the scopes of the hub: to read, or to call."
+    empty_advice = "Add a scope for clients that should have less."
     list_select_related = ("tenant",)
     search_fields = ("name", "description")
 

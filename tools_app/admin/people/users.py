@@ -93,7 +93,8 @@ class MemberForm(forms.ModelForm):  # type: ignore[type-arg]
 class MembershipAdmin(ScopedAdmin):
     """Members of the user's tenants. Admins of a tenant invite people; superusers can also add accounts."""
 
-    empty_hint = "A member sees the tenant as far as the role permits. Invite people, or add existing accounts."
+    empty_hint = "A member sees the tenant as far as the role permits."
+    empty_advice = "Invite people, or add existing accounts."
     list_display = (
         "user",
         "email",
