@@ -1,4 +1,4 @@
-"""The limits on the pages of the admin: who may set them, and where they are."""
+"""Limits in the admin: who may set them, and on which pages."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tools_app.admin.base.fields import KEY_LIMITS, LIMITS_MEANING, TENANT_LIMIT
 from tools_app.models import ApiKey, Tenant
 
 NAMES = {"tenant": TENANT_LIMITS, "apikey": KEY_LIMITS, "tool": TOOL_LIMITS}
-# What the rest of each form needs.
+# The other required fields of each form.
 REST: dict[str, dict[str, Any]] = {
     "tenant": {
         "slug": "acme",
@@ -58,8 +58,8 @@ def values(row: Any, names: tuple[str, ...]) -> dict[str, int | None]:
 def test_who_runs_a_tenant_sets_its_limits(as_: Any, page: Any, acme: Any, model: str, role: str) -> None:
     row = acme.tenant if model == "tenant" else acme.row(model)
     wanted = numbered(NAMES[model])
-    answer = as_(role).post(page(model, "change", row), {**REST[model], **wanted})
-    assert answer.status_code == 302, answer.context["errors"]
+    response = as_(role).post(page(model, "change", row), {**REST[model], **wanted})
+    assert response.status_code == 302, response.context["errors"]
     assert values(row, NAMES[model]) == wanted
     cleared = as_(role).post(page(model, "change", row), {**REST[model], **dict.fromkeys(wanted, "")})
     assert cleared.status_code == 302
@@ -70,8 +70,8 @@ def test_who_runs_a_tenant_sets_its_limits(as_: Any, page: Any, acme: Any, model
 @pytest.mark.parametrize(("role", "status"), [("auditor", 403), ("stranger", 404), ("outsider", 302)])
 def test_nobody_else_does(as_: Any, page: Any, acme: Any, model: str, role: str, status: int) -> None:
     row = acme.tenant if model == "tenant" else acme.row(model)
-    answer = as_(role).post(page(model, "change", row), {**REST[model], **numbered(NAMES[model])})
-    assert answer.status_code == status
+    response = as_(role).post(page(model, "change", row), {**REST[model], **numbered(NAMES[model])})
+    assert response.status_code == status
     assert values(row, NAMES[model]) == dict.fromkeys(NAMES[model])
 
 
@@ -79,10 +79,10 @@ def test_nobody_else_does(as_: Any, page: Any, acme: Any, model: str, role: str,
 @pytest.mark.parametrize("role", ["superuser", "admin", "auditor"])
 def test_each_page_has_them_under_one_heading(as_: Any, page: Any, acme: Any, model: str, role: str) -> None:
     row = acme.tenant if model == "tenant" else acme.row(model)
-    answer = as_(role).get(page(model, "change", row))
-    (fields,) = [part.fields for part in answer.context["adminform"] if part.name == "Limits"]
+    response = as_(role).get(page(model, "change", row))
+    (fields,) = [part.fields for part in response.context["adminform"] if part.name == "Limits"]
     assert tuple(fields) == NAMES[model]
-    assert LIMITS_MEANING in answer.content.decode()
+    assert LIMITS_MEANING in response.content.decode()
 
 
 def test_a_new_key_has_its_limits_from_the_start(as_: Any, page: Any, acme: Any) -> None:

@@ -1,4 +1,4 @@
-"""The live tail: calls as they come, those that run and those that have ended."""
+"""The live tail: running and finished calls as they arrive."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -32,9 +32,9 @@ def record(world: Any, ago: float = 0, took: float = 0, **facts: Any) -> Call:
 
 
 def look(client: Client, /, **query: str) -> dict[str, Any]:
-    answer = client.get(reverse("admin:live_tail_calls"), query)
-    assert answer.status_code == 200
-    body: dict[str, Any] = answer.json()
+    response = client.get(reverse("admin:live_tail_calls"), query)
+    assert response.status_code == 200
+    body: dict[str, Any] = response.json()
     return body
 
 
@@ -165,7 +165,7 @@ def test_filters_narrow_what_comes(as_: Any, acme: Any, role: str, query: dict[s
     record(acme, tool_name="other")
     record(acme, tool_name="wanted", outcome="timeout", client_name="my-special-client", api_key=None)
     client = as_(role)
-    # Foreign rows are left out by the tenant, here as everywhere.
+    # Rows of other tenants are filtered out, as everywhere.
     query = {**query, "tenant": str(acme.tenant.pk)}
     after = live_rows.cursor_of(timezone.now())
     assert set(names(look(client, **query))) == found
@@ -195,9 +195,9 @@ def test_a_look_is_bounded(as_: Any, acme: Any, monkeypatch: pytest.MonkeyPatch)
     with CaptureQueriesContext(connection) as queries:
         news = look(client, client="nobody")
     assert news["partial"]
-    asked = [query["sql"] for query in queries if "SAVEPOINT" not in query["sql"]]
-    assert len(asked) <= MAX_QUERIES, "\n".join(asked)
-    rows = [sql for sql in asked if 'FROM "tools_app_call"' in sql or 'FROM "tools_app_runningcall"' in sql]
+    statements = [query["sql"] for query in queries if "SAVEPOINT" not in query["sql"]]
+    assert len(statements) <= MAX_QUERIES, "\n".join(statements)
+    rows = [sql for sql in statements if 'FROM "tools_app_call"' in sql or 'FROM "tools_app_runningcall"' in sql]
     assert rows
     assert all("LIMIT 3" in sql or " IN (" in sql for sql in rows), "\n".join(rows)
 
@@ -208,8 +208,8 @@ def test_a_look_asks_the_database_a_few_times_whatever_it_finds(as_: Any, acme: 
     client = as_("auditor")
     with CaptureQueriesContext(connection) as queries:
         assert len(look(client)["calls"]) == 17
-    asked = [query["sql"] for query in queries if "SAVEPOINT" not in query["sql"]]
-    assert len(asked) <= MAX_QUERIES, "\n".join(asked)
+    statements = [query["sql"] for query in queries if "SAVEPOINT" not in query["sql"]]
+    assert len(statements) <= MAX_QUERIES, "\n".join(statements)
 
 
 def test_a_moment_survives_its_way_to_the_browser() -> None:

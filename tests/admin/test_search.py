@@ -1,4 +1,4 @@
-"""The search of the admin: what somebody may see, by name or id, and nothing else."""
+"""The search of the admin: by name or id, within the user's permissions."""
 
 import re
 from html import unescape
@@ -17,15 +17,15 @@ DOCS = "/docs/"
 
 
 def everything(client: Any, text: str) -> list[tuple[str, str]]:
-    """The titles of all results in order, and where they lead."""
-    answer = client.get(reverse("admin:search"), {"s": text, "extended": "1"})
-    assert answer.status_code == 200
-    links = re.findall(r'href="([^"]*)"\s+data-title="([^"]*)"', answer.content.decode())
+    """The titles of all results in order, with their URLs."""
+    response = client.get(reverse("admin:search"), {"s": text, "extended": "1"})
+    assert response.status_code == 200
+    links = re.findall(r'href="([^"]*)"\s+data-title="([^"]*)"', response.content.decode())
     return [(unescape(title), unescape(link)) for link, title in links]
 
 
 def found(client: Any, text: str) -> dict[str, str]:
-    """The same without the documentation."""
+    """The results without the documentation."""
     return {title: link for title, link in everything(client, text) if not link.startswith(DOCS)}
 
 
