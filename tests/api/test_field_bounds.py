@@ -1,6 +1,6 @@
-"""Every field of the REST API that takes a text or JSON has a bound, and says no beyond it.
+"""Every text and JSON field of the REST API has a maximum length, and rejects longer values.
 
-The fields are those of every serializer that there is: one that is added must have a bound.
+The fields are those of all serializers: a new field must have a maximum length, too.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from tools_app.catalog.validation.sizes import MAX_DESCRIPTION_LENGTH, MAX_JSON_
 
 assert urls.AGGREGATES, "the serializers of all views are imported"
 
-# They take texts of a fixed shape, and nothing else.
+# They accept strings of a fixed format only.
 SHAPED = (Choice, Id, Moment, TenantField)
 NO_TEXT = (serializers.BooleanField, serializers.IntegerField, serializers.FloatField)
 
@@ -34,7 +34,7 @@ def serializers_of(base: type) -> Iterator[type[serializers.Serializer]]:
 
 
 def taken() -> set[type[serializers.Serializer]]:
-    """What is read from requests: bodies and parameters. Other serializers only write answers."""
+    """The serializers of request bodies and query parameters. The others only render responses."""
     return {*serializers_of(Strict), *serializers_of(Query)}
 
 
@@ -56,7 +56,7 @@ def test_bodies_are_read_by_serializers_that_refuse_unknown_fields(as_: Any) -> 
 
 
 def beyond(field: Any) -> Any:
-    """A value that is a little larger than the field takes."""
+    """A value that is slightly too long for the field."""
     if not isinstance(field, BoundedJson):
         return "x" * ((getattr(field, "max_length", None) or 1_000_000) + 1)
     text = "x" * field.max_bytes
