@@ -1,4 +1,4 @@
-"""Devices without a browser: the code that they show, the page where a person enters it, and how they wait."""
+"""The device authorization grant (RFC 8628): user codes, the page where they are entered, and polling."""
 
 from datetime import timedelta
 from html import unescape
@@ -34,10 +34,10 @@ Codes = dict[str, Any]
 
 @pytest.fixture
 def device(application: Application) -> Application:
-    """A client that has nothing but a screen."""
-    answer = application.register(redirect_uris=[], grant_types=[devices.GRANT, "refresh_token"])
-    assert answer.status_code == 201, answer.text
-    assert answer.json()["grant_types"] == [devices.GRANT, "refresh_token"]
+    """A client without a browser."""
+    response = application.register(redirect_uris=[], grant_types=[devices.GRANT, "refresh_token"])
+    assert response.status_code == 201, response.text
+    assert response.json()["grant_types"] == [devices.GRANT, "refresh_token"]
     return application
 
 
@@ -52,14 +52,14 @@ def poll(device: Application, codes: Codes) -> httpx.Response:
 
 
 def enter(person: Person, code: str, **fields: str) -> httpx.Response:
-    """Type the code into the form of the page, and send it."""
+    """Submit the code in the page's form."""
     page = person.open(f"{person.base}/device")
     data = {**parse_form(page.text).fields, "user_code": code, **fields}
     return person.browser.post("/device", data=data, headers={"Origin": person.base})
 
 
-def errors(*answers: httpx.Response) -> list[str]:
-    return [answer.json()["error"] for answer in answers]
+def errors(*responses: httpx.Response) -> list[str]:
+    return [response.json()["error"] for response in responses]
 
 
 def test_a_device_gets_tokens_after_its_person_allowed_it(hub: EmbeddedHub, ann: Person, device: Application) -> None:
@@ -71,8 +71,8 @@ def test_a_device_gets_tokens_after_its_person_allowed_it(hub: EmbeddedHub, ann:
     page = enter(ann, codes["user_code"].lower().replace("-", " "))
     assert f"shows the code <strong>{codes['user_code']}</strong>" in page.text
     assert "Acme" in page.text
-    said = ann.decide(page, tools=["echo"])
-    assert "Go back to the device." in said.text
+    result = ann.decide(page, tools=["echo"])
+    assert "Go back to the device." in result.text
     issued = poll(device, codes)
     assert issued.status_code == 200, issued.text
     assert issued.headers["cache-control"] == "no-store"
@@ -108,15 +108,15 @@ def test_a_code_is_entered_by_a_page_of_the_hub_only(device: Application) -> Non
 
 def test_nobody_enters_a_code_without_logging_in(device: Application) -> None:
     code = ask(device).json()["user_code"]
-    answer = Client().get(f"/device?user_code={code}")
-    assert answer.status_code == 302
-    assert answer["Location"].startswith("/admin/login/?next=/device%3Fuser_code%3D")
+    response = Client().get(f"/device?user_code={code}")
+    assert response.status_code == 302
+    assert response["Location"].startswith("/admin/login/?next=/device%3Fuser_code%3D")
 
 
 def test_what_is_refused_stays_refused(ann: Person, device: Application) -> None:
     codes = ask(device).json()
-    said = ann.decide(enter(ann, codes["user_code"]), "deny")
-    assert "was not connected" in said.text
+    result = ann.decide(enter(ann, codes["user_code"]), "deny")
+    assert "was not connected" in result.text
     assert errors(poll(device, codes), poll(device, codes)) == ["access_denied"] * 2
     assert "unknown, was used, or has expired" in enter(ann, codes["user_code"]).text
     assert SignInEvent.objects.filter(step=SignInStep.DENIED, tenant__slug="acme").count() == 1
@@ -128,7 +128,7 @@ def test_who_asks_too_often_is_slowed_down(ann: Person, device: Application) -> 
     assert DeviceCode.objects.get().interval == 15
     DeviceCode.objects.update(polled_at=timezone.now() - timedelta(seconds=15))
     assert errors(poll(device, codes)) == ["authorization_pending"]
-    # Waiting is no failure, so that nobody reads of it among the sign-ins.
+    # Polling while waiting is not recorded as a failed sign-in.
     assert not SignInEvent.objects.filter(step=SignInStep.REJECTED).exists()
 
 
@@ -182,7 +182,7 @@ def test_a_faulty_request_gets_no_code(device: Application, fields: dict[str, st
 
 
 def test_a_client_that_does_not_name_the_grant_gets_no_code(application: Application) -> None:
-    """Otherwise anybody could ask in the name of a public client that people know."""
+    """Otherwise anyone could request codes in the name of a well-known public client."""
     application.register()
     assert errors(ask(application)) == ["unauthorized_client"]
     document = {"client_id": "https://a.example/x", "redirect_uris": ["https://a.example/"]}
@@ -240,15 +240,15 @@ def test_who_is_no_member_connects_no_device(hub: EmbeddedHub, ann: Person, devi
     device.resource = f"{hub.url}/t/rival/mcp"
     code = ask(device).json()["user_code"]
     assert "who is no member of rival" in enter(ann, code).text
-    # Nor by naming another tenant than the device did.
+    # Nor with another tenant than the device requested.
     assert enter(ann, code, tenant="acme", decision="allow").status_code == 403
     assert not Connection.objects.exists()
 
 
 def test_guesses_of_one_person_are_bounded(ann: Person, device: Application, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_page, "MAX_ATTEMPTS", 2)
-    answers = [enter(ann, code).status_code for code in ("BBBB-BBBB", "nonsense", "BBBB-BBBB")]
-    assert answers == [400, 400, 429]
+    responses = [enter(ann, code).status_code for code in ("BBBB-BBBB", "nonsense", "BBBB-BBBB")]
+    assert responses == [400, 400, 429]
 
 
 def test_a_blocked_client_gets_neither_a_code_nor_tokens(ann: Person, device: Application) -> None:
@@ -260,6 +260,6 @@ def test_a_blocked_client_gets_neither_a_code_nor_tokens(ann: Person, device: Ap
 
 def test_no_code_of_a_device_is_kept(device: Application) -> None:
     codes = ask(device).json()
-    kept = str([list(model.objects.values()) for model in (DeviceCode, SignInEvent)])
+    stored = str([list(model.objects.values()) for model in (DeviceCode, SignInEvent)])
     for code in (codes["device_code"], codes["user_code"], codes["user_code"].replace("-", "")):
-        assert code not in kept
+        assert code not in stored

@@ -1,4 +1,4 @@
-"""Introspection: a client learns what its own tokens are good for, and nothing of those of others (RFC 7662)."""
+"""Token introspection (RFC 7662): of a client's own tokens only."""
 
 from typing import Any
 
@@ -18,10 +18,10 @@ def ask(application: Application, token: str, **fields: str) -> httpx.Response:
 
 
 def introspect(application: Application, token: str, **fields: str) -> dict[str, Any]:
-    answer = ask(application, token, **fields)
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["cache-control"] == "no-store"
-    found: dict[str, Any] = answer.json()
+    response = ask(application, token, **fields)
+    assert response.status_code == 200, response.text
+    assert response.headers["cache-control"] == "no-store"
+    found: dict[str, Any] = response.json()
     return found
 
 
@@ -94,5 +94,5 @@ def test_a_faulty_question_is_refused(application: Application, fields: dict[str
 
 def test_without_a_token_there_is_nothing_to_tell(application: Application) -> None:
     application.register()
-    answer = application.http.post("/oauth/introspect", data={"client_id": application.client_id})
-    assert answer.json()["error"] == "invalid_request"
+    response = application.http.post("/oauth/introspect", data={"client_id": application.client_id})
+    assert response.json()["error"] == "invalid_request"
