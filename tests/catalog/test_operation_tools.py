@@ -1,4 +1,4 @@
-"""Operations of API sources as tools: how they run, and what can be done with them as with any tool."""
+"""Operations of API sources as tools: running them, and managing them like other tools."""
 
 import asyncio
 import json

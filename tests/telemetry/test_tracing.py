@@ -1,4 +1,4 @@
-"""When traces are on, and what that takes."""
+"""Enabling tracing, and its requirements."""
 
 import pytest
 

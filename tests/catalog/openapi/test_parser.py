@@ -1,4 +1,4 @@
-"""What a document becomes: tools with names, input schemas and annotations, and a list of what cannot be one."""
+"""Parsing of documents: tools with names, input schemas and annotations, and the skipped operations."""
 
 from typing import Any
 
@@ -186,11 +186,11 @@ def test_what_is_no_json_schema_is_mended(old: Any, new: Any) -> None:
 
 @pytest.mark.parametrize("number", [7.92e28, 1e16, -1e16, 2**64, -(2**63) - 1])
 def test_numbers_that_a_database_would_change_are_left_out(number: float) -> None:
-    kept = {"minimum": 2**63, "default": 1.5}
+    expected = {"minimum": 2**63, "default": 1.5}
     for schema in ({"maximum": number}, {"enum": [1, number]}, {"const": number}, {"default": {"a": [number]}}):
-        text = yaml.safe_dump(document({"/a": get({"name": "n", "in": "query", "schema": kept | schema})}))
-        made = only(parse(text.encode())).definition["input_schema"]["properties"]["n"]
-        assert made == {name: value for name, value in kept.items() if name not in schema}
+        text = yaml.safe_dump(document({"/a": get({"name": "n", "in": "query", "schema": expected | schema})}))
+        compiled = only(parse(text.encode())).definition["input_schema"]["properties"]["n"]
+        assert compiled == {name: value for name, value in expected.items() if name not in schema}
 
 
 def test_the_properties_of_a_plain_body_are_arguments_and_clashes_are_settled() -> None:
@@ -222,7 +222,7 @@ def test_objects_in_all_of_are_merged_and_other_bodies_are_one_argument() -> Non
 
 
 def repeated(levels: int) -> dict[str, Any]:
-    """Schemas that merge the next one six times."""
+    """Schemas that each merge the next one six times."""
     named = {f"s{n}": {"allOf": [{"$ref": f"#/components/schemas/s{n + 1}"}] * 6} for n in range(levels)}
     return schemas(**named, **{f"s{levels}": {"type": "object", "properties": {"x": {}}}})
 

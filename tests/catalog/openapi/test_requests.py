@@ -1,4 +1,4 @@
-"""Requests of operations, as openapi-core reads them with the same document."""
+"""Requests of operations, verified with openapi-core and the same document."""
 
 from collections.abc import Iterable
 from email.parser import BytesParser
@@ -18,7 +18,7 @@ from tools_app.tool_api.results import ToolError
 
 
 class Sent:
-    """A request in the form that openapi-core reads."""
+    """A request with the interface that openapi-core expects."""
 
     def __init__(self, sent: Outbound) -> None:
         headers = Headers(sent.headers)
@@ -36,7 +36,7 @@ class Sent:
 
 
 def read_back(paths: dict[str, Any], arguments: dict[str, Any], version: str = "3.0.3") -> Any:
-    """What openapi-core reads from the request for these arguments."""
+    """The parameters that openapi-core reads from the request for these arguments."""
     sent = request(only(parsed(paths, version)), arguments)
     oracle = OpenAPI.from_dict(document(paths, version))
     found = oracle.unmarshal_request(Sent(sent))  # type: ignore[arg-type]
