@@ -1,4 +1,4 @@
-"""The audit log on PostgreSQL: it lies in months, no row is lost on the way there, and months go while calls run."""
+"""Monthly partitions of the audit log on PostgreSQL: migration without loss, and dropping while calls run."""
 
 import threading
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from tools_app.audit.partitions import TABLES, Month
 
 NAMES = [table.name for table in TABLES]
 PLAIN, IN_PARTITIONS = "r", "p"
-# Django's own names; whoever reads a plan or a migration looks for them.
+# Django's names, which plans and migrations use.
 INDEXES = {"call_by_tenant", "call_by_tool", "call_by_outcome", *(f"{name}_pkey" for name in NAMES)}
 MAX_CALL_SECONDS = 5.0
 
@@ -67,7 +67,7 @@ def month(back: int) -> Month:
 
 
 def name(back: int) -> str:
-    """What the partition of so many months ago adds to the name of its table."""
+    """The suffix of the partition of this many months ago."""
     return name_of(month(back))
 
 
@@ -76,17 +76,17 @@ def name_of(month: Month) -> str:
 
 
 def run(stack: Stack, code: str) -> str:
-    """Run code in a process of the hub, with the names of PREPARE at hand."""
+    """Run code after PREPARE in a process of the hub."""
     return stack.shell(PREPARE + code + SIGN)
 
 
 def kinds(stack: Stack) -> set[str]:
-    """What the tables are: PLAIN or IN_PARTITIONS."""
+    """The kinds of the tables: PLAIN or IN_PARTITIONS."""
     return {row[0] for row in stack.rows("SELECT relkind FROM pg_class WHERE relname = ANY(%s)", NAMES)}
 
 
 def partitions(stack: Stack) -> set[str]:
-    """What the partitions add to the name of their table; the same for each table."""
+    """The suffixes of the partitions, which are the same for each table."""
     query = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = %s::regclass"
     found = [{row[0].removeprefix(table) for row in stack.rows(query, table)} for table in NAMES]
     assert found[0] == found[1] == found[2]
@@ -94,7 +94,7 @@ def partitions(stack: Stack) -> set[str]:
 
 
 def where(stack: Stack, slug: str) -> list[str]:
-    """In which partitions the calls of a tenant are, each with its payload and both of its events."""
+    """The partitions of a tenant's calls, which their payloads and events share."""
     query = """
         SELECT e.tableoid::regclass::text, c.tableoid::regclass::text, p.tableoid::regclass::text
         FROM tools_app_tenant t JOIN tools_app_call c ON c.tenant_id = t.id
@@ -114,7 +114,7 @@ def verified(stack: Stack) -> None:
 
 
 def contents(stack: Stack) -> list[list[tuple[Any, ...]]]:
-    """All that the three tables hold, whatever its order and the keys that a database makes by itself."""
+    """The contents of the three tables, without order and generated keys."""
     return [
         stack.rows("SELECT call_id, sequence, at, kind, data FROM tools_app_callevent ORDER BY 1, 2"),
         stack.rows("SELECT id, tool_name, started_at, outcome, writer FROM tools_app_call ORDER BY 1"),
@@ -124,14 +124,14 @@ def contents(stack: Stack) -> list[list[tuple[Any, ...]]]:
 
 @pytest.fixture
 def fresh(stack: Stack) -> Iterator[Stack]:
-    """A hub with an empty database of the test's own, not migrated yet."""
+    """A hub with its own empty database, not migrated yet."""
     with new_database() as url:
         yield replace(stack, database_url=url, environment=stack.environment | {"DATABASE_URL": url}, started=[])
 
 
 @pytest.fixture
 def calling(hub: Hub, caller: Caller) -> Iterator[list[tuple[int, float]]]:
-    """Calls, one after another, of both web processes, as long as the test runs: status and seconds of each."""
+    """Call both web processes alternately while the test runs; collect the status and seconds of each call."""
     answers: list[tuple[int, float]] = []
     over = threading.Event()
 
@@ -219,7 +219,7 @@ edge = month(13).begin
 write_at(tenant("landing"), *days_of(14, 1, 15), edge - timedelta(milliseconds=1), edge, *days_of(0, 1))
 """,
     )
-    # There is no partition of the month that begins at the edge.
+    # There is no partition for the month that begins at the boundary.
     assert where(stack, "landing") == [name(14)] * 3 + ["_default", name(0)]
 
 
@@ -277,10 +277,10 @@ write_at(brief, *days_of(8, 2, 3), *days_of(9, 2), *days_of(10, 2))
 write_at(lasting, *days_of(9, 2))
 """,
     )
-    told = stack.manage("prune", "--pause", "0")
-    assert f"{month(8)}: 2 calls with their month pruned" in told
-    assert f"{month(10)}: 1 calls with their month pruned" in told
-    assert "brief: 1 calls pruned" in told
+    output = stack.manage("prune", "--pause", "0")
+    assert f"{month(8)}: 2 calls with their month pruned" in output
+    assert f"{month(10)}: 1 calls with their month pruned" in output
+    assert "brief: 1 calls pruned" in output
     assert where(stack, "brief") == []
     assert where(stack, "lasting") == [name(9)]
     assert partitions(stack) & {name(8), name(9), name(10)} == {name(9)}
@@ -359,9 +359,9 @@ def test_two_prunings_at_once_prune_everything_once(stack: Stack) -> None:
     run(stack, 'write_at(tenant("twice", 30), *days_of(16, *range(1, 28)))')
     with ThreadPoolExecutor(2) as pool:
         both = [pool.submit(stack.manage, "prune", "--pause", "0", "--batch", "2") for _ in range(2)]
-        told = [one.result() for one in both]
+        outputs = [one.result() for one in both]
     assert where(stack, "twice") == []
-    last = [lines[-1].split()[1] for text in told if (lines := [row for row in text.splitlines() if "twice" in row])]
-    # A process of the hub may take its turn between them.
+    last = [lines[-1].split()[1] for text in outputs if (lines := [row for row in text.splitlines() if "twice" in row])]
+    # A process of the hub may run between them.
     assert sum(map(int, last)) <= 27
     verified(stack)

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says is true: schemathesis tries every operation with good and bad requests."""
+"""The OpenAPI document, tested with schemathesis: every operation with valid and invalid requests."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ import pytest
 from tests.services.stack import Stack
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")
-# It takes a minute or two on a machine of its own.
+# It takes a minute or two on an idle machine.
 LIMIT_SECONDS = 1500.0
 # A person of each role, by the words that make it, with the phases that are run: who may change nothing is refused
 # before a body is read, so the cases of the coverage phase would all be answered alike.
