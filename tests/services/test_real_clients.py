@@ -147,7 +147,7 @@ def run(hub: Hub) -> Run:
 
 
 @pytest.fixture
-def where(hub: Hub, balancer: Balancer) -> Callable[[str], list[str]]:
+def client_arguments(hub: Hub, balancer: Balancer) -> Callable[[str], list[str]]:
     """The arguments for a client: a URL, or a command."""
 
     def arguments(how: str) -> list[str]:
@@ -175,39 +175,41 @@ def nothing_is_left(hub: Hub) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("how", ["http", "sse", "stdio", "ws-0", "ws-1"])
-def test_the_python_sdk_1(run: Run, where: Callable[[str], list[str]], how: str) -> None:
+def test_the_python_sdk_1(run: Run, client_arguments: Callable[[str], list[str]], how: str) -> None:
     python = os.environ.get("MCPHUB_MCP1_PYTHON")
     assert python, "MCPHUB_MCP1_PYTHON must name an interpreter that has `mcp[ws]<2`; `.ci/run` makes one"
-    seen = run(python, str(CLIENTS / "everything_v1.py"), how.partition("-")[0], *where(how))
+    seen = run(python, str(CLIENTS / "everything_v1.py"), how.partition("-")[0], *client_arguments(how))
     check(seen, "2025-11-25")
 
 
 @pytest.mark.parametrize(("mode", "version"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
 @pytest.mark.parametrize("how", ["http", "sse", "stdio"])
-def test_the_python_sdk_2(run: Run, where: Callable[[str], list[str]], how: str, mode: str, version: str) -> None:
-    check(run(sys.executable, str(CLIENTS / "everything_v2.py"), how, mode, *where(how)), version)
+def test_the_python_sdk_2(
+    run: Run, client_arguments: Callable[[str], list[str]], how: str, mode: str, version: str
+) -> None:
+    check(run(sys.executable, str(CLIENTS / "everything_v2.py"), how, mode, *client_arguments(how)), version)
 
 
 @pytest.mark.parametrize("how", ["http", "sse", "stdio", "ws-0", "ws-1"])
-def test_the_typescript_sdk_1(run: Run, node: Path, where: Callable[[str], list[str]], how: str) -> None:
-    seen = run(node_program(node), str(node / "v1.mjs"), how.partition("-")[0], *where(how))
+def test_the_typescript_sdk_1(run: Run, node: Path, client_arguments: Callable[[str], list[str]], how: str) -> None:
+    seen = run(node_program(node), str(node / "v1.mjs"), how.partition("-")[0], *client_arguments(how))
     check(seen, "2025-11-25")
 
 
 @pytest.mark.parametrize(("mode", "version"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
 @pytest.mark.parametrize("how", ["http", "sse", "stdio"])
 def test_the_typescript_sdk_2(
-    run: Run, node: Path, where: Callable[[str], list[str]], how: str, mode: str, version: str
+    run: Run, node: Path, client_arguments: Callable[[str], list[str]], how: str, mode: str, version: str
 ) -> None:
-    check(run(node_program(node), str(node / "v2.mjs"), how, mode, *where(how)), version)
+    check(run(node_program(node), str(node / "v2.mjs"), how, mode, *client_arguments(how)), version)
 
 
 @pytest.mark.parametrize("how", ["http", "sse", "stdio"])
 def test_the_inspector(
-    run: Run, hub: Hub, node: Path, where: Callable[[str], list[str]], tmp_path: Path, how: str
+    run: Run, hub: Hub, node: Path, client_arguments: Callable[[str], list[str]], tmp_path: Path, how: str
 ) -> None:
     def inspect(*arguments: str) -> Any:
-        target = where(how) if how == "stdio" else [where(how)[0], "--transport", how]
+        target = client_arguments(how) if how == "stdio" else [client_arguments(how)[0], "--transport", how]
         command = [node_program(node), str(node / "node_modules" / ".bin" / "mcp-inspector"), "--cli", *target]
         return run(*command, *credentials, *patience, *arguments, HOME=str(tmp_path))
 
@@ -277,7 +279,7 @@ OAuthClient.objects.create(
 )
 """
 PROGRAMS = ["typescript-1", "typescript-2", "python-1", "python-2"]
-ALLOWED = {"tools": ["echo"], "said": SEEN["echo"]}
+ALLOWED = {"tools": ["echo"], "text": SEEN["echo"]}
 
 
 @pytest.fixture(scope="module")
@@ -391,10 +393,13 @@ def output_of(command: list[str], **variables: str) -> str:
 
 
 def test_a_stream_is_in_one_process_and_its_messages_come_to_the_other(
-    run: Run, hub: Hub, balancer: Balancer, where: Callable[[str], list[str]]
+    run: Run, hub: Hub, balancer: Balancer, client_arguments: Callable[[str], list[str]]
 ) -> None:
     for _ in hub.webs:
         before = len(balancer.served)
-        check(run(sys.executable, str(CLIENTS / "everything_v2.py"), "sse", "legacy", *where("sse")), "2025-11-25")
+        check(
+            run(sys.executable, str(CLIENTS / "everything_v2.py"), "sse", "legacy", *client_arguments("sse")),
+            "2025-11-25",
+        )
         assert len(set(balancer.served[before : before + 2])) == 2
         balancer.skip()
