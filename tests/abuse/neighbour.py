@@ -53,12 +53,12 @@ def main(host: str, port: str, key: str) -> None:
         longest = max(longest, time.monotonic() - began)
         calls += 1
         if calls == 1:
-            tell("begun")
+            write_line("begun")
         time.sleep(PAUSE_SECONDS)
-    tell(json.dumps({"calls": calls, "wrong": wrong, "longest": longest}))
+    write_line(json.dumps({"calls": calls, "wrong": wrong, "longest": longest}))
 
 
-def tell(line: str) -> None:
+def write_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

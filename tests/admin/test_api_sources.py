@@ -60,8 +60,8 @@ def test_an_uploaded_document_is_read_by_a_worker_and_its_operations_shown(
     file = SimpleUploadedFile("openapi.json", orjson.dumps(document(PATHS)))
 
     with django_capture_on_commit_callbacks(execute=True):
-        sent = {**FORM, "tenant": acme.tenant.pk, "output_schemas": "on", "document": file}
-        response = admin.post(page("apisource", "add"), sent)
+        data = {**FORM, "tenant": acme.tenant.pk, "output_schemas": "on", "document": file}
+        response = admin.post(page("apisource", "add"), data)
 
     row = ApiSource.objects.get(name="books")
     assert response.headers["Location"] == page("apisource", "show_operations", row)
@@ -84,8 +84,8 @@ def test_other_options_have_the_uploaded_document_read_again(
     ApiSource.objects.update(url="", base_url="", secrets={})
     for depth in ("2", "2"):
         with django_capture_on_commit_callbacks(execute=True):
-            sent = {**FORM, "tenant": acme.tenant.pk, "name": source.name, "cycle_depth": depth}
-            as_("admin").post(page("apisource", "change", source), sent)
+            data = {**FORM, "tenant": acme.tenant.pk, "name": source.name, "cycle_depth": depth}
+            as_("admin").post(page("apisource", "change", source), data)
     newest = source.revisions.first()
     assert newest
     assert newest.number == before.number + 1
@@ -93,7 +93,7 @@ def test_other_options_have_the_uploaded_document_read_again(
 
 
 @pytest.mark.parametrize(
-    ("sent", "message"),
+    ("invalid", "message"),
     [
         ({}, "Enter the URL of the document"),
         ({"url": "ftp://example.com"}, "Invalid URL"),
@@ -104,19 +104,19 @@ def test_other_options_have_the_uploaded_document_read_again(
         ({"url": "https://example.com", "name": "acme-api"}, "already has an API source"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(as_: Any, acme: World, page: Any, sent: Any, message: str) -> None:
-    form = {**FORM, "tenant": acme.tenant.pk, **sent}
+def test_settings_that_cannot_work_are_refused(as_: Any, acme: World, page: Any, invalid: Any, message: str) -> None:
+    form = {**FORM, "tenant": acme.tenant.pk, **invalid}
 
     assert message in as_("admin").post(page("apisource", "add"), form).content.decode()
     assert ApiSource.objects.filter(tenant=acme.tenant).count() == 1
 
 
 def test_all_mistakes_are_told_at_once_and_each_once(as_: Any, acme: World, page: Any) -> None:
-    sent = {"name": acme.apisource.name, "url": "ftp://a", "base_url": "b", "secrets": '{"a": 1}', "cycle_depth": "6"}
-    response = as_("admin").post(page("apisource", "add"), {**FORM, "tenant": acme.tenant.pk, **sent})
+    data = {"name": acme.apisource.name, "url": "ftp://a", "base_url": "b", "secrets": '{"a": 1}', "cycle_depth": "6"}
+    response = as_("admin").post(page("apisource", "add"), {**FORM, "tenant": acme.tenant.pk, **data})
     assert {
         name: len(messages) for name, messages in response.context["adminform"].form.errors.items()
-    } == dict.fromkeys(sent, 1)
+    } == dict.fromkeys(data, 1)
 
 
 def test_a_document_that_is_being_read_or_could_not_be_read_is_told(as_: Any, source: ApiSource, page: Any) -> None:
@@ -251,8 +251,8 @@ def test_an_operation_is_edited_like_a_tool_but_for_its_request(
 
     shown = admin.get(page("tool", "change", tool))
     form = {name: "" if value is None else value for name, value in shown.context["adminform"].form.initial.items()}
-    sent = {**form, "input_schema": '{"type": "object"}', "annotations": "{}", "icons": "[]", "output_schema": ""}
-    response = admin.post(page("tool", "change", tool), {**sent, "description": "Ours.", "config": "{}"})
+    data = {**form, "input_schema": '{"type": "object"}', "annotations": "{}", "icons": "[]", "output_schema": ""}
+    response = admin.post(page("tool", "change", tool), {**data, "description": "Ours.", "config": "{}"})
 
     tool.refresh_from_db()
     assert response.status_code == 302, response.context["errors"]
@@ -276,19 +276,19 @@ def test_the_sample_is_the_api_of_the_hub_itself_added_by_one_click_without_a_ne
 ) -> None:
     monkeypatch.setattr("tools_app.runtime.api_sources._enqueue", lambda revision: documents.read_revision(revision.pk))
     ApiSource.objects.all().delete()
-    admin, sent = as_("admin"), {"tenant": acme.tenant.pk}
+    admin, data = as_("admin"), {"tenant": acme.tenant.pk}
     assert "Add this hub&#x27;s REST API" in admin.get(page("apisource", "changelist")).content.decode()
     assert "Add this hub" not in as_("auditor").get(page("apisource", "changelist")).content.decode()
 
     with django_capture_on_commit_callbacks(execute=True):
-        response = admin.post(page("apisource", "sample"), sent)
+        response = admin.post(page("apisource", "sample"), data)
 
     source = ApiSource.objects.get()
     response = admin.get(response.headers["Location"])
     assert (source.name, source.base_url) == ("mcphub", "http://testserver")
     assert {"tools_list", "keys_create"} <= set(names_of(response))
     assert "personal token" in response.content.decode()
-    assert "already" in admin.post(page("apisource", "sample"), sent, follow=True).content.decode()
+    assert "already" in admin.post(page("apisource", "sample"), data, follow=True).content.decode()
     assert ApiSource.objects.count() == 1
 
 

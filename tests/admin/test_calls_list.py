@@ -85,7 +85,7 @@ def test_a_page_takes_few_questions_to_the_database(
     client = as_("superuser" if who == "superuser" else "auditor")
     SavedFilter.objects.create(person=people["auditor"], name="Mine", query="tool=x")
     for query in ({}, {"text": "needle", "duration_min": "0"}, {"text": "nowhere", "tool": "*"}):
-        # PostgreSQL is told its time limit beside these, in a transaction: three more.
+        # Three more on PostgreSQL, which set the statement timeout in a transaction.
         with django_assert_max_num_queries(MAX_QUERIES - 3 * (connection.vendor != "postgresql")):
             assert client.get(address, query).status_code == 200
 
@@ -227,7 +227,7 @@ def test_an_operator_sees_no_line_and_an_auditor_only_those_of_their_tenants(
 
 
 @pytest.fixture
-def act(as_: Any) -> Any:
+def post_action(as_: Any) -> Any:
     """Post an action on saved searches."""
 
     def post(who: str, what: str, **fields: str) -> Any:
@@ -236,54 +236,56 @@ def act(as_: Any) -> Any:
     return post
 
 
-def test_a_search_is_kept_opened_renamed_and_deleted(act: Any, address: str, as_: Any) -> None:
-    response = act("auditor", "", name="Slow ones", query="duration_min=500&tool=a&nonsense=1")
+def test_a_search_is_kept_opened_renamed_and_deleted(post_action: Any, address: str, as_: Any) -> None:
+    response = post_action("auditor", "", name="Slow ones", query="duration_min=500&tool=a&nonsense=1")
     assert "saved as “Slow ones”" in response.content.decode()
     saved = SavedFilter.objects.get()
     assert (saved.person.username, saved.query) == ("auditor", "tool=a&duration_min=500")
     assert f'href="{address}?tool=a&amp;duration_min=500"' in as_("auditor").get(address).content.decode()
-    act("auditor", f"{saved.pk}/rename/", name="Slow calls")
+    post_action("auditor", f"{saved.pk}/rename/", name="Slow calls")
     assert SavedFilter.objects.get().name == "Slow calls"
-    act("auditor", f"{saved.pk}/delete/")
+    post_action("auditor", f"{saved.pk}/delete/")
     assert not SavedFilter.objects.exists()
 
 
-def test_the_same_name_again_replaces_the_search(act: Any) -> None:
+def test_the_same_name_again_replaces_the_search(post_action: Any) -> None:
     for query in ("tool=a", "tool=b"):
-        act("auditor", "", name="Mine", query=query)
-    act("admin", "", name="Mine", query="tool=c")
+        post_action("auditor", "", name="Mine", query=query)
+    post_action("admin", "", name="Mine", query="tool=c")
     assert set(SavedFilter.objects.values_list("person__username", "query")) == {
         ("auditor", "tool=b"),
         ("admin", "tool=c"),
     }
 
 
-def test_kept_searches_of_others_are_neither_seen_nor_touched(act: Any, as_: Any, address: str) -> None:
-    act("admin", "", name="Secret plan", query="tool=a")
+def test_kept_searches_of_others_are_neither_seen_nor_touched(post_action: Any, as_: Any, address: str) -> None:
+    post_action("admin", "", name="Secret plan", query="tool=a")
     saved = SavedFilter.objects.get()
     assert "Secret plan" not in as_("superuser").get(address).content.decode()
     for what in ("rename/", "delete/"):
-        assert act("superuser", f"{saved.pk}/{what}", name="Mine").status_code == 404
+        assert post_action("superuser", f"{saved.pk}/{what}", name="Mine").status_code == 404
     assert SavedFilter.objects.get().name == "Secret plan"
 
 
 @pytest.mark.parametrize("fields", [{"name": ""}, {"name": "x" * 101}, {"query": "key=no"}, {"query": "a" * 5000}])
-def test_a_search_without_a_name_or_sense_is_not_kept(act: Any, fields: dict[str, str]) -> None:
-    assert "was not saved" in act("auditor", "", **{"name": "Mine", "query": "tool=a"} | fields).content.decode()
+def test_a_search_without_a_name_or_sense_is_not_kept(post_action: Any, fields: dict[str, str]) -> None:
+    assert (
+        "was not saved" in post_action("auditor", "", **{"name": "Mine", "query": "tool=a"} | fields).content.decode()
+    )
     assert not SavedFilter.objects.exists()
 
 
-def test_a_name_is_not_given_twice(act: Any) -> None:
+def test_a_name_is_not_given_twice(post_action: Any) -> None:
     for name in ("One", "Two"):
-        act("auditor", "", name=name, query="tool=a")
-    act("auditor", f"{SavedFilter.objects.get(name='Two').pk}/rename/", name="One")
+        post_action("auditor", "", name=name, query="tool=a")
+    post_action("auditor", f"{SavedFilter.objects.get(name='Two').pk}/rename/", name="One")
     assert set(SavedFilter.objects.values_list("name", flat=True)) == {"One", "Two"}
 
 
-def test_nobody_keeps_searches_without_end(act: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_keeps_searches_without_end(post_action: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saved_filters, "MAX_SAVED", 1)
-    act("auditor", "", name="One", query="tool=a")
-    assert "Delete one first" in act("auditor", "", name="Two", query="tool=a").content.decode()
+    post_action("auditor", "", name="One", query="tool=a")
+    assert "Delete one first" in post_action("auditor", "", name="Two", query="tool=a").content.decode()
     assert SavedFilter.objects.count() == 1
 
 

@@ -17,20 +17,20 @@ def opened(client: Any, address: str) -> dict[str, Any]:
     """The form data of a form that is opened and saved unchanged."""
     response = client.get(address)
     form = response.context["adminform"].form
-    sent: dict[str, Any] = {OPENED: hidden(response)}
+    data: dict[str, Any] = {OPENED: hidden(response)}
     for bound in form:
         value, widget = bound.value(), bound.field.widget
         names = widget.decompress(value) if hasattr(widget, "decompress") else None
         if names is not None:
-            sent |= {f"{bound.html_name}_{place}": str(part or "") for place, part in enumerate(names)}
+            data |= {f"{bound.html_name}_{place}": str(part or "") for place, part in enumerate(names)}
         elif isinstance(bound.field, ModelMultipleChoiceField):
-            sent[bound.html_name] = [str(key) for key in value]
+            data[bound.html_name] = [str(key) for key in value]
         elif isinstance(value, bool):
-            sent |= {bound.html_name: "on"} if value else {}
+            data |= {bound.html_name: "on"} if value else {}
         else:
-            sent[bound.html_name] = "" if value is None else str(value)
+            data[bound.html_name] = "" if value is None else str(value)
     # The tool in the tests has fewer keys in its configuration than the form stores.
-    return sent | {"max_response_bytes": "1000", "body_mode": "none"} if "max_response_bytes" in sent else sent
+    return data | {"max_response_bytes": "1000", "body_mode": "none"} if "max_response_bytes" in data else data
 
 
 def hidden(response: Any) -> str:

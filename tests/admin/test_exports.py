@@ -128,13 +128,13 @@ def test_the_row_says_how_far_the_download_is(as_: Any, acme: World, monkeypatch
     export = started(client)
     assert state(client, export)["state"] == "ready"
     pieces = iter(client.get(f"/admin/tools_app/call/exports/{export.pk}/download/").streaming_content)
-    sent = [next(pieces) for _ in range(4)]
+    downloaded = [next(pieces) for _ in range(4)]
     progress = state(client, export)
     assert (progress["state"], progress["calls"], progress["share"]) == ("running", 2, 50)
-    sent += pieces
+    downloaded += pieces
     progress = state(client, export)
     assert (progress["state"], progress["calls"], progress["share"]) == ("done", 4, 100)
-    assert progress["bytes"] == len(b"".join(sent))
+    assert progress["bytes"] == len(b"".join(downloaded))
 
 
 def state(client: Client, export: Export) -> dict[str, Any]:

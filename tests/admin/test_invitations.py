@@ -58,8 +58,8 @@ def sent_path(message: Any) -> str:
 def test_an_invitation_offers_the_least_role(as_: Any, page: Any, acme: Any) -> None:
     response = as_("admin").get(page("invitation", "add"))
     assert response.context["adminform"].form["role"].value() == Role.OPERATOR
-    sent = as_("admin").post("/api/v1/invitations/", {"tenant": "acme", "email": EMAIL}, "application/json")
-    assert (sent.status_code, sent.json()["role"]) == (201, "operator")
+    created = as_("admin").post("/api/v1/invitations/", {"tenant": "acme", "email": EMAIL}, "application/json")
+    assert (created.status_code, created.json()["role"]) == (201, "operator")
 
 
 def proven_link(issued: tuple[Invitation, str]) -> str:
@@ -98,11 +98,11 @@ def test_a_link_is_shown_once_and_only_its_digest_is_kept(as_: Any, page: Any, a
 def test_a_link_is_sent_where_the_hub_can_send(as_: Any, page: Any, acme: Any, settings: Any) -> None:
     settings.MCPHUB_EMAIL_URL = "smtp://mail.example.com"
     response = invite(as_("admin"), page, acme.tenant)
-    (sent,) = mail.outbox
-    assert sent.to == [EMAIL]
-    assert shown_link(response) not in sent.body
-    assert shown_link(response).removesuffix("/") + "." in sent.body
-    assert Client().get(sent_path(sent)).status_code == 200
+    (message,) = mail.outbox
+    assert message.to == [EMAIL]
+    assert shown_link(response) not in message.body
+    assert shown_link(response).removesuffix("/") + "." in message.body
+    assert Client().get(sent_path(message)).status_code == 200
     assert "was also sent" in response.content.decode()
 
 
@@ -110,9 +110,9 @@ def test_a_link_of_the_rest_api_is_sent_and_told(as_: Any, acme: Any, settings: 
     settings.MCPHUB_EMAIL_URL = "smtp://mail.example.com"
     body = {"tenant": "acme", "email": EMAIL, "role": "auditor"}
     response = as_("admin").post("/api/v1/invitations/", body, content_type="application/json")
-    (sent,) = mail.outbox
-    assert sent.to == [EMAIL]
-    assert response.json()["link"].removesuffix("/") + "." in sent.body
+    (message,) = mail.outbox
+    assert message.to == [EMAIL]
+    assert response.json()["link"].removesuffix("/") + "." in message.body
 
 
 def test_no_tenant_sends_mail_without_end(issued: Any, settings: Any) -> None:

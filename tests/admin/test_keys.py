@@ -91,8 +91,8 @@ def test_a_key_that_acts_for_somebody_else_can_only_be_renamed_and_revoked(as_: 
     assert "This key acts for admin." in other.get(address).content.decode()
     assert "This key acts for" not in as_("admin").get(address).content.decode()
     same = {"name": "Renamed", "networks": "::1/128"}
-    for sent in ({"networks": ""}, {"expires_at_0": "2100-01-01", "expires_at_1": "00:00"}, {"calls_per_day": "5"}):
-        html = other.post(address, same | sent).content.decode()
+    for changes in ({"networks": ""}, {"expires_at_0": "2100-01-01", "expires_at_1": "00:00"}, {"calls_per_day": "5"}):
+        html = other.post(address, same | changes).content.decode()
         assert "Only admin can change a key that acts for them. Revoke it instead." in html
         row.refresh_from_db()
         assert (row.name, row.networks, row.expires_at, row.calls_per_day) == ("CI robot", ["::1/128"], None, None)

@@ -57,13 +57,13 @@ def values(row: Any, names: tuple[str, ...]) -> dict[str, int | None]:
 @pytest.mark.parametrize("role", ["superuser", "admin"])
 def test_who_runs_a_tenant_sets_its_limits(as_: Any, page: Any, acme: Any, model: str, role: str) -> None:
     row = acme.tenant if model == "tenant" else acme.row(model)
-    wanted = numbered(NAMES[model])
-    response = as_(role).post(page(model, "change", row), {**REST[model], **wanted})
+    limits = numbered(NAMES[model])
+    response = as_(role).post(page(model, "change", row), {**REST[model], **limits})
     assert response.status_code == 302, response.context["errors"]
-    assert values(row, NAMES[model]) == wanted
-    cleared = as_(role).post(page(model, "change", row), {**REST[model], **dict.fromkeys(wanted, "")})
+    assert values(row, NAMES[model]) == limits
+    cleared = as_(role).post(page(model, "change", row), {**REST[model], **dict.fromkeys(limits, "")})
     assert cleared.status_code == 302
-    assert values(row, NAMES[model]) == dict.fromkeys(wanted)
+    assert values(row, NAMES[model]) == dict.fromkeys(limits)
 
 
 @pytest.mark.parametrize("model", NAMES)
@@ -86,10 +86,10 @@ def test_each_page_has_them_under_one_heading(as_: Any, page: Any, acme: Any, mo
 
 
 def test_a_new_key_has_its_limits_from_the_start(as_: Any, page: Any, acme: Any) -> None:
-    wanted = numbered(KEY_LIMITS)
-    form = {"tenant": acme.tenant.pk, "name": "New", "expires_at_0": "", "expires_at_1": "", **wanted}
+    limits = numbered(KEY_LIMITS)
+    form = {"tenant": acme.tenant.pk, "name": "New", "expires_at_0": "", "expires_at_1": "", **limits}
     assert as_("admin").post(page("apikey", "add"), form).status_code == 302
-    assert values(ApiKey.objects.get(name="New"), KEY_LIMITS) == wanted
+    assert values(ApiKey.objects.get(name="New"), KEY_LIMITS) == limits
 
 
 def test_a_limit_is_a_number_from_zero_on(as_: Any, page: Any, acme: Any) -> None:

@@ -26,7 +26,7 @@ def facts(response: Any) -> dict[str, Any]:
     return configuration
 
 
-def give(client: Client, key: Any) -> Any:
+def issue_pass(client: Client, key: Any) -> Any:
     return client.post(reverse("admin:playground_pass"), {"key": key})
 
 
@@ -107,8 +107,8 @@ def test_only_calls_of_tools_run_again(as_: Any, acme: Any) -> None:
 
 @pytest.mark.parametrize(("tool", "status"), [("globex", 404), ("nonsense", 404)])
 def test_a_link_to_a_foreign_tool_leads_nowhere(as_: Any, globex: Any, tool: str, status: int) -> None:
-    wanted = globex.tool.pk if tool == "globex" else tool
-    assert as_("admin").get(reverse("admin:playground"), {"tool": wanted}).status_code == status
+    tool_id = globex.tool.pk if tool == "globex" else tool
+    assert as_("admin").get(reverse("admin:playground"), {"tool": tool_id}).status_code == status
 
 
 def test_a_tools_page_leads_to_the_playground_for_those_who_may_try_it(as_: Any, page: Any, acme: Any) -> None:
@@ -132,7 +132,7 @@ def test_the_sidebar_names_the_playground_to_those_who_may_use_it(as_: Any, who:
 
 @pytest.mark.parametrize("who", ["superuser", "admin"])
 def test_who_runs_the_tenant_is_given_a_pass(as_: Any, people: dict[str, User], acme: Any, who: str) -> None:
-    response = give(as_(who), acme.apikey.pk)
+    response = issue_pass(as_(who), acme.apikey.pk)
     assert response.status_code == 200
     assert "no-store" in response["Cache-Control"]
     issued = response.json()
@@ -144,19 +144,19 @@ def test_who_runs_the_tenant_is_given_a_pass(as_: Any, people: dict[str, User], 
 
 @pytest.mark.parametrize(("who", "status"), REFUSED)
 def test_nobody_else_is_given_one(as_: Any, acme: Any, who: str, status: int) -> None:
-    response = give(as_(who), acme.apikey.pk)
+    response = issue_pass(as_(who), acme.apikey.pk)
     assert response.status_code == status
     assert impersonation.PREFIX not in response.content.decode()
 
 
-@pytest.mark.parametrize("wanted", ["", "nonsense", "00000000-0000-0000-0000-000000000000"])
-def test_there_is_no_pass_for_a_key_that_is_none(as_: Any, wanted: str) -> None:
-    assert give(as_("superuser"), wanted).status_code == 404
+@pytest.mark.parametrize("key_id", ["", "nonsense", "00000000-0000-0000-0000-000000000000"])
+def test_there_is_no_pass_for_a_key_that_is_none(as_: Any, key_id: str) -> None:
+    assert issue_pass(as_("superuser"), key_id).status_code == 404
 
 
 def test_there_is_no_pass_for_a_key_that_is_no_good(as_: Any, acme: Any) -> None:
     keys.revoke(acme.apikey)
-    response = give(as_("admin"), acme.apikey.pk)
+    response = issue_pass(as_("admin"), acme.apikey.pk)
     assert response.status_code == 409
     assert "no longer active" in response.json()["problem"]
 
@@ -164,7 +164,7 @@ def test_there_is_no_pass_for_a_key_that_is_no_good(as_: Any, acme: Any) -> None
 def test_a_pass_is_not_given_to_another_site(people: dict[str, User], acme: Any) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(people["admin"])
-    assert give(client, acme.apikey.pk).status_code == 403
+    assert issue_pass(client, acme.apikey.pk).status_code == 403
     assert client.get(reverse("admin:playground_pass"), {"key": acme.apikey.pk}).status_code == 405
 
 
@@ -186,7 +186,7 @@ CALL = {
 
 def test_a_request_becomes_code_that_names_no_key(as_: Any, acme: Any) -> None:
     client = as_("admin")
-    token = give(client, acme.apikey.pk).json()["pass"]
+    token = issue_pass(client, acme.apikey.pk).json()["pass"]
     code = code_of(client, acme.apikey.pk, CALL).json()
     assert set(code) == {"curl", "python", "typescript"}
     for text in code.values():

@@ -109,14 +109,14 @@ def problem(client: Any, url: str, verb: Verb | None, method: str, role: str, wo
     status = response.status_code
     if verb is None:
         # Either the login or the method may be checked first.
-        good, wanted = status in {WRONG_VERB, LOGIN}, WRONG_VERB
-    elif (wanted := verb.status(role)) == OK:
-        good = status < 500 and status not in REFUSALS and not is_login(response)
-    elif wanted == LOGIN:
-        good = is_login(response)
+        is_expected, expected = status in {WRONG_VERB, LOGIN}, WRONG_VERB
+    elif (expected := verb.status(role)) == OK:
+        is_expected = status < 500 and status not in REFUSALS and not is_login(response)
+    elif expected == LOGIN:
+        is_expected = is_login(response)
     else:
-        good = status == wanted
-    return None if good else f"{method.upper()} {url}: {status} in place of {wanted}"
+        is_expected = status == expected
+    return None if is_expected else f"{method.upper()} {url}: {status} in place of {expected}"
 
 
 @pytest.fixture(autouse=True)
@@ -252,11 +252,11 @@ def test_a_list_cannot_be_filtered_by_what_it_does_not_offer(as_: Any, page: Any
 
 
 def test_autocomplete_offers_nothing_of_another_tenant(as_: Any) -> None:
-    wanted = {"app_label": "tools_app", "model_name": "apikey", "field_name": "tenant", "term": ""}
-    response = as_("admin").get("/admin/autocomplete/", wanted)
+    query = {"app_label": "tools_app", "model_name": "apikey", "field_name": "tenant", "term": ""}
+    response = as_("admin").get("/admin/autocomplete/", query)
     assert [result["text"] for result in response.json()["results"]] == ["Acme"]
-    wanted |= {"model_name": "membership", "field_name": "user"}
-    assert as_("admin").get("/admin/autocomplete/", wanted).status_code == FORBIDDEN
+    query |= {"model_name": "membership", "field_name": "user"}
+    assert as_("admin").get("/admin/autocomplete/", query).status_code == FORBIDDEN
 
 
 @pytest.mark.slow

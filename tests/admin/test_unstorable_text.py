@@ -73,7 +73,7 @@ def refused(response: Any) -> set[str]:
     return found
 
 
-def posted() -> dict[str, list[str]]:
+def posting_pages() -> dict[str, list[str]]:
     """The names of the pages that accept POST, by their model: creating the rows is slower than the requests."""
     found: dict[str, list[str]] = {}
     for name, page in PAGES.items():
@@ -82,9 +82,9 @@ def posted() -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("about", posted())
+@pytest.mark.parametrize("about", posting_pages())
 def test_no_field_of_a_form_with_what_cannot_be_stored_is_a_failure(as_: Any, world: Any, about: str) -> None:
-    for name in posted()[about]:
+    for name in posting_pages()[about]:
         send_what_cannot_be_stored(as_, world, name)
 
 

@@ -65,9 +65,9 @@ def admin(as_: Any) -> Client:
     return client
 
 
-def review(page: Any, admin: Client, upstream: Upstream, **sent: Any) -> str:
+def review(page: Any, admin: Client, upstream: Upstream, **data: Any) -> str:
     address = page("upstream", "review", upstream)
-    response = admin.post(address, sent, follow=True) if sent else admin.get(address)
+    response = admin.post(address, data, follow=True) if data else admin.get(address)
     assert response.status_code == 200
     text: str = response.content.decode()
     return text
@@ -110,11 +110,11 @@ def test_a_mistake_is_told_at_its_field(
 
 
 def test_all_mistakes_are_told_at_once_and_each_once(admin: Client, page: Any, acme: World) -> None:
-    sent = {"name": "bad name", "url": "nowhere", "headers": '{"Host": "x"}', "timeout_seconds": "-1"}
-    response = admin.post(page("upstream", "add"), {**FORM, "tenant": acme.tenant.pk, **sent})
+    data = {"name": "bad name", "url": "nowhere", "headers": '{"Host": "x"}', "timeout_seconds": "-1"}
+    response = admin.post(page("upstream", "add"), {**FORM, "tenant": acme.tenant.pk, **data})
     assert {
         name: len(messages) for name, messages in response.context["adminform"].form.errors.items()
-    } == dict.fromkeys(sent, 1)
+    } == dict.fromkeys(data, 1)
 
 
 def test_what_is_selected_is_accepted(admin: Client, page: Any, upstream: Upstream) -> None:
@@ -242,8 +242,8 @@ def test_the_page_of_a_tool_shows_its_definition_and_changes_only_its_settings(
     shown = admin.get(page("tool", "change", tool)).content.decode()
     assert "Defined by the upstream, and accepted by an admin." in shown
     opened = shown.split('name="_opened" value="')[1].partition('"')[0] if 'name="_opened"' in shown else ""
-    sent = {"timeout_seconds": "5", "description": "Mine.", "_opened": opened.replace("&quot;", '"')}
-    admin.post(page("tool", "change", tool), sent)
+    data = {"timeout_seconds": "5", "description": "Mine.", "_opened": opened.replace("&quot;", '"')}
+    admin.post(page("tool", "change", tool), data)
     tool.refresh_from_db()
     assert (tool.timeout_seconds, tool.enabled, tool.description) == (5.0, False, "Look.")
 

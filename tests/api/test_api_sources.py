@@ -45,8 +45,8 @@ def test_from_a_document_to_tools_and_back(as_: Any, acme: World) -> None:
     assert (shown["count"], shown["tokens"]) == (1, shown["results"][0]["tokens"])
     assert shown["skipped"][0]["pointer"] == "#/paths/~1broken/get/parameters/0"
 
-    sent = {"operations": ["GET /books"], "enable": True, "fingerprint": shown["fingerprint"]}
-    assert api.post(f"{path}apply/", sent, status=200)["imported"] == ["list_books"]
+    body = {"operations": ["GET /books"], "enable": True, "fingerprint": shown["fingerprint"]}
+    assert api.post(f"{path}apply/", body, status=200)["imported"] == ["list_books"]
     assert Tool.objects.get(name="list_books").enabled
     api.patch(f"tools/{Tool.objects.get(name='list_books').pk}/", {"description": "Ours."})
     renewed = {"/books": {"get": {**PATHS["/books"]["get"], "summary": "All books"}}}
@@ -100,17 +100,19 @@ def test_a_document_that_could_not_be_read_is_told_and_not_applied(as_: Any, acm
     assert api.request("POST", f"{row}apply/", {}).status_code == 409
 
 
-@pytest.mark.parametrize("sent", [{"fingerprint": "of another time"}, {"revision": 7}], ids=["fingerprint", "revision"])
-def test_a_preview_that_is_out_of_date_applies_nothing(as_: Any, acme: World, row: str, sent: Any) -> None:
+@pytest.mark.parametrize(
+    "outdated", [{"fingerprint": "of another time"}, {"revision": 7}], ids=["fingerprint", "revision"]
+)
+def test_a_preview_that_is_out_of_date_applies_nothing(as_: Any, acme: World, row: str, outdated: Any) -> None:
     documents.add_revision(acme.apisource, data=DOCUMENT.encode())
     worked(acme.apisource)
 
-    assert as_("admin").request("POST", f"{row}apply/", {"operations": None, **sent}).status_code == 409
+    assert as_("admin").request("POST", f"{row}apply/", {"operations": None, **outdated}).status_code == 409
     assert not acme.apisource.tools.exists()
 
 
 @pytest.mark.parametrize(
-    ("sent", "field"),
+    ("invalid", "field"),
     [
         ({}, "url"),
         ({"url": "ftp://example.com"}, "url"),
@@ -120,8 +122,8 @@ def test_a_preview_that_is_out_of_date_applies_nothing(as_: Any, acme: World, ro
         ({"url": "https://example.com", "server_variables": {"a": 1}}, "server_variables"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(as_: Any, acme: World, sent: Any, field: str) -> None:
-    response = as_("admin").request("POST", "api-sources/", {"tenant": "acme", "name": "books", **sent})
+def test_settings_that_cannot_work_are_refused(as_: Any, acme: World, invalid: Any, field: str) -> None:
+    response = as_("admin").request("POST", "api-sources/", {"tenant": "acme", "name": "books", **invalid})
 
     assert (response.status_code, field in response.json()["errors"]) == (400, True), response.json()
 

@@ -33,20 +33,20 @@ def serializers_of(base: type) -> Iterator[type[serializers.Serializer]]:
             yield one
 
 
-def taken() -> set[type[serializers.Serializer]]:
+def request_serializers() -> set[type[serializers.Serializer]]:
     """The serializers of request bodies and query parameters. The others only render responses."""
     return {*serializers_of(Strict), *serializers_of(Query)}
 
 
 def fields() -> Iterator[Any]:
-    for one in sorted(taken(), key=lambda one: one.__qualname__):
+    for one in sorted(request_serializers(), key=lambda one: one.__qualname__):
         for name, field in one().fields.items():
             if not field.read_only and not isinstance(field, NO_TEXT):
                 yield pytest.param(field, id=f"{one.__qualname__}.{name}")
 
 
 def test_there_are_serializers_of_rows_and_of_parameters() -> None:
-    assert {"ToolRow", "CallsQuery", "Rotation", "FiguresQuery"} <= {one.__qualname__ for one in taken()}
+    assert {"ToolRow", "CallsQuery", "Rotation", "FiguresQuery"} <= {one.__qualname__ for one in request_serializers()}
 
 
 def test_bodies_are_read_by_serializers_that_refuse_unknown_fields(as_: Any) -> None:

@@ -104,10 +104,10 @@ def test_calls_and_denials_are_counted_by_how_they_ended(hub, caller, tenant, ke
     def missing():
         # At least: calls of another test may be counted only now.
         now = numbers(hub)
-        grown = {name: now.get(name, 0) - before.get(name, 0) for name in wanted}
-        return {name: (count, grown[name]) for name, count in wanted.items() if grown[name] < count}
+        grown = {name: now.get(name, 0) - before.get(name, 0) for name in expected}
+        return {name: (count, grown[name]) for name, count in expected.items() if grown[name] < count}
 
-    wanted = {
+    expected = {
         'mcphub_calls_total{method="tools/call",mode="inline",outcome="ok",revision="2026-07-28"}': 3,
         'mcphub_calls_total{method="tools/call",mode="inline",outcome="ok",revision="2025-03-26"}': 1,
         'mcphub_calls_total{method="tools/call",mode="inline",outcome="tool_error",revision="2026-07-28"}': 1,

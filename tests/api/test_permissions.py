@@ -92,8 +92,8 @@ def test_a_field_that_nobody_knows_is_refused_and_what_is_only_read_is_not_looke
     problem = api.patch(f"keys/{acme.apikey.pk}/", {"name": "new", "nmae": "new"}, status=400)
     assert list(problem["errors"]) == ["nmae"]
     before = api.get(f"keys/{acme.apikey.pk}/")
-    sent = {"prefix": "mcphub_other", "revoked_at": "2020-01-01T00:00:00Z", "last_used_at": None, "name": "new"}
-    after = api.patch(f"keys/{acme.apikey.pk}/", sent)
+    changes = {"prefix": "mcphub_other", "revoked_at": "2020-01-01T00:00:00Z", "last_used_at": None, "name": "new"}
+    after = api.patch(f"keys/{acme.apikey.pk}/", changes)
     assert after == {**before, "name": "new"}
 
 

@@ -342,14 +342,14 @@ def test_each_role_is_answered_as_it_should_be(
 ) -> None:
     for role, login in product(ROLES, ("session", "token")):
         api = as_(role, login)
-        for name, method, expected in cases()[aggregate]:
+        for name, method, statuses in cases()[aggregate]:
             with undone():
                 response = api.request(method.upper(), address(name, rows), body(name, method))
-            wanted = getattr(expected, role)
+            expected = getattr(statuses, role)
             # Tokens cannot create tokens.
-            if (name, method, login, wanted) == ("api-tokens-list", "post", "token", 201):
-                wanted = 403
-            assert (name, method, role, login, response.status_code) == (name, method, role, login, wanted), (
+            if (name, method, login, expected) == ("api-tokens-list", "post", "token", 201):
+                expected = 403
+            assert (name, method, role, login, response.status_code) == (name, method, role, login, expected), (
                 response.content
             )
             if response.status_code >= 400 and name != "api-docs":

@@ -207,7 +207,7 @@ def test_a_key_that_acts_for_somebody_else_can_only_be_renamed_and_revoked(as_: 
         "keys/", {"tenant": "acme", "name": "laptop", "acts_for_creator": True, "networks": ["::1/128"]}
     )
     path, other = f"keys/{created['id']}/", as_("superuser")
-    sent = {
+    changes = {
         "expires_at": "2100-01-01T00:00:00Z",
         "tool_patterns": ["*"],
         "methods": ["*"],
@@ -215,7 +215,7 @@ def test_a_key_that_acts_for_somebody_else_can_only_be_renamed_and_revoked(as_: 
         "presentation": "full",
         "calls_per_day": 5,
     }
-    for name, value in sent.items():
+    for name, value in changes.items():
         problem = other.patch(path, {name: value}, status=400)
         assert problem["errors"] == {name: ["Only admin can change a key that acts for them. Revoke it instead."]}
     row = other.get(path)

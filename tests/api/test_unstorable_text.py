@@ -62,12 +62,12 @@ def test_a_body_with_what_cannot_be_stored_is_refused(
 ) -> None:
     api: Api = as_("admin" if aggregate in {"tokens", "exports"} else "superuser")
     for name, method in writing()[aggregate]:
-        sent = body(name, method) or {}
+        valid = body(name, method) or {}
         bodiless = name.rpartition("-")[2] in BODILESS or name in ROTATED_WITHOUT_BODY
-        fields = {*fields_of(name, method), *sent, "unknown"}
+        fields = {*fields_of(name, method), *valid, "unknown"}
         for field, value in product(fields, [one for text in TEXTS for one in values(text)]):
             with undone():
-                response = api.request(method.upper(), address(name, rows), {**sent, field: value})
+                response = api.request(method.upper(), address(name, rows), {**valid, field: value})
             case = (name, method, field, value)
             if bodiless:
                 assert (case, response.status_code < 300) == (case, True), response.content

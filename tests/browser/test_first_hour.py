@@ -18,10 +18,10 @@ SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "require
 class Service(BaseHTTPRequestHandler):
     """The service that the tool calls; it stores the requests."""
 
-    asked: list[tuple[str, str | None]] = []
+    requests: list[tuple[str, str | None]] = []
 
     def do_GET(self) -> None:
-        self.asked.append((self.path, self.headers["X-Token"]))
+        self.requests.append((self.path, self.headers["X-Token"]))
         body = json.dumps({"greeting": "good day"}).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -50,7 +50,7 @@ def test_an_admin_makes_a_tool_and_a_key_calls_it_and_finds_the_call(hub: str, p
     key = make_key(page)
     result = ask(hub, key, "greet", {"name": "Zoë/1"}).json()["result"]
     assert json.loads(result["content"][0]["text"]) == {"greeting": "good day"}
-    assert Service.asked == [("/greet/Zo%C3%AB%2F1", SECRET)]
+    assert Service.requests == [("/greet/Zo%C3%AB%2F1", SECRET)]
     find_the_call(page)
 
 

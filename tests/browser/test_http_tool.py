@@ -23,11 +23,11 @@ PASTE = (
 class Service(BaseHTTPRequestHandler):
     """The service that the tool calls; it stores the requests."""
 
-    asked: list[tuple[str, str | None, bytes]] = []
+    requests: list[tuple[str, str | None, bytes]] = []
 
     def do_POST(self) -> None:
         sent = self.rfile.read(int(self.headers["Content-Length"]))
-        self.asked.append((self.path, self.headers["Authorization"], sent))
+        self.requests.append((self.path, self.headers["Authorization"], sent))
         body = json.dumps({"created": True}).encode()
         self.send_response(201)
         self.send_header("Content-Type", "application/json")
@@ -74,7 +74,7 @@ def test_a_pasted_command_becomes_a_tool_that_is_called_in_five_clicks(hub: str,
     expect(page.locator("body")).to_contain_text("successfully")
     result = ask(hub, key, "post_users_notes", {"id": "9", "text": "again"}).json()["result"]
     assert json.loads(result["content"][0]["text"]) == {"created": True}
-    assert Service.asked == [
+    assert Service.requests == [
         ("/users/7%2F8/notes", f"Bearer {HIDDEN}", b'{"text":"hello"}'),
         ("/users/9/notes", f"Bearer {HIDDEN}", b'{"text":"again"}'),
     ]

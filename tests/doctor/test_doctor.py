@@ -49,7 +49,7 @@ def statuses(findings) -> list[tuple[str, Status]]:
     return [(finding.about, finding.status) for finding in findings]
 
 
-def bad(findings):
+def not_ok(findings):
     """The findings that are not OK; each has a fix."""
     complaints = [finding for finding in findings if finding.status is not OK]
     assert all(finding.fix for finding in complaints)
@@ -172,7 +172,7 @@ def test_an_old_python_is_a_problem(monkeypatch):
 def test_packages_that_do_not_fit_or_are_missing_are_named(monkeypatch):
     monkeypatch.setattr(host, "requires", lambda _name: ["django>=99", "no-such-package", 'x; extra == "otel"'])
 
-    messages = " ".join(finding.message for finding in bad(host.packages()))
+    messages = " ".join(finding.message for finding in not_ok(host.packages()))
 
     assert "django is" in messages
     assert ">=99" in messages
@@ -183,7 +183,7 @@ def test_an_extra_that_the_settings_ask_for_is_missed(settings, monkeypatch):
     settings.REDIS_URL = "redis://redis.example/0"
     monkeypatch.setitem(host.EXTRAS, "redis", "no-such-package")
 
-    (finding,) = bad(host.extras())
+    (finding,) = not_ok(host.extras())
 
     assert (finding.status, finding.fix) == (PROBLEM, "pip install -e '.[redis]'")
 
@@ -322,7 +322,7 @@ def test_a_migration_that_is_missing_is_a_problem():
     assert statuses(database.migrations()) == [("migrations", OK)]
     MigrationRecorder.Migration.objects.filter(app="tools_app").order_by("-name").first().delete()
 
-    (finding,) = bad(database.migrations())
+    (finding,) = not_ok(database.migrations())
 
     assert finding.status is PROBLEM
     assert "tools_app.00" in finding.message
@@ -332,7 +332,7 @@ def test_a_migration_that_is_missing_is_a_problem():
 def test_a_database_of_newer_code_is_a_problem():
     MigrationRecorder.Migration.objects.create(app="tools_app", name="0999_from_the_future")
 
-    (finding,) = bad(database.migrations())
+    (finding,) = not_ok(database.migrations())
 
     assert "0999_from_the_future" in finding.message
 
@@ -352,13 +352,13 @@ def test_sqlite_that_is_not_durable_or_not_sound_is_a_problem(monkeypatch, journ
     responses = {"journal_mode": journal, "synchronous": synchronous, "quick_check(1)": check}
     monkeypatch.setattr(database, "_row", lambda query: (responses[query.removeprefix("PRAGMA ")],))
 
-    assert statuses(bad(database.sqlite())) == complaints
+    assert statuses(not_ok(database.sqlite())) == complaints
 
 
 @pytest.mark.django_db
 def test_the_tests_own_sqlite_is_seen_as_it_is():
     # It does not sync to disk, which no hub may do.
-    assert statuses(bad(database.sqlite())) == [("durability", PROBLEM)]
+    assert statuses(not_ok(database.sqlite())) == [("durability", PROBLEM)]
 
 
 @pytest.mark.django_db
@@ -400,7 +400,7 @@ def test_workers_that_do_not_do_their_work_are_named(monkeypatch, registered, co
     monkeypatch.setattr(messaging, "is_embedded", lambda: False)
     monkeypatch.setattr(messaging.current_app.control, "inspect", lambda **_: Inspect(registered, codes))
 
-    assert statuses(bad(messaging.workers())) == complaints
+    assert statuses(not_ok(messaging.workers())) == complaints
 
 
 def test_a_long_queue_is_a_warning(monkeypatch):
@@ -408,7 +408,7 @@ def test_a_long_queue_is_a_warning(monkeypatch):
     monkeypatch.setattr(messaging.readiness, "broker", lambda: None)
     monkeypatch.setattr(messaging.hub_stats, "queue_length", lambda: 5000)
 
-    (finding,) = bad(messaging.broker())
+    (finding,) = not_ok(messaging.broker())
 
     assert (finding.about, "5000" in finding.message) == ("queue", True)
 
@@ -458,7 +458,7 @@ REDIS_INFO = {"redis_version": "7.2.1", "used_memory": 2**20, "maxmemory": 0, "r
     ids=str,
 )
 def test_a_redis_that_forgets_is_named(settings, complaints):
-    assert statuses(bad(messaging._memory("redis", REDIS_INFO | settings))) == complaints
+    assert statuses(not_ok(messaging._memory("redis", REDIS_INFO | settings))) == complaints
 
 
 # --- What the hub offers --------------------------------------------------------------------------------------------
@@ -468,11 +468,11 @@ def test_a_redis_that_forgets_is_named(settings, complaints):
 def test_a_tool_without_code_is_a_problem_unless_it_is_disabled(tenant):
     tool = Tool.objects.create(tenant=tenant, name="gone", kind="python", config={"function": "gone"})
 
-    (finding,) = bad(contents.tools())
+    (finding,) = not_ok(contents.tools())
     assert (finding.status, "acme/gone" in finding.message) == (PROBLEM, True)
     tool.enabled = False
     tool.save()
-    assert bad(contents.tools()) == []
+    assert not_ok(contents.tools()) == []
 
 
 @pytest.mark.django_db
@@ -480,22 +480,22 @@ def test_a_tool_whose_schema_cannot_be_used_any_more_is_a_problem(tenant):
     schema = {"type": "object", "properties": {"x": {"pattern": "(?=.*x)z"}}}
     tool = Tool.objects.create(tenant=tenant, name="find", kind="http", input_schema=schema)
 
-    (finding,) = bad(contents.tool_schemas())
+    (finding,) = not_ok(contents.tool_schemas())
 
     assert finding.status is PROBLEM
     assert "not offered to clients: acme/find: properties.x.pattern: '(?=.*x)z' uses look-around" in finding.message
     tool.input_schema = {"type": "object"}
     tool.save()
-    assert bad(contents.tool_schemas()) == []
+    assert not_ok(contents.tool_schemas()) == []
 
 
 @pytest.mark.django_db
 def test_a_secret_under_another_key_is_a_problem(tenant, settings):
     authoring.set_secret(tenant, "TOKEN", "hunter22")
-    assert bad(contents.secrets()) == []
+    assert not_ok(contents.secrets()) == []
     settings.SECRET_KEY = "another" * 10
 
-    (finding,) = bad(contents.secrets())
+    (finding,) = not_ok(contents.secrets())
     assert (finding.status, "acme/TOKEN" in finding.message, "hunter22" in finding.message) == (PROBLEM, True, False)
 
 
@@ -507,7 +507,7 @@ def test_a_secret_under_another_key_is_a_problem(tenant, settings):
 def test_keys_that_expire_are_named(tenant, days, complaints):
     keys.issue(tenant, "laptop", expires_at=timezone.now() + timedelta(days=days) if days else None)
 
-    findings = bad(contents.keys())
+    findings = not_ok(contents.keys())
 
     assert statuses(findings) == complaints
     assert all("acme/laptop" in finding.message for finding in findings)
@@ -515,7 +515,7 @@ def test_keys_that_expire_are_named(tenant, days, complaints):
 
 @pytest.mark.django_db
 def test_a_hub_without_an_admin_is_a_warning():
-    assert statuses(bad(contents.people())) == [("admins", WARNING)]
+    assert statuses(not_ok(contents.people())) == [("admins", WARNING)]
 
 
 @pytest.mark.parametrize(("minutes", "status"), [(None, WARNING), (60, WARNING), (1, OK)])
@@ -544,12 +544,12 @@ def test_a_hub_that_is_well_looks_well_from_outside(hub, key, offer):
     findings = check_endpoint(hub, key)
 
     assert [finding.about for finding in findings] == ["endpoint", "session", "caller's address", "stream", "progress"]
-    assert bad(findings) == []
+    assert not_ok(findings) == []
     assert "5 events" in finding_about(findings, "progress").message
 
 
 def test_the_demo_tool_is_not_needed(hub, key):
-    assert bad(check_endpoint(hub, key)) == []
+    assert not_ok(check_endpoint(hub, key)) == []
 
 
 @pytest.mark.parametrize(
@@ -640,7 +640,7 @@ def test_a_proxy_that_holds_streams_back_is_a_problem(buffering_proxy, key, offe
 
     findings = check_endpoint(buffering_proxy, key)
 
-    assert statuses(bad(findings)) == [("stream", PROBLEM), ("progress", PROBLEM)]
+    assert statuses(not_ok(findings)) == [("stream", PROBLEM), ("progress", PROBLEM)]
     assert "proxy_buffering off" in finding_about(findings, "stream").fix
 
 
@@ -651,7 +651,7 @@ def test_a_proxy_that_holds_streams_back_is_a_problem(buffering_proxy, key, offe
 def test_all_is_well_where_clients_can_sign_in(hub, path):
     findings = list(SignInChecks(f"{hub.url}{path}").checks())
 
-    assert not bad(findings)
+    assert not not_ok(findings)
     assert [finding.about.removeprefix("sign-in: ") for finding in findings] == [
         "https", "challenge", "header", "firewall", "resource", "slash", "server", "openid", "unknown", "features",
         "browsers", "registration", "token", "page",
@@ -660,7 +660,7 @@ def test_all_is_well_where_clients_can_sign_in(hub, path):
 
 
 def test_a_proxy_that_hides_the_host_of_the_clients_is_a_problem(buffering_proxy):
-    findings = bad(list(SignInChecks(f"{buffering_proxy.url}/mcp").checks()))
+    findings = not_ok(list(SignInChecks(f"{buffering_proxy.url}/mcp").checks()))
 
     assert [finding.about for finding in findings][:2] == ["sign-in: challenge", "sign-in: resource"]
     assert "Host" in findings[0].fix
@@ -671,7 +671,7 @@ def test_a_tenant_that_is_open_to_everybody_is_well_too(hub, tenant, path):
     tenant.is_public = True
     tenant.save()
 
-    assert not bad(list(SignInChecks(f"{hub.url}{path}").checks()))
+    assert not not_ok(list(SignInChecks(f"{hub.url}{path}").checks()))
 
 
 class ModifyingProxy(BufferingProxy):
@@ -736,7 +736,7 @@ def test_what_a_proxy_changes_on_the_way_is_named(hub, changes, about, message):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     try:
-        findings = bad(list(SignInChecks(f"http://127.0.0.1:{server.server_port}/mcp").checks()))
+        findings = not_ok(list(SignInChecks(f"http://127.0.0.1:{server.server_port}/mcp").checks()))
     finally:
         server.shutdown()
         server.server_close()
@@ -749,7 +749,7 @@ def test_a_proxy_that_lets_only_the_endpoint_through_is_a_problem(hub, monkeypat
     monkeypatch.setattr(urlconf, "urlpatterns", [])
     clear_url_caches()
     try:
-        findings = bad(list(SignInChecks(f"{hub.url}/mcp").checks()))
+        findings = not_ok(list(SignInChecks(f"{hub.url}/mcp").checks()))
     finally:
         monkeypatch.undo()
         clear_url_caches()

@@ -123,7 +123,7 @@ def test_the_same_job_is_the_same_connection(hub: EmbeddedHub, company: Provider
 
 
 @pytest.mark.parametrize(
-    ("claims", "why"),
+    ("claims", "reason"),
     [
         ({"repository": "globex/api"}, "No rule of Acme fits its repository (globex/api)"),
         ({"aud": "https://another.example"}, "The token is for another audience."),
@@ -133,11 +133,11 @@ def test_the_same_job_is_the_same_connection(hub: EmbeddedHub, company: Provider
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_reason(
-    hub: EmbeddedHub, company: Provider, jobs: Issuer, claims: dict[str, Any], why: str
+    hub: EmbeddedHub, company: Provider, jobs: Issuer, claims: dict[str, Any], reason: str
 ) -> None:
     company.lies = claims
-    assert error_description(post_assertion(hub, job(hub, company))).startswith(f"invalid_grant: {why}")
-    assert why in SignInEvent.objects.get(step=SignInStep.REJECTED, tenant=jobs.tenant).reason
+    assert error_description(post_assertion(hub, job(hub, company))).startswith(f"invalid_grant: {reason}")
+    assert reason in SignInEvent.objects.get(step=SignInStep.REJECTED, tenant=jobs.tenant).reason
     assert not Connection.objects.exists()
 
 
@@ -266,7 +266,7 @@ def test_claude_connects_by_its_metadata_document_without_asking_the_person(
 
 
 @pytest.mark.parametrize(
-    ("claims", "why"),
+    ("claims", "reason"),
     [
         ({"client_id": "another"}, "The assertion is for another client."),
         ({"aud": "https://another.example"}, "The token is for another audience."),
@@ -276,10 +276,10 @@ def test_claude_connects_by_its_metadata_document_without_asking_the_person(
     ],
 )
 def test_an_identity_that_is_not_for_this_is_refused(
-    hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application, claims: dict[str, Any], why: str
+    hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application, claims: dict[str, Any], reason: str
 ) -> None:
     response = post_assertion(hub, identity(hub, company, assistant, **claims), client_id=assistant.client_id)
-    assert why in error_description(response)
+    assert reason in error_description(response)
     assert not Connection.objects.exists()
 
 

@@ -41,7 +41,7 @@ def device(application: Application) -> Application:
     return application
 
 
-def ask(device: Application, **fields: str) -> httpx.Response:
+def request_codes(device: Application, **fields: str) -> httpx.Response:
     resource = {"resource": device.resource} if device.resource else {}
     data = {"client_id": device.client_id, **resource, **fields}
     return device.http.post("/oauth/device_authorization", data=data)
@@ -63,7 +63,7 @@ def errors(*responses: httpx.Response) -> list[str]:
 
 
 def test_a_device_gets_tokens_after_its_person_allowed_it(hub: EmbeddedHub, ann: Person, device: Application) -> None:
-    codes = ask(device).json()
+    codes = request_codes(device).json()
     assert codes["verification_uri"] == f"{hub.url}/device"
     assert codes["verification_uri_complete"].startswith(f"{hub.url}/device?user_code=")
     assert (codes["expires_in"], codes["interval"]) == (600, 5)
@@ -87,7 +87,7 @@ def test_a_device_gets_tokens_after_its_person_allowed_it(hub: EmbeddedHub, ann:
 
 
 def test_a_link_fills_in_the_code_and_decides_nothing(ann: Person, device: Application) -> None:
-    codes = ask(device).json()
+    codes = request_codes(device).json()
     page = ann.open(codes["verification_uri_complete"])
     assert parse_form(page.text).fields["user_code"] == codes["user_code"]
     assert device.client_id not in page.text
@@ -99,7 +99,7 @@ def test_a_link_fills_in_the_code_and_decides_nothing(ann: Person, device: Appli
 def test_a_code_is_entered_by_a_page_of_the_hub_only(device: Application) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(User.objects.create_superuser("root"))
-    code = ask(device).json()["user_code"]
+    code = request_codes(device).json()["user_code"]
     assert client.post("/device", {"user_code": code, "decision": "allow"}).status_code == 403
     page = client.get("/device")
     assert "frame-ancestors 'none'" in page["Content-Security-Policy"]
@@ -107,14 +107,14 @@ def test_a_code_is_entered_by_a_page_of_the_hub_only(device: Application) -> Non
 
 
 def test_nobody_enters_a_code_without_logging_in(device: Application) -> None:
-    code = ask(device).json()["user_code"]
+    code = request_codes(device).json()["user_code"]
     response = Client().get(f"/device?user_code={code}")
     assert response.status_code == 302
     assert response["Location"].startswith("/admin/login/?next=/device%3Fuser_code%3D")
 
 
 def test_what_is_refused_stays_refused(ann: Person, device: Application) -> None:
-    codes = ask(device).json()
+    codes = request_codes(device).json()
     result = ann.decide(enter(ann, codes["user_code"]), "deny")
     assert "was not connected" in result.text
     assert errors(poll(device, codes), poll(device, codes)) == ["access_denied"] * 2
@@ -123,7 +123,7 @@ def test_what_is_refused_stays_refused(ann: Person, device: Application) -> None
 
 
 def test_who_asks_too_often_is_slowed_down(ann: Person, device: Application) -> None:
-    codes = ask(device).json()
+    codes = request_codes(device).json()
     assert errors(*(poll(device, codes) for _ in range(3))) == ["authorization_pending", "slow_down", "slow_down"]
     assert DeviceCode.objects.get().interval == 15
     DeviceCode.objects.update(polled_at=timezone.now() - timedelta(seconds=15))
@@ -133,7 +133,7 @@ def test_who_asks_too_often_is_slowed_down(ann: Person, device: Application) -> 
 
 
 def test_a_code_is_good_for_ten_minutes(ann: Person, device: Application) -> None:
-    codes = ask(device).json()
+    codes = request_codes(device).json()
     page = enter(ann, codes["user_code"])
     DeviceCode.objects.update(expires_at=timezone.now())
     assert "unknown, was used, or has expired" in ann.decide(page, tools=["echo"]).text
@@ -143,7 +143,7 @@ def test_a_code_is_good_for_ten_minutes(ann: Person, device: Application) -> Non
 def test_a_code_that_expires_while_its_person_decides_allows_nothing(
     ann: Person, device: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = enter(ann, ask(device).json()["user_code"])
+    page = enter(ann, request_codes(device).json()["user_code"])
     monkeypatch.setattr(devices, "allow", lambda *_: False)
     assert "has expired meanwhile" in ann.decide(page, tools=["echo"]).text
     assert not Connection.objects.exists()
@@ -151,7 +151,7 @@ def test_a_code_that_expires_while_its_person_decides_allows_nothing(
 
 
 def test_a_device_code_is_good_once_and_its_replay_ends_the_tokens(ann: Person, device: Application) -> None:
-    codes = ask(device).json()
+    codes = request_codes(device).json()
     ann.decide(enter(ann, codes["user_code"]), tools=["echo"])
     assert poll(device, codes).status_code == 200
     assert errors(poll(device, codes)) == ["invalid_grant"]
@@ -159,7 +159,7 @@ def test_a_device_code_is_good_once_and_its_replay_ends_the_tokens(ann: Person, 
 
 
 def test_a_device_code_is_of_one_client(hub: EmbeddedHub, ann: Person, device: Application) -> None:
-    codes = ask(device).json()
+    codes = request_codes(device).json()
     ann.decide(enter(ann, codes["user_code"]), tools=["echo"])
     other = Application(hub.url, device.resource)
     other.register(grant_types=[devices.GRANT], redirect_uris=[])
@@ -177,19 +177,19 @@ def test_a_device_code_is_of_one_client(hub: EmbeddedHub, ann: Person, device: A
     ],
 )
 def test_a_faulty_request_gets_no_code(device: Application, fields: dict[str, str], error: str) -> None:
-    assert errors(ask(device, **fields)) == [error]
+    assert errors(request_codes(device, **fields)) == [error]
     assert not DeviceCode.objects.exists()
 
 
 def test_a_client_that_does_not_name_the_grant_gets_no_code(application: Application) -> None:
     """Otherwise anyone could request codes in the name of a well-known public client."""
     application.register()
-    assert errors(ask(application)) == ["unauthorized_client"]
+    assert errors(request_codes(application)) == ["unauthorized_client"]
     document = {"client_id": "https://a.example/x", "redirect_uris": ["https://a.example/"]}
     application.client_id = clients.from_document("https://a.example/x", document).client_id
-    assert errors(ask(application)) == ["unauthorized_client"]
+    assert errors(request_codes(application)) == ["unauthorized_client"]
     OAuthClient.objects.filter(client_id=application.client_id).update(grant_types=[devices.GRANT])
-    assert ask(application).status_code == 200
+    assert request_codes(application).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_tenant_decides_about_devices(
     ann: Person, device: Application, tenant: Tenant, host: str, decision: ClientDecision, is_told: bool
 ) -> None:
     ClientPolicy.objects.create(tenant=tenant, host=host, decision=decision)
-    page = enter(ann, ask(device).json()["user_code"])
+    page = enter(ann, request_codes(device).json()["user_code"])
     assert ("does not allow Test application" in page.text) is is_told
 
 
@@ -217,7 +217,7 @@ def test_a_policy_for_devices_counts_for_a_client_with_a_verified_host(
     clients.from_document(client_id, {"client_id": client_id, "redirect_uris": uris, "grant_types": grants})
     application.client_id = client_id
     ClientPolicy.objects.create(tenant=tenant, host="code.example", decision=ClientDecision.ALLOW)
-    code = ask(application).json()["user_code"]
+    code = request_codes(application).json()["user_code"]
     assert parse_form(enter(ann, code).text).fields["tenant"] == "acme"
     ClientPolicy.objects.create(tenant=tenant, host="device:", decision=ClientDecision.DENY)
     assert enter(ann, code).status_code == 403
@@ -227,7 +227,7 @@ def test_somebody_of_several_tenants_chooses_one(ann: Person, device: Applicatio
     second = Tenant.objects.create(slug="second", name="Second")
     Membership.objects.create(user=User.objects.get(username="ann"), tenant=second, role=Role.AUDITOR)
     device.resource = ""
-    codes = ask(device).json()
+    codes = request_codes(device).json()
     page = enter(ann, codes["user_code"])
     assert {"Acme", "Second"} <= set(unescape(page.text).split())
     ann.decide(enter(ann, codes["user_code"], tenant="acme"), tools=["echo"])
@@ -238,7 +238,7 @@ def test_somebody_of_several_tenants_chooses_one(ann: Person, device: Applicatio
 def test_who_is_no_member_connects_no_device(hub: EmbeddedHub, ann: Person, device: Application) -> None:
     Tenant.objects.create(slug="rival", name="Rival")
     device.resource = f"{hub.url}/t/rival/mcp"
-    code = ask(device).json()["user_code"]
+    code = request_codes(device).json()["user_code"]
     assert "who is no member of rival" in enter(ann, code).text
     # Nor with another tenant than the device requested.
     assert enter(ann, code, tenant="acme", decision="allow").status_code == 403
@@ -252,14 +252,14 @@ def test_guesses_of_one_person_are_bounded(ann: Person, device: Application, mon
 
 
 def test_a_blocked_client_gets_neither_a_code_nor_tokens(ann: Person, device: Application) -> None:
-    codes = ask(device).json()
+    codes = request_codes(device).json()
     ann.decide(enter(ann, codes["user_code"]), tools=["echo"])
     OAuthClient.objects.update(blocked_at=timezone.now())
-    assert errors(poll(device, codes), ask(device)) == ["invalid_client"] * 2
+    assert errors(poll(device, codes), request_codes(device)) == ["invalid_client"] * 2
 
 
 def test_no_code_of_a_device_is_kept(device: Application) -> None:
-    codes = ask(device).json()
+    codes = request_codes(device).json()
     stored = str([list(model.objects.values()) for model in (DeviceCode, SignInEvent)])
     for code in (codes["device_code"], codes["user_code"], codes["user_code"].replace("-", "")):
         assert code not in stored

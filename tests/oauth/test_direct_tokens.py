@@ -160,12 +160,12 @@ def test_a_token_is_verified_once_and_no_query_belongs_to_its_calls(
 
 
 def test_what_does_not_fit_is_refused_with_the_reason(hub: EmbeddedHub, company: Provider, issuer: Issuer) -> None:
-    for claims, why in UNFIT:
+    for claims, reason in UNFIT:
         company.lies = claims
-        assert why in refusal_of(call_endpoint(hub, token_of(hub, company)))
+        assert reason in refusal_of(call_endpoint(hub, token_of(hub, company)))
         step = SignInEvent.objects.filter(step=SignInStep.REJECTED).latest("at")
         assert step.tenant == issuer.tenant
-        assert why in step.reason
+        assert reason in step.reason
         assert step.reason.startswith("Acme Tokens: ")
     assert SignInEvent.objects.count() == len(UNFIT)
     assert not Connection.objects.exists()
@@ -344,8 +344,8 @@ def test_strangers_at_one_tenant_leave_the_others_their_record(
     are_too_many = direct.attempts.are_too_many_of_strangers
     monkeypatch.setattr(direct.attempts, "MAX_OF_STRANGERS", 2)
     monkeypatch.setattr(direct.attempts, "MAX_OF_ADDRESS", 1)
-    sent = [are_too_many(issuer.tenant_id, f"192.0.2.{number}") for number in (1, 1, 2, 3)]
-    assert sent == [False, True, False, True]
+    limited = [are_too_many(issuer.tenant_id, f"192.0.2.{number}") for number in (1, 1, 2, 3)]
+    assert limited == [False, True, False, True]
     assert not are_too_many(other_tenant.pk, "192.0.2.1")
 
 
@@ -492,8 +492,8 @@ def test_an_admin_sets_one_up_in_the_admin_and_by_the_api(client: Client, tenant
     assert "Direct tokens" in client.get(reverse("admin:tools_app_issuer_changelist")).content.decode()
     page = reverse("admin:tools_app_issuer_change", args=[created.json()["id"]])
     form = client.get(page).context["adminform"].form
-    sent = {bound.html_name: bound.value() for bound in form if bound.value() not in (None, False)}
-    response = client.post(page, sent | {"rules": '[{"claims": {"sub": ["*"]}, "role": "admin"}]'})
+    data = {bound.html_name: bound.value() for bound in form if bound.value() not in (None, False)}
+    response = client.post(page, data | {"rules": '[{"claims": {"sub": ["*"]}, "role": "admin"}]'})
     assert "in place of a role" in response.content.decode()
-    assert client.post(page, sent | {"audience": "api://hub"}).status_code == 302
+    assert client.post(page, data | {"audience": "api://hub"}).status_code == 302
     assert Issuer.objects.get().audience == "api://hub"

@@ -63,9 +63,9 @@ def test_an_admin_sees_that_a_service_client_sent_a_wrong_secret(
     assert secret not in str(list(SignInEvent.objects.values()))
 
 
-@pytest.mark.parametrize("sent", [b"//79", b"AA==", b"OjpX", b"%%%", b"JTAwOng="])
-def test_what_is_no_name_and_secret_is_refused(application: Application, sent: bytes) -> None:
-    headers = {"Authorization": b"Basic " + sent}
+@pytest.mark.parametrize("credentials", [b"//79", b"AA==", b"OjpX", b"%%%", b"JTAwOng="])
+def test_what_is_no_name_and_secret_is_refused(application: Application, credentials: bytes) -> None:
+    headers = {"Authorization": b"Basic " + credentials}
     response = application.http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=headers)
     assert (response.status_code, response.json()["error"]) == (401, "invalid_client")
 

@@ -200,8 +200,8 @@ def test_vs_code_signs_in_on_a_machine_without_a_browser(
     become(application, VS_CODE)
     data = {"client_id": VS_CODE.document, "resource": application.resource}
     codes = application.http.post("/oauth/device_authorization", data=data).json()
-    sent = parse_form(ann.open(codes["verification_uri_complete"]).text).fields
-    page = ann.browser.post("/device", data=sent, headers={"Origin": hub.url})
+    fields = parse_form(ann.open(codes["verification_uri_complete"]).text).fields
+    page = ann.browser.post("/device", data=fields, headers={"Origin": hub.url})
     assert "Visual Studio Code" in page.text
     ann.decide(page, tools=["echo"])
     issued = application.token(grant_type=devices.GRANT, device_code=codes["device_code"])

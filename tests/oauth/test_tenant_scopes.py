@@ -160,8 +160,8 @@ def test_a_device_and_a_service_client_ask_for_them_too(
     parameters = {"client_id": application.client_id, "scope": "reports", "resource": application.resource}
     codes = application.http.post("/oauth/device_authorization", data=parameters).json()
     ann.open(f"{hub.url}/device")
-    sent = {**page_fields(ann, hub), "user_code": codes["user_code"]}
-    page = ann.browser.post("/device", data=sent, headers={"Origin": hub.url})
+    data = {**page_fields(ann, hub), "user_code": codes["user_code"]}
+    page = ann.browser.post("/device", data=data, headers={"Origin": hub.url})
     assert "Echo only" in page.text
     ann.decide(page)
     token = application.token(grant_type=devices.GRANT, device_code=codes["device_code"]).json()

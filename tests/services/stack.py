@@ -37,13 +37,13 @@ THREADS = ("--pool", "threads")
 WORKER_COMMAND = ["celery", "-A", "mcphub", "worker", "--concurrency", "2", "--loglevel", "WARNING"]
 
 
-def eventually(question: Callable[[], T], within: float = WAIT_SECONDS) -> T:
+def eventually(condition: Callable[[], T], within: float = WAIT_SECONDS) -> T:
     """Call until the result is true, for a bounded time, and return it."""
     deadline = time.monotonic() + within
-    while not (answer := question()):
-        assert time.monotonic() < deadline, f"still {answer!r} after {within} seconds"
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"still {result!r} after {within} seconds"
         time.sleep(POLL_SECONDS)
-    return answer
+    return result
 
 
 @dataclass

@@ -80,7 +80,7 @@ def test_a_connection_that_redis_has_closed_is_opened_again(stores: Stores, own_
         own_redis.client.client_kill_filter(_type="normal", skipme=True)
         assert acquire() is None
     assert not mine.circuit.is_open
-    assert sum(count for *_, count in kept(own_redis, "closed:limits:one")) == 4
+    assert sum(count for *_, count in stored_hits(own_redis, "closed:limits:one")) == 4
 
 
 def test_two_stores_count_the_same(store: RedisStore, stores: Stores) -> None:
@@ -115,13 +115,13 @@ def test_a_clock_of_redis_that_was_set_back_locks_nobody_out(stores: Stores, own
     assert stores.held(mine, "alive", places("one", 1)) is None
 
 
-def kept(server: OwnRedis, name: str) -> list[list[float]]:
+def stored_hits(server: OwnRedis, name: str) -> list[list[float]]:
     """The hits of a rate, oldest first: when the first and the last of a few were counted, and how many they are."""
     hits: list[list[float]] = limits_redis.msgspec.msgpack.decode(server.client.get(name) or b"\x90")
     return hits
 
 
-def keep(server: OwnRedis, name: str, *hits: tuple[float, float, int]) -> None:
+def store_hits(server: OwnRedis, name: str, *hits: tuple[float, float, int]) -> None:
     """Store hits in the form that `kept` reads, this many seconds ago."""
     now = time.time() * 1000
     packed = [[int(now - first * 1000), int(now - last * 1000), count] for first, last, count in hits]
@@ -130,7 +130,7 @@ def keep(server: OwnRedis, name: str, *hits: tuple[float, float, int]) -> None:
 
 def test_several_wait_until_there_is_room_for_all_of_them(stores: Stores, own_redis: OwnRedis) -> None:
     mine = stores(RedisStore(own_redis.url, "wait"))
-    keep(own_redis, "wait:limits:five", (30, 30, 2), (29, 15, 2), (5, 5, 1))
+    store_hits(own_redis, "wait:limits:five", (30, 30, 2), (29, 15, 2), (5, 5, 1))
     for count, seconds in ((1, 30), (2, 30), (3, 45), (4, 45), (5, 55), (6, 60)):
         which, wait = stores.taken(mine, rate("five", 5, 60), count=count)
         assert which == 0
@@ -142,23 +142,23 @@ def test_hits_that_come_close_together_are_kept_as_one_until_the_first_is_a_whil
     stores: Stores, own_redis: OwnRedis
 ) -> None:
     mine = stores(RedisStore(own_redis.url, "close"))
-    keep(own_redis, "close:limits:hourly", (100, 100, 1))
-    (first,) = kept(own_redis, "close:limits:hourly")
+    store_hits(own_redis, "close:limits:hourly", (100, 100, 1))
+    (first,) = stored_hits(own_redis, "close:limits:hourly")
     assert stores.taken(mine, rate("hourly", 9, 3600), count=2) is None
-    (together,) = kept(own_redis, "close:limits:hourly")
+    (together,) = stored_hits(own_redis, "close:limits:hourly")
     assert (together[0], together[2]) == (first[0], 3)
     assert 90_000 < together[1] - first[1] < 130_000
     # A twentieth of an hour.
-    keep(own_redis, "close:limits:hourly", (181, 100, 3))
+    store_hits(own_redis, "close:limits:hourly", (181, 100, 3))
     assert stores.taken(mine, rate("hourly", 9, 3600)) is None
-    assert [count for *_, count in kept(own_redis, "close:limits:hourly")] == [3, 1]
+    assert [count for *_, count in stored_hits(own_redis, "close:limits:hourly")] == [3, 1]
 
 
 def test_hits_that_count_no_more_are_kept_no_longer(stores: Stores, own_redis: OwnRedis) -> None:
     mine = stores(RedisStore(own_redis.url, "old"))
-    keep(own_redis, "old:limits:hourly", (3700, 3601, 5), (3700, 3500, 3))
+    store_hits(own_redis, "old:limits:hourly", (3700, 3601, 5), (3700, 3500, 3))
     assert stores.taken(mine, rate("hourly", 9, 3600)) is None
-    assert [count for *_, count in kept(own_redis, "old:limits:hourly")] == [3, 1]
+    assert [count for *_, count in stored_hits(own_redis, "old:limits:hourly")] == [3, 1]
 
 
 def test_threads_and_event_loops_hold_the_same_places(store: RedisStore, stores: Stores) -> None:

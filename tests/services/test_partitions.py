@@ -93,7 +93,7 @@ def partitions(stack: Stack) -> set[str]:
     return found[0]
 
 
-def where(stack: Stack, slug: str) -> list[str]:
+def months_of(stack: Stack, slug: str) -> list[str]:
     """The partitions of a tenant's calls, which their payloads and events share."""
     query = """
         SELECT e.tableoid::regclass::text, c.tableoid::regclass::text, p.tableoid::regclass::text
@@ -220,7 +220,7 @@ write_at(tenant("landing"), *days_of(14, 1, 15), edge - timedelta(milliseconds=1
 """,
     )
     # There is no partition for the month that begins at the boundary.
-    assert where(stack, "landing") == [name(14)] * 3 + ["_default", name(0)]
+    assert months_of(stack, "landing") == [name(14)] * 3 + ["_default", name(0)]
 
 
 def test_a_month_that_the_default_partition_has_begun_is_taken_over_on_another_day(stack: Stack) -> None:
@@ -235,7 +235,7 @@ assert partitions.create_upcoming() == []
 write_at(begun, *days_of(-2, 3, 4))
 """,
     )
-    assert where(stack, "begun") == ["_default", "_default", name(-2)]
+    assert months_of(stack, "begun") == ["_default", "_default", name(-2)]
 
 
 def test_a_month_of_which_the_default_partition_has_the_last_day_is_not_made(stack: Stack) -> None:
@@ -248,7 +248,7 @@ with partitions.partition_lock(), connection.cursor() as cursor:
 """,
     )
     assert name(18) not in partitions(stack)
-    assert where(stack, "late") == ["_default"]
+    assert months_of(stack, "late") == ["_default"]
 
 
 def test_many_processes_make_and_drop_partitions_at_once(stack: Stack) -> None:
@@ -281,8 +281,8 @@ write_at(lasting, *days_of(9, 2))
     assert f"{month(8)}: 2 calls with their month pruned" in output
     assert f"{month(10)}: 1 calls with their month pruned" in output
     assert "brief: 1 calls pruned" in output
-    assert where(stack, "brief") == []
-    assert where(stack, "lasting") == [name(9)]
+    assert months_of(stack, "brief") == []
+    assert months_of(stack, "lasting") == [name(9)]
     assert partitions(stack) & {name(8), name(9), name(10)} == {name(9)}
     verified(stack)
 
@@ -321,7 +321,7 @@ write_at(many, *days_of(20, *range(1, 28)))
     )
     before = len(calling)
     stack.manage("prune", "--pause", "0.01", "--batch", "3")
-    assert where(stack, "many") == []
+    assert months_of(stack, "many") == []
     assert partitions(stack) & {name(4), name(5), name(6), name(7)} == {name(4)}
     assert len(calling) - before > 10
     verified(stack)
@@ -334,7 +334,7 @@ def test_a_month_that_somebody_reads_is_left_for_another_time(stack: Stack, call
         before = len(calling)
         stack.manage("prune", "--pause", "0")
         assert len(calling) - before > 10
-    assert where(stack, "read") == []
+    assert months_of(stack, "read") == []
     assert name(3) in partitions(stack)
     stack.manage("prune", "--pause", "0")
     assert name(3) not in partitions(stack)
@@ -342,7 +342,7 @@ def test_a_month_that_somebody_reads_is_left_for_another_time(stack: Stack, call
 
 def test_a_worker_prunes_when_the_beat_says_so(stack: Stack, hub: Hub) -> None:
     run(stack, 'write_at(tenant("nightly", 30), *days_of(17, 1, 2))')
-    assert where(stack, "nightly") == ["_default"] * 2
+    assert months_of(stack, "nightly") == ["_default"] * 2
     run(
         stack,
         """
@@ -351,7 +351,7 @@ from django.conf import settings
 current_app.send_task(settings.CELERY_BEAT_SCHEDULE["prune"]["task"])
 """,
     )
-    eventually(lambda: not where(stack, "nightly"))
+    eventually(lambda: not months_of(stack, "nightly"))
     verified(stack)
 
 
@@ -360,7 +360,7 @@ def test_two_prunings_at_once_prune_everything_once(stack: Stack) -> None:
     with ThreadPoolExecutor(2) as pool:
         both = [pool.submit(stack.manage, "prune", "--pause", "0", "--batch", "2") for _ in range(2)]
         outputs = [one.result() for one in both]
-    assert where(stack, "twice") == []
+    assert months_of(stack, "twice") == []
     last = [lines[-1].split()[1] for text in outputs if (lines := [row for row in text.splitlines() if "twice" in row])]
     # A process of the hub may run between them.
     assert sum(map(int, last)) <= 27

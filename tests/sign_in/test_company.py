@@ -137,11 +137,11 @@ def test_the_request_has_pkce_a_state_and_a_nonce_and_the_provider_is_the_only_p
     client: Client, issuer: Issuer, company: Provider
 ) -> None:
     location = client.post(reverse("sign-in-begin", args=["acme", issuer.pk]))["Location"]
-    sent = {name: value[0] for name, value in parse_qs(urlsplit(location).query).items()}
+    query = {name: value[0] for name, value in parse_qs(urlsplit(location).query).items()}
     assert location.startswith(company.url)
-    assert sent["code_challenge_method"] == "S256"
-    assert len({sent["state"], sent["nonce"], sent["code_challenge"]}) == 3
-    assert sent["redirect_uri"] == f"http://testserver/sign-in/callback/{issuer.pk}/"
+    assert query["code_challenge_method"] == "S256"
+    assert len({query["state"], query["nonce"], query["code_challenge"]}) == 3
+    assert query["redirect_uri"] == f"http://testserver/sign-in/callback/{issuer.pk}/"
 
 
 @pytest.mark.parametrize("to", ["https://evil.example/", "//evil.example", "javascript:alert(1)"])
@@ -214,9 +214,9 @@ def test_the_page_of_an_issuer_shows_its_redirect_uri_before_there_is_a_client_i
 ) -> None:
     boss = User.objects.create_superuser("boss")
     client.force_login(boss)
-    sent = {**issuer_fields(company, acme, client_id="", secret="")}
-    del sent["is_active"]
-    assert client.post(reverse("admin:tools_app_issuer_add"), sent).status_code == 302
+    data = {**issuer_fields(company, acme, client_id="", secret="")}
+    del data["is_active"]
+    assert client.post(reverse("admin:tools_app_issuer_add"), data).status_code == 302
     row = Issuer.objects.get()
     page = client.get(reverse("admin:tools_app_issuer_change", args=[row.pk])).content.decode()
     assert f"http://testserver/sign-in/callback/{row.pk}/" in page
@@ -554,8 +554,8 @@ def test_what_cannot_work_is_said_when_it_is_saved(
 
 def test_a_private_issuer_is_refused_with_who_may_allow_it(admin: Client, acme: Tenant, company: Provider) -> None:
     Tenant.objects.update(allowed_networks=[])
-    sent = issuer_fields(company, acme, issuer="https://10.0.0.1")
-    response = unescape(admin.post(reverse("admin:tools_app_issuer_add"), sent).content.decode())
+    data = issuer_fields(company, acme, issuer="https://10.0.0.1")
+    response = unescape(admin.post(reverse("admin:tools_app_issuer_add"), data).content.decode())
     assert "its address is private or reserved. A hub admin can allow it under Tenant > Allowed networks." in response
 
 
@@ -623,7 +623,7 @@ def test_userinfo_is_asked_again_when_a_renewal_has_no_token_of_the_person(
 
 
 @pytest.mark.parametrize(
-    ("user_info", "why"),
+    ("user_info", "reason"),
     [
         ({"sub": "u2", "groups": ["mcp-admins"]}, "is not about you"),
         ({"groups": ["mcp-admins"]}, "is not about you"),
@@ -632,13 +632,13 @@ def test_userinfo_is_asked_again_when_a_renewal_has_no_token_of_the_person(
     ],
 )
 def test_userinfo_of_somebody_else_or_that_cannot_be_read_lets_nobody_in(
-    client: Client, issuer: Issuer, company: Provider, user_info: Any, why: str
+    client: Client, issuer: Issuer, company: Provider, user_info: Any, reason: str
 ) -> None:
     company.set("u1")
     company.user_info = user_info
     response = sign_in(client, issuer, company, "u1")
     assert response.status_code == 403
-    assert why in response.content.decode()
+    assert reason in response.content.decode()
     assert not User.objects.exists()
 
 

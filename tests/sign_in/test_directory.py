@@ -500,7 +500,7 @@ def test_a_page_of_groups_ends_before_it_has_too_many_members_and_asks_no_query_
 
 
 def test_what_entra_and_okta_send_is_understood(scim: ScimClient) -> None:
-    sent = {
+    resource = {
         "schemas": [USER, ENTERPRISE],
         "userName": "ann@acme.example",
         "active": "True",
@@ -509,7 +509,7 @@ def test_what_entra_and_okta_send_is_understood(scim: ScimClient) -> None:
         "roles": [],
         ENTERPRISE: {"department": "Sales"},
     }
-    ann = scim.request("POST", "Users", sent, 201)
+    ann = scim.request("POST", "Users", resource, 201)
     assert (ann["active"], "password" in ann) == (True, False)
     changed = scim.patch(
         user_path(ann),

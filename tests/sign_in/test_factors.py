@@ -50,8 +50,8 @@ def code(steps: int = 0) -> str:
 
 
 def log_in(client: Client, to: str = "/admin/tools_app/tool/") -> Any:
-    sent = {"username": "ann", "password": PASSWORD, "next": to}
-    return client.post(reverse("admin:login"), sent)
+    data = {"username": "ann", "password": PASSWORD, "next": to}
+    return client.post(reverse("admin:login"), data)
 
 
 def test_a_password_alone_lets_nobody_in_who_has_an_authenticator_app(client: Client, app: User) -> None:

@@ -233,8 +233,8 @@ def test_a_sign_in_that_began_too_long_ago_has_expired_though_others_began_since
 # --- Where it leads -----------------------------------------------------------------------------------------------
 
 
-def leads_to(browser: Client, row: Issuer, wanted: str) -> str:
-    url = browser.post(reverse("sign-in-begin", args=["acme", row.pk]), {"next": wanted})["Location"]
+def leads_to(browser: Client, row: Issuer, next_page: str) -> str:
+    url = browser.post(reverse("sign-in-begin", args=["acme", row.pk]), {"next": next_page})["Location"]
     assert url.startswith("https://idp.acme.example/sso?")
     ((request, *_),) = signing.loads(browser.cookies["mcphub_saml"].value, salt="mcphub_saml")
     response = post_response(browser, row, saml_response(row, request))
@@ -248,12 +248,12 @@ def test_an_authorization_request_is_continued_whole(issuer: Issuer, client: Cli
 
 
 def test_the_longest_page_has_room_in_the_cookie(issuer: Issuer, client: Client) -> None:
-    wanted = ("/docs/?state=" + secrets.token_urlsafe(company.MAX_NEXT_BYTES))[: company.MAX_NEXT_BYTES]
-    assert leads_to(client, issuer, wanted) == wanted
+    next_page = ("/docs/?state=" + secrets.token_urlsafe(company.MAX_NEXT_BYTES))[: company.MAX_NEXT_BYTES]
+    assert leads_to(client, issuer, next_page) == next_page
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    "next_page",
     [
         "https://evil.example/",
         "//evil.example/",
@@ -267,9 +267,9 @@ def test_the_longest_page_has_room_in_the_cookie(issuer: Issuer, client: Client)
     ],
 )
 def test_another_place_and_a_page_that_is_too_long_lead_to_the_first_page(
-    issuer: Issuer, client: Client, wanted: str
+    issuer: Issuer, client: Client, next_page: str
 ) -> None:
-    assert leads_to(client, issuer, wanted) == "/admin/"
+    assert leads_to(client, issuer, next_page) == "/admin/"
 
 
 def test_a_page_is_measured_as_it_is_sent(issuer: Issuer, client: Client) -> None:

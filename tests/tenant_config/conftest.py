@@ -67,19 +67,19 @@ def full(tenant: Tenant, offer: Any) -> Tenant:
 def planned(tenant: Tenant) -> Callable[..., Plan]:
     """Plan the import of a text into `tenant`, by the command line unless `by` is given."""
 
-    def made(text: str, by: Any = None, **options: Any) -> Plan:
+    def run(text: str, by: Any = None, **options: Any) -> Plan:
         return plan(Tenant.objects.get(pk=tenant.pk), read(text), by, **options)
 
-    return made
+    return run
 
 
 @pytest.fixture
 def applied(planned: Callable[..., Plan]) -> Callable[..., Plan]:
     """Plan the import of a text, and apply it."""
 
-    def made(text: str, by: Any = None, **options: Any) -> Plan:
+    def run(text: str, by: Any = None, **options: Any) -> Plan:
         found = planned(text, by, **options)
         apply(found, by)
         return found
 
-    return made
+    return run

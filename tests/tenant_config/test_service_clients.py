@@ -281,6 +281,6 @@ def test_only_who_may_change_the_tenant_imports_clients(
     text = file({"CI": {"public_keys": keys_of(KEY)}})
     page = client.post(address, {"text": text})
     assert page.status_code == status
-    sent = page.context["plan"].fingerprint if status == 200 else "x"
-    client.post(address, {"text": text, "fingerprint": sent})
+    fingerprint = page.context["plan"].fingerprint if status == 200 else "x"
+    client.post(address, {"text": text, "fingerprint": fingerprint})
     assert ServiceClient.objects.exists() == (status == 200)

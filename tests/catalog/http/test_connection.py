@@ -68,7 +68,7 @@ def answering(*pieces: bytes) -> Serve:
     return serve
 
 
-async def exchanged(pieces: Sequence[bytes], *, ends: bool, method: str = "GET", seconds: float = SECONDS) -> object:
+async def exchange(pieces: Sequence[bytes], *, ends: bool, method: str = "GET", seconds: float = SECONDS) -> object:
     """Send a request to a server that responds with `pieces`; return the body, and whether it is reusable."""
 
     async def ending(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -83,8 +83,8 @@ async def exchanged(pieces: Sequence[bytes], *, ends: bool, method: str = "GET",
         return b"".join([chunk async for chunk in response.chunks()]), connection.is_reusable
 
 
-def asked(*pieces: bytes, ends: bool = False, method: str = "GET", seconds: float = SECONDS) -> object:
-    return asyncio.run(exchanged(pieces, ends=ends, method=method, seconds=seconds))
+def send_request(*pieces: bytes, ends: bool = False, method: str = "GET", seconds: float = SECONDS) -> object:
+    return asyncio.run(exchange(pieces, ends=ends, method=method, seconds=seconds))
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,10 @@ def asked(*pieces: bytes, ends: bool = False, method: str = "GET", seconds: floa
          "extra bytes"],
 )  # fmt: skip
 def test_a_response_ends_where_it_says(response: bytes, expected: object) -> None:
-    assert asked(response) == expected
+    assert send_request(response) == expected
     # However it is split, only data after the response in a later packet cannot be noticed yet.
     pieces = [response[start : start + 1] for start in range(len(response))]
-    assert asked(*pieces)[0] == expected[0]  # type: ignore[index]
+    assert send_request(*pieces)[0] == expected[0]  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_response_ends_where_it_says(response: bytes, expected: object) -> Non
     ],
 )
 def test_as_much_as_may_precede_a_body_is_read(response: bytes) -> None:
-    assert asked(response) == (b"ok", True)
+    assert send_request(response) == (b"ok", True)
 
 
 def test_a_header_of_an_informational_response_is_none_of_the_response() -> None:
@@ -132,11 +132,11 @@ def test_a_header_of_an_informational_response_is_none_of_the_response() -> None
 
 
 def test_a_response_to_head_has_no_body() -> None:
-    assert asked(HEAD + b"Content-Length: 5\r\n\r\n", method="HEAD") == (b"", False)
+    assert send_request(HEAD + b"Content-Length: 5\r\n\r\n", method="HEAD") == (b"", False)
 
 
 def test_a_response_without_a_length_ends_with_its_connection() -> None:
-    assert asked(HEAD + b"\r\nok", ends=True) == (b"ok", False)
+    assert send_request(HEAD + b"\r\nok", ends=True) == (b"ok", False)
 
 
 @pytest.mark.parametrize(
@@ -165,14 +165,14 @@ def test_a_response_without_a_length_ends_with_its_connection() -> None:
 )
 def test_a_response_that_is_ambiguous_or_oversized_is_refused(response: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
-        asked(response)
+        send_request(response)
 
 
 @pytest.mark.parametrize("response", [FULL, CHUNKED + b"2\r\nok\r\n0\r\n\r\n"])
 def test_a_response_that_is_cut_off_anywhere_is_not_complete(response: bytes) -> None:
     for end in (0, 5, len(HEAD), len(HEAD) + 4, len(response) - 1):
         with pytest.raises(RemoteProtocolError):
-            asked(response[:end], ends=True)
+            send_request(response[:end], ends=True)
 
 
 def test_a_connection_that_breaks_is_not_waited_for() -> None:
@@ -196,7 +196,7 @@ def test_a_connection_that_breaks_is_not_waited_for() -> None:
 
 def test_silence_is_not_waited_for() -> None:
     with pytest.raises(ReadTimeout):
-        asked(FULL[:-1], seconds=0.05)
+        send_request(FULL[:-1], seconds=0.05)
 
 
 class ChangeableLoop(asyncio.SelectorEventLoop):

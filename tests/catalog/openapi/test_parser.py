@@ -204,9 +204,9 @@ def test_the_properties_of_a_plain_body_are_arguments_and_clashes_are_settled() 
     schema = operation.definition["input_schema"]
     assert list(schema["properties"]) == ["id", "id_query", "id_header", "id_body", "name"]
     assert schema["required"] == ["id", "id_body"]
-    sent = request(operation, {"id": "p", "id_query": "q", "id_header": "h", "id_body": 5})
-    assert (str(sent.url), sent.body) == ("https://api.example.com/v1/a/p?id=q", b'{"id":5}')
-    assert ("id", "h") in sent.headers
+    outbound = request(operation, {"id": "p", "id_query": "q", "id_header": "h", "id_body": 5})
+    assert (str(outbound.url), outbound.body) == ("https://api.example.com/v1/a/p?id=q", b'{"id":5}')
+    assert ("id", "h") in outbound.headers
 
 
 def test_objects_in_all_of_are_merged_and_other_bodies_are_one_argument() -> None:
@@ -289,8 +289,8 @@ def test_form_data_and_collections_of_2_0_are_lowered() -> None:
     found = only(parsed({"/a": {"post": operation}}, "2.0"))
 
     assert found.definition["input_schema"]["required"] == ["text"]
-    sent = request(found, {"ids": [1, 2], "text": "a b", "tags": ["x", "y"]})
-    assert (sent.url.query, sent.body) == ("ids=1%7C2", b"text=a%20b&tags=x,y")
+    outbound = request(found, {"ids": [1, 2], "text": "a b", "tags": ["x", "y"]})
+    assert (outbound.url.query, outbound.body) == ("ids=1%7C2", b"text=a%20b&tags=x,y")
 
 
 def test_a_file_of_2_0_is_sent_as_multipart() -> None:
