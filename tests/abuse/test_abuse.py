@@ -19,7 +19,7 @@ from tests.abuse.attacks import ATTACKS, SECONDS
 from tests.abuse.hub import MEGABYTE, Hub
 
 MAX_WAIT_SECONDS = 1.0
-# Above what the hub had when it was ready, over all attacks together. Large bodies and results of a tenant may have 64
+# The maximum increase since the hub was ready, over all attacks. Large bodies and results of a tenant may have 64
 # MiB each, and take a few times as much while they are parsed and sent. Half of it is what the C library keeps of freed
 # memory: with 200 WebSockets, Python's own never exceeded 30 MB above that of a hub at rest.
 MAX_MEMORY = 700 * MEGABYTE

@@ -159,7 +159,7 @@ def test_what_belongs_to_nobody_has_the_nil_id() -> None:
     assert (kind[0], kind[3]) == (NIL, NIL)
 
 
-# What clients choose is bounded
+# Bounds on values from clients
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_pruning_takes_what_is_too_old_and_what_deleted_tenants_left(tenant: Ten
     assert set(CallFigures.objects.values_list("tenant_id", flat=True)) == {tenant.pk, NIL}
 
 
-# Figures made anew
+# Rebuilding statistics
 
 
 @pytest.mark.django_db(transaction=True)

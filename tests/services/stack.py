@@ -32,7 +32,7 @@ WEB_COMMANDS = {
     for server in ("daphne", "uvicorn")
 }
 WEB_COMMANDS["uvicorn by hand"] = ["uvicorn", "mcphub.asgi:application", "--port", "{port}", "--log-level", "warning"]
-# A pool of threads runs calls in its own way, without Celery's; without this option, workers have a pool of processes.
+# A pool of threads runs calls with the hub's own strategy. Without this option, workers use Celery's pool of processes.
 THREADS = ("--pool", "threads")
 WORKER_COMMAND = ["celery", "-A", "mcphub", "worker", "--concurrency", "2", "--loglevel", "WARNING"]
 
