@@ -1,4 +1,4 @@
-"""Browsers of people who are logged in: Django's test client, without a server."""
+"""Test clients of logged-in users, without a server."""
 
 from django.contrib.auth.models import User
 from django.test import Client
@@ -7,14 +7,14 @@ from tools_app.models import Membership, Role, Tenant
 
 
 def browser_of(user: User) -> Client:
-    """The browser in which somebody is logged in."""
+    """A test client logged in as this user."""
     client = Client()
     client.force_login(user)
     return client
 
 
 def browser_of_admin(tenant: Tenant, name: str) -> Client:
-    """The browser of a new admin of a tenant."""
+    """A test client logged in as a new admin of a tenant."""
     user = User.objects.create_user(name)
     Membership.objects.create(user=user, tenant=tenant, role=Role.ADMIN)
     return browser_of(user)

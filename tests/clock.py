@@ -1,8 +1,8 @@
-"""A clock for code that is given one."""
+"""A controllable clock for tests."""
 
 
 class Clock:
-    """It stands still at `now`, in seconds, unless the test moves it."""
+    """A clock that stays at `now`, in seconds, until the test changes it."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now

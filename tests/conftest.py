@@ -1,4 +1,4 @@
-"""What tests of every part share: tenants, keys, and a real hub that runs in this process."""
+"""Fixtures for all tests: tenants, keys, and a real hub in this process."""
 
 import asyncio
 import gc
@@ -41,19 +41,19 @@ from tools_app.server.base import UVICORN, bind
 from tools_app.server.embedded import EmbeddedHub
 from tools_app.transport import state
 
-# What a test does to a part of the hub is looked at anew.
+# Readiness is computed each time, because tests stop parts of the hub.
 readiness.KEEP_SECONDS = 0.0
 STOP_SECONDS = 30.0
-# How long a test waits before it fails: long enough for a machine that has other things to do.
+# How long a test waits before it fails: long enough for a busy machine.
 WAIT_SECONDS = 30.0
 T = TypeVar("T")
 
 
 class HousekeepingSwitch:
-    """The housekeeping of the hub in this process, which rests unless a test uses the hub.
+    """Pauses the housekeeping of the hub in this process unless a test uses the hub.
 
-    The hub lives on after the tests that use it. Its sweeps, heartbeats and checkpoints would change the database
-    under a test that looks at these very things.
+    The hub keeps running after the tests that use it. Its sweeps, heartbeats and checkpoints would change the database
+    during tests of housekeeping.
     """
 
     def __init__(self) -> None:
@@ -63,9 +63,9 @@ class HousekeepingSwitch:
         self._do = housekeeping._do_what_is_due
 
     def do_what_is_due(self, chores: list[housekeeping.Chore], due: list[float]) -> None:
-        """Stands in for the function of housekeeping. A test's own housekeeper is not held up.
+        """Replaces the function of housekeeping. A test's own housekeeper is not paused.
 
-        What the hub does each second it does at each tick: tests wait for it.
+        Chores that are due each second run at each tick, because tests wait for them.
         """
         with self._changed:
             if _is_of_the_hub(threading.current_thread()):
@@ -81,12 +81,12 @@ class HousekeepingSwitch:
                 self._changed.notify_all()
 
     def allow(self) -> None:
-        """Let them be done from now on."""
+        """Allow chores from now on."""
         with self._changed:
             self._allowed = True
 
     def forbid(self) -> None:
-        """Let none begin, and wait for those that are being done."""
+        """Pause chores, and wait for the running ones."""
         with self._changed:
             self._allowed = False
             assert self._changed.wait_for(lambda: not self._running_count, WAIT_SECONDS), "a chore does not end"
@@ -102,15 +102,15 @@ housekeeping._do_what_is_due = chores.do_what_is_due
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more process than there are cores, up to four: tests of whole processes mostly wait for them."""
+    """One more process than there are cores, up to four: tests of whole processes mostly wait."""
     return min(4, (os.cpu_count() or 1) + 1)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect no garbage while tests are collected: next to all that is made stays, and a third of the time went there.
+    """Disable garbage collection while tests are collected: nearly all objects stay, and it took a third of the time.
 
-    Nor is what was made looked through again, whenever garbage is collected during the tests.
+    The objects are frozen, so that later garbage collections skip them.
     """
     gc.disable()
     try:
@@ -121,18 +121,18 @@ def pytest_collection() -> Iterator[None]:
 
 
 def reset_process_state() -> None:
-    """Empty what this process remembers of a database that was just flushed."""
+    """Clear the state that this process has of a database that was just flushed."""
     limits.forget_all()
     heads.stop()
     signer.checkpoint_signer.stop()
-    # Else the denials of other tests in the same minute decide whether one has a row, or is counted later.
+    # Otherwise denials of other tests in the same minute decide whether a denial gets a row or is counted later.
     denials._window.stop()
     witness.path().unlink(missing_ok=True)
     state.forget_everything()
 
 
 def forget_catalog(tenant_id: UUID, **_signal: object) -> None:
-    """Let the hub read a changed catalog again before the test goes on: notifications are late on a busy machine."""
+    """Make the hub reload a changed catalog before the test continues: notifications are late on a busy machine."""
     for web in list(state._states.values()):
         if web.loop.is_running() and web.loop is not asyncio._get_running_loop():
             forgotten = threading.Event()
@@ -142,16 +142,16 @@ def forget_catalog(tenant_id: UUID, **_signal: object) -> None:
 
 
 def delete_rows(_style: object, tables: Iterable[str], **_options: object) -> list[str]:
-    """Empty the tables of PostgreSQL, once nobody writes to them any more."""
+    """The SQL that empties tables of PostgreSQL, after waiting for writers."""
     names = [connection.ops.quote_name(table) for table in tables]
     deletes = [f"DELETE FROM {name}" for name in names]
     return ["; ".join([f"LOCK TABLE {', '.join(names)} IN EXCLUSIVE MODE", *deletes])] if names else []
 
 
 def flush_recorder() -> None:
-    """Wait until all is recorded that this process was given to record: what nobody waited for belongs to its test.
+    """Wait until this process has recorded all its entries, so that they belong to the test that made them.
 
-    A test may have taken the database away from it, and then there is nothing to wait for.
+    If a test has made the database unavailable, there is nothing to wait for.
     """
     last = EventRow(new_id(), 1, datetime.now(UTC), "log", "{}")
     with suppress(RecorderUnavailable):
@@ -160,13 +160,13 @@ def flush_recorder() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _quick_passwords(django_test_environment: None) -> None:
-    """Hash passwords once instead of a million times: a third of a second for each person that a test makes."""
+    """Hash passwords with one iteration: the default takes a third of a second for each user."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _quick_pages(django_test_environment: None) -> None:
-    """Show the test client the context of each page, and not of each widget and part of it: a fifth of the time."""
+    """Give the test client the context of pages only, not of each widget: it takes a fifth of the time."""
 
     def render(template: Template, context: Context) -> SafeString:
         if context.template is template and isinstance(context, RequestContext):
@@ -180,11 +180,11 @@ def _quick_pages(django_test_environment: None) -> None:
 def django_db_modify_db_settings(
     django_db_modify_db_settings_parallel_suffix: None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Let the database leave the disk to the operating system: no test pulls the plug, and each would wait for it.
+    """Do not sync the database to disk: no test needs durability, and each would wait for it.
 
-    PostgreSQL drops no database to which a thread of a pool is still connected: let none keep its connection.
+    PostgreSQL does not drop a database with open connections, so threads of pools keep none.
 
-    And processes that share a directory answer for each other at /metrics: give each process of the tests its own.
+    Processes that share a directory are summed at /metrics, so each test process gets its own.
     """
     settings.MCPHUB_DATA_DIR = tmp_path_factory.mktemp("data")
     options = settings.DATABASES["default"].setdefault("OPTIONS", {})
@@ -199,10 +199,10 @@ def django_db_modify_db_settings(
 def django_db_setup(
     django_db_setup: None, django_db_blocker: DjangoDbBlocker, tmp_path_factory: pytest.TempPathFactory
 ) -> Path | None:
-    """The new database as a file, which hubs in processes of their own start with; None if there is none on SQLite.
+    """A copy of the new database, with which hubs in separate processes start; None on other databases than SQLite.
 
-    Django's own tables stay empty when a test's rows are flushed: making permissions anew, which the hub does not use,
-    would take ten times as long as the flush. So would TRUNCATE, which makes each table and index anew.
+    Flushing does not recreate Django's permissions, which the hub does not use and which take ten times as long as the
+    flush. TRUNCATE, which recreates each table and index, is as slow.
     """
     with django_db_blocker.unblock():
         copy = copy_database(tmp_path_factory.mktemp("migrated") / "hub.sqlite3")
@@ -215,9 +215,9 @@ def django_db_setup(
 
 @pytest.fixture(scope="session")
 def running_hub(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[EmbeddedHub]:
-    """The hub of `manage.py up`, server and worker. Once per run: the reactor starts only once.
+    """The hub of `manage.py up`, server and worker. One for each run: the reactor can be started only once.
 
-    MCPHUB_TEST_SERVER names the server, in place of the one that `up` would take.
+    MCPHUB_TEST_SERVER names the server; without it, the default of `up`.
     """
     with django_db_blocker.unblock():
         hub = EmbeddedHub(bind("127.0.0.1", 0), server=os.environ.get("MCPHUB_TEST_SERVER", UVICORN))
@@ -229,7 +229,7 @@ def running_hub(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> It
 
 @pytest.fixture
 def hub(running_hub: EmbeddedHub, transactional_db: None) -> Iterator[EmbeddedHub]:
-    """The running hub, on a database that holds nothing but what the test puts there."""
+    """The running hub, with an empty database."""
     reset_process_state()
     chores.allow()
     catalog_changed.connect(forget_catalog)
@@ -242,19 +242,19 @@ def hub(running_hub: EmbeddedHub, transactional_db: None) -> Iterator[EmbeddedHu
 
 @pytest.fixture
 def tenant(db: None) -> Tenant:
-    """The tenant that the test is about."""
+    """The tenant under test."""
     return Tenant.objects.create(slug="acme", name="Acme")
 
 
 @pytest.fixture
 def other_tenant(db: None) -> Tenant:
-    """The neighbour, who must never see anything of `tenant`."""
+    """Another tenant, which must never see anything of `tenant`."""
     return Tenant.objects.create(slug="rival", name="Rival")
 
 
 @pytest.fixture
 def key(tenant: Tenant) -> str:
-    """An API key of `tenant`, as a client carries it."""
+    """An API key of `tenant`, as clients send it."""
     return keys.issue(tenant, "test")[1]
 
 
@@ -296,14 +296,14 @@ def offer_prompts(tenant: Tenant) -> Callable[..., list[Prompt]]:
 
 @pytest.fixture
 def registries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a test register functions of its own, which are forgotten after it."""
+    """Let a test register functions, which are removed after it."""
     for registry in (python, prompts, resources):
         monkeypatch.setattr(registry, "_functions", dict(registry._functions))
 
 
 @pytest.fixture
 def new_chains(transactional_db: None) -> Iterator[None]:
-    """Chains of records that begin with the test, and are forgotten with it."""
+    """Start new chains of audit records for this test only."""
     forget()
     yield
     forget()
@@ -311,13 +311,13 @@ def new_chains(transactional_db: None) -> Iterator[None]:
 
 @pytest.fixture
 def eventually() -> Callable[..., object]:
-    """Ask again and again until the answer is true, for a bounded time, and give it back."""
+    """Call a condition until its result is true, for a bounded time, and return the result."""
 
-    def ask(question: Callable[[], T], within: float = WAIT_SECONDS) -> T:
+    def wait(condition: Callable[[], T], within: float = WAIT_SECONDS) -> T:
         deadline = time.monotonic() + within
-        while not (answer := question()):
-            assert time.monotonic() < deadline, f"still {answer!r} after {within} seconds"
+        while not (result := condition()):
+            assert time.monotonic() < deadline, f"still {result!r} after {within} seconds"
             time.sleep(0.02)
-        return answer
+        return result
 
-    return ask
+    return wait

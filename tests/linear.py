@@ -1,4 +1,4 @@
-"""How the work on an input grows with its length, told by the CPU time of this thread and not by a clock."""
+"""Assertion that work grows linearly with the length of its input, by the CPU time of this thread."""
 
 import gc
 import time
@@ -7,7 +7,7 @@ from collections.abc import Callable
 # Four times the length takes four times as long where work is linear, and 16 times where it is quadratic.
 GROWTH = 4
 MAX_RATIO = 9.0
-# Below this, what is measured is the machine.
+# Shorter times are too noisy.
 NEGLIGIBLE_SECONDS = 0.004
 RUNS = 5
 
@@ -21,15 +21,15 @@ def assert_linear(work: Callable[[int], object], size: int) -> None:
 
 def _seconds(work: Callable[[int], object], size: int) -> float:
     """The least CPU time of several runs: noise only ever adds to it."""
-    taken = []
+    times = []
     gc.disable()
     try:
         for _ in range(RUNS):
             began = time.thread_time()
             work(size)
-            taken.append(time.thread_time() - began)
-            if taken[-1] > 1.0:
+            times.append(time.thread_time() - began)
+            if times[-1] > 1.0:
                 break
     finally:
         gc.enable()
-    return min(taken)
+    return min(times)

@@ -1,7 +1,7 @@
-"""What outside text is read, compared or searched by takes time in proportion to its length, whatever it says.
+"""Parsing, comparing and searching external text takes linear time, for adversarial input, too.
 
-Each entry is work on a text of a given length, made to be as bad as it can be for the code that reads it. What is not
-here has a small bound on its length, or reads nothing from outside.
+Each entry is work on a text of a given length that is the worst case for its code. Code that is not listed has a small
+bound on its input's length, or reads no external text.
 """
 
 import re
@@ -32,7 +32,7 @@ STARS = "*a*a*a*a*b"
 
 
 def whatever(work: Work) -> Work:
-    """The work, where a text may be refused too: only the time counts."""
+    """Do the work; the text may be rejected, because only the time counts."""
 
     def tried(size: int) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The demo tools, each through its runner."""
+"""The demo tools."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,20 +21,20 @@ DEMO = ["calculator", "count", "echo", "echo_ip", "search_docs", "test_throw"]
 
 
 class Call:
-    """A call of a registered tool, with what it said on its way."""
+    """A call of a registered tool, with its events."""
 
     def __init__(self) -> None:
-        self.said: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
         self.cancelled = Cancellation()
 
     def run(self, tool_name: str, **arguments: Any) -> ToolResult:
         caller = Caller(UUID(int=1), "acme", "203.0.113.9", "test", "1", "2026-07-28", {})
-        context = ToolContext(UUID(int=2), caller, self._hear, self.cancelled, lambda: Rounds(FIRST_ROUND))
+        context = ToolContext(UUID(int=2), caller, self._record_event, self.cancelled, lambda: Rounds(FIRST_ROUND))
         runner = python.registered(tool_name).run
         return asyncio.run(asyncio.wait_for(runner(arguments, context), WAIT_SECONDS))
 
-    def _hear(self, kind: str, data: dict[str, Any]) -> None:
-        self.said.append({"kind": kind, **data})
+    def _record_event(self, kind: str, data: dict[str, Any]) -> None:
+        self.events.append({"kind": kind, **data})
 
 
 @pytest.fixture
@@ -52,14 +52,14 @@ def documentation(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]],
     """Replace the hub's documentation: `documentation({"docs/a.md": "# A"})`."""
 
     def write(pages: dict[str, str]) -> None:
-        made = search.Index(section for path in pages for section in search.sections(path, pages[path]))
-        monkeypatch.setattr(search, "index", lambda: made)
+        index = search.Index(section for path in pages for section in search.sections(path, pages[path]))
+        monkeypatch.setattr(search, "index", lambda: index)
 
     return write
 
 
 def structured(name: str, result: ToolResult) -> Any:
-    """The structured content, which must fit the schema that the tool declares."""
+    """The structured content, checked against the tool's output schema."""
     schema = python.registered(name).definition.output_schema
     assert schema is not None
     assert CompiledSchema(schema).problems(result.structured) == []
@@ -97,7 +97,7 @@ def test_echo_ip_tells_the_address_of_the_caller(call: Call) -> None:
 
 def test_count_reports_each_step_and_ends_with_the_number(call: Call, quick_steps: None) -> None:
     assert call.run("count", n=3) == ToolResult(content=[text("3")])
-    assert call.said == [
+    assert call.events == [
         {"kind": "progress", "progress": step, "total": 3, "message": f"Step {step} of 3"} for step in range(3)
     ]
 
@@ -108,12 +108,12 @@ def test_count_steps_every_hundred_milliseconds() -> None:
 
 def test_count_to_zero_says_nothing(call: Call) -> None:
     assert call.run("count", n=0) == ToolResult(content=[text("0")])
-    assert call.said == []
+    assert call.events == []
 
 
 def test_count_stops_in_the_middle_of_a_step_when_it_is_cancelled(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_tools, "STEP_SECONDS", WAIT_SECONDS * 2)
-    monkeypatch.setattr(call, "_hear", lambda kind, data: call.cancelled.set())
+    monkeypatch.setattr(call, "_record_event", lambda kind, data: call.cancelled.set())
 
     with pytest.raises(CallCancelled):
         call.run("count", n=5)

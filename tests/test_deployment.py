@@ -1,4 +1,4 @@
-"""deploy/ fits the hub: its files parse, name what exists, and agree with the hub's limits."""
+"""The files in deploy/: they parse, refer to existing things, and agree with the hub's limits."""
 
 import configparser
 import http.server
@@ -30,19 +30,19 @@ NGINX = re.sub(r"#.*", "", (DEPLOY / "nginx.conf").read_text())
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 HUB_SERVICES = sorted(name for name, service in COMPOSE["services"].items() if "HUB_IMAGE" in service["image"])
-# What is not the hub's own, by the services that read it.
+# Variables of other services.
 OF_OTHERS = {"POSTGRES_PASSWORD"}
 CELERY_OPTIONS = {"--pool", "--concurrency", "--hostname", "--loglevel", "--schedule", "--pidfile"}
 
 
 def seconds(value: str) -> float:
-    """Seconds."""
+    """Parse a duration in seconds."""
     number, unit = re.fullmatch(r"(\d+)([a-z]*)", value).groups()
     return int(number) * SECONDS[unit]
 
 
 def directive(name: str, text: str = NGINX) -> str:
-    """The only value that nginx's configuration has for `name`, in `text`."""
+    """The only value of `name` in nginx's configuration `text`."""
     values = set(re.findall(rf"(?:^|[\s{{;]){name}\s+([^;]+);", text))
     assert len(values) == 1, (name, values)
     return values.pop()
@@ -60,14 +60,14 @@ def unit(path: Path) -> configparser.ConfigParser:
 
 
 def check_command(words: list[str]) -> None:
-    """Fail unless the hub has this command with these options."""
+    """Fail if the hub has no such command with these options."""
     if words[0].endswith("celery"):
         assert words[1:3] == ["-A", "mcphub"]
         assert words[3] in ("worker", "beat")
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= CELERY_OPTIONS
         return
     assert [Path(words[0]).name, words[1]] == ["python", "manage.py"]
-    # Workers are started beside it: a background call must not die with a web process.
+    # Workers are separate: a background call must survive a web process.
     assert words[2] != "up" or "--no-worker" in words
     command = load_command_class(get_commands()[words[2]], words[2])
     command.create_parser("manage.py", words[2]).parse_args(words[3:])
@@ -97,16 +97,16 @@ def test_the_image_has_what_it_copies_and_nothing_else_reaches_the_builder():
 
 
 def image_files() -> dict[str, Path]:
-    """What the image has below its working directory, by name there: what its last stage copies of what git knows."""
+    """The files in the image's working directory: those in git that its last stage copies."""
     ignored = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
-    sent = [line[1:] for line in ignored if line.startswith("!")]
+    included = [line[1:] for line in ignored if line.startswith("!")]
     tracked = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()
     files = {}
     for line in re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE.split("\nFROM ")[-1], re.MULTILINE):
         *sources, target = line.split()
         for source in sources:
             for name in (name for name in tracked if name == source or name.startswith(f"{source}/")):
-                assert any(name == entry or name.startswith(f"{entry}/") for entry in sent), name
+                assert any(name == entry or name.startswith(f"{entry}/") for entry in included), name
                 there = Path(target, Path(name).name) if target == "./" else Path(target + name.removeprefix(source))
                 files[there.as_posix()] = ROOT / name
     return files
@@ -115,9 +115,9 @@ def image_files() -> dict[str, Path]:
 def test_the_image_has_every_file_that_the_hub_reads():
     folders = ("docs/", "mcphub/", "templates/", "tools_app/")
     tracked = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()
-    wanted = {name for name in tracked if name.startswith(folders) and (ROOT / name).exists()}
+    required = {name for name in tracked if name.startswith(folders) and (ROOT / name).exists()}
 
-    assert wanted | {"manage.py", "README.md", "deploy/healthcheck.py"} <= set(image_files())
+    assert required | {"manage.py", "README.md", "deploy/healthcheck.py"} <= set(image_files())
 
 
 def test_the_documentation_is_searched_in_the_image(tmp_path: Path, settings: Any) -> None:
@@ -149,7 +149,7 @@ def test_the_image_serves_by_a_command_that_there_is():
 
 
 class Answering(http.server.BaseHTTPRequestHandler):
-    """Answers the health check for one host."""
+    """Responds to the health check of one host."""
 
     def do_GET(self) -> None:
         good = (self.path, self.headers["Host"]) == ("/healthz", "hub.example")
@@ -192,7 +192,7 @@ def test_a_container_has_an_exact_version_and_comes_back(name: str) -> None:
 
     assert re.fullmatch(r"[a-z]+:\d+\.\d+(\.\d+)?(-\w+)?", image), image
     assert service["restart"] in ("unless-stopped", "on-failure")
-    assert "healthcheck" in service or name == "web"  # which has the image's own
+    assert "healthcheck" in service or name == "web"  # which the image sets itself
 
 
 def test_all_parts_are_there():

@@ -1,4 +1,4 @@
-"""Reading the environment: a value that makes no sense stops the start and names its variable."""
+"""Reading environment variables: an invalid value stops the start and names its variable."""
 
 import re
 from importlib.util import find_spec
@@ -13,7 +13,7 @@ from mcphub import settings
 
 @pytest.fixture(autouse=True)
 def extras_are_installed(monkeypatch):
-    """Whatever this environment has."""
+    """Pretend that all extras are installed."""
     of_extras = {"psycopg", "redis", "channels_redis"}
     monkeypatch.setattr(env, "find_spec", lambda name: name in of_extras or find_spec(name))
 

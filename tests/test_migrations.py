@@ -1,4 +1,4 @@
-"""Migrations that have landed stay as they are: databases out there have run them."""
+"""Released migrations are not changed, because existing databases have run them."""
 
 from hashlib import sha256
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-# The SHA-256 of each file as it landed. A new migration adds its line.
+# The SHA-256 of each file. A new migration adds its line.
 LANDED = {
     "0001_squashed_0031_used_assertions.py": "83f3effe486ed6db9ed48544e116a7a19dc9e33406e4b4de1a606741007cd8a4",
     "0001_initial.py": "4464be6ab20b0b268a0cbbae7cacd629717f7b9ab6af0c4249fb2ffc6b1b8fec",

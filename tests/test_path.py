@@ -1,4 +1,4 @@
-"""How much of the project's code one call runs through, as `python -m benchmarks.path` counts it."""
+"""The length of a call's path through the code, as counted by `python -m benchmarks.path`."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ MAX_FILES = 35
 
 @pytest.fixture
 def tracer(new_chains: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracer]:
-    """It sees the calls of a recorder that starts after it."""
+    """A tracer, started before the recorder whose calls it counts."""
     monkeypatch.setattr("tools_app.transport.state.process.start", lambda _: None)
     monkeypatch.setattr("tools_app.core.notifications.listener.TopicListener.start", lambda _: None)
     tracer = Tracer()
@@ -54,7 +54,7 @@ def test_a_call_runs_through_few_functions_in_few_files(tracer: Tracer, key: str
 def test_a_token_of_an_issuer_runs_through_as_little_as_a_key(
     tracer: Tracer, tenant: Tenant, offer: Callable[..., Any]
 ) -> None:
-    """It was verified when it was seen for the first time, by this process or another."""
+    """It was verified on its first use, by this process or another."""
     offer("echo")
     issuer = Issuer.objects.create(tenant=tenant, name="x", use="direct", rules=[{"claims": {"sub": ["ann"]}}])
     direct._store(issuer, token := f"eyJ{'x' * 1000}", {"sub": "ann", "exp": time.time() + 60}, "127.0.0.1")

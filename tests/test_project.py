@@ -1,4 +1,4 @@
-"""The promises that the project's files make about each other."""
+"""Consistency of the project's files."""
 
 import ast
 import math
@@ -54,7 +54,7 @@ def test_the_page_of_settings_has_the_default_and_the_unit_of_every_number():
 
 
 def numeric_settings() -> Iterator[tuple[str, float]]:
-    """The settings that are numbers, each with the default that the code gives it."""
+    """The numeric settings, with their defaults in the code."""
     for node in ast.walk(ast.parse((ROOT / "mcphub/settings.py").read_text())):
         match node:
             case ast.Call(
@@ -92,7 +92,7 @@ def test_links_to_sections_lead_to_a_heading(page):
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that a page's headings get on GitHub."""
+    """The anchors of a page's headings on GitHub."""
     prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
@@ -129,7 +129,7 @@ def test_constraints_pin_exact_versions_and_name_no_registry():
 
 @pytest.mark.parametrize("folder", ["docs", "mcphub", "tests", "tools_app", ".ci"])
 def test_no_file_knows_the_machine_it_was_made_on(folder):
-    # Written in two parts, so that this file does not contain what it looks for.
+    # In two parts, so that this file does not contain the searched text.
     homes = re.compile("/" + "(home|root|work)/|/" + "Users/[a-z]")
     files = subprocess.check_output(["git", "ls-files", folder], cwd=ROOT, text=True).split()
     texts = {file: (ROOT / file).read_text(errors="replace") for file in files if (ROOT / file).is_file()}

@@ -1,7 +1,7 @@
-"""What the specification asks of a server, and what shows each of it: checked both ways.
+"""The requirements of the specification and the tests that show each of them, checked in both directions.
 
-`tests/requirements/README.md` tells how the manifest is written. Tests are read here and not run, so that those count
-too which need a browser or servers of their own.
+`tests/requirements/README.md` describes the manifest. Tests are parsed and not run, so that those count, too, which
+need a browser or servers.
 """
 
 import ast
@@ -27,7 +27,7 @@ ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\.[a-z0-9]+(-[a-z0-9]+)*")
 
 @dataclass(frozen=True)
 class Requirement:
-    """One table of the manifest; `id` and `file` are where it stands."""
+    """One table of the manifest, with its `id` and `file`."""
 
     id: str
     file: str
@@ -42,7 +42,7 @@ class Requirement:
 
 @dataclass(frozen=True)
 class Mark:
-    """One use of `@pytest.mark.shows`. What is not a text that stands in the code is None."""
+    """One use of `@pytest.mark.shows`. Arguments that are not literals are None."""
 
     place: str
     ids: tuple[str | None, ...]
@@ -51,7 +51,7 @@ class Mark:
 
 @cache
 def tables(file: str) -> dict[str, dict[str, Any]]:
-    """The tables of one file by their ids."""
+    """The tables of one file by ID."""
     written = tomllib.loads((MANIFEST / f"{file}.toml").read_text(encoding="utf-8"))
     written.pop("dropped", None)
     return {f"{area}.{name}": table for area, named in written.items() for name, table in named.items()}
@@ -59,13 +59,13 @@ def tables(file: str) -> dict[str, dict[str, Any]]:
 
 @cache
 def dropped(file: str) -> tuple[str, ...]:
-    """What a revision no longer asks for: ids, and areas as in `batch.*`."""
+    """The requirements that a revision drops: IDs, and areas such as `batch.*`."""
     return tuple(tomllib.loads((MANIFEST / f"{file}.toml").read_text(encoding="utf-8")).get("dropped", ()))
 
 
 @cache
 def requirements() -> tuple[Requirement, ...]:
-    """All of the manifest."""
+    """All requirements of the manifest."""
     known = {field.name for field in fields(Requirement)}
     return tuple(
         Requirement(
@@ -133,7 +133,7 @@ def _text(argument: ast.expr) -> str | None:
 
 
 def faults_of(id: str, table: dict[str, Any]) -> Iterator[str]:
-    """What is wrong with the form of one table."""
+    """The format errors of one table."""
     if not ID.fullmatch(id):
         yield "the id is not of the form area.what-it-is-about"
     unknown = table.keys() - ({field.name for field in fields(Requirement)} - {"id", "file"})
@@ -151,23 +151,23 @@ def faults_of(id: str, table: dict[str, Any]) -> Iterator[str]:
 
 
 def in_force() -> dict[str, set[str]]:
-    """What each revision asks for: what the one before asked for, without what was dropped or replaced."""
-    asked: dict[str, set[str]] = {}
-    held: set[str] = set()
+    """The requirements of each revision: its own, and those of the one before that it does not drop or replace."""
+    required: dict[str, set[str]] = {}
+    required_now: set[str] = set()
     for revision in REVISIONS:
-        gone = {id for id in held if any(fnmatchcase(id, pattern) for pattern in dropped(revision))}
-        held = (held - gone - set(replaced(revision))) | tables(revision).keys()
-        asked[revision] = held
-    return asked
+        gone = {id for id in required_now if any(fnmatchcase(id, pattern) for pattern in dropped(revision))}
+        required_now = (required_now - gone - set(replaced(revision))) | tables(revision).keys()
+        required[revision] = required_now
+    return required
 
 
 def replaced(file: str) -> list[str]:
-    """The earlier requirements in whose place those of a file stand."""
+    """The earlier requirements that those of a file replace."""
     return [table["see"] for table in tables(file).values() if "see" in table]
 
 
 def fail_with(what: str, faults: Iterable[str]) -> None:
-    """One line for each fault, and nothing of how it was found."""
+    """Fail with one line for each fault, without a traceback."""
     lines = list(faults)
     if lines:
         pytest.fail("\n".join([f"{what} ({len(lines)}):", *(f"  {line}" for line in lines)]), pytrace=False)
@@ -192,12 +192,12 @@ def test_no_two_requirements_have_the_same_id() -> None:
 
 
 def test_a_revision_drops_and_replaces_only_what_the_one_before_asked_for() -> None:
-    asked = in_force()
+    required = in_force()
     faults = [
         f"{revision}.toml: {named}"
         for before, revision in pairwise(REVISIONS)
         for named in [*dropped(revision), *replaced(revision)]
-        if not any(fnmatchcase(id, named) for id in asked[before])
+        if not any(fnmatchcase(id, named) for id in required[before])
     ]
     nothing_before = [
         f"{file}.toml: {named}" for file in (REVISIONS[0], "tasks") for named in [*dropped(file), *replaced(file)]

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.seed_calls`: made-up calls for tenants of its own, which it deletes again and nothing else."""
+"""`python -m benchmarks.seed_calls`: generated calls of its own tenants, and their deletion."""
 
 import re
 from collections import Counter
@@ -90,8 +90,8 @@ def test_most_made_up_calls_go_well_and_some_do_not() -> None:
 def test_lines_for_copy_have_a_value_for_every_column() -> None:
     now = datetime.now(UTC)
     copier, columns = Copier(), len(Call._meta.concrete_fields)
-    for made in made_calls([Owner(uuid4(), [uuid4()])], 500, now - timedelta(days=1), now):
-        line = copier._call(made)
+    for row in made_calls([Owner(uuid4(), [uuid4()])], 500, now - timedelta(days=1), now):
+        line = copier._call(row)
         assert line.count("\t") == columns - 1
-        assert line.startswith(f"{made.id.hex}\t")
-        assert re.fullmatch(r"[0-9a-f]{32}(\t[^\t\n]*){3}\n", _payload(made))
+        assert line.startswith(f"{row.id.hex}\t")
+        assert re.fullmatch(r"[0-9a-f]{32}(\t[^\t\n]*){3}\n", _payload(row))

@@ -1,4 +1,4 @@
-"""What the settings make on the disk at the first start."""
+"""Files that the settings create at the first start."""
 
 import stat
 
@@ -19,12 +19,12 @@ def test_a_secret_is_made_once_and_for_its_owner_only(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize(("content", "says"), [(b"\xff\xfe", "not a text"), (b" \n", "is empty. Restore it")])
-def test_a_secret_that_is_damaged_is_never_replaced(tmp_path, content, says):
+@pytest.mark.parametrize(("content", "message"), [(b"\xff\xfe", "not a text"), (b" \n", "is empty. Restore it")])
+def test_a_secret_that_is_damaged_is_never_replaced(tmp_path, content, message):
     path = tmp_path / "secret.key"
     path.write_bytes(content)
 
-    with pytest.raises(ImproperlyConfigured, match=says):
+    with pytest.raises(ImproperlyConfigured, match=message):
         settings.generated_secret(path)
     assert path.read_bytes() == content
 

@@ -1,4 +1,4 @@
-"""What tests of HTTP tools share: web services on this machine that say exactly the bytes they are told to."""
+"""Fixtures of the tests of HTTP tools: local web services that respond with exact bytes."""
 
 import asyncio
 import datetime as dt
@@ -29,7 +29,7 @@ WAIT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Received:
-    """A request as it came over the wire. Header names are lower case."""
+    """A received request. Header names are lower case."""
 
     method: str
     target: str
@@ -41,7 +41,7 @@ Answer = Callable[[Received], bytes | Iterable[bytes]]
 
 
 def http_response(status: int, body: bytes = b"", content_type: str = "", **headers: str) -> bytes:
-    """A whole answer. Underscores in the names of `headers` become hyphens."""
+    """A complete HTTP response. Underscores in the names of `headers` become hyphens."""
     fields = {"Content-Length": str(len(body)), **{name.replace("_", "-"): value for name, value in headers.items()}}
     if content_type:
         fields["Content-Type"] = content_type
@@ -51,13 +51,13 @@ def http_response(status: int, body: bytes = b"", content_type: str = "", **head
 
 @pytest.fixture
 def http() -> Callable[..., bytes]:
-    """Make an answer: `http(200, b"{}", "application/json", X_Header="y")`."""
+    """Make a response: `http(200, b"{}", "application/json", X_Header="y")`."""
     return http_response
 
 
 @dataclass
 class Service:
-    """A running service: what it answers, what it received, and whether a client hung up on it."""
+    """A running service: its response, the received requests, and whether a client disconnected."""
 
     answer: Answer
     port: int = 0
@@ -113,7 +113,7 @@ class _Server(socketserver.ThreadingTCPServer):
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Service]]:
-    """Start a service: `serve(answer)`, where an answer is bytes or a function of the request."""
+    """Start a service: `serve(answer)`, where the answer is bytes or a function of the request."""
     running: list[tuple[Service, _Server, threading.Thread]] = []
 
     def start(answer: Answer | bytes, tls: ssl.SSLContext | None = None) -> Service:
@@ -136,14 +136,14 @@ def serve() -> Iterator[Callable[..., Service]]:
 
 @pytest.fixture
 def context() -> ToolContext:
-    """What the execution hands to a tool."""
+    """The context that a tool gets."""
     caller = Caller(uuid4(), "acme", "127.0.0.1", "client", "1", "2026-07-28", {})
     return ToolContext(uuid4(), caller, lambda kind, data: None, Cancellation(), lambda: Rounds(FIRST_ROUND))
 
 
 @pytest.fixture
 def call(context: ToolContext) -> Callable[..., ToolResult]:
-    """Call an HTTP tool: `call({"base_url": ...}, {"id": 1}, secrets={...})`. Further names change its policy."""
+    """Call an HTTP tool: `call({"base_url": ...}, {"id": 1}, secrets={...})`. Other keywords change its policy."""
 
     def run(
         config: dict[str, Any],
@@ -165,7 +165,7 @@ def call(context: ToolContext) -> Callable[..., ToolResult]:
 
 @dataclass(frozen=True)
 class TlsContexts:
-    """Both ends of TLS for one name: the server's context, and a client's that trusts its certificate only."""
+    """TLS contexts for one name: the server's, and a client's that trusts only its certificate."""
 
     server: ssl.SSLContext
     client: ssl.SSLContext
@@ -173,7 +173,7 @@ class TlsContexts:
 
 @pytest.fixture
 def certified(tmp_path: Path) -> Callable[[str], TlsContexts]:
-    """Certify a host name or an address: `certified("api.example.com")`."""
+    """Create a certificate for a host name or an IP address: `certified("api.example.com")`."""
 
     def make(name: str) -> TlsContexts:
         key = ec.generate_private_key(ec.SECP256R1())

@@ -1,4 +1,4 @@
-"""What attackers send: each attack is bounded in count, and stops at its deadline."""
+"""Attacks: each is bounded in count, and stops at its deadline."""
 
 import http.client
 import json
@@ -29,13 +29,13 @@ GONE = (OSError, http.client.HTTPException)
 
 
 def attack(function: Attack) -> Attack:
-    """Let a function be one of the attacks."""
+    """Register a function as an attack."""
     ATTACKS[function.__name__] = function
     return function
 
 
 class Sender:
-    """One attacker with one connection at a time. What the hub answers is nobody's concern here."""
+    """An attacker with one connection at a time, who ignores responses."""
 
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
@@ -43,7 +43,7 @@ class Sender:
         self.headers: dict[str, str] = {}
 
     def send(self, verb: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
-        """One request; its answer, None if there was none."""
+        """Send a request; return its response, or None."""
         try:
             self.http.request(verb, path, body, {**self.headers, **(headers or {})})
             response = self.http.getresponse()
@@ -58,13 +58,13 @@ class Sender:
         return self.send("POST", path, body, {"Content-Type": JSON, "Accept": BOTH, **headers})
 
     def modern(self, method: str, params: dict[str, Any]) -> Any:
-        """The same in 2026-07-28."""
+        """Send a request of 2026-07-28."""
         name = str(params.get("name", params.get("uri", "")))
         headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method, "Mcp-Name": name}
         return self.rpc(method, {**params, "_meta": MODERN}, **headers)
 
     def session(self, version: str = "2025-11-25", path: str = "/mcp") -> None:
-        """Send all that follows within a session."""
+        """Open a session for all further requests."""
         opened = self.rpc("initialize", {"protocolVersion": version, "capabilities": {}}, path)
         if opened is not None and opened.headers["Mcp-Session-Id"]:
             self.headers |= {"Mcp-Session-Id": opened.headers["Mcp-Session-Id"], "MCP-Protocol-Version": version}
@@ -83,20 +83,20 @@ def with_token(hub: Hub) -> Sender:
 
 
 def logged_in(hub: Hub) -> Sender:
-    """A person in a browser, whose forms are accepted."""
+    """Log in, so that forms are accepted."""
     sender = Sender(hub)
     page = sender.send("GET", "/admin/login/")
     token = re.search(rb'name="csrfmiddlewaretoken" value="(\w+)"', page.text)[1].decode()
     sender.headers["Cookie"] = page.headers["Set-Cookie"].partition(";")[0]
     form = {"username": "mallory", "password": PASSWORD, "csrfmiddlewaretoken": token, "next": "/admin/"}
-    answer = sender.send("POST", "/admin/login/", urlencode(form), {"Content-Type": FORM, "Referer": hub.url})
-    cookies = [value.partition(";")[0] for value in answer.headers.get_all("Set-Cookie", [])]
+    response = sender.send("POST", "/admin/login/", urlencode(form), {"Content-Type": FORM, "Referer": hub.url})
+    cookies = [value.partition(";")[0] for value in response.headers.get_all("Set-Cookie", [])]
     sender.headers["Cookie"] = "; ".join(cookies)
     return sender
 
 
 def by_many(make: Callable[[], Sender], deadline: float, each: Callable[[Sender, int], None], most: int = 2000) -> None:
-    """Let several senders do the same again and again."""
+    """Repeat an action with several senders."""
 
     def work(number: int) -> None:
         sender = make()
@@ -114,18 +114,18 @@ def by_many(make: Callable[[], Sender], deadline: float, each: Callable[[Sender,
 
 @contextmanager
 def sockets(hub: Hub, count: int) -> Iterator[list[socket.socket]]:
-    """So many bare connections."""
-    made: list[socket.socket] = []
+    """Open this many TCP connections."""
+    connections: list[socket.socket] = []
     try:
-        made.extend(socket.create_connection(hub.address, WAIT_SECONDS) for _ in range(count))
-        yield made
+        connections.extend(socket.create_connection(hub.address, WAIT_SECONDS) for _ in range(count))
+        yield connections
     finally:
-        for one in made:
+        for one in connections:
             one.close()
 
 
 def head_of(hub: Hub, length: int, *more: str) -> bytes:
-    """The head of a request to the endpoint with a body of so many bytes."""
+    """The headers of a request to the endpoint with this Content-Length."""
     lines = [
         "POST /mcp HTTP/1.1",
         f"Host: {hub.address[0]}:{hub.address[1]}",
@@ -138,7 +138,7 @@ def head_of(hub: Hub, length: int, *more: str) -> bytes:
 
 
 def pour(hub: Hub, head: Iterable[str], piece: bytes, deadline: float, most: int) -> None:
-    """Send a head and then pieces, until `most` bytes are sent or the hub has enough."""
+    """Send headers and then pieces, until `most` bytes are sent or the hub closes the connection."""
     lines = [*head, f"Host: {hub.address[0]}:{hub.address[1]}", "", ""]
     with suppress(OSError), socket.create_connection(hub.address, WAIT_SECONDS) as connection:
         connection.sendall("\r\n".join(lines).encode())
@@ -304,9 +304,9 @@ FORWARDED = (f"Accept: {BOTH}", "MCP-Protocol-Version: 2026-07-28", "Mcp-Method:
 
 
 def forwarded(hub: Hub, deadline: float, tools: Sequence[str], count: int) -> None:
-    """Let so many calls of the attacker's own upstream wait at once, with all that it sends being asked for."""
-    asked = {"elicitation": {}, "sampling": {}, "roots": {}}
-    meta = {**MODERN, META + "clientCapabilities": asked, META + "logLevel": "debug"}
+    """Make this many concurrent calls of the attacker's own upstream, with all its notifications enabled."""
+    capabilities = {"elicitation": {}, "sampling": {}, "roots": {}}
+    meta = {**MODERN, META + "clientCapabilities": capabilities, META + "logLevel": "debug"}
     with sockets(hub, count) as connections:
         for number, connection in enumerate(connections):
             name = f"up_{tools[number % len(tools)]}"
@@ -378,11 +378,11 @@ def idle_connections(hub: Hub, deadline: float) -> None:
 
 @attack
 def unknown_keys(hub: Hub, deadline: float) -> None:
-    def ask(sender: Sender, turn: int) -> None:
+    def send_key(sender: Sender, turn: int) -> None:
         sender.headers["Authorization"] = f"Bearer mcphub_{turn % 50:043d}"
         sender.rpc("ping", {})
 
-    by_many(lambda: Sender(hub), deadline, ask)
+    by_many(lambda: Sender(hub), deadline, send_key)
 
 
 @attack

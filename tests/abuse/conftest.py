@@ -1,4 +1,4 @@
-"""The hubs that are attacked: one under each server, shared by all tests."""
+"""The attacked hubs: one for each server, shared by all tests."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from tools_app.server.base import SERVERS
 
 @pytest.fixture(scope="session", params=SERVERS)
 def attacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
-    """A hub that is up before the first attack, and must be after the last one."""
+    """A hub that has to be running after the last attack."""
     with running(request.param, tmp_path_factory.mktemp(request.param)) as hub:
         yield hub
         assert hub.process.poll() is None, "the hub has ended"

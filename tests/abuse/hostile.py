@@ -1,6 +1,6 @@
-"""An upstream that harms whoever calls it: a process of its own, `python hostile.py PORT`, until its input ends.
+"""A hostile upstream, in its own process: `python hostile.py PORT`, until its stdin is closed.
 
-Each tool is one kind of harm. What it sends is bounded by the time of a connection.
+Each tool is one kind of attack. What it sends is bounded by the duration of a connection.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ def question(number: int) -> bytes:
 
 
 async def flood(writer: asyncio.StreamWriter, piece: bytes) -> None:
-    """Send the same as long as it is taken."""
+    """Send the same data until the connection closes."""
     while True:
         writer.write(piece)
         await writer.drain()
 
 
 async def harm(tool: str, number: Any, token: Any, writer: asyncio.StreamWriter) -> None:
-    """Answer a call of a tool in its way."""
+    """Respond to a tool call with the tool's attack."""
     match tool:
         case "large_result":
             text = json.dumps({"content": [{"type": "text", "text": "x" * (15 * MEGABYTE)}]})
@@ -80,7 +80,7 @@ def result(message: dict[str, Any]) -> dict[str, Any]:
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer the requests of one connection."""
+    """Handle the requests of one connection."""
     with suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
         async with asyncio.timeout(SECONDS):
             while True:
@@ -100,13 +100,13 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
                     token = params.get("_meta", {}).get("progressToken")
                     await harm(params["name"], message["id"], token, writer)
                 else:
-                    said = {"jsonrpc": "2.0", "id": message["id"], "result": result(message)}
-                    answer(writer, json.dumps(said).encode())
+                    response = {"jsonrpc": "2.0", "id": message["id"], "result": result(message)}
+                    answer(writer, json.dumps(response).encode())
     writer.close()
 
 
 async def main(port: int) -> None:
-    """Serve until the input ends."""
+    """Serve until stdin is closed."""
     async with await asyncio.start_server(serve, "127.0.0.1", port, limit=16 * MEGABYTE):
         sys.stdout.write("begun\n")
         sys.stdout.flush()

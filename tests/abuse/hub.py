@@ -1,4 +1,4 @@
-"""One hub as `manage.py up` makes it, with an attacker, their victim next door, and a tenant that is open to all."""
+"""A hub of `manage.py up` with an attacker's tenant, a neighbour's tenant, and a public tenant."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from tests.services.stack import ROOT, WAIT_SECONDS, eventually, free_port
 MEGABYTE = 1024 * 1024
 PASSWORD = "correct horse battery"
 LOOK_SECONDS = 0.05
-# Rows are written past the checks of the hub: what is refused today may stand from a day before.
+# Rows are created without the hub's validation: such rows may exist from an earlier version.
 SEED = f"""
 import json
 from django.contrib.auth.models import User
@@ -44,7 +44,7 @@ print(json.dumps([keys.issue(neighbour, "n")[1], keys.issue(attacker, "a")[1], t
 
 @dataclass
 class Hub:
-    """The running hub. `largest` is the most memory that it took since it was ready, above what it had then."""
+    """The running hub. `largest` is the maximum increase of its memory since it was ready."""
 
     server: str
     url: str
@@ -63,7 +63,7 @@ class Hub:
         return str(place.hostname), int(place.port or 0)
 
     def watch(self) -> None:
-        """Look at the memory until the hub is over."""
+        """Measure the memory until the hub ends."""
         self.base = memory_of(self.process.pid)
         while not self.over.wait(LOOK_SECONDS):
             with suppress(OSError, ValueError, StopIteration):
@@ -79,7 +79,7 @@ def memory_of(pid: int) -> int:
 
 @contextmanager
 def _hostile_upstream() -> Iterator[str]:
-    """The URL of a server that harms its clients."""
+    """Start the hostile upstream; yield its URL."""
     port = free_port()
     command = [sys.executable, str(Path(__file__).with_name("hostile.py")), str(port)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as serving:
@@ -92,7 +92,7 @@ def _hostile_upstream() -> Iterator[str]:
 
 @contextmanager
 def running(server: str, home: Path) -> Iterator[Hub]:
-    """A hub on SQLite under a server, which ends with the block."""
+    """Run a hub on SQLite with this server."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     environment |= {"MCPHUB_DATA_DIR": str(home / "data"), "MCPHUB_API_REQUESTS_PER_MINUTE": "0"}
 

@@ -1,6 +1,6 @@
-"""The neighbour: a process of its own that calls `echo` one call after the other until its input ends.
+"""The neighbour: a process that calls `echo` sequentially until its stdin is closed.
 
-Prints, as JSON, how many calls there were, how many were not answered rightly, and the longest wait in seconds.
+Prints, as JSON, the number of calls, the number of wrong responses, and the longest wait in seconds.
 """
 
 import http.client
@@ -28,7 +28,7 @@ BODY = json.dumps(
 
 
 def main(host: str, port: str, key: str) -> None:
-    """Call until somebody writes a line or closes the input."""
+    """Call until a line is written to stdin, or it is closed."""
     over = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.readline(), over.set()), daemon=True).start()
     headers = {
@@ -53,12 +53,12 @@ def main(host: str, port: str, key: str) -> None:
         longest = max(longest, time.monotonic() - began)
         calls += 1
         if calls == 1:
-            tell("begun")
+            write_line("begun")
         time.sleep(PAUSE_SECONDS)
-    tell(json.dumps({"calls": calls, "wrong": wrong, "longest": longest}))
+    write_line(json.dumps({"calls": calls, "wrong": wrong, "longest": longest}))
 
 
-def tell(line: str) -> None:
+def write_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

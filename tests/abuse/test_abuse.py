@@ -1,4 +1,4 @@
-"""Whatever one sender does, a neighbour waits less than a second for an echo, and the hub's memory has a bound.
+"""Under every attack, a neighbour waits less than a second for an echo, and the hub's memory is bounded.
 
 Bounded in count and time. Not in the default run: `pytest -n 0 -p no:randomly tests/abuse`.
 """
@@ -19,7 +19,7 @@ from tests.abuse.attacks import ATTACKS, SECONDS
 from tests.abuse.hub import MEGABYTE, Hub
 
 MAX_WAIT_SECONDS = 1.0
-# Above what the hub had when it was ready, over all attacks together. Large bodies and results of a tenant may have 64
+# The maximum increase since the hub was ready, over all attacks. Large bodies and results of a tenant may have 64
 # MiB each, and take a few times as much while they are parsed and sent. Half of it is what the C library keeps of freed
 # memory: with 200 WebSockets, Python's own never exceeded 30 MB above that of a hub at rest.
 MAX_MEMORY = 700 * MEGABYTE
@@ -28,26 +28,26 @@ NEIGHBOUR = Path(__file__).with_name("neighbour.py")
 
 @contextmanager
 def neighbour(hub: Hub) -> Iterator[dict[str, Any]]:
-    """A client of another tenant while the block runs; afterwards, what it went through."""
+    """Run a client of another tenant during the block; its result is filled in afterwards."""
     host, port = hub.address
     command = [sys.executable, str(NEIGHBOUR), host, str(port), hub.neighbour_key]
-    went: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as calling:
         assert calling.stdin is not None
         assert calling.stdout is not None
         assert calling.stdout.readline() == "begun\n"
-        yield went
+        yield result
         calling.stdin.close()
-        went |= json.loads(calling.stdout.readline())
+        result |= json.loads(calling.stdout.readline())
 
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_neighbour_hardly_notices(attacked: Hub, name: str, record_property: Any) -> None:
-    with neighbour(attacked) as went:
+    with neighbour(attacked) as result:
         ATTACKS[name](attacked, time.monotonic() + SECONDS)
-    record_property("longest_wait", went["longest"])
+    record_property("longest_wait", result["longest"])
     record_property("memory", attacked.largest)
-    sys.stdout.write(f"{attacked.server} {name}: {went}, memory {attacked.largest / MEGABYTE:.0f} MB\n")
-    assert went["wrong"] == 0
-    assert went["longest"] < MAX_WAIT_SECONDS
+    sys.stdout.write(f"{attacked.server} {name}: {result}, memory {attacked.largest / MEGABYTE:.0f} MB\n")
+    assert result["wrong"] == 0
+    assert result["longest"] < MAX_WAIT_SECONDS
     assert attacked.largest < MAX_MEMORY

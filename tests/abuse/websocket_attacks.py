@@ -1,4 +1,4 @@
-"""Attacks over WebSockets: what RFC 6455 leaves without a bound, and what is not read."""
+"""Attacks over WebSockets: unbounded parts of RFC 6455, and clients that do not read."""
 
 import json
 import socket
@@ -23,7 +23,7 @@ def websocket_floods(hub: Hub, deadline: float) -> None:
             suppress(Exception),
             connect(url, additional_headers=headers, subprotocols=["mcp"], open_timeout=WAIT_SECONDS) as talk,  # type: ignore[list-item]
         ):
-            # Nothing of what is answered is read.
+            # Responses are not read.
             for _ in range(1000):
                 if time.monotonic() > deadline:
                     return
@@ -33,7 +33,7 @@ def websocket_floods(hub: Hub, deadline: float) -> None:
 
 
 def over_websockets(hub: Hub, deadline: float, count: int, data: bytes, turns: int = 1) -> None:
-    """Send the same bytes again and again over so many WebSockets. Nothing is read."""
+    """Send the same bytes repeatedly over this many WebSockets, without reading."""
     with sockets(hub, count) as connections:
         for connection in connections:
             handshake(connection, "/ws", f"Authorization: Bearer {hub.key}")

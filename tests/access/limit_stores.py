@@ -1,4 +1,4 @@
-"""What every store of limits does, in memory or in Redis: the tests of both are these. `store` is theirs to make."""
+"""Tests of every limit store, in memory or in Redis. Modules that import them define the fixture `store`."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -21,14 +21,14 @@ def places(name: str, most: int) -> ConcurrencyLimit:
 
 
 class Stores:
-    """Asks stores from one event loop, as a process of the hub does."""
+    """Calls stores from one event loop, as a process of the hub does."""
 
     def __init__(self) -> None:
         self.runner = asyncio.Runner()
         self._asked: list[Any] = []
 
     def __call__(self, store: Any) -> Any:
-        """Ask this one, too."""
+        """Use this store, too."""
         self._asked.append(store)
         return store
 
@@ -40,15 +40,15 @@ class Stores:
     def taken(self, store: Any, *rates: Rate, count: int = 1) -> Any:
         return self.runner.run(store.take(rates, count))
 
-    def held(self, store: Any, id: str, *wanted: ConcurrencyLimit, seconds: float = LEASE) -> Any:
-        return self.runner.run(store.acquire(wanted, id, seconds))
+    def held(self, store: Any, id: str, *places: ConcurrencyLimit, seconds: float = LEASE) -> Any:
+        return self.runner.run(store.acquire(places, id, seconds))
 
 
 @pytest.fixture
 def stores() -> Iterator[Stores]:
-    asked = Stores()
-    yield asked
-    asked.close()
+    runner = Stores()
+    yield runner
+    runner.close()
 
 
 def test_so_many_are_let_through_and_then_it_is_said_which_and_how_long(store: Any, stores: Stores) -> None:
@@ -144,7 +144,7 @@ def test_only_who_says_so_gets_a_lost_place_again(store: Any, stores: Stores) ->
 def test_a_thread_takes_from_the_same_rates(store: Any, stores: Stores) -> None:
     narrow = rate("narrow", 1, 60)
     assert store.take_here([narrow], 1) is None
-    taken = store.take_here([narrow], 1)
-    assert taken is not None
-    assert taken[0] == 0
-    assert 0 < taken[1] <= 60
+    result = store.take_here([narrow], 1)
+    assert result is not None
+    assert result[0] == 0
+    assert 0 < result[1] <= 60

@@ -1,4 +1,4 @@
-"""Passes: who may have one, what they open, and when they stop opening it."""
+"""Impersonation tokens: who may get one, what it gives access to, and when it ends."""
 
 import asyncio
 import time
@@ -30,14 +30,14 @@ def admin(tenant: Tenant) -> User:
 
 
 def opens(credential: str, *, from_query: bool = False) -> Principal | None:
-    """What a credential opens for a process that remembers nothing."""
+    """The principal of a credential, in a process with empty caches."""
 
-    async def ask() -> Principal | None:
+    async def authenticate() -> Principal | None:
         return await principal.authenticate(Credential(credential, from_query=from_query))
 
     principal.cache.forget_all()
     impersonation.forget_all()
-    return asyncio.run(ask())
+    return asyncio.run(authenticate())
 
 
 def test_a_pass_acts_as_the_key_and_says_who_it_is(row: ApiKey, admin: User) -> None:
@@ -50,7 +50,7 @@ def test_a_pass_acts_as_the_key_and_says_who_it_is(row: ApiKey, admin: User) -> 
 
 
 def made_for(row: ApiKey, person: User) -> str:
-    """A pass with nothing wrong in it, but for the person's role."""
+    """A valid token, apart from the person's role."""
     return impersonation.sealed(ImpersonationToken(row.pk, person.pk, time.time() + 60, person.get_session_auth_hash()))
 
 
@@ -75,7 +75,7 @@ def test_only_who_runs_the_tenant_gets_a_pass(row: ApiKey, tenant: Tenant, role:
         Membership.objects.create(user=person, tenant=tenant, role=role)
     with pytest.raises(NotAllowed):
         impersonation.issue(row, person)
-    # Nor is one good that somebody made for such a person.
+    # Nor is a token accepted that was made for such a person.
     assert opens(made_for(row, person)) is None
 
 
@@ -119,7 +119,7 @@ def test_a_pass_opens_for_a_quarter_of_an_hour(row: ApiKey, admin: User, monkeyp
 
 
 def test_only_what_this_process_has_opened_is_known(row: ApiKey, admin: User) -> None:
-    """What is known goes before the requests of strangers: nobody gets there with a pass that opens nothing."""
+    """Known credentials have priority over strangers' requests: invalid tokens must not become known."""
     good, unused = impersonation.issue(row, admin), impersonation.issue(row, admin)
     forged = changed(good, 30)
     assert not impersonation.is_known(good)

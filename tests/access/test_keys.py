@@ -1,4 +1,4 @@
-"""API keys: what is kept of them, how long they are good, and which of them expire soon."""
+"""API keys: what is stored, how long they are valid, and which expire soon."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,18 +19,18 @@ MICROSECOND = timedelta(microseconds=1)
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> datetime:
-    """A moment at which time stands still for keys."""
+    """Freeze the time for keys."""
     moment = timezone.now()
     monkeypatch.setattr(keys.timezone, "now", lambda: moment)
     return moment
 
 
-def good(row: ApiKey) -> bool:
+def is_valid(row: ApiKey) -> bool:
     return keys.valid_keys(ApiKey.objects.filter(pk=row.pk)).exists()
 
 
 def test_a_key_is_kept_as_its_digest_with_all_that_was_said_of_it(tenant: Tenant) -> None:
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "expires_at": timezone.now() + DAY,
         "created_by": User.objects.create_user("ada"),
         "tool_patterns": ["search_*"],
@@ -38,12 +38,12 @@ def test_a_key_is_kept_as_its_digest_with_all_that_was_said_of_it(tenant: Tenant
         "networks": ["192.0.2.0/24"],
     }
     limits = dict.fromkeys(keys.LIMITS, 7)
-    row, key = keys.issue(tenant, "laptop", **said, limits={**limits, "name": 9, "revoked_at": 9})
+    row, key = keys.issue(tenant, "laptop", **fields, limits={**limits, "name": 9, "revoked_at": 9})
     row.refresh_from_db()
-    assert {name: getattr(row, name) for name in (*said, *limits)} == {**said, **limits}
+    assert {name: getattr(row, name) for name in (*fields, *limits)} == {**fields, **limits}
     assert (row.tenant, row.name, row.digest) == (tenant, "laptop", keys.digest_of(key))
     assert key.startswith("mcphub_")
-    # Five letters of the secret tell keys apart, and leave 226 bits of it unknown.
+    # The prefix shows five characters of the secret, and leaves 226 bits unknown.
     assert (row.prefix, len(row.prefix), len(key)) == (key[:12], 12, 50)
     assert key not in str(ApiKey.objects.values())
     assert keys.issue(tenant, "laptop")[1] != key
@@ -54,10 +54,10 @@ def test_all_limits_of_keys_can_be_set_and_are_handed_on(tenant: Tenant) -> None
     assert set(keys.LIMITS) == limited | {"open_streams"}
 
 
-@pytest.mark.parametrize(("length", "taken"), [(31, False), (32, True)])
-def test_a_chosen_key_has_at_least_32_characters(tenant: Tenant, *, length: int, taken: bool) -> None:
+@pytest.mark.parametrize(("length", "accepted"), [(31, False), (32, True)])
+def test_a_chosen_key_has_at_least_32_characters(tenant: Tenant, *, length: int, accepted: bool) -> None:
     chosen = "k" * length
-    if taken:
+    if accepted:
         row, key = keys.issue(tenant, "chosen", key=chosen)
         assert (key, row.digest) == (chosen, keys.digest_of(chosen))
     else:
@@ -124,13 +124,13 @@ def test_revoking_says_whether_it_was_this_time_and_touches_no_other_key(tenant:
     assert keys.revoke(row) is False
     row.refresh_from_db()
     assert row.revoked_at == first
-    assert (good(row), good(other)) == (False, True)
+    assert (is_valid(row), is_valid(other)) == (False, True)
 
 
 def test_a_key_is_good_until_the_moment_at_which_it_expires(tenant: Tenant, now: datetime) -> None:
-    assert good(keys.issue(tenant, "one", expires_at=now + MICROSECOND)[0])
-    assert not good(keys.issue(tenant, "one", expires_at=now)[0])
-    assert good(keys.issue(tenant, "one")[0])
+    assert is_valid(keys.issue(tenant, "one", expires_at=now + MICROSECOND)[0])
+    assert not is_valid(keys.issue(tenant, "one", expires_at=now)[0])
+    assert is_valid(keys.issue(tenant, "one")[0])
     tomorrow = keys.valid_keys(ApiKey.objects.all(), now + DAY)
     assert [row.expires_at for row in tomorrow] == [None]
     assert keys.rotatable_keys(ApiKey.objects.all(), now).count() == 2
@@ -138,20 +138,20 @@ def test_a_key_is_good_until_the_moment_at_which_it_expires(tenant: Tenant, now:
 
 
 @pytest.mark.parametrize(
-    ("overlap", "given"), [(DAY, DAY), (-DAY, timedelta()), (90 * DAY, 90 * DAY), (91 * DAY, 90 * DAY)]
+    ("overlap", "expected"), [(DAY, DAY), (-DAY, timedelta()), (90 * DAY, 90 * DAY), (91 * DAY, 90 * DAY)]
 )
 def test_an_overlap_is_never_negative_and_90_days_at_most(
-    tenant: Tenant, now: datetime, overlap: timedelta, given: timedelta
+    tenant: Tenant, now: datetime, overlap: timedelta, expected: timedelta
 ) -> None:
     row, _ = keys.issue(tenant, "one")
     keys.rotate(row, overlap)
     stored = ApiKey.objects.get(pk=row.pk)
-    assert row.expires_at == stored.expires_at == now + given
+    assert row.expires_at == stored.expires_at == now + expected
     assert keys.set_overlap(row, DAY) is True
     assert row.expires_at == now + DAY
     assert keys.set_overlap(row, overlap) is True
     stored.refresh_from_db()
-    assert row.expires_at == stored.expires_at == now + given
+    assert row.expires_at == stored.expires_at == now + expected
 
 
 def test_rotating_hands_on_what_narrows_a_key_and_touches_no_other(tenant: Tenant) -> None:
@@ -175,7 +175,7 @@ def test_only_a_replaced_key_that_is_not_revoked_has_an_overlap(tenant: Tenant) 
     assert [keys.set_overlap(row, timedelta()) for row in (plain, revoked, replaced)] == [False, False, True]
     after = {row.name: ApiKey.objects.get(pk=row.pk).expires_at for row in (plain, replaced, revoked)}
     assert (after["plain"], after["revoked"]) == (ends["plain"], ends["revoked"])
-    assert not good(replaced)
+    assert not is_valid(replaced)
 
 
 def test_keys_that_expire_within_two_weeks_come_soonest_first(tenant: Tenant, now: datetime) -> None:
@@ -198,7 +198,7 @@ def test_the_successor_of_a_key_with_an_end_lives_as_long_as_it_did(tenant: Tena
     ApiKey.objects.filter(pk=row.pk).update(created_at=now - 10 * DAY)
     row.refresh_from_db()
     new, _ = keys.rotate(row, 60 * DAY)
-    # The overlap does not prolong the old one.
+    # The overlap does not extend the old key.
     assert (row.expires_at, new.expires_at) == (now + 30 * DAY, now + 40 * DAY)
 
 

@@ -1,4 +1,4 @@
-"""Limits as requests take from them: rates, places, and leases that are renewed for as long as they are held."""
+"""Limits: rates, concurrency, and leases that are renewed while they are held."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def store(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryStore]:
-    """The store of this process, on a clock of the test's own."""
+    """The store of this process, with a clock that the test controls."""
     yield use(MemoryStore(clock), monkeypatch)
     limits._held.clear()
 
@@ -33,12 +33,12 @@ def use(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     return store
 
 
-def held(id: str, *wanted: Any) -> Any:
-    return asyncio.run(limits.acquire(wanted or (ONE,), id))
+def held(id: str, *places: Any) -> Any:
+    return asyncio.run(limits.acquire(places or (ONE,), id))
 
 
 def is_free(store: MemoryStore) -> bool:
-    """Whether somebody else would get the place, who does not keep it."""
+    """Whether the place can be acquired; it is released again."""
     full = store.acquire_here([ONE], "somebody else", 1.0)
     store.release([ONE.key], "somebody else")
     return full is None
@@ -87,7 +87,7 @@ def test_what_is_held_is_renewed_and_what_is_not_is_lost_with_its_lease(store: M
     assert not is_free(store)
     clock.now += 1
     assert is_free(store)
-    # A process that was held up for longer than that goes on with what it holds.
+    # A process that was paused for longer than that keeps what it holds.
     limits.renew()
     assert not is_free(store)
 
@@ -119,14 +119,14 @@ def test_a_place_that_was_handed_on_is_somebody_elses_to_renew_and_to_let_go(sto
     assert not is_free(store)
     clock.now += 1
     assert is_free(store)
-    # It is nobody's any more, and whoever renews it late does not take it from others.
+    # The lease has ended, and a late renewal does not take it from others.
     limits.renew_for(ONE.key, ["a"])
     assert is_free(store)
 
 
 def test_a_place_is_not_renewed_for_whoever_lets_it_go_meanwhile(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(MemoryStore):
-        """While it renews, a request ends."""
+        """A store in which a request ends during a renewal."""
 
         def renew(self, key: str, ids: Iterable[str], seconds: float, *, again: bool) -> None:
             limits.release("a")
@@ -143,10 +143,10 @@ def test_a_request_that_is_given_up_while_it_waits_for_a_place_leaves_none_behin
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Slow(MemoryStore):
-        """The place is taken before the answer arrives."""
+        """A store that acquires the place before its response arrives."""
 
-        async def acquire(self, wanted: Any, id: str, seconds: float) -> int | None:
-            full = self.acquire_here(wanted, id, seconds)
+        async def acquire(self, places: Any, id: str, seconds: float) -> int | None:
+            full = self.acquire_here(places, id, seconds)
             await asyncio.sleep(3600)
             return full
 

@@ -1,4 +1,4 @@
-"""Limits in the memory of one process."""
+"""The in-memory limit store."""
 
 import threading
 from unittest.mock import Mock
@@ -21,7 +21,7 @@ def store(stores: Stores) -> MemoryStore:
     return own
 
 
-# A busy machine is no fault of what is tested.
+# A busy machine must not fail the test.
 @settings(deadline=None)
 @given(
     most=st.integers(1, 12),
@@ -39,7 +39,7 @@ def test_no_span_of_the_windows_length_sees_more_than_is_allowed(most: int, step
             hits += [clock.now] * count
             assert len(recent) + count <= most
         else:
-            # Refused only if there is no room, give or take one bucket.
+            # Rejected only if the limit is reached, within one bucket.
             long_ago = clock.now - seconds * (1 + 1 / BUCKETS)
             assert len([hit for hit in hits if hit > long_ago]) + count > most
 
@@ -124,7 +124,7 @@ def test_a_flood_of_names_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPat
     for number in range(10_000):
         store.take_here([rate(f"address {number}", 5, 60)], 1)
         assert len(store._windows) <= 2000
-    # The newest are kept, all but a tenth.
+    # The newest nine tenths are kept.
     assert list(store._windows) == [f"address {number}" for number in range(10_000 - len(store._windows), 10_000)]
     assert len(store._windows) >= 1800
     assert tidied.call_count < 50, "each new name looks through all the others"

@@ -1,4 +1,4 @@
-"""Codes and tokens of connections: what each is good for, how long, and whose it is."""
+"""Authorization codes and tokens of connections: use, lifetime and owner."""
 
 from datetime import timedelta
 from uuid import uuid4
@@ -23,8 +23,8 @@ def other(tenant: Tenant) -> Connection:
     return service_clients.create(tenant, "other job")[0].connection
 
 
-def begun(connection: Connection) -> Pair:
-    """The tokens of a new code."""
+def issue_pair(connection: Connection) -> Pair:
+    """Tokens from a new authorization code."""
     code = tokens.issue_code(connection, redirect_uri="http://localhost/", challenge="x", scope="mcp:call")
     row = tokens.find_code(code, connection.client_id)
     assert row is not None
@@ -38,7 +38,7 @@ def refresh_row(connection: Connection, pair: Pair) -> RefreshToken:
 
 
 def test_a_refresh_token_is_of_its_client_and_ends(connection: Connection, other: Connection) -> None:
-    pair = begun(connection)
+    pair = issue_pair(connection)
     assert tokens.find_refresh_token(pair.refresh, other.client_id) is None
     row = refresh_row(connection, pair)
     RefreshToken.objects.filter(pk=row.pk).update(expires_at=timezone.now())
@@ -60,9 +60,9 @@ def test_parallel_renewals_are_counted_in_one_family(
     connection: Connection, other: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tokens, "MAX_PAIRS_OF_FAMILY", 2)
-    pair = begun(connection)
+    pair = issue_pair(connection)
     for _ in range(3):
-        begun(other)
+        issue_pair(other)
     row = refresh_row(connection, pair)
     tokens.rotate(row, "mcp:call")
     tokens.rotate(row, "mcp:call")
@@ -111,12 +111,12 @@ def test_a_connection_that_ends_takes_its_codes_and_tokens_with_it_and_no_others
     connection: Connection, other: Connection
 ) -> None:
     for owner in (connection, other):
-        begun(owner)
+        issue_pair(owner)
         tokens.issue_access(owner, "mcp:call")
     tokens.end_all(connection)
-    for model, kept in ((AuthorizationCode, 1), (AccessToken, 2), (RefreshToken, 1)):
+    for model, remaining in ((AuthorizationCode, 1), (AccessToken, 2), (RefreshToken, 1)):
         assert model.objects.filter(connection=connection).count() == 0
-        assert model.objects.filter(connection=other).count() == kept
+        assert model.objects.filter(connection=other).count() == remaining
 
 
 def test_the_code_of_a_device_is_good_once(connection: Connection) -> None:
@@ -134,8 +134,8 @@ def test_the_code_of_a_device_is_good_once(connection: Connection) -> None:
 
 def test_what_ended_before_a_time_is_pruned_and_nothing_else(connection: Connection) -> None:
     now = timezone.now()
-    begun(connection)
-    begun(connection)
+    issue_pair(connection)
+    issue_pair(connection)
     for model in (AuthorizationCode, AccessToken, RefreshToken):
         old = model.objects.order_by("pk")[:1].values_list("pk", flat=True)
         model.objects.filter(pk__in=list(old)).update(expires_at=now - timedelta(seconds=1))

@@ -1,4 +1,4 @@
-"""Who may see, audit and change which tenants: the answers on which the admin and the REST API stand."""
+"""Permissions on tenants, which the admin and the REST API use."""
 
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db
 
 
 class May(NamedTuple):
-    """What somebody may do in one tenant."""
+    """A user's permissions in one tenant."""
 
     see: bool
     audit: bool
@@ -23,7 +23,7 @@ class May(NamedTuple):
 
 NOTHING = May(see=False, audit=False, change=False)
 EVERYTHING = May(see=True, audit=True, change=True)
-# Who it is: what they may in acme, in globex, and whether the admin and the API have anything for them.
+# For each user: permissions in acme, in globex, and access to the admin and the REST API.
 PEOPLE = {
     "superuser": (EVERYTHING, EVERYTHING, True),
     "superuser who is switched off": (NOTHING, NOTHING, False),
@@ -58,7 +58,7 @@ def build(who: str, acme: Tenant, globex: Tenant) -> permissions.Person:
         Membership.objects.create(user=person, tenant=acme, role=role)
     if who.endswith("operator there"):
         Membership.objects.create(user=person, tenant=globex, role=Role.OPERATOR)
-    # Somebody else's roles are nobody's but theirs.
+    # Roles of other users do not count.
     other = User.objects.create_user("eve")
     for tenant in (acme, globex):
         Membership.objects.create(user=other, tenant=tenant, role=Role.ADMIN)
@@ -143,7 +143,7 @@ def test_a_second_factor_is_asked_of_members_for_their_tenants_and_of_superusers
 
 
 def test_an_account_of_another_kind_is_no_superuser() -> None:
-    """As `django.contrib.auth.models.AbstractBaseUser`, which has no permissions of Django's."""
+    """Such as `django.contrib.auth.models.AbstractBaseUser`, which lacks Django's permissions."""
     assert AbstractBaseUser.is_active
     assert not hasattr(AbstractBaseUser, "is_superuser")
     account: Any = SimpleNamespace(is_active=True)

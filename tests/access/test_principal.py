@@ -1,4 +1,4 @@
-"""What a principal may use, and under which name its client is recorded."""
+"""Principals: permissions, authentication, and the recorded name of the client."""
 
 import asyncio
 import time
@@ -141,7 +141,7 @@ EVERYTHING = Grant(None, None)
         ((REPORTS,), "tools/call", "", False),
         ((REPORTS,), "tools/call", "report_a", False),
         ((REPORTS,), "tools/call", "echo", True),
-        # The method by one scope and the name by another one is neither.
+        # One scope for the method and another for the name do not combine.
         ((READS, REPORTS), "tools/call", "echo", True),
         ((READS, REPORTS), "resources/read", "docs://a", False),
         ((EVERYTHING,), "tools/call", "echo", False),
@@ -204,8 +204,8 @@ def test_only_a_person_is_recorded_as_the_playgrounds() -> None:
 
 
 @pytest.fixture
-def ask(transactional_db: None) -> Iterator[asyncio.Runner]:
-    """An event loop of a process that remembers nothing."""
+def runner(transactional_db: None) -> Iterator[asyncio.Runner]:
+    """An event loop in a process with empty caches."""
     principal.cache.forget_all()
     principal.public_cache.forget_all()
     with asyncio.Runner() as runner:
@@ -214,24 +214,24 @@ def ask(transactional_db: None) -> Iterator[asyncio.Runner]:
     principal.public_cache.forget_all()
 
 
-def test_a_key_is_its_tenants_with_all_that_narrows_it(ask: asyncio.Runner, tenant: Tenant) -> None:
+def test_a_key_is_its_tenants_with_all_that_narrows_it(runner: asyncio.Runner, tenant: Tenant) -> None:
     Tenant.objects.filter(pk=tenant.pk).update(redacted_keys=["ssn"], most_sessions=3)
     scopes = {"tool_patterns": ["search_*"], "methods": ["tools/*"], "networks": ["192.0.2.0/24", "2001:db8::/32"]}
     row, key = keys.issue(tenant, "narrow", **scopes)
     plain_row, plain_key = keys.issue(tenant, "plain")
-    found = ask.run(principal.authenticate(Credential(key)))
+    found = runner.run(principal.authenticate(Credential(key)))
     assert found
     assert (found.key_id, found.tenant_id, found.tenant_slug) == (row.pk, tenant.pk, "acme")
     assert (found.redacted_keys, found.allowed.most_sessions) == (("ssn",), 3)
     assert (found.patterns, found.methods) == (("search_*",), ("tools/*",))
     assert found.networks == (ip_network("192.0.2.0/24"), ip_network("2001:db8::/32"))
-    plain = ask.run(principal.authenticate(Credential(plain_key)))
+    plain = runner.run(principal.authenticate(Credential(plain_key)))
     assert plain
     assert (plain.key_id, plain.patterns, plain.methods, plain.networks) == (plain_row.pk, None, None, ())
     assert (plain.person, plain.address) == ("", "")
 
 
-def test_a_network_that_is_none_lets_nobody_in_and_spoils_no_other_key(ask: asyncio.Runner, tenant: Tenant) -> None:
+def test_a_network_that_is_none_lets_nobody_in_and_spoils_no_other_key(runner: asyncio.Runner, tenant: Tenant) -> None:
     row, key = keys.issue(tenant, "spoilt")
     other = keys.issue(tenant, "other")[1]
     ApiKey.objects.filter(pk=row.pk).update(networks=["nonsense"])
@@ -239,7 +239,7 @@ def test_a_network_that_is_none_lets_nobody_in_and_spoils_no_other_key(ask: asyn
     async def both() -> list[Principal | None]:
         return await asyncio.gather(*(principal.authenticate(Credential(carried)) for carried in (key, other)))
 
-    spoilt, good = ask.run(both())
+    spoilt, good = runner.run(both())
     assert spoilt
     assert good
     assert not any(spoilt.permits_address(address) for address in ("192.0.2.1", "127.0.0.1", "::1", "stdio", ""))
@@ -247,58 +247,60 @@ def test_a_network_that_is_none_lets_nobody_in_and_spoils_no_other_key(ask: asyn
 
 
 def test_a_key_opens_until_the_moment_at_which_it_expires(
-    ask: asyncio.Runner, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    runner: asyncio.Runner, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expires = timezone.now() + timedelta(hours=1)
     key = keys.issue(tenant, "short", expires_at=expires)[1]
     monkeypatch.setattr(principal.time, "time", (expires - timedelta(milliseconds=1)).timestamp)
-    assert ask.run(principal.authenticate(Credential(key)))
+    assert runner.run(principal.authenticate(Credential(key)))
     monkeypatch.setattr(principal.time, "time", expires.timestamp)
-    assert ask.run(principal.authenticate(Credential(key))) is None
+    assert runner.run(principal.authenticate(Credential(key))) is None
 
 
-def test_a_text_that_is_shorter_than_any_key_is_not_looked_for(ask: asyncio.Runner, tenant: Tenant) -> None:
+def test_a_text_that_is_shorter_than_any_key_is_not_looked_for(runner: asyncio.Runner, tenant: Tenant) -> None:
     short = "k" * (keys.MIN_KEY - 1)
-    assert ask.run(principal.authenticate(Credential(short))) is None
+    assert runner.run(principal.authenticate(Credential(short))) is None
     assert not principal.cache.is_absent(keys.digest_of(short))
     unknown = "k" * keys.MIN_KEY
-    assert ask.run(principal.authenticate(Credential(unknown))) is None
+    assert runner.run(principal.authenticate(Credential(unknown))) is None
     assert principal.cache.is_absent(keys.digest_of(unknown))
 
 
-def test_a_process_knows_the_doors_that_it_saw_open(ask: asyncio.Runner, tenant: Tenant) -> None:
+def test_a_process_knows_the_doors_that_it_saw_open(runner: asyncio.Runner, tenant: Tenant) -> None:
     key, unused = keys.issue(tenant, "one")[1], keys.issue(tenant, "unused")[1]
     Tenant.objects.create(slug="closed", name="Closed")
     Tenant.objects.filter(pk=tenant.pk).update(is_public=True)
     assert not principal.is_known(Credential(key), None)
     assert not principal.is_known(None, "acme")
-    assert ask.run(principal.authenticate(Credential(key)))
+    assert runner.run(principal.authenticate(Credential(key)))
     for slug, is_open in (("acme", True), ("closed", False), ("nobody", False)):
-        assert (ask.run(principal.anonymous_principal(slug, "203.0.113.9")) is not None) is is_open
+        assert (runner.run(principal.anonymous_principal(slug, "203.0.113.9")) is not None) is is_open
         assert principal.is_known(None, slug) is is_open
     assert principal.is_known(Credential(key), None)
     assert not principal.is_known(None, None)
-    # Nobody goes before strangers with a key that opens nothing, not even at a public tenant's address.
+    # An invalid key gets no priority over strangers, not even at a public tenant's endpoint.
     assert not principal.is_known(Credential(unused), "acme")
 
 
-def test_whoever_runs_the_hubs_commands_gets_all_that_an_active_tenant_has(ask: asyncio.Runner, tenant: Tenant) -> None:
+def test_whoever_runs_the_hubs_commands_gets_all_that_an_active_tenant_has(
+    runner: asyncio.Runner, tenant: Tenant
+) -> None:
     other = Tenant.objects.create(slug="off", name="Off", is_active=False)
     Tenant.objects.filter(pk=tenant.pk).update(public_tools=["echo"], redacted_keys=["ssn"])
-    found = ask.run(principal.operator_principal("acme"))
+    found = runner.run(principal.operator_principal("acme"))
     assert found
     assert (found.key_id, found.tenant_id, found.tenant_slug) == (None, tenant.pk, "acme")
     assert (found.patterns, found.methods, found.networks, found.redacted_keys) == (None, None, (), ("ssn",))
-    assert ask.run(principal.operator_principal(other.slug)) is None
-    assert ask.run(principal.operator_principal("nobody")) is None
+    assert runner.run(principal.operator_principal(other.slug)) is None
+    assert runner.run(principal.operator_principal("nobody")) is None
 
 
 @pytest.mark.parametrize("change", [{"is_public": False}, {"is_active": False}])
 def test_anybody_is_somebody_only_at_a_public_tenant_that_is_on(
-    ask: asyncio.Runner, tenant: Tenant, change: dict[str, bool]
+    runner: asyncio.Runner, tenant: Tenant, change: dict[str, bool]
 ) -> None:
     Tenant.objects.filter(pk=tenant.pk).update(is_public=True, public_tools=["echo"], public_calls_per_minute=5)
-    found = ask.run(principal.anonymous_principal("acme", "203.0.113.9"))
+    found = runner.run(principal.anonymous_principal("acme", "203.0.113.9"))
     assert found
     assert (found.key_id, found.tenant_id, found.patterns, found.address) == (None, tenant.pk, ("echo",), "203.0.113.9")
     limited = found.allowed.calls[0]
@@ -307,7 +309,7 @@ def test_anybody_is_somebody_only_at_a_public_tenant_that_is_on(
     assert "203.0.113.9" in limited.key
     Tenant.objects.filter(pk=tenant.pk).update(**change)
     principal.public_cache.forget_all()
-    assert ask.run(principal.anonymous_principal("acme", "203.0.113.9")) is None
+    assert runner.run(principal.anonymous_principal("acme", "203.0.113.9")) is None
 
 
 @pytest.mark.parametrize(
@@ -320,12 +322,12 @@ def test_anybody_is_somebody_only_at_a_public_tenant_that_is_on(
     ],
 )
 def test_the_standing_of_a_key_changes_with_what_its_streams_depend_on(
-    ask: asyncio.Runner, tenant: Tenant, of_key: dict[str, object], of_tenant: dict[str, object]
+    runner: asyncio.Runner, tenant: Tenant, of_key: dict[str, object], of_tenant: dict[str, object]
 ) -> None:
     changed, other = (keys.issue(tenant, name)[0] for name in ("changed", "other"))
     digests = [changed.digest, other.digest]
-    before = ask.run(principal.key_states(digests))
-    assert ask.run(principal.key_states(digests)) == before
+    before = runner.run(principal.key_states(digests))
+    assert runner.run(principal.key_states(digests)) == before
     assert before.keys() == set(digests)
     for field, value in of_key.items():
         setattr(changed, field, value)
@@ -333,13 +335,13 @@ def test_the_standing_of_a_key_changes_with_what_its_streams_depend_on(
     for field, value in of_tenant.items():
         setattr(tenant, field, value)
     tenant.save()
-    after = ask.run(principal.key_states(digests))
+    after = runner.run(principal.key_states(digests))
     assert after[changed.digest] != before[changed.digest]
     assert (after[other.digest] == before[other.digest]) is not bool(of_tenant)
 
 
 def test_a_key_that_is_not_valid_has_no_standing(
-    ask: asyncio.Runner, tenant: Tenant, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    runner: asyncio.Runner, tenant: Tenant, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(principal, "MAX_LOAD", 2)
     valid, revoked, expired, expires = (keys.issue(tenant, name)[0] for name in "abcd")
@@ -350,36 +352,36 @@ def test_a_key_that_is_not_valid_has_no_standing(
     ApiKey.objects.filter(pk=expires.pk).update(expires_at=now + timedelta(hours=1))
     Tenant.objects.filter(pk=other_tenant.pk).update(is_active=False)
     digests = [key.digest for key in (valid, revoked, expired, expires, inactive)]
-    assert ask.run(principal.key_states([*digests, "unknown"])).keys() == {valid.digest, expires.digest}
-    assert ask.run(principal.key_states([])) == {}
+    assert runner.run(principal.key_states([*digests, "unknown"])).keys() == {valid.digest, expires.digest}
+    assert runner.run(principal.key_states([])) == {}
 
 
-def test_a_key_in_a_url_opens_where_its_tenant_allows_that(ask: asyncio.Runner, tenant: Tenant) -> None:
+def test_a_key_in_a_url_opens_where_its_tenant_allows_that(runner: asyncio.Runner, tenant: Tenant) -> None:
     credential = Credential(keys.issue(tenant, "laptop")[1], from_query=True)
-    assert ask.run(principal.authenticate(credential)) is None
+    assert runner.run(principal.authenticate(credential)) is None
     Tenant.objects.update(allow_query_key=True)
     principal.cache.forget_all()
-    assert ask.run(principal.authenticate(credential))
+    assert runner.run(principal.authenticate(credential))
 
 
 def test_a_key_that_was_made_a_moment_ago_opens_though_it_was_unknown_before(
-    ask: asyncio.Runner, tenant: Tenant
+    runner: asyncio.Runner, tenant: Tenant
 ) -> None:
     row, key = keys.issue(tenant, "laptop")
     ApiKey.objects.filter(pk=row.pk).update(digest="0" * 64)
-    assert ask.run(principal.authenticate(Credential(key))) is None
+    assert runner.run(principal.authenticate(Credential(key))) is None
     ApiKey.objects.filter(pk=row.pk).update(digest=row.digest)
-    assert ask.run(principal.authenticate_uncached(Credential(key)))
+    assert runner.run(principal.authenticate_uncached(Credential(key)))
 
 
-def test_it_is_known_whose_a_key_was_that_has_ended(ask: asyncio.Runner, tenant: Tenant) -> None:
+def test_it_is_known_whose_a_key_was_that_has_ended(runner: asyncio.Runner, tenant: Tenant) -> None:
     rows = [keys.issue(tenant, name) for name in ("valid", "revoked", "expired")]
     keys.revoke(rows[1][0])
     ApiKey.objects.filter(pk=rows[2][0].pk).update(expires_at=timezone.now())
     credentials = [Credential(key) for key in (*(key for _, key in rows), "mcphub_" + "x" * 50)]
     assert [principal.ended_key(one) for one in credentials] == [None] * 4
     for one in credentials:
-        ask.run(principal.authenticate(one))
+        runner.run(principal.authenticate(one))
     ended = [principal.ended_key(one) for one in credentials]
     assert [one and (one.principal.key_id, one.cause) for one in ended] == [
         None,
@@ -398,9 +400,9 @@ def connection(tenant: Tenant) -> Connection:
     return service_clients.create(tenant, "job")[0].connection
 
 
-def test_a_token_may_what_its_scopes_permit_in_a_header_alone(ask: asyncio.Runner, connection: Connection) -> None:
+def test_a_token_may_what_its_scopes_permit_in_a_header_alone(runner: asyncio.Runner, connection: Connection) -> None:
     found = {
-        scope: ask.run(principal.authenticate(Credential(tokens.issue_access(connection, scope).access)))
+        scope: runner.run(principal.authenticate(Credential(tokens.issue_access(connection, scope).access)))
         for scope in ("mcp:call", "mcp:call reports", "reports", "gone")
     }
     grants = (Grant(("report_*",), ("tools/call", "tools/list")),)
@@ -414,19 +416,19 @@ def test_a_token_may_what_its_scopes_permit_in_a_header_alone(ask: asyncio.Runne
     Tenant.objects.update(allow_query_key=True)
     principal.cache.forget_all()
     access = tokens.issue_access(connection, "reports").access
-    assert ask.run(principal.authenticate(Credential(access)))
-    assert ask.run(principal.authenticate(Credential(access, from_query=True))) is None
+    assert runner.run(principal.authenticate(Credential(access)))
+    assert runner.run(principal.authenticate(Credential(access, from_query=True))) is None
 
 
 def test_a_token_ends_with_its_own_time_or_that_of_its_key(
-    ask: asyncio.Runner, connection: Connection, monkeypatch: pytest.MonkeyPatch
+    runner: asyncio.Runner, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     credential = Credential(tokens.issue_access(connection, "reports").access)
 
     def is_accepted(at: float) -> bool:
         with monkeypatch.context() as patch:
             patch.setattr(time, "time", lambda: at)
-            return ask.run(principal.authenticate(credential)) is not None
+            return runner.run(principal.authenticate(credential)) is not None
 
     ends = AccessToken.objects.get().expires_at.timestamp()
     assert [is_accepted(ends - 0.001), is_accepted(ends)] == [True, False]
@@ -437,7 +439,7 @@ def test_a_token_ends_with_its_own_time_or_that_of_its_key(
 
 
 def test_the_standing_of_a_token_changes_with_its_connection_and_the_scopes_that_it_has(
-    ask: asyncio.Runner, tenant: Tenant, connection: Connection, monkeypatch: pytest.MonkeyPatch
+    runner: asyncio.Runner, tenant: Tenant, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(principal, "MAX_LOAD", 2)
     held = {scope: access_digest(tokens.issue_access(connection, scope).access) for scope in ("mcp:call", "reports")}
@@ -446,7 +448,7 @@ def test_the_standing_of_a_token_changes_with_its_connection_and_the_scopes_that
     digests = [*held.values(), more, key.digest, "mcphub_unknown"]
 
     def states() -> Mapping[str, Hashable]:
-        return ask.run(principal.key_states(digests))
+        return runner.run(principal.key_states(digests))
 
     before = states()
     assert states() == before

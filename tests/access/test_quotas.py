@@ -1,4 +1,4 @@
-"""Which limits hold for a caller or a tool, as their rows say, and under which names they are counted."""
+"""Limits of a caller or a tool from their rows, and the keys under which they are counted."""
 
 from typing import Any
 from uuid import uuid4
@@ -9,7 +9,7 @@ from tools_app.access.limits import quotas
 from tools_app.access.limits.quotas import UNLIMITED, CallerLimits, Rate
 from tools_app.models import ApiKey, Tenant, Tool
 
-# What a field limits: (which tuple, what, in how many seconds). At once where there are none.
+# What a field limits: (tuple, unit, window in seconds). Without a window, it limits concurrency.
 FIELDS: dict[str, tuple[str, str, int | None]] = {
     "requests_per_second": ("requests", "requests", 1),
     "requests_per_day": ("requests", "requests", 86_400),
@@ -45,8 +45,8 @@ def tool(tenant: Tenant) -> Tool:
     return row
 
 
-def found(quota: Any) -> list[tuple[str, str, str, int, int | None]]:
-    """All that it limits: in which tuple, whose, what, how many, in how many seconds."""
+def limits_of(quota: Any) -> list[tuple[str, str, str, int, int | None]]:
+    """All limits: tuple, owner, unit, maximum, window in seconds."""
     kinds = ("requests", "calls", "concurrent_calls", "streams")
     return [
         (kind, one.scope, one.what, one.most, getattr(one, "seconds", None))
@@ -56,7 +56,7 @@ def found(quota: Any) -> list[tuple[str, str, str, int, int | None]]:
 
 
 def names(quota: Any) -> set[str]:
-    """Under which names it is counted."""
+    """The keys of its counters."""
     return {one.key for one in (*quota.requests, *quota.calls, *quota.concurrent_calls, *quota.streams)}
 
 
@@ -69,23 +69,23 @@ def test_each_field_limits_what_it_says_for_whom_it_is_set(key: ApiKey, tenant: 
     kind, what, seconds = FIELDS[field]
     of_tenant = [(kind, "tenant", what, 5, seconds)]
     setattr(tenant, field, 5)
-    assert found(quotas.of_tenant(tenant)) == of_tenant
-    assert found(quotas.of_key(key)) == of_tenant
-    assert found(quotas.of_tool(tool)) == []
+    assert limits_of(quotas.of_tenant(tenant)) == of_tenant
+    assert limits_of(quotas.of_key(key)) == of_tenant
+    assert limits_of(quotas.of_tool(tool)) == []
     if hasattr(key, field):
         setattr(key, field, 3)
-        # The key's own comes first: it is the one to name where both are used up.
-        assert found(quotas.of_key(key)) == [(kind, "key", what, 3, seconds), *of_tenant]
-        assert found(quotas.of_tenant(tenant)) == of_tenant
+        # The key's own limit comes first: it is reported if both are exhausted.
+        assert limits_of(quotas.of_key(key)) == [(kind, "key", what, 3, seconds), *of_tenant]
+        assert limits_of(quotas.of_tenant(tenant)) == of_tenant
     if hasattr(tool, field):
         setattr(tool, field, 4)
-        assert found(quotas.of_tool(tool)) == [(kind, "tool", what, 4, seconds)]
+        assert limits_of(quotas.of_tool(tool)) == [(kind, "tool", what, 4, seconds)]
 
 
 def test_a_limit_of_zero_is_one(key: ApiKey, tenant: Tenant) -> None:
     tenant.open_streams = tenant.calls_in_flight = key.calls_per_day = 0
-    assert {one[3] for one in found(quotas.of_key(key))} == {0}
-    assert len(found(quotas.of_key(key))) == 3
+    assert {one[3] for one in limits_of(quotas.of_key(key))} == {0}
+    assert len(limits_of(quotas.of_key(key))) == 3
 
 
 def test_every_limit_of_everyone_is_counted_on_its_own(key: ApiKey, tenant: Tenant, tool: Tool) -> None:
@@ -101,8 +101,8 @@ def test_every_limit_of_everyone_is_counted_on_its_own(key: ApiKey, tenant: Tena
         quotas.of_tool(rows[4]),
     ]
     every = [name for quota in limited for name in names(quota)]
-    assert len(every) == len(set(every)) == sum(len(found(quota)) for quota in limited)
-    # A tenant's limits are all its keys' and its anonymous callers' together.
+    assert len(every) == len(set(every)) == sum(len(limits_of(quota)) for quota in limited)
+    # A tenant's limits are shared by all its keys and anonymous callers.
     assert names(quotas.of_tenant(tenant)) < names(quotas.of_key(key))
 
 
@@ -116,7 +116,7 @@ def test_an_address_has_calls_of_its_own_beside_those_of_its_tenant(tenant: Tena
     everybody = quotas.of_tenant(tenant)
     one, another = (quotas.of_address(everybody, tenant.pk, address, 5) for address in ("192.0.2.1", "192.0.2.2"))
     elsewhere = quotas.of_address(UNLIMITED, uuid4(), "192.0.2.1", 5)
-    assert found(one) == [("calls", "address", "calls", 5, 60), *found(everybody)]
+    assert limits_of(one) == [("calls", "address", "calls", 5, 60), *limits_of(everybody)]
     assert len({quota.calls[0].key for quota in (one, another, elsewhere)}) == 3
     assert isinstance(one.calls[0], Rate)
     assert one.calls[1:] == everybody.calls

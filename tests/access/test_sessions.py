@@ -1,4 +1,4 @@
-"""Sessions: whose they are, how many there may be, when they are over, and what they remember for their client."""
+"""Sessions: owner, maximum number, expiry, and stored state."""
 
 import asyncio
 import dataclasses
@@ -23,7 +23,7 @@ HOME = "203.0.113.9"
 
 @pytest.fixture
 def loop(transactional_db: None) -> Iterator[asyncio.Runner]:
-    """An event loop of a process that remembers nothing."""
+    """An event loop in a process with empty caches."""
     forget()
     with asyncio.Runner() as runner:
         yield runner
@@ -54,7 +54,7 @@ def started(loop: asyncio.Runner, who: Principal, negotiation: Negotiation = AGR
 
 
 def again(loop: asyncio.Runner, who: Principal, session: SessionFacts) -> SessionFacts | None:
-    """The session as a process finds it that remembers nothing."""
+    """The session as read by a process with empty caches."""
     sessions.cache.forget_all()
     return loop.run(sessions.find_by_digest(who, session.digest))
 
@@ -230,7 +230,7 @@ def test_a_session_has_so_many_subscriptions_and_no_more(
     session = started(loop, caller)
     assert [loop.run(sessions.subscribe(session, uri)) for uri in uris] == [True, True]
     assert loop.run(sessions.subscribe(session, "docs://c")) is False
-    # What is subscribed already takes no more room.
+    # An existing subscription takes no additional memory.
     assert loop.run(sessions.subscribe(session, "docs://a")) is True
     assert Session.objects.get().subscriptions == uris
     loop.run(sessions.unsubscribe(session, "docs://a"))
@@ -257,8 +257,8 @@ def test_one_stream_of_a_session_tells_of_changes(loop: asyncio.Runner, caller: 
 def test_what_a_client_says_of_itself_and_what_it_subscribes_to_weigh_in_memory() -> None:
     light = SessionFacts(uuid4(), "", None, uuid4(), "2025-11-25", "", "", {}, "", frozenset(), timezone.now())
     bare = sessions._size_of(light)
-    told = sessions._size_of(dataclasses.replace(light, capabilities={"a": "x" * 1000}))
-    heard = sessions._size_of(dataclasses.replace(light, subscriptions=frozenset({"x" * 1000, "y" * 500})))
+    with_capabilities = sessions._size_of(dataclasses.replace(light, capabilities={"a": "x" * 1000}))
+    with_subscriptions = sessions._size_of(dataclasses.replace(light, subscriptions=frozenset({"x" * 1000, "y" * 500})))
     assert bare < 100
-    assert 4000 < told - bare < 4100
-    assert 1500 < heard - bare < 2000
+    assert 4000 < with_capabilities - bare < 4100
+    assert 1500 < with_subscriptions - bare < 2000

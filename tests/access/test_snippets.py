@@ -1,4 +1,4 @@
-"""What people paste: each text is sound in its own language, and leads to the endpoint with the key."""
+"""Connection snippets: each is valid in its language, and uses the endpoint with the key."""
 
 import ast
 import base64
@@ -71,7 +71,7 @@ def test_claude_desktop_goes_by_way_of_mcp_remote(url: str, insecure: bool) -> N
     server = json.loads(of("claude-desktop", url=url))["mcpServers"]["acme"]
     assert server["command"] == "npx"
     assert server["args"][:3] == ["-y", "mcp-remote", url]
-    # A blank in an argument does not survive every client: it stands in the environment.
+    # Some clients split arguments at spaces, so such a value is in the environment.
     assert not [argument for argument in server["args"] if " " in argument]
     assert server["env"] == {"AUTHORIZATION": f"Bearer {KEY}"}
     assert ("--allow-http" in server["args"]) is insecure
@@ -79,11 +79,11 @@ def test_claude_desktop_goes_by_way_of_mcp_remote(url: str, insecure: bool) -> N
 
 def test_vs_code_asks_for_the_key() -> None:
     file = json.loads(of("vscode"))
-    [asked] = file["inputs"]
-    assert (asked["type"], asked["password"]) == ("promptString", True)
+    [prompt] = file["inputs"]
+    assert (prompt["type"], prompt["password"]) == ("promptString", True)
     server = file["servers"]["acme"]
     assert (server["type"], server["url"]) == ("http", URL)
-    assert server["headers"] == {"Authorization": f"Bearer ${{input:{asked['id']}}}"}
+    assert server["headers"] == {"Authorization": f"Bearer ${{input:{prompt['id']}}}"}
 
 
 def test_codex_takes_the_key_from_the_environment() -> None:
@@ -94,17 +94,17 @@ def test_codex_takes_the_key_from_the_environment() -> None:
 
 @pytest.mark.parametrize("version", ["2026-07-28", "2025-11-25", "2024-11-05"])
 def test_awkward_arguments_arrive_whole_by_curl_and_python(version: str) -> None:
-    asked = SnippetRequest("tools/call", {"name": "it's", "arguments": AWKWARD}, version)
-    words = shlex.split(calls.curl(URL, KEY, asked).replace("$(", " ").replace("\\\n", " "))
+    request = SnippetRequest("tools/call", {"name": "it's", "arguments": AWKWARD}, version)
+    words = shlex.split(calls.curl(URL, KEY, request).replace("$(", " ").replace("\\\n", " "))
     bodies = [json.loads(words[at + 1]) for at, word in enumerate(words) if word == "-d" and words[at + 1] != "\\r"]
     [body] = [body for body in bodies if body["method"] == "tools/call"]
     assert (body["params"]["name"], body["params"]["arguments"]) == ("it's", AWKWARD)
-    [call] = calls_in(calls.python(URL, KEY, asked), "call_tool")
+    [call] = calls_in(calls.python(URL, KEY, request), "call_tool")
     assert [ast.literal_eval(argument) for argument in call.args] == ["it's", AWKWARD]
 
 
 def calls_in(program: str, name: str) -> list[Any]:
-    """The calls of this method in a Python program, which must be sound."""
+    """The calls of this method in a Python program, which has to be valid."""
     nodes = ast.walk(ast.parse(program))
     return [node for node in nodes if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == name]
 

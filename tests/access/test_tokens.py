@@ -1,4 +1,4 @@
-"""Personal tokens: what is kept of them, whom they open for, and until when."""
+"""Personal tokens: what is stored, their user, and expiry."""
 
 from datetime import timedelta
 from functools import partial
@@ -25,7 +25,7 @@ def test_a_token_is_kept_as_its_digest_under_its_name_with_its_first_letters(per
     row.refresh_from_db()
     assert (row.person, row.name, row.expires_at) == (person, "laptop", expires)
     assert (token[:8], len(token)) == ("mcphubt_", 51)
-    # Five letters of the secret tell tokens apart, and leave 226 bits of it unknown.
+    # The prefix shows five characters of the secret, and leaves 226 bits unknown.
     assert row.prefix == token[:13]
     assert token not in str(PersonalToken.objects.values())
     assert tokens.issue(person, "laptop")[1] != token

@@ -1,4 +1,4 @@
-"""The people of the admin's tests: two tenants, those who work for them, and those who do not."""
+"""Fixtures of the tests of the admin: two tenants, and users with each role."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -107,8 +107,8 @@ class World:
 
 @pytest.fixture
 def no_tries_yet(settings: Any) -> Iterator[None]:
-    """Nobody has tried to log in, or a link."""
-    settings.REDIS_URL = ""  # tries are counted here, where they can be forgotten
+    """Reset the counts of logins and links."""
+    settings.REDIS_URL = ""  # attempts are counted in this process, where they can be reset
     limits.forget_all()
     yield
     limits.forget_all()
@@ -121,10 +121,10 @@ def person(name: str, tenant: Tenant | None = None, role: Role = Role.ADMIN) -> 
     return user
 
 
-def rows_of(answer: Any) -> list[Any]:
-    """The rows that a list shows: calls have a list of their own."""
-    found = answer.context.get("found")
-    return found.calls if found else list(answer.context["cl"].queryset)
+def rows_of(response: Any) -> list[Any]:
+    """The rows of a list page. The list of calls is not a change list of Django's."""
+    found = response.context.get("found")
+    return found.calls if found else list(response.context["cl"].queryset)
 
 
 def build_world(slug: str) -> World:
@@ -142,9 +142,14 @@ def build_world(slug: str) -> World:
     CallEvent.objects.create(call=call, sequence=1, kind="progress", data='{"progress": 0.5}')
     client, _ = clients.register({"client_name": f"{slug} robot", "redirect_uris": ["http://localhost/callback"]})
     user = person(f"{slug}-visitor", tenant, Role.OPERATOR)
-    said = {"patterns": [f"{slug}_find"], "scope": "mcp:call", "redirect_uri": "http://localhost/callback", "days": 7}
-    connection = connections.allow(tenant, user, client, **said)
-    # The hub may not reach this address, so that nothing is sent.
+    options = {
+        "patterns": [f"{slug}_find"],
+        "scope": "mcp:call",
+        "redirect_uri": "http://localhost/callback",
+        "days": 7,
+    }
+    connection = connections.allow(tenant, user, client, **options)
+    # The hub blocks this address, so nothing is sent.
     webhook = AlertDestination(tenant=tenant, name=f"{slug} hook", kind="webhook", url="http://127.0.0.1:9/hook")
     destinations.add_secret(webhook)
     webhook.save()
@@ -153,7 +158,7 @@ def build_world(slug: str) -> World:
     alert = Alert.objects.create(
         rule=rule, tenant=tenant, summary=f"{slug} was denied", value=6, threshold=5, fired_at=NOON, resolved_at=NOON
     )
-    # The hub may not reach this address either.
+    # The hub blocks this address, too.
     upstream = Upstream.objects.create(tenant=tenant, name=f"{slug}_books", url="http://127.0.0.1:9/mcp")
     issuer = Issuer.objects.create(
         tenant=tenant, name=f"{slug} staff", issuer=f"https://{slug}.example", client_id="hub", is_active=False
@@ -208,7 +213,7 @@ def build_world(slug: str) -> World:
 
 @pytest.fixture(autouse=True)
 def _no_static_files(settings: Any) -> None:
-    """Looking for them takes longer than any of these tests."""
+    """Skip the search for static files, which takes longer than any of these tests."""
     settings.WHITENOISE_USE_FINDERS = False
 
 
@@ -224,7 +229,7 @@ def globex(db: None) -> World:
 
 @pytest.fixture
 def people(acme: World, globex: World) -> dict[str, User]:
-    """Everybody, by the part they play towards acme."""
+    """A user for each role in acme, and users outside of it."""
     person("auditor", acme.tenant, Role.AUDITOR)
     person("globex_auditor", globex.tenant, Role.AUDITOR)
     return {
@@ -240,7 +245,7 @@ def people(acme: World, globex: World) -> dict[str, User]:
 
 @pytest.fixture
 def as_(people: dict[str, User]) -> Any:
-    """A browser in which that person is logged in; nobody for `anonymous`."""
+    """A test client logged in as this user; not logged in for `anonymous`."""
 
     def browser(name: str) -> Client:
         client = Client()
@@ -253,7 +258,7 @@ def as_(people: dict[str, User]) -> Any:
 
 @pytest.fixture
 def page() -> Any:
-    """The address of a page: `page("apikey", "change", row)`."""
+    """The URL of a page: `page("apikey", "change", row)`."""
 
     def address(model: str, view: str, row: Any = None) -> str:
         app = "auth" if model == "user" else "tools_app"

@@ -1,12 +1,12 @@
-"""What each role is answered on every page of the admin: the table of `test_roles.py`. A new page needs its line.
+"""The expected status of every page of the admin for each role: the table of `test_roles.py`. A new page needs a line.
 
-A line is the name of the page's address with what GET and POST give. The words for that:
+A line is the name of a URL pattern with the roles that may GET and POST it:
 
-- `row(…)`: the page is about a row of the tenant acme, which the stranger, who runs another tenant, does not find;
-- `own(…)`: it is about a row of one person, which nobody else finds;
-- `site(…)`: it is about no row.
+- `row(…)`: the page shows a row of the tenant acme: 404 for the stranger, who is an admin of another tenant;
+- `own(…)`: it shows a row of one user: 404 for everyone else;
+- `site(…)`: it shows no single row.
 
-Who is named is let in; of the others, members are told 403, and the rest is sent to the login.
+The named roles are let in; other members get 403, everyone else is redirected to the login.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ Values = Callable[[Any], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Verb:
-    """Who is let in, and what is told to the other members. `sent` is what it takes, made of the world."""
+    """The roles that are let in, and the status for other members. `sent` makes the form data from the world."""
 
     who: frozenset[str]
     others: int = FORBIDDEN
@@ -45,7 +45,7 @@ class Verb:
     sent: Values = lambda _world: {}
 
     def status(self, role: str) -> int:
-        """What this role is answered; OK stands for any answer that is no refusal."""
+        """The expected status for this role; OK stands for any response that is no refusal."""
         if role in self.who:
             return OK
         if role not in INSIDE:
@@ -57,7 +57,7 @@ class Verb:
 
 @dataclass(frozen=True)
 class Page:
-    """One address. `about`: which row of the world stands in it. A verb that is None is answered with 405."""
+    """One URL pattern. `about`: the row of the world in its URL. A verb that is None gets 405."""
 
     get: Verb | None
     post: Verb | None = None
@@ -77,7 +77,7 @@ def site(who: frozenset[str], **more: Any) -> Verb:
     return Verb(who, **{"stranger": FORBIDDEN, **more})
 
 
-# Of a page that does nothing on POST that it does not do on GET; what is picked in a list has tests of its own.
+# A page that does the same on POST as on GET; actions of lists have their own tests.
 UNASKED: Final = Verb(ALL)
 
 
@@ -101,12 +101,12 @@ def model(
 
 
 def record(name: str, **more: Any) -> dict[str, Page]:
-    """The same of what the hub writes and nobody changes."""
+    """The pages of a model that the hub writes and no user changes."""
     return model(name, change=NOBODY, delete=NOBODY, add=NOBODY, **more)
 
 
 def hub(name: str) -> dict[str, Page]:
-    """The same of what belongs to no tenant: superusers' own."""
+    """The pages of a model without a tenant, for superusers only."""
     about = name.rpartition("_")[2]
     listed = {f"{name}_{view}": Page(site(SUPERUSER), site(SUPERUSER)) for view in ("changelist", "add")}
     return listed | {
@@ -115,7 +115,7 @@ def hub(name: str) -> dict[str, Page]:
 
 
 def client_pages() -> dict[str, Page]:
-    """The pages of clients, which nobody changes but by blocking them. Admins see those of their connections."""
+    """The pages of OAuth clients, which can only be blocked. Admins see the clients of their connections."""
     name, nobody = "tools_app_oauthclient", row(NOBODY)
     return {
         f"{name}_changelist": Page(site(ANYWHERE), UNASKED),
@@ -129,7 +129,7 @@ def client_pages() -> dict[str, Page]:
 
 
 def personal(name: str) -> dict[str, Page]:
-    """The same of what belongs to one person, acme's admin."""
+    """The pages of a model whose rows belong to one user, acme's admin."""
     about = name.rpartition("_")[2]
     nobody = Verb(NOBODY, others=MISSING, admin=FORBIDDEN)
     return {
@@ -150,7 +150,7 @@ def of_key(world: Any) -> Mapping[str, Any]:
 
 
 def adding(name: str, *views: str) -> dict[str, Page]:
-    """Pages that add rows of a model in more ways than one."""
+    """Further pages that add rows of a model."""
     return {f"{name}_{view}": Page(site(ANYWHERE), site(ANYWHERE)) for view in views}
 
 

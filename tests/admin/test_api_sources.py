@@ -1,4 +1,4 @@
-"""API sources in the admin: added by URL or upload, chosen from, and refreshed as a difference."""
+"""API sources in the admin: adding by URL or upload, selecting operations, and reviewing a refresh."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,12 +44,12 @@ def says(source: ApiSource) -> Callable[..., ApiSourceRevision]:
     return read
 
 
-def token_of(answer: Any) -> dict[str, str]:
-    return {"fingerprint": answer.context["plan"].fingerprint, "revision": str(answer.context["revision"].number)}
+def token_of(response: Any) -> dict[str, str]:
+    return {"fingerprint": response.context["plan"].fingerprint, "revision": str(response.context["revision"].number)}
 
 
-def names_of(answer: Any) -> list[str]:
-    return [entry.name for entry in answer.context["found"]]
+def names_of(response: Any) -> list[str]:
+    return [entry.name for entry in response.context["found"]]
 
 
 def test_an_uploaded_document_is_read_by_a_worker_and_its_operations_shown(
@@ -60,12 +60,12 @@ def test_an_uploaded_document_is_read_by_a_worker_and_its_operations_shown(
     file = SimpleUploadedFile("openapi.json", orjson.dumps(document(PATHS)))
 
     with django_capture_on_commit_callbacks(execute=True):
-        sent = {**FORM, "tenant": acme.tenant.pk, "output_schemas": "on", "document": file}
-        answer = admin.post(page("apisource", "add"), sent)
+        data = {**FORM, "tenant": acme.tenant.pk, "output_schemas": "on", "document": file}
+        response = admin.post(page("apisource", "add"), data)
 
     row = ApiSource.objects.get(name="books")
-    assert answer.headers["Location"] == page("apisource", "show_operations", row)
-    shown = admin.get(answer.headers["Location"])
+    assert response.headers["Location"] == page("apisource", "show_operations", row)
+    shown = admin.get(response.headers["Location"])
     assert names_of(shown) == ["list_books", "add_book", "list_people"]
     assert b"is not in the document" in shown.content
     assert documents.parsed_of(row.revisions.get()).options.output_schemas
@@ -84,8 +84,8 @@ def test_other_options_have_the_uploaded_document_read_again(
     ApiSource.objects.update(url="", base_url="", secrets={})
     for depth in ("2", "2"):
         with django_capture_on_commit_callbacks(execute=True):
-            sent = {**FORM, "tenant": acme.tenant.pk, "name": source.name, "cycle_depth": depth}
-            as_("admin").post(page("apisource", "change", source), sent)
+            data = {**FORM, "tenant": acme.tenant.pk, "name": source.name, "cycle_depth": depth}
+            as_("admin").post(page("apisource", "change", source), data)
     newest = source.revisions.first()
     assert newest
     assert newest.number == before.number + 1
@@ -93,7 +93,7 @@ def test_other_options_have_the_uploaded_document_read_again(
 
 
 @pytest.mark.parametrize(
-    ("sent", "message"),
+    ("invalid", "message"),
     [
         ({}, "Enter the URL of the document"),
         ({"url": "ftp://example.com"}, "Invalid URL"),
@@ -104,17 +104,19 @@ def test_other_options_have_the_uploaded_document_read_again(
         ({"url": "https://example.com", "name": "acme-api"}, "already has an API source"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(as_: Any, acme: World, page: Any, sent: Any, message: str) -> None:
-    form = {**FORM, "tenant": acme.tenant.pk, **sent}
+def test_settings_that_cannot_work_are_refused(as_: Any, acme: World, page: Any, invalid: Any, message: str) -> None:
+    form = {**FORM, "tenant": acme.tenant.pk, **invalid}
 
     assert message in as_("admin").post(page("apisource", "add"), form).content.decode()
     assert ApiSource.objects.filter(tenant=acme.tenant).count() == 1
 
 
 def test_all_mistakes_are_told_at_once_and_each_once(as_: Any, acme: World, page: Any) -> None:
-    sent = {"name": acme.apisource.name, "url": "ftp://a", "base_url": "b", "secrets": '{"a": 1}', "cycle_depth": "6"}
-    answer = as_("admin").post(page("apisource", "add"), {**FORM, "tenant": acme.tenant.pk, **sent})
-    assert {name: len(told) for name, told in answer.context["adminform"].form.errors.items()} == dict.fromkeys(sent, 1)
+    data = {"name": acme.apisource.name, "url": "ftp://a", "base_url": "b", "secrets": '{"a": 1}', "cycle_depth": "6"}
+    response = as_("admin").post(page("apisource", "add"), {**FORM, "tenant": acme.tenant.pk, **data})
+    assert {
+        name: len(messages) for name, messages in response.context["adminform"].form.errors.items()
+    } == dict.fromkeys(data, 1)
 
 
 def test_a_document_that_is_being_read_or_could_not_be_read_is_told(as_: Any, source: ApiSource, page: Any) -> None:
@@ -152,9 +154,9 @@ def test_a_document_that_no_worker_reads_counts_as_failed(as_: Any, source: ApiS
     revision = documents.add_revision(source, data=b"{}")
     ApiSourceRevision.objects.filter(pk=revision.pk).update(created_at=revision.created_at - documents.READ_WITHIN * 2)
 
-    answer = as_("admin").get(page("apisource", "show_operations", source))
+    response = as_("admin").get(page("apisource", "show_operations", source))
 
-    assert b"Check that a worker is running" in answer.content
+    assert b"Check that a worker is running" in response.content
 
 
 @pytest.mark.parametrize(
@@ -172,10 +174,10 @@ def test_operations_are_found_by_tag_method_path_and_words(
 ) -> None:
     says()
 
-    answer = as_("admin").get(page("apisource", "show_operations", source), query)
+    response = as_("admin").get(page("apisource", "show_operations", source), query)
 
-    assert names_of(answer) == names
-    assert answer.context["found_tokens"] == sum(entry.operation.tokens for entry in answer.context["found"])
+    assert names_of(response) == names
+    assert response.context["found_tokens"] == sum(entry.operation.tokens for entry in response.context["found"])
 
 
 def test_what_is_ticked_is_imported_disabled_or_enabled(as_: Any, source: ApiSource, says: Any, page: Any) -> None:
@@ -253,9 +255,9 @@ def test_a_preview_that_is_out_of_date_applies_nothing(as_: Any, source: ApiSour
     shown = token_of(admin.get(url))
     says({"/other": get()})
 
-    answer = admin.post(url, {**shown, "all": "1"})
+    response = admin.post(url, {**shown, "all": "1"})
 
-    assert b"Review the changes again" in answer.content
+    assert b"Review the changes again" in response.content
     assert not source.tools.exists()
 
 
@@ -270,11 +272,11 @@ def test_an_operation_is_edited_like_a_tool_but_for_its_request(
 
     shown = admin.get(page("tool", "change", tool))
     form = {name: "" if value is None else value for name, value in shown.context["adminform"].form.initial.items()}
-    sent = {**form, "input_schema": '{"type": "object"}', "annotations": "{}", "icons": "[]", "output_schema": ""}
-    answer = admin.post(page("tool", "change", tool), {**sent, "description": "Ours.", "config": "{}"})
+    data = {**form, "input_schema": '{"type": "object"}', "annotations": "{}", "icons": "[]", "output_schema": ""}
+    response = admin.post(page("tool", "change", tool), {**data, "description": "Ours.", "config": "{}"})
 
     tool.refresh_from_db()
-    assert answer.status_code == 302, answer.context["errors"]
+    assert response.status_code == 302, response.context["errors"]
     assert (tool.description, tool.config) == ("Ours.", config)
 
 
@@ -295,19 +297,19 @@ def test_the_sample_is_the_api_of_the_hub_itself_added_by_one_click_without_a_ne
 ) -> None:
     monkeypatch.setattr("tools_app.runtime.api_sources._enqueue", lambda revision: documents.read_revision(revision.pk))
     ApiSource.objects.all().delete()
-    admin, sent = as_("admin"), {"tenant": acme.tenant.pk}
+    admin, data = as_("admin"), {"tenant": acme.tenant.pk}
     assert "Add this hub&#x27;s REST API" in admin.get(page("apisource", "changelist")).content.decode()
     assert "Add this hub" not in as_("auditor").get(page("apisource", "changelist")).content.decode()
 
     with django_capture_on_commit_callbacks(execute=True):
-        answer = admin.post(page("apisource", "sample"), sent)
+        response = admin.post(page("apisource", "sample"), data)
 
     source = ApiSource.objects.get()
-    answer = admin.get(answer.headers["Location"])
+    response = admin.get(response.headers["Location"])
     assert (source.name, source.base_url) == ("mcphub", "http://testserver")
-    assert {"tools_list", "keys_create"} <= set(names_of(answer))
-    assert "personal token" in answer.content.decode()
-    assert "already" in admin.post(page("apisource", "sample"), sent, follow=True).content.decode()
+    assert {"tools_list", "keys_create"} <= set(names_of(response))
+    assert "personal token" in response.content.decode()
+    assert "already" in admin.post(page("apisource", "sample"), data, follow=True).content.decode()
     assert ApiSource.objects.count() == 1
 
 
@@ -322,8 +324,8 @@ def test_two_clicks_on_the_sample_at_once_add_one(
         return save_source(source)
 
     monkeypatch.setattr("tools_app.admin.catalog.api_sources.save_source", other_first)
-    answer = as_("admin").post(page("apisource", "sample"), {"tenant": acme.tenant.pk}, follow=True)
-    assert "has the source mcphub already" in answer.content.decode()
+    response = as_("admin").post(page("apisource", "sample"), {"tenant": acme.tenant.pk}, follow=True)
+    assert "has the source mcphub already" in response.content.decode()
     assert ApiSource.objects.count() == 1
 
 
@@ -331,5 +333,5 @@ def test_a_sample_beyond_the_number_of_sources_is_refused(
     as_: Any, acme: World, page: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tools_app.catalog.sources.settings.MAX_SOURCES", 1)
-    answer = as_("admin").post(page("apisource", "sample"), {"tenant": acme.tenant.pk}, follow=True)
-    assert "at most 1 API sources" in answer.content.decode()
+    response = as_("admin").post(page("apisource", "sample"), {"tenant": acme.tenant.pk}, follow=True)
+    assert "at most 1 API sources" in response.content.decode()

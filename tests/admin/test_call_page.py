@@ -1,4 +1,4 @@
-"""The page of one call: its stream, its result and its timing, for those who may read them."""
+"""The page of one call: its events, result and timing, and who may read them."""
 
 import json
 from typing import Any
@@ -75,10 +75,10 @@ def test_downloads_are_for_those_who_may_read_payloads(as_: Any, acme: Any, role
 )
 def test_the_news_of_a_running_call_are_for_its_tenants_members(as_: Any, acme: Any, role: str, status: int) -> None:
     CallEvent.objects.create(call_id=acme.runningcall.pk, sequence=1, kind="log", data='{"data": "said"}')
-    answer = as_(role).get(reverse("admin:tools_app_runningcall_news", args=[acme.runningcall.pk]))
-    assert answer.status_code == status
+    response = as_(role).get(reverse("admin:tools_app_runningcall_news", args=[acme.runningcall.pk]))
+    assert response.status_code == status
     if status == 200:
-        assert [event["text"] for event in answer.json()["events"]] == ([] if role == "operator" else ["said"])
+        assert [event["text"] for event in response.json()["events"]] == ([] if role == "operator" else ["said"])
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_a_running_calls_page_leads_to_its_record_once_it_has_ended(as_: Any, pa
     call = settle(acme.runningcall)
     client = as_("admin")
     assert client.get(before)["Location"] == page("call", "change", call)
-    answer = client.get(reverse("admin:tools_app_runningcall_news", args=[news]))
-    assert answer.json() == {"ended": page("call", "change", call)}
+    response = client.get(reverse("admin:tools_app_runningcall_news", args=[news]))
+    assert response.json() == {"ended": page("call", "change", call)}
     cancelled = client.post(reverse("admin:tools_app_runningcall_cancel", args=[news]))
     assert cancelled["Location"] == page("call", "change", call)
     assert as_("stranger").get(before).status_code == 404
@@ -174,9 +174,9 @@ def test_progress_is_a_bar_where_its_total_is_known(as_: Any, page: Any, acme: A
 
 @pytest.mark.parametrize("total", [0, True, "x", None, -3])
 def test_progress_of_a_senseless_total_is_told_without_a_bar(total: Any) -> None:
-    said = CallEvent(sequence=1, at=NOON, kind="progress", data=json.dumps({"progress": 5, "total": total}))
-    told = row_of(said, NOON).told
-    assert (told.title, told.percent) == (f"5 of {total}", None)
+    event = CallEvent(sequence=1, at=NOON, kind="progress", data=json.dumps({"progress": 5, "total": total}))
+    description = row_of(event, NOON).told
+    assert (description.title, description.percent) == (f"5 of {total}", None)
 
 
 def test_the_sealed_copy_of_a_question_is_not_shown(as_: Any, page: Any, acme: Any) -> None:
@@ -207,10 +207,10 @@ def test_large_payloads_are_cut_on_the_page_and_whole_in_the_file(
     assert "the-end" not in text
     assert "its-end" not in text
     assert "Showing the first 50 of" in text
-    answer = client.get(download(acme.call, "result"))
-    assert answer.content.decode() == whole
-    assert answer["Content-Disposition"].startswith("attachment")
-    assert answer["X-Content-Type-Options"] == "nosniff"
+    response = client.get(download(acme.call, "result"))
+    assert response.content.decode() == whole
+    assert response["Content-Disposition"].startswith("attachment")
+    assert response["X-Content-Type-Options"] == "nosniff"
     events = [json.loads(line) for line in client.get(download(acme.call, "events")).content.splitlines()]
     assert [event["data"]["data"][-7:] for event in events] == ["its-end"]
 
@@ -274,5 +274,5 @@ def test_a_page_asks_the_database_a_few_times(as_: Any, page: Any, acme: Any, ro
     client = as_("auditor")
     with CaptureQueriesContext(connection) as queries:
         assert client.get(page(row, "change", acme.row(row))).status_code == 200
-    asked = [query["sql"] for query in queries if "SAVEPOINT" not in query["sql"]]
-    assert len(asked) <= MAX_QUERIES, "\n".join(asked)
+    statements = [query["sql"] for query in queries if "SAVEPOINT" not in query["sql"]]
+    assert len(statements) <= MAX_QUERIES, "\n".join(statements)

@@ -1,4 +1,4 @@
-"""The audit log: shown as it is, whatever was sent."""
+"""The audit log: calls are shown escaped, whatever they contain."""
 
 import json
 from datetime import timedelta

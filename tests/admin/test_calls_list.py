@@ -1,4 +1,4 @@
-"""The list of calls: pages by cursor, filters that combine and are said in words, and searches that are kept."""
+"""The list of calls: cursor pagination, filters and their descriptions, and saved searches."""
 
 import re
 from datetime import timedelta
@@ -29,9 +29,9 @@ def record(tenant: Any, ago: float = 1, *, arguments: str = "{}", **facts: Any) 
     return call
 
 
-def links(answer: Any) -> dict[str, str]:
-    """The links that look like buttons, by their words."""
-    found = re.findall(r'<a href="(\?[^"]*)"\s+class="font-medium[^>]*>(.*?)</a>', answer.content.decode(), re.DOTALL)
+def links(response: Any) -> dict[str, str]:
+    """The URLs of the links styled as buttons, by their text."""
+    found = re.findall(r'<a href="(\?[^"]*)"\s+class="font-medium[^>]*>(.*?)</a>', response.content.decode(), re.DOTALL)
     return {re.sub(r"<span.*?</span>", "", words, flags=re.DOTALL).strip(): unescape(link) for link, words in found}
 
 
@@ -69,9 +69,9 @@ def test_the_next_page_is_of_the_same_search(
     calls = [record(acme.tenant, ago, tool_name="a&b") for ago in (1, 2)]
     record(acme.tenant, 1.5, tool_name="other")
     client = as_("auditor")
-    answer = client.get(address, {"tool": "a&b"})
-    assert rows_of(answer) == calls[:1]
-    assert rows_of(client.get(address + links(answer)["Older"])) == calls[1:]
+    response = client.get(address, {"tool": "a&b"})
+    assert rows_of(response) == calls[:1]
+    assert rows_of(client.get(address + links(response)["Older"])) == calls[1:]
 
 
 @pytest.mark.parametrize("who", ["superuser", "auditor", "mixed"])
@@ -85,7 +85,7 @@ def test_a_page_takes_few_questions_to_the_database(
     client = as_("superuser" if who == "superuser" else "auditor")
     SavedFilter.objects.create(person=people["auditor"], name="Mine", query="tool=x")
     for query in ({}, {"text": "needle", "duration_min": "0"}, {"text": "nowhere", "tool": "*"}):
-        # PostgreSQL is told its time limit beside these, in a transaction: three more.
+        # Three more on PostgreSQL, which set the statement timeout in a transaction.
         with django_assert_max_num_queries(MAX_QUERIES - 3 * (connection.vendor != "postgresql")):
             assert client.get(address, query).status_code == 200
 
@@ -94,17 +94,17 @@ def test_the_page_says_in_words_what_is_searched_for_and_drops_each(
     as_: Any, address: str, acme: World, globex: World
 ) -> None:
     query = {"outcome": "lost,denied", "tenant": str(acme.tenant.pk), "key": str(acme.apikey.pk), "text": "<b>"}
-    answer = as_("superuser").get(address, query)
-    chips = {chip.text: parse_qs(chip.without) for chip in answer.context["chips"]}
+    response = as_("superuser").get(address, query)
+    chips = {chip.text: parse_qs(chip.without) for chip in response.context["chips"]}
     assert list(chips) == ["tenant Acme", f"key {acme.apikey}", "Lost", "Denied", "contains “<b>”"]
     assert chips["Lost"]["outcome"] == ["denied"]
     assert "text" not in chips["contains “<b>”"]
-    assert "<b>" not in answer.content.decode()
+    assert "<b>" not in response.content.decode()
 
 
 def test_the_address_has_only_the_filters_in_use(as_: Any, address: str) -> None:
-    answer = as_("auditor").get(f"{address}?text=&tool=a%26b&outcome=lost&outcome=denied&client=+&since=")
-    assert (answer.status_code, answer["Location"]) == (302, f"{address}?tool=a%26b&outcome=lost&outcome=denied")
+    response = as_("auditor").get(f"{address}?text=&tool=a%26b&outcome=lost&outcome=denied&client=+&since=")
+    assert (response.status_code, response["Location"]) == (302, f"{address}?tool=a%26b&outcome=lost&outcome=denied")
 
 
 def test_what_was_filled_in_stands_in_the_form_again(as_: Any, address: str) -> None:
@@ -114,13 +114,13 @@ def test_what_was_filled_in_stands_in_the_form_again(as_: Any, address: str) -> 
 
 
 def test_what_makes_no_sense_is_said_beside_its_field(as_: Any, address: str, acme: World) -> None:
-    answer = as_("auditor").get(address, {"duration_min": "long", "since": "soon", "tool": "acme_find"})
-    text = answer.content.decode()
-    assert answer.status_code == 200
+    response = as_("auditor").get(address, {"duration_min": "long", "since": "soon", "tool": "acme_find"})
+    text = response.content.decode()
+    assert response.status_code == 200
     assert "Write a whole number" in text
     assert "Write a day or a moment" in text
     assert 'value="soon"' in text
-    assert answer.context["found"] is None
+    assert response.context["found"] is None
 
 
 def test_a_cursor_that_is_none_is_said(as_: Any, address: str) -> None:
@@ -142,16 +142,16 @@ def test_a_search_that_takes_long_says_how_far_it_came(
     monkeypatch.setattr(pages, "BUDGET_SECONDS", 0)
     for ago in range(1, 6):
         record(acme.tenant, ago)
-    answer = as_("auditor").get(address, {"duration_min": "7"})
-    assert "Searched 2 calls, back to " in answer.content.decode()
-    onward = links(answer)["Search further back"]
+    response = as_("auditor").get(address, {"duration_min": "7"})
+    assert "Searched 2 calls, back to " in response.content.decode()
+    onward = links(response)["Search further back"]
     assert as_("auditor").get(address + onward).context["found"].searched == 2
 
 
 def test_an_operator_has_no_search_for_texts(operator: Client, address: str, acme: World) -> None:
-    answer = operator.get(address)
-    assert rows_of(answer) == [acme.call]
-    text = answer.content.decode()
+    response = operator.get(address)
+    assert rows_of(response) == [acme.call]
+    text = response.content.decode()
     assert 'name="text"' not in text
     assert 'name="with_payloads"' not in text
     refused = operator.get(address, {"text": "words"})
@@ -163,9 +163,9 @@ def test_a_text_is_searched_for_only_where_the_person_audits(
     as_: Any, address: str, acme: World, globex: World, people: Any
 ) -> None:
     Membership.objects.create(user=people["auditor"], tenant=globex.tenant, role=Role.OPERATOR)
-    answer = as_("auditor").get(address, {"text": "words"})
-    assert rows_of(answer) == [acme.call]
-    assert "The text was searched only in tenants" in answer.content.decode()
+    response = as_("auditor").get(address, {"text": "words"})
+    assert rows_of(response) == [acme.call]
+    assert "The text was searched only in tenants" in response.content.decode()
 
 
 def test_the_form_offers_what_the_person_sees_and_nothing_else(as_: Any, address: str) -> None:
@@ -179,10 +179,10 @@ def test_the_form_offers_what_the_person_sees_and_nothing_else(as_: Any, address
 # --- Rows ---------------------------------------------------------------------------------------------------------
 
 
-def lines_of(answer: Any) -> list[str]:
+def lines_of(response: Any) -> list[str]:
     """The texts of the column with arguments and results."""
-    at = answer.context["table"]["headers"].index("arguments and result")
-    return [unescape(re.sub(r"<(?!/?mark)[^>]*>", "", str(row[at]))) for row in answer.context["table"]["rows"]]
+    at = response.context["table"]["headers"].index("arguments and result")
+    return [unescape(re.sub(r"<(?!/?mark)[^>]*>", "", str(row[at]))) for row in response.context["table"]["rows"]]
 
 
 def test_a_row_shows_the_arguments_and_what_came_of_them(as_: Any, address: str, acme: World) -> None:
@@ -195,13 +195,13 @@ def test_a_row_shows_the_arguments_and_what_came_of_them(as_: Any, address: str,
     both = pack('{"large": "' + "x" * 50_000 + '"}', "never reached" * 50_000)
     CallPayload.objects.filter(call=packed).update(arguments="", result="", packed=both)
     record(acme.tenant, 5)
-    answer = as_("auditor").get(address)
-    lines = lines_of(answer)
+    response = as_("auditor").get(address)
+    lines = lines_of(response)
     assert lines[:3] == ['{"city": "Bern"} → Cold, windy', '{"n": 1} → Division by zero', "A valid API key is needed."]
     assert lines[3].startswith('{"large": "xxx')
     assert len(lines[3]) < 250
     assert lines[4] == "-"
-    denied = " ".join(str(cell) for cell in answer.context["table"]["rows"][2])
+    denied = " ".join(str(cell) for cell in response.context["table"]["rows"][2])
     assert ("Request" in denied, "POST" in denied, "7 times" in denied) == (True, False, True)
 
 
@@ -218,8 +218,8 @@ def test_an_operator_sees_no_line_and_an_auditor_only_those_of_their_tenants(
 ) -> None:
     assert "arguments and result" not in as_("operator").get(address).context["table"]["headers"]
     Membership.objects.create(user=people["auditor"], tenant=globex.tenant, role=Role.OPERATOR)
-    answer = as_("auditor").get(address)
-    lines = dict(zip([call.tenant for call in rows_of(answer)], lines_of(answer), strict=True))
+    response = as_("auditor").get(address)
+    lines = dict(zip([call.tenant for call in rows_of(response)], lines_of(response), strict=True))
     assert "acme words" in lines[acme.tenant]
     assert lines[globex.tenant] == "-"
 
@@ -228,8 +228,8 @@ def test_an_operator_sees_no_line_and_an_auditor_only_those_of_their_tenants(
 
 
 @pytest.fixture
-def act(as_: Any) -> Any:
-    """Post to what can be done with kept searches."""
+def post_action(as_: Any) -> Any:
+    """Post an action on saved searches."""
 
     def post(who: str, what: str, **fields: str) -> Any:
         return as_(who).post(f"/admin/tools_app/call/filters/{what}", fields, follow=True)
@@ -237,54 +237,56 @@ def act(as_: Any) -> Any:
     return post
 
 
-def test_a_search_is_kept_opened_renamed_and_deleted(act: Any, address: str, as_: Any) -> None:
-    answer = act("auditor", "", name="Slow ones", query="duration_min=500&tool=a&nonsense=1")
-    assert "saved as “Slow ones”" in answer.content.decode()
+def test_a_search_is_kept_opened_renamed_and_deleted(post_action: Any, address: str, as_: Any) -> None:
+    response = post_action("auditor", "", name="Slow ones", query="duration_min=500&tool=a&nonsense=1")
+    assert "saved as “Slow ones”" in response.content.decode()
     saved = SavedFilter.objects.get()
     assert (saved.person.username, saved.query) == ("auditor", "tool=a&duration_min=500")
     assert f'href="{address}?tool=a&amp;duration_min=500"' in as_("auditor").get(address).content.decode()
-    act("auditor", f"{saved.pk}/rename/", name="Slow calls")
+    post_action("auditor", f"{saved.pk}/rename/", name="Slow calls")
     assert SavedFilter.objects.get().name == "Slow calls"
-    act("auditor", f"{saved.pk}/delete/")
+    post_action("auditor", f"{saved.pk}/delete/")
     assert not SavedFilter.objects.exists()
 
 
-def test_the_same_name_again_replaces_the_search(act: Any) -> None:
+def test_the_same_name_again_replaces_the_search(post_action: Any) -> None:
     for query in ("tool=a", "tool=b"):
-        act("auditor", "", name="Mine", query=query)
-    act("admin", "", name="Mine", query="tool=c")
+        post_action("auditor", "", name="Mine", query=query)
+    post_action("admin", "", name="Mine", query="tool=c")
     assert set(SavedFilter.objects.values_list("person__username", "query")) == {
         ("auditor", "tool=b"),
         ("admin", "tool=c"),
     }
 
 
-def test_kept_searches_of_others_are_neither_seen_nor_touched(act: Any, as_: Any, address: str) -> None:
-    act("admin", "", name="Secret plan", query="tool=a")
+def test_kept_searches_of_others_are_neither_seen_nor_touched(post_action: Any, as_: Any, address: str) -> None:
+    post_action("admin", "", name="Secret plan", query="tool=a")
     saved = SavedFilter.objects.get()
     assert "Secret plan" not in as_("superuser").get(address).content.decode()
     for what in ("rename/", "delete/"):
-        assert act("superuser", f"{saved.pk}/{what}", name="Mine").status_code == 404
+        assert post_action("superuser", f"{saved.pk}/{what}", name="Mine").status_code == 404
     assert SavedFilter.objects.get().name == "Secret plan"
 
 
 @pytest.mark.parametrize("fields", [{"name": ""}, {"name": "x" * 101}, {"query": "key=no"}, {"query": "a" * 5000}])
-def test_a_search_without_a_name_or_sense_is_not_kept(act: Any, fields: dict[str, str]) -> None:
-    assert "was not saved" in act("auditor", "", **{"name": "Mine", "query": "tool=a"} | fields).content.decode()
+def test_a_search_without_a_name_or_sense_is_not_kept(post_action: Any, fields: dict[str, str]) -> None:
+    assert (
+        "was not saved" in post_action("auditor", "", **{"name": "Mine", "query": "tool=a"} | fields).content.decode()
+    )
     assert not SavedFilter.objects.exists()
 
 
-def test_a_name_is_not_given_twice(act: Any) -> None:
+def test_a_name_is_not_given_twice(post_action: Any) -> None:
     for name in ("One", "Two"):
-        act("auditor", "", name=name, query="tool=a")
-    act("auditor", f"{SavedFilter.objects.get(name='Two').pk}/rename/", name="One")
+        post_action("auditor", "", name=name, query="tool=a")
+    post_action("auditor", f"{SavedFilter.objects.get(name='Two').pk}/rename/", name="One")
     assert set(SavedFilter.objects.values_list("name", flat=True)) == {"One", "Two"}
 
 
-def test_nobody_keeps_searches_without_end(act: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_keeps_searches_without_end(post_action: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saved_filters, "MAX_SAVED", 1)
-    act("auditor", "", name="One", query="tool=a")
-    assert "Delete one first" in act("auditor", "", name="Two", query="tool=a").content.decode()
+    post_action("auditor", "", name="One", query="tool=a")
+    assert "Delete one first" in post_action("auditor", "", name="Two", query="tool=a").content.decode()
     assert SavedFilter.objects.count() == 1
 
 

@@ -1,4 +1,4 @@
-"""Several running calls cancelled at once, on the page that lists them: by those who run their tenants."""
+"""Cancelling several running calls at once from their list, and who may do it."""
 
 from typing import Any
 
@@ -33,8 +33,8 @@ def another(call: RunningCall) -> RunningCall:
 def test_calls_that_are_selected_are_cancelled_and_the_record_says_by_whom(as_: Any, acme: Any, role: str) -> None:
     calls = [acme.runningcall, another(acme.runningcall)]
     left = another(acme.runningcall)
-    answer = cancel(as_(role), *calls)
-    assert "Asked to stop: 2." in answer.content.decode()
+    response = cancel(as_(role), *calls)
+    assert "Asked to stop: 2." in response.content.decode()
     assert cancelled() == {call.pk for call in calls}
     assert left.pk not in cancelled()
     assert {inputs.reason_of(call.pk).cause for call in calls} == {f"cancelled by {role} (Admin pages)"}
@@ -47,9 +47,9 @@ def test_who_runs_one_tenant_and_reads_another_cancels_the_calls_of_the_one(
     as_: Any, acme: Any, globex: Any, people: Any
 ) -> None:
     Membership.objects.create(user=people["admin"], tenant=globex.tenant, role=Role.AUDITOR)
-    answer = cancel(as_("admin"), acme.runningcall, globex.runningcall)
+    response = cancel(as_("admin"), acme.runningcall, globex.runningcall)
     assert cancelled() == {acme.runningcall.pk}
-    assert "no admin of their tenants: 1" in answer.content.decode()
+    assert "no admin of their tenants: 1" in response.content.decode()
 
 
 @pytest.mark.parametrize("role", ["auditor", "operator", "stranger"])
@@ -67,9 +67,9 @@ def test_no_more_are_cancelled_at_once_than_a_request_has_time_for(
     as_: Any, acme: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "MAX_CANCELLED", 1)
-    answer = cancel(as_("admin"), acme.runningcall, another(acme.runningcall))
+    response = cancel(as_("admin"), acme.runningcall, another(acme.runningcall))
     assert len(cancelled()) == 1
-    assert "At most 1 at once" in answer.content.decode()
+    assert "At most 1 at once" in response.content.decode()
 
 
 def test_who_only_reads_is_not_offered_to_cancel(as_: Any, acme: Any) -> None:

@@ -1,4 +1,4 @@
-"""The page of what people changed: found by filters, read by those who may, changed by nobody."""
+"""The page of changes: filters, permissions, and that it is read-only."""
 
 from typing import Any
 
@@ -17,31 +17,31 @@ PASSWORD = "correct horse battery"
 @pytest.fixture
 def changed(people: Any, acme: Any, globex: Any) -> dict[str, Change]:
     """A change of each tenant, and one of the whole hub."""
-    made = {}
+    changes = {}
     with recording_as(Actor(people["admin"], Via.ADMIN, "203.0.113.9")):
-        made["acme"] = record(
+        changes["acme"] = record(
             Action.CHANGED, acme.tool, before={"title": "Once a title"}, after={"title": "Now another"}
         )
     with recording_as(Actor(people["stranger"], Via.API, "203.0.113.10")):
-        made["globex"] = record(Action.REVOKED, globex.apikey)
+        changes["globex"] = record(Action.REVOKED, globex.apikey)
     with recording_as(Actor(people["superuser"], Via.ADMIN)):
-        made["hub"] = record(Action.CREATED, people["outsider"])
-    return {name: change for name, change in made.items() if change is not None}
+        changes["hub"] = record(Action.CREATED, people["outsider"])
+    return {name: change for name, change in changes.items() if change is not None}
 
 
 def page_of(change: Change) -> str:
     return reverse("admin:tools_app_change_change", args=[change.pk])
 
 
-def names(answer: Any) -> set[str]:
-    assert answer.status_code == 200
-    return {change.object_name for change in answer.context["cl"].result_list}
+def names(response: Any) -> set[str]:
+    assert response.status_code == 200
+    return {change.object_name for change in response.context["cl"].result_list}
 
 
 def test_what_is_done_in_the_admin_is_recorded_as_that_persons(as_: Any, page: Any, acme: Any, people: Any) -> None:
     form = {"name": "Acme Ltd", "redacted_keys": "[]"}
-    answer = as_("admin").post(page("tenant", "change", acme.tenant), form, REMOTE_ADDR="203.0.113.9")
-    assert answer.status_code == 302
+    response = as_("admin").post(page("tenant", "change", acme.tenant), form, REMOTE_ADDR="203.0.113.9")
+    assert response.status_code == 302
     change = Change.objects.get()
     assert (change.person_name, change.via, change.remote_address) == ("admin", "admin", "203.0.113.9")
     assert change.after == '{"name":"Acme Ltd"}'
@@ -76,8 +76,8 @@ def test_ones_own_new_password_is_recorded_without_it(people: Any, acme: Any, as
 @pytest.mark.django_db(transaction=True)
 def test_a_password_that_a_superuser_sets_is_recorded_without_it(people: Any, as_: Any, page: Any) -> None:
     form = {"usable_password": "true", "password1": PASSWORD, "password2": PASSWORD}
-    answer = as_("superuser").post(f"/admin/auth/user/{people['admin'].pk}/password/", form)
-    assert answer.status_code == 302
+    response = as_("superuser").post(f"/admin/auth/user/{people['admin'].pk}/password/", form)
+    assert response.status_code == 302
     assert Change.objects.get().after == '{"password":"changed"}'
 
 
@@ -143,9 +143,9 @@ def test_changes_are_found_by(as_: Any, changed: Any, query: str, found: set[str
 
 
 def test_the_history_of_a_row_is_what_was_changed_of_it(as_: Any, page: Any, changed: Any, acme: Any) -> None:
-    answer = as_("auditor").get(page("tool", "history", acme.tool))
-    assert "Now another" in answer.content.decode()
-    assert f"{LIST}?object={acme.tool.pk}" in answer.content.decode()
+    response = as_("auditor").get(page("tool", "history", acme.tool))
+    assert "Now another" in response.content.decode()
+    assert f"{LIST}?object={acme.tool.pk}" in response.content.decode()
     assert names(as_("auditor").get(f"{LIST}?object={acme.tool.pk}")) == {"acme_find"}
 
 

@@ -30,9 +30,9 @@ def post(browser: Any, world: Any, text: str = TEXT, **more: Any) -> Any:
     return browser.post(address("import", world), {"text": text, **more})
 
 
-def fingerprint(answer: Any) -> str:
-    assert answer.status_code == 200
-    return str(answer.context["plan"].fingerprint)
+def fingerprint(response: Any) -> str:
+    assert response.status_code == 200
+    return str(response.context["plan"].fingerprint)
 
 
 @pytest.mark.parametrize(
@@ -56,18 +56,18 @@ def test_who_may_read_a_tenant_exports_it_and_who_may_change_it_imports(
 
 
 def test_the_download_is_a_file_that_says_no_secret(as_: Any, acme: Any) -> None:
-    answer = as_("auditor").get(address("export", acme))
-    assert answer["Content-Disposition"] == 'attachment; filename="acme.yaml"'
-    assert answer.content.decode() == export(acme.tenant)
-    assert "acme_token" in answer.content.decode()
-    assert "hush" not in answer.content.decode()
+    response = as_("auditor").get(address("export", acme))
+    assert response["Content-Disposition"] == 'attachment; filename="acme.yaml"'
+    assert response.content.decode() == export(acme.tenant)
+    assert "acme_token" in response.content.decode()
+    assert "hush" not in response.content.decode()
 
 
 def test_a_preview_shows_what_would_change_and_changes_nothing(as_: Any, acme: Any) -> None:
-    answer = post(as_("admin"), acme)
-    text = answer.content.decode()
-    for said in ("Filed", "look", "Missing secrets", "NEW", "tool acme_find", "&lt;b&gt;Looks"):
-        assert said in text
+    response = post(as_("admin"), acme)
+    text = response.content.decode()
+    for expected in ("Filed", "look", "Missing secrets", "NEW", "tool acme_find", "&lt;b&gt;Looks"):
+        assert expected in text
     assert "<b>Looks" not in text
     assert not Tool.objects.filter(name="look").exists()
     assert not Change.objects.exists()
@@ -83,20 +83,20 @@ def test_a_preview_tells_what_a_file_does_not_contain_of_a_webhook(as_: Any, acm
       errors: {kind: error_rate, destinations: [chat]}
     """
     shown = post(as_("admin"), acme, text).content.decode()
-    page, _, kept = shown.partition('<textarea name="text"')
+    page, _, form = shown.partition('<textarea name="text"')
     assert "New webhooks: <strong>chat, pager</strong>" in page
     assert "Webhooks without a URL: <strong>pager</strong>" in page
     assert "chat.example.com" in page
     assert "hidden-path" not in page
-    assert "hidden-path" in kept, "what is applied is what was previewed"
+    assert "hidden-path" in form, "what is applied is what was previewed"
     assert not AlertDestination.objects.filter(name="chat").exists()
 
 
 def test_what_was_previewed_is_applied_and_recorded_as_that_persons(as_: Any, acme: Any) -> None:
     browser = as_("admin")
     seen = fingerprint(post(browser, acme))
-    answer = post(browser, acme, fingerprint=seen)
-    assert answer.status_code == 302
+    response = post(browser, acme, fingerprint=seen)
+    assert response.status_code == 302
     acme.tenant.refresh_from_db()
     assert acme.tenant.name == "Filed"
     revision = Tool.objects.get(name="look").revisions.get()
@@ -119,23 +119,23 @@ def test_a_tenant_that_was_changed_meanwhile_is_shown_again_before_anything_is_d
     browser = as_("admin")
     seen = fingerprint(post(browser, acme))
     authoring.set_secret(acme.tenant, "MEANWHILE", "value")
-    answer = post(browser, acme, fingerprint=seen)
-    assert "has changed since the preview" in answer.content.decode()
+    response = post(browser, acme, fingerprint=seen)
+    assert "has changed since the preview" in response.content.decode()
     assert not Tool.objects.filter(name="look").exists()
-    assert post(browser, acme, fingerprint=fingerprint(answer)).status_code == 302
+    assert post(browser, acme, fingerprint=fingerprint(response)).status_code == 302
 
 
 def test_what_only_superusers_decide_is_not_applied_for_an_admin(as_: Any, acme: Any) -> None:
     text = "mcphub: 1\ntenant: {is_public: true}"
-    answer = post(as_("admin"), acme, text)
-    assert "only superusers can change this" in answer.content.decode()
-    assert post(as_("admin"), acme, text, fingerprint=fingerprint(answer)).status_code == 200
+    response = post(as_("admin"), acme, text)
+    assert "only superusers can change this" in response.content.decode()
+    assert post(as_("admin"), acme, text, fingerprint=fingerprint(response)).status_code == 200
     acme.tenant.refresh_from_db()
     assert not acme.tenant.is_public
 
 
 @pytest.mark.parametrize(
-    ("form", "says"),
+    ("form", "message"),
     [
         ({}, "Choose a file or paste its text."),
         ({"text": "mcphub: 3"}, "It must start with"),
@@ -143,8 +143,8 @@ def test_what_only_superusers_decide_is_not_applied_for_an_admin(as_: Any, acme:
         ({"file": SimpleUploadedFile("a.yaml", b"\xff\xfe")}, "not UTF-8"),
     ],
 )
-def test_a_file_that_is_wrong_is_told(as_: Any, acme: Any, form: Any, says: str) -> None:
-    assert says in as_("admin").post(address("import", acme), form).content.decode()
+def test_a_file_that_is_wrong_is_told(as_: Any, acme: Any, form: Any, message: str) -> None:
+    assert message in as_("admin").post(address("import", acme), form).content.decode()
 
 
 def test_a_file_that_is_too_large_for_a_page_goes_to_the_command_line(

@@ -1,4 +1,4 @@
-"""Two people who edit one row: nothing is overwritten that the second one has not seen."""
+"""Concurrent edits of one row in the admin: nothing is overwritten that the second user has not seen."""
 
 import html
 import re
@@ -14,34 +14,34 @@ from tools_app.models import AlertDestination, Membership, Resource, ResourceKin
 
 
 def opened(client: Any, address: str) -> dict[str, Any]:
-    """What a browser sends when the form is opened and saved unchanged."""
-    answer = client.get(address)
-    form = answer.context["adminform"].form
-    sent: dict[str, Any] = {OPENED: hidden(answer)}
+    """The form data of a form that is opened and saved unchanged."""
+    response = client.get(address)
+    form = response.context["adminform"].form
+    data: dict[str, Any] = {OPENED: hidden(response)}
     for bound in form:
         value, widget = bound.value(), bound.field.widget
         names = widget.decompress(value) if hasattr(widget, "decompress") else None
         if names is not None:
-            sent |= {f"{bound.html_name}_{place}": str(part or "") for place, part in enumerate(names)}
+            data |= {f"{bound.html_name}_{place}": str(part or "") for place, part in enumerate(names)}
         elif isinstance(bound.field, ModelMultipleChoiceField):
-            sent[bound.html_name] = [str(key) for key in value]
+            data[bound.html_name] = [str(key) for key in value]
         elif isinstance(value, bool):
-            sent |= {bound.html_name: "on"} if value else {}
+            data |= {bound.html_name: "on"} if value else {}
         else:
-            sent[bound.html_name] = "" if value is None else str(value)
-    # The tool of the tests has less in its configuration than the form stores.
-    return sent | {"max_response_bytes": "1000", "body_mode": "none"} if "max_response_bytes" in sent else sent
+            data[bound.html_name] = "" if value is None else str(value)
+    # The tool in the tests has fewer keys in its configuration than the form stores.
+    return data | {"max_response_bytes": "1000", "body_mode": "none"} if "max_response_bytes" in data else data
 
 
-def hidden(answer: Any) -> str:
-    found = re.search(f'name="{OPENED}" value="([^"]*)"', answer.content.decode())
+def hidden(response: Any) -> str:
+    found = re.search(f'name="{OPENED}" value="([^"]*)"', response.content.decode())
     assert found
     return html.unescape(found[1])
 
 
-def conflicts(answer: Any) -> dict[str, Any]:
-    assert answer.status_code == 200
-    return {conflict.name: conflict for conflict in answer.context["adminform"].form.conflicts}
+def conflicts(response: Any) -> dict[str, Any]:
+    assert response.status_code == 200
+    return {conflict.name: conflict for conflict in response.context["adminform"].form.conflicts}
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,10 @@ def test_what_somebody_else_saved_meanwhile_is_not_overwritten(
     form = opened(first, address)
     mine_form = opened(second, address) | {field: mine}
     assert first.post(address, form | {field: theirs}).status_code == 302
-    answer = second.post(address, mine_form)
-    (found,) = conflicts(answer).values()
+    response = second.post(address, mine_form)
+    (found,) = conflicts(response).values()
     assert (found.name, found.take, found.change.person_name) == (field, "mine", "teammate")
-    text = html.unescape(answer.content.decode())
+    text = html.unescape(response.content.decode())
     assert "Somebody else changed this" in text
     assert "teammate changed it" in text
     assert mine.splitlines()[0] in text
@@ -86,8 +86,10 @@ def row_of_theirs(client: Any, address: str, field: str) -> Any:
     return client.get(address).context["adminform"].form[field].initial
 
 
-@pytest.mark.parametrize(("choice", "kept"), [("mine", "mine"), ("theirs", "theirs")])
-def test_whoever_comes_second_chooses_for_each_field(as_: Any, page: Any, acme: Any, choice: str, kept: str) -> None:
+@pytest.mark.parametrize(("choice", "expected"), [("mine", "mine"), ("theirs", "theirs")])
+def test_whoever_comes_second_chooses_for_each_field(
+    as_: Any, page: Any, acme: Any, choice: str, expected: str
+) -> None:
     first, second, address = as_("teammate"), as_("admin"), page("tool", "change", acme.tool)
     form, mine = opened(first, address), opened(second, address) | {"description": "mine", "title": "my title"}
     first.post(address, form | {"description": "theirs"})
@@ -96,7 +98,7 @@ def test_whoever_comes_second_chooses_for_each_field(as_: Any, page: Any, acme: 
     chosen = mine | {OPENED: hidden(again), f"{TAKE}description": choice}
     assert second.post(address, chosen).status_code == 302
     acme.tool.refresh_from_db()
-    assert (acme.tool.description, acme.tool.title) == (kept, "my title")
+    assert (acme.tool.description, acme.tool.title) == (expected, "my title")
 
 
 def test_a_choice_survives_another_error_and_a_third_change_asks_again(as_: Any, page: Any, acme: Any) -> None:
@@ -199,25 +201,27 @@ def test_the_access_of_a_connection_is_changed_by_one_tab_at_a_time(as_: Any, pa
     address = page("connection", "change_access", row)
 
     def form_of(client: Any) -> dict[str, Any]:
-        answer = client.get(address)
-        form = answer.context["form"]
+        response = client.get(address)
+        form = response.context["form"]
         values = {bound.html_name: bound.value() for bound in form}
-        typed = {name: "\n".join(value) if isinstance(value, list) else value for name, value in values.items()}
-        return {OPENED: hidden(answer)} | {name: "" if value is None else str(value) for name, value in typed.items()}
+        fields = {name: "\n".join(value) if isinstance(value, list) else value for name, value in values.items()}
+        return {OPENED: hidden(response)} | {
+            name: "" if value is None else str(value) for name, value in fields.items()
+        }
 
     theirs, mine = form_of(first), form_of(second)
     assert first.post(address, theirs | {"calls_per_minute": "7"}).status_code == 302
-    answer = second.post(address, mine | {"calls_per_minute": "9", "calls_per_day": "100"})
-    (found,) = answer.context["form"].conflicts
+    response = second.post(address, mine | {"calls_per_minute": "9", "calls_per_day": "100"})
+    (found,) = response.context["form"].conflicts
     assert (found.name, found.mine, found.theirs, found.take) == ("calls_per_minute", "9", "7", "mine")
     assert found.change.person_name == "teammate"
-    text = html.unescape(answer.content.decode())
+    text = html.unescape(response.content.decode())
     assert "Somebody else changed this connection while you edited it" in text
     assert "teammate changed it" in text
     row.key.refresh_from_db()
     assert (row.key.calls_per_minute, row.key.calls_per_day) == (7, None)
 
-    chosen = mine | {OPENED: hidden(answer), "calls_per_minute": "9", "calls_per_day": "100"}
+    chosen = mine | {OPENED: hidden(response), "calls_per_minute": "9", "calls_per_day": "100"}
     assert second.post(address, chosen | {f"{TAKE}calls_per_minute": "theirs"}).status_code == 302
     row.key.refresh_from_db()
     assert (row.key.calls_per_minute, row.key.calls_per_day) == (7, 100)

@@ -1,4 +1,4 @@
-"""The page that tells how to connect with a key, and the same on the page that shows a new key."""
+"""The page with connection instructions for a key, and the same on the page of a new key."""
 
 import re
 from typing import Any
@@ -17,9 +17,9 @@ def connect(client: Any, world: Any) -> Any:
 
 @pytest.mark.parametrize("who", ["superuser", "admin", "auditor", "operator"])
 def test_every_member_reads_how_to_connect(as_: Any, acme: Any, who: str) -> None:
-    answer = connect(as_(who), acme)
-    text = answer.content.decode()
-    assert answer.status_code == 200
+    response = connect(as_(who), acme)
+    text = response.content.decode()
+    assert response.status_code == 200
     for snippet in clients.for_key("acme", "http://testserver/t/acme/mcp"):
         assert f'data-snippet="{snippet.id}"' in text
     assert acme.key not in text
@@ -58,8 +58,8 @@ def connect_address(world: Any) -> str:
 
 def test_the_page_of_a_new_key_shows_every_snippet_with_the_key(as_: Any, page: Any, acme: Any) -> None:
     form = {"tenant": acme.tenant.pk, "name": "CI robot", "expires_at_0": "", "expires_at_1": ""}
-    answer = as_("admin").post(page("apikey", "add"), form, follow=True)
-    text = answer.content.decode()
+    response = as_("admin").post(page("apikey", "add"), form, follow=True)
+    text = response.content.decode()
     key = re.search(r'id="issued-key"[^>]*>(mcphub_[\w-]{43})<', text)
     assert key
     blocks = dict(re.findall(r'data-snippet="([\w-]+)".*?<pre[^>]*>(.*?)</pre>', text, re.DOTALL))
@@ -69,4 +69,4 @@ def test_the_page_of_a_new_key_shows_every_snippet_with_the_key(as_: Any, page: 
     link = re.search(r'href="(cursor://[^"]+)"', text)
     assert link
     assert parse_qs(urlsplit(link[1].replace("&amp;", "&")).query)["name"] == ["acme"]
-    assert "no-store" in answer["Cache-Control"]
+    assert "no-store" in response["Cache-Control"]

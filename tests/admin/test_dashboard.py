@@ -1,4 +1,4 @@
-"""The first page of the admin: figures within reach and nothing else, in the viewer's zone, with few queries."""
+"""The dashboard: figures of the user's own tenants only, in their time zone, with few queries."""
 
 import json
 from collections.abc import Callable
@@ -33,7 +33,7 @@ NOW = datetime(2026, 5, 4, 12, 34, 56, tzinfo=UTC)
 def count(
     tenant: Tenant | UUID | None, calls: int = 1, *, at: datetime | None = None, took: int = 3, **more: Any
 ) -> CallFigures:
-    """Figures of calls that took a class of time, in a period of five minutes."""
+    """Statistics of calls in one latency bucket and one period of five minutes."""
     owner = tenant.pk if isinstance(tenant, Tenant) else tenant or NIL
     kind = {"tool_name": "echo", "api_key_id": NIL, "client_name": "claude", "writer": new_id(), "seconds": 300}
     at = period_of(at or timezone.now())
@@ -44,7 +44,7 @@ def count(
 
 @pytest.fixture
 def first_page(as_: Callable[[str], Client]) -> Callable[..., Any]:
-    """What the first page shows somebody: `first_page("auditor", period="7d")`."""
+    """The context of the dashboard for a user: `first_page("auditor", period="7d")`."""
 
     def context(name: str, **query: str) -> Any:
         response = as_(name).get("/admin/", query)
@@ -82,10 +82,10 @@ def test_an_operator_sees_no_arguments(as_: Any, acme: World) -> None:
     assert "hush" not in text
 
 
-@pytest.mark.parametrize("asked", ["globex", "' OR 1=1 --"])
-def test_a_tenant_beyond_reach_is_not_asked_for(first_page: Any, acme: World, globex: World, asked: str) -> None:
+@pytest.mark.parametrize("slug", ["globex", "' OR 1=1 --"])
+def test_a_tenant_beyond_reach_is_not_asked_for(first_page: Any, acme: World, globex: World, slug: str) -> None:
     count(globex.tenant, 40)
-    context = first_page("auditor", tenant=asked)
+    context = first_page("auditor", tenant=slug)
     assert context["choice"].tenant is None
     assert context["overview"].total.calls == 0
 
@@ -98,9 +98,9 @@ def test_a_tenant_is_chosen(first_page: Any, acme: World, globex: World) -> None
     assert [call["tool_name"] for call in context["running"].oldest] == ["globex_find"]
 
 
-@pytest.mark.parametrize("asked", ["", "<script>"])
-def test_a_period_that_makes_no_sense_is_the_usual_one(first_page: Any, acme: World, asked: str) -> None:
-    assert first_page("admin", period=asked)["choice"].period.name == "24h"
+@pytest.mark.parametrize("period", ["", "<script>"])
+def test_a_period_that_makes_no_sense_is_the_usual_one(first_page: Any, acme: World, period: str) -> None:
+    assert first_page("admin", period=period)["choice"].period.name == "24h"
 
 
 # What it says
@@ -152,10 +152,10 @@ def test_the_charts_are_valid_and_a_table_says_the_same(first_page: Any, acme: W
     chart = json.loads(context["calls_chart"]["data"])
     assert [dataset["data"][-1] for dataset in chart["datasets"]] == [3, 2, 1]
     assert [dataset["data"][-1] for dataset in json.loads(context["latency_chart"]["data"])["datasets"]] == [1.5, 1.95]
-    told = context["charts_table"]["rows"]
-    assert [row[0] for row in told] == chart["labels"]
-    assert (len(told), told[-1][1:4]) == (12, ["5", "2", "1"])
-    assert told[0][1:] == ["0", "0", "0", "-", "-"]
+    rows = context["charts_table"]["rows"]
+    assert [row[0] for row in rows] == chart["labels"]
+    assert (len(rows), rows[-1][1:4]) == (12, ["5", "2", "1"])
+    assert rows[0][1:] == ["0", "0", "0", "-", "-"]
 
 
 def test_running_calls_are_counted_and_the_oldest_shown(first_page: Any, acme: World, globex: World) -> None:
@@ -244,9 +244,9 @@ def test_the_page_takes_few_queries_however_much_there_is(
             client_name=f"client {number}",
         )
     client = as_(name)
-    with CaptureQueriesContext(connection) as taken:
+    with CaptureQueriesContext(connection) as queries:
         assert client.get("/admin/", {"period": "30d"}).status_code == 200
-    assert len(taken) <= 12, [query["sql"] for query in taken.captured_queries]
+    assert len(queries) <= 12, [query["sql"] for query in queries.captured_queries]
 
 
 # Health
@@ -265,21 +265,21 @@ def test_a_dead_broker_is_told_of_and_the_page_does_not_ask_it(as_: Any, acme: W
         raise ConnectionError("redis://user:hush@host")
 
     monkeypatch.setitem(readiness.PARTS, "broker", refuse)
-    answer = as_("superuser").get("/admin/health/")
-    told = {part["name"]: part for part in answer.json()["parts"]}
-    assert told["Broker"] == {
+    response = as_("superuser").get("/admin/health/")
+    parts = {part["name"]: part for part in response.json()["parts"]}
+    assert parts["Broker"] == {
         "name": "Broker",
         "says": "Unavailable. See the log or run manage.py doctor.",
         "is_well": False,
     }
-    assert "hush" not in answer.content.decode()
+    assert "hush" not in response.content.decode()
     monkeypatch.setattr(hub_stats, "snapshot", refuse)
     monkeypatch.setattr(readiness, "statuses", refuse)
     assert as_("superuser").get("/admin/").status_code == 200
 
 
 @pytest.mark.parametrize(
-    ("workers", "queued", "oldest", "says"),
+    ("workers", "queued", "oldest", "expected"),
     [
         (2, 0.0, 0.0, [("2 available", True), ("No calls are waiting", True)]),
         (0, 3.0, 5.0, [("No worker responds", False), ("3 calls wait, the oldest for 5 s", True)]),
@@ -287,12 +287,12 @@ def test_a_dead_broker_is_told_of_and_the_page_does_not_ask_it(as_: Any, acme: W
     ],
 )
 def test_workers_and_the_queue_say_how_they_are(
-    settings: Any, workers: int | None, queued: float, oldest: float, says: list[tuple[str, bool]]
+    settings: Any, workers: int | None, queued: float, oldest: float, expected: list[tuple[str, bool]]
 ) -> None:
     settings.CELERY_BROKER_URL = "redis://localhost/1"
     gauges = [["mcphub_queued_calls", [], queued], ["mcphub_oldest_queued_call_seconds", [], oldest]]
-    told = health.parts({"counts": [], "spreads": [], "gauges": gauges}, workers)[-2:]
-    for part, (text, is_well) in zip(told, says, strict=True):
+    parts = health.parts({"counts": [], "spreads": [], "gauges": gauges}, workers)[-2:]
+    for part, (text, is_well) in zip(parts, expected, strict=True):
         assert text in part["says"]
         assert part["is_well"] is is_well
 

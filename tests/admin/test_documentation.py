@@ -1,4 +1,4 @@
-"""The documentation that the hub serves: who reads it, its links, its search, and the links of pages to it."""
+"""The documentation that the hub serves: permissions, links, search, and the links from pages to it."""
 
 import re
 from html import unescape
@@ -23,7 +23,7 @@ README = Path(settings.BASE_DIR, "README.md").read_text()
 
 
 class Anchors(HTMLParser):
-    """What a page links to, and what can be linked to in it."""
+    """The links and the anchors of a page."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -32,20 +32,20 @@ class Anchors(HTMLParser):
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        if tag == "a" and given.get("href"):
-            self.links.append(str(given["href"]))
-        if given.get("id"):
-            self.ids.append(str(given["id"]))
+        attributes = dict(attrs)
+        if tag == "a" and attributes.get("href"):
+            self.links.append(str(attributes["href"]))
+        if attributes.get("id"):
+            self.ids.append(str(attributes["id"]))
 
 
 @pytest.mark.parametrize("role", ROLES)
 def test_whoever_may_enter_the_admin_may_read_it(as_: Any, role: str) -> None:
     may_read = role in READ | {"stranger"}
     for address in (START, "/docs/keys/", "/docs/?q=key"):
-        answer = as_(role).get(address)
-        assert answer.status_code == (200 if may_read else 302)
-        assert may_read or answer["Location"].startswith("/admin/login/?next=/docs/")
+        response = as_(role).get(address)
+        assert response.status_code == (200 if may_read else 302)
+        assert may_read or response["Location"].startswith("/admin/login/?next=/docs/")
 
 
 def test_a_page_that_does_not_exist_is_not_found(as_: Any) -> None:

@@ -1,4 +1,4 @@
-"""The page about the evidence: who sees which chains, what it finds, and what it does not claim."""
+"""The page that verifies the audit log: who sees which chains, its findings, and its limits."""
 
 from typing import Any
 from uuid import UUID
@@ -48,11 +48,11 @@ def test_a_foreign_tenant_looks_like_none(as_: Any, acme: Any, calls: Any, role:
     ("role", "status"), [("superuser", 200), ("admin", 403), ("auditor", 403), ("outsider", 302), ("anonymous", 302)]
 )
 def test_checkpoints_of_all_tenants_are_for_superusers(as_: Any, calls: Any, role: str, status: int) -> None:
-    answer = as_(role).get(DOWNLOAD)
-    assert answer.status_code == status
+    response = as_(role).get(DOWNLOAD)
+    assert response.status_code == status
     if status == 200:
-        assert answer.content.count(b"\n") == Checkpoint.objects.count() == 1
-        assert answer["Content-Disposition"] == 'attachment; filename="checkpoints.jsonl"'
+        assert response.content.count(b"\n") == Checkpoint.objects.count() == 1
+        assert response["Content-Disposition"] == 'attachment; filename="checkpoints.jsonl"'
     assert as_(role).post(DOWNLOAD).status_code == (302 if status == 302 else 405)
 
 
@@ -115,19 +115,19 @@ def test_an_end_that_was_cut_off_with_its_checkpoints_is_told_to_those_whose_rec
     CallPayload.objects.filter(pk__in=calls["acme"]).delete()
     Call.objects.filter(pk__in=calls["acme"]).delete()
     Checkpoint.objects.all().delete()
-    told = {role: as_(role).post(PAGE).context["report"].findings for role in ("superuser", "auditor", "stranger")}
-    assert "3 records and 0 changes of 1 processes are missing" in told["superuser"][0].message
-    assert "3 records and 0 changes of 1 processes are missing" in told["auditor"][0].message
-    assert not any("records and" in finding.message for finding in told["stranger"]), "nothing of another tenant's"
+    findings = {role: as_(role).post(PAGE).context["report"].findings for role in ("superuser", "auditor", "stranger")}
+    assert "3 records and 0 changes of 1 processes are missing" in findings["superuser"][0].message
+    assert "3 records and 0 changes of 1 processes are missing" in findings["auditor"][0].message
+    assert not any("records and" in finding.message for finding in findings["stranger"]), "nothing of another tenant's"
 
 
-@pytest.mark.parametrize(("spoil", "said"), [("unlink", "has no checkpoints"), ("mkdir", "cannot be read")])
-def test_it_says_that_there_is_nothing_to_compare_with(as_: Any, calls: Any, spoil: str, said: str) -> None:
+@pytest.mark.parametrize(("spoil", "message"), [("unlink", "has no checkpoints"), ("mkdir", "cannot be read")])
+def test_it_says_that_there_is_nothing_to_compare_with(as_: Any, calls: Any, spoil: str, message: str) -> None:
     witness.path().unlink()
     if spoil == "mkdir":
         witness.path().mkdir()
     try:
-        assert f"audit.heads {said}" in as_("superuser").post(PAGE).content.decode()
+        assert f"audit.heads {message}" in as_("superuser").post(PAGE).content.decode()
     finally:
         if spoil == "mkdir":
             witness.path().rmdir()

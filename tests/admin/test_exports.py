@@ -1,4 +1,4 @@
-"""Exports of the audit log: who gets what in which form, how far it is, and what becomes of one that breaks off."""
+"""Exports of the audit log: permissions, formats, progress, and downloads that are interrupted."""
 
 import asyncio
 import csv
@@ -31,15 +31,15 @@ def record(tenant: Any, **facts: Any) -> Call:
 
 
 def started(client: Client, **fields: str) -> Export:
-    answer = client.post(START, {"format": "jsonl", **fields})
-    assert answer.status_code == 302
-    return Export.objects.get(pk=answer["Location"].split("/")[-2])
+    response = client.post(START, {"format": "jsonl", **fields})
+    assert response.status_code == 302
+    return Export.objects.get(pk=response["Location"].split("/")[-2])
 
 
 def file_of(client: Client, export: Export) -> bytes:
-    answer = client.get(f"/admin/tools_app/call/exports/{export.pk}/download/")
-    assert answer.status_code == 200
-    return b"".join(answer.streaming_content)
+    response = client.get(f"/admin/tools_app/call/exports/{export.pk}/download/")
+    assert response.status_code == 200
+    return b"".join(response.streaming_content)
 
 
 def objects_of(client: Client, export: Export) -> list[dict[str, Any]]:
@@ -56,11 +56,11 @@ def test_an_export_has_the_facts_of_all_calls_that_the_search_finds(as_: Any, ac
     Call.objects.filter(pk=acme.call.pk).update(person=User.objects.get(username="operator"), shaped_size=12)
     export = started(client, query="tool=acme_find")
     assert export.expected == 1
-    (told,) = objects_of(client, export)
-    assert set(told) == set(FACTS)
-    assert (told["id"], told["tenant"], told["api_key"]) == (str(acme.call.pk), "acme", "acme laptop")
-    assert (told["person"], told["shaped_size"]) == ("operator", 12)
-    assert datetime.fromisoformat(told["started_at"]) == acme.call.started_at
+    (exported,) = objects_of(client, export)
+    assert set(exported) == set(FACTS)
+    assert (exported["id"], exported["tenant"], exported["api_key"]) == (str(acme.call.pk), "acme", "acme laptop")
+    assert (exported["person"], exported["shaped_size"]) == ("operator", 12)
+    assert datetime.fromisoformat(exported["started_at"]) == acme.call.started_at
     (row,) = rows_in(file_of(client, started(client, query="tool=other", format="csv")))
     assert (row["id"], row["rpc_error"], row["is_error"]) == (str(other.pk), "-32602", "")
 
@@ -68,9 +68,13 @@ def test_an_export_has_the_facts_of_all_calls_that_the_search_finds(as_: Any, ac
 def test_arguments_results_and_events_come_for_whoever_audits(as_: Any, acme: World) -> None:
     Call.objects.update(event_count=1, cause="Because.")
     client = as_("auditor")
-    (told,) = objects_of(client, started(client, with_payloads="1"))
-    assert (told["arguments"], told["result"], told["cause"]) == ({"term": "acme words"}, {"a": 1}, "Because.")
-    assert [(event["kind"], event["data"]) for event in told["events"]] == [("progress", {"progress": 0.5})]
+    (exported,) = objects_of(client, started(client, with_payloads="1"))
+    assert (exported["arguments"], exported["result"], exported["cause"]) == (
+        {"term": "acme words"},
+        {"a": 1},
+        "Because.",
+    )
+    assert [(event["kind"], event["data"]) for event in exported["events"]] == [("progress", {"progress": 0.5})]
     (row,) = rows_in(file_of(client, started(client, with_payloads="1", format="csv")))
     assert (row["arguments"], row["result"]) == ('{"term": "acme words"}', '{"a": 1}')
 
@@ -98,10 +102,10 @@ def test_what_cannot_be_read_back_does_not_end_an_export(as_: Any, acme: World) 
     client = as_("auditor")
     lines = file_of(client, started(client, with_payloads="1")).splitlines()
     assert len(lines) == 6
-    told = {(one := json.loads(line))["tool_name"]: one for line in lines}
-    assert told["cut"]["arguments"] == texts["cut"]
-    assert told["packed"]["arguments"] == {"p": 1}
-    assert told["broken"]["arguments"] == "[not readable]"
+    by_tool = {(one := json.loads(line))["tool_name"]: one for line in lines}
+    assert by_tool["cut"]["arguments"] == texts["cut"]
+    assert by_tool["packed"]["arguments"] == {"p": 1}
+    assert by_tool["broken"]["arguments"] == "[not readable]"
 
 
 @pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r"])
@@ -124,13 +128,13 @@ def test_the_row_says_how_far_the_download_is(as_: Any, acme: World, monkeypatch
     export = started(client)
     assert state(client, export)["state"] == "ready"
     pieces = iter(client.get(f"/admin/tools_app/call/exports/{export.pk}/download/").streaming_content)
-    sent = [next(pieces) for _ in range(4)]
-    told = state(client, export)
-    assert (told["state"], told["calls"], told["share"]) == ("running", 2, 50)
-    sent += pieces
-    told = state(client, export)
-    assert (told["state"], told["calls"], told["share"]) == ("done", 4, 100)
-    assert told["bytes"] == len(b"".join(sent))
+    downloaded = [next(pieces) for _ in range(4)]
+    progress = state(client, export)
+    assert (progress["state"], progress["calls"], progress["share"]) == ("running", 2, 50)
+    downloaded += pieces
+    progress = state(client, export)
+    assert (progress["state"], progress["calls"], progress["share"]) == ("done", 4, 100)
+    assert progress["bytes"] == len(b"".join(downloaded))
 
 
 def state(client: Client, export: Export) -> dict[str, Any]:
@@ -174,7 +178,7 @@ def test_who_lost_the_tenant_downloads_nothing_of_it(as_: Any, acme: World, glob
     client = as_("auditor")
     export = started(client, with_payloads="1")
     Membership.objects.filter(user=people["auditor"]).update(tenant=globex.tenant)
-    assert {told["tenant"] for told in objects_of(client, export)} == {"globex"}
+    assert {exported["tenant"] for exported in objects_of(client, export)} == {"globex"}
 
 
 @pytest.mark.parametrize("who", ["outsider", "anonymous"])
@@ -185,16 +189,16 @@ def test_who_has_no_tenant_exports_nothing(as_: Any, acme: World, who: str) -> N
 
 @pytest.mark.parametrize("fields", [{"format": "xml"}, {"query": "key=no"}, {}])
 def test_what_makes_no_sense_is_not_exported(as_: Any, acme: World, fields: dict[str, str]) -> None:
-    answer = as_("auditor").post(START, fields, follow=True)
-    assert "Not exported" in answer.content.decode()
+    response = as_("auditor").post(START, fields, follow=True)
+    assert "Not exported" in response.content.decode()
     assert not Export.objects.exists()
 
 
 def test_an_operator_cannot_export_what_a_text_finds(acme: World) -> None:
     client = Client()
     client.force_login(person("operator", acme.tenant, Role.OPERATOR))
-    answer = client.post(START, {"format": "csv", "query": "text=words"}, follow=True)
-    assert "cannot be searched" in answer.content.decode()
+    response = client.post(START, {"format": "csv", "query": "text=words"}, follow=True)
+    assert "cannot be searched" in response.content.decode()
     assert not Export.objects.exists()
 
 
@@ -266,5 +270,5 @@ def test_events_of_a_call_come_in_their_order(as_: Any, acme: World) -> None:
     for sequence in (3, 2):
         CallEvent.objects.create(call=acme.call, sequence=sequence, kind="log", data=f'{{"n": {sequence}}}')
     client = as_("auditor")
-    (told,) = objects_of(client, started(client, with_payloads="1"))
-    assert [event["data"] for event in told["events"]][1:] == [{"n": 2}, {"n": 3}]
+    (exported,) = objects_of(client, started(client, with_payloads="1"))
+    assert [event["data"] for event in exported["events"]][1:] == [{"n": 2}, {"n": 3}]

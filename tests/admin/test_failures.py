@@ -1,4 +1,4 @@
-"""The page of failures, and the panel and the count of the list of calls."""
+"""The page of failures, and the panel of failures and their count in the list of calls."""
 
 from datetime import timedelta
 from typing import Any
@@ -86,7 +86,7 @@ def test_the_count_is_of_the_search_and_bounded(as_: Any, failed: Any, monkeypat
     assert admin.get(url, {"since": "nonsense"}).status_code == 400
     monkeypatch.setattr(change_list, "MAX_COUNTED", 2)
     assert admin.get(url, {"outcome": "tool_error"}).json() == {"text": "2+ calls."}
-    # Of what no index finds, only some of the calls that were looked at match.
+    # Without an index, only some of the examined calls match.
     assert admin.get(url, {"client": "nobody"}).json() == {"text": ""}
     Call.objects.filter(pk=failed.pk).update(client_name="somebody")
     assert admin.get(url, {"client": "somebody"}).json() == {"text": "At least 1 call."}
@@ -112,10 +112,10 @@ def test_a_call_that_is_older_than_every_period_has_no_link(as_: Any, failed: An
 def test_failures_are_found_by_the_index_of_outcomes(as_: Any, acme: Any, name: str, query: Any) -> None:
     with CaptureQueriesContext(connection) as queries:
         assert as_("admin").get(reverse(f"admin:{name}"), {**query, "tenant": str(acme.tenant.pk)}).status_code == 200
-    asked = [one["sql"] for one in queries if "'lost'" in one["sql"] and 'FROM "tools_app_call"' in one["sql"]]
-    assert asked
+    statements = [one["sql"] for one in queries if "'lost'" in one["sql"] and 'FROM "tools_app_call"' in one["sql"]]
+    assert statements
     with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN QUERY PLAN {asked[0]}".replace("%", "%%"))
+        cursor.execute(f"EXPLAIN QUERY PLAN {statements[0]}".replace("%", "%%"))
         plan = " ".join(row[-1] for row in cursor.fetchall())
     assert "call_by_outcome" in plan
     assert "call_by_tenant" not in plan

@@ -1,6 +1,6 @@
-"""Every field of the admin's forms that takes a text, JSON or a file has a bound, and says no beyond it.
+"""Every text, JSON and file field of the admin's forms has a maximum length, and rejects longer values.
 
-The forms are all that the pages use: one that is added must have its bounds.
+All forms that pages use are covered: a new form must have maximum lengths, too.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from tools_app.admin.base.site import site
 from tools_app.catalog.validation.sizes import MAX_DESCRIPTION_LENGTH, MAX_JSON_BYTES
 from tools_app.models.validators import MAX_ENTRY_LENGTH
 
-# What they take has a fixed shape, or is one of some choices.
+# Their values have a fixed format, or are choices.
 SHAPED = (
     forms.BooleanField,
     forms.ChoiceField,
@@ -88,7 +88,7 @@ def check(field: forms.Field) -> None:
                 field.clean("\n".join(f"x{number}" for number in range(MAX_LINES + 1)))
             beyond = "x" * (MAX_ENTRY_LENGTH + 1)
         case forms.FileField():
-            return  # see the tests of what takes the file
+            return  # tested with the code that reads the file
         case forms.CharField():
             assert field.max_length, "give it a max_length"
             beyond = "x" * (field.max_length + 1)
@@ -101,13 +101,15 @@ def check(field: forms.Field) -> None:
 
 @pytest.mark.parametrize("kind", ["tool", "resource", "prompt"])
 def test_a_description_that_is_too_long_is_told(as_: Any, acme: Any, page: Any, kind: str) -> None:
-    answer = as_("admin").post(page(kind, "change", acme.row(kind)), {"description": "x" * 20_001})
-    assert answer.status_code == 200
-    assert f"at most {MAX_DESCRIPTION_LENGTH} characters" in str(answer.context["adminform"].form.errors["description"])
+    response = as_("admin").post(page(kind, "change", acme.row(kind)), {"description": "x" * 20_001})
+    assert response.status_code == 200
+    assert f"at most {MAX_DESCRIPTION_LENGTH} characters" in str(
+        response.context["adminform"].form.errors["description"]
+    )
 
 
 def test_a_file_that_is_too_large_is_told(as_: Any, acme: Any, page: Any) -> None:
     address = page("tenant", "import_configuration", acme.tenant)
     file = SimpleUploadedFile("acme.yaml", b"mcphub: 1\n#".ljust(2_000_001, b"x"))
-    answer = as_("admin").post(address, {"file": file})
-    assert "larger than 2 MB" in str(answer.context["form"].errors)
+    response = as_("admin").post(address, {"file": file})
+    assert "larger than 2 MB" in str(response.context["form"].errors)

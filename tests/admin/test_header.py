@@ -1,4 +1,4 @@
-"""The header of a page: its path, which ends with what the page is or does."""
+"""The header of a page: its breadcrumbs, which end with the page's own title."""
 
 import re
 from html import unescape
@@ -12,9 +12,9 @@ from django.urls import reverse
 from tests.admin.conftest import World
 
 
-def path_of(answer: Any) -> list[str]:
-    """The parts of the heading, without the icons between them."""
-    (heading,) = re.findall(r"<h1.*?</h1>", answer.content.decode(), re.DOTALL)
+def path_of(response: Any) -> list[str]:
+    """The breadcrumbs, without the icons between them."""
+    (heading,) = re.findall(r"<h1.*?</h1>", response.content.decode(), re.DOTALL)
     without_icons = re.sub(r'<span class="[^"]*material-symbols.*?</span>', "|", heading, flags=re.DOTALL)
     return [unescape(part).strip() for part in re.sub(r"<[^>]+>", "", without_icons).split("|")]
 
@@ -37,8 +37,8 @@ def test_the_path_ends_with_the_page(as_: Any, acme: World, name: str, path: lis
 
 def test_the_path_of_an_object_ends_with_its_name(as_: Any, page: Any, acme: World) -> None:
     assert path_of(as_("admin").get(page("tool", "change", acme.tool))) == ["Tools", "acme_find"]
-    asked = reverse("admin:tools_app_apikey_revoke_key", args=[acme.apikey.pk])
-    assert path_of(as_("admin").get(asked)) == ["API keys", "Revoke API key?"]
+    url = reverse("admin:tools_app_apikey_revoke_key", args=[acme.apikey.pk])
+    assert path_of(as_("admin").get(url)) == ["API keys", "Revoke API key?"]
 
 
 def test_a_list_counts_its_results_when_it_is_filtered(as_: Any, page: Any, acme: World) -> None:

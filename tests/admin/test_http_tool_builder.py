@@ -1,4 +1,4 @@
-"""What the form of an HTTP tool offers: a draft of a pasted request, secrets, and a trial before saving."""
+"""The form of an HTTP tool: a draft from a pasted request, secrets, and a test call before saving."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ SCHEMA = {"type": "object", "properties": {"id": {"type": "string"}}, "required"
 
 @pytest.fixture
 def open_tenant(acme: Any, settings: Any) -> Any:
-    """The tenant acme, which may call this machine, and has no calls behind it."""
+    """The tenant acme, which may call this machine, and has used none of its limits."""
     settings.REDIS_URL = ""
     limits.forget_all()
     acme.tenant.allowed_networks = ["127.0.0.0/8"]
@@ -51,23 +51,23 @@ def trial_of(tenant: Any, url: str, **changes: Any) -> dict[str, Any]:
 
 
 def tried(client: Any, form: dict[str, Any]) -> Any:
-    answer = client.post("/admin/tools_app/tool/trial/", form)
-    assert answer.status_code == 200, answer.content
-    return answer.json()
+    response = client.post("/admin/tools_app/tool/trial/", form)
+    assert response.status_code == 200, response.content
+    return response.json()
 
 
 def test_a_pasted_command_is_drafted_without_its_credential(as_: Any) -> None:
-    answer = as_("admin").post("/admin/tools_app/tool/draft/", {"text": PASTED})
-    draft = answer.json()
+    response = as_("admin").post("/admin/tools_app/tool/draft/", {"text": PASTED})
+    draft = response.json()
     assert draft["fields"]["path"] == "v1/users/{id}"
     assert draft["credentials"] == [{"place": "Authorization", "name": "EXAMPLE_TOKEN", "stored": False}]
-    assert HIDDEN not in answer.content.decode()
-    assert "no-store" in answer["Cache-Control"]
+    assert HIDDEN not in response.content.decode()
+    assert "no-store" in response["Cache-Control"]
 
 
 def test_what_is_no_command_is_refused_with_a_reason(as_: Any) -> None:
-    answer = as_("admin").post("/admin/tools_app/tool/draft/", {"text": "SELECT 1"})
-    assert (answer.status_code, answer.json()["problem"][:30]) == (400, "Paste a command that starts wi")
+    response = as_("admin").post("/admin/tools_app/tool/draft/", {"text": "SELECT 1"})
+    assert (response.status_code, response.json()["problem"][:30]) == (400, "Paste a command that starts wi")
 
 
 def test_the_credential_of_a_pasted_command_is_stored_as_a_new_secret_only(as_: Any, acme: Any) -> None:
@@ -190,14 +190,14 @@ def test_a_missing_secret_and_a_private_address_are_told_at_their_fields(
 ) -> None:
     client = as_(role)
     form = tool_form(acme.tenant, base_url="http://localhost:8000", headers='{"A": "{secret:NOPE}"}')
-    answer = client.post(page("tool", "add"), form)
-    errors = answer.context["adminform"].form.errors
+    response = client.post(page("tool", "add"), form)
+    errors = response.context["adminform"].form.errors
     assert list(errors) == ["base_url", "headers"]
     assert "localhost is a private or reserved address" in errors["base_url"][0]
     assert link in errors["base_url"][0]
     assert ("Ask a hub admin" in errors["base_url"][0]) == (not link)
     assert f"secret/add/?tenant={acme.tenant.pk}&amp;name=NOPE" in errors["headers"][0]
-    assert "{&quot;A&quot;: &quot;{secret:NOPE}&quot;}" in answer.content.decode()
+    assert "{&quot;A&quot;: &quot;{secret:NOPE}&quot;}" in response.content.decode()
     added = client.get(page("secret", "add"), {"tenant": acme.tenant.pk, "name": "NOPE"}).content.decode()
     assert 'value="NOPE"' in added
     assert f'value="{acme.tenant.pk}" selected' in added
@@ -226,5 +226,5 @@ def test_the_other_settings_are_folded_unless_one_of_them_is_set(as_: Any, page:
     assert not advanced(wrong).is_collapsible
 
 
-def advanced(answer: Any) -> Any:
-    return next(fieldset for fieldset in answer.context["adminform"] if fieldset.name == "Advanced")
+def advanced(response: Any) -> Any:
+    return next(fieldset for fieldset in response.context["adminform"] if fieldset.name == "Advanced")

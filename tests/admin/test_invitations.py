@@ -1,4 +1,4 @@
-"""Invitations: made by admins, taken once by whom they are for, and by nobody else."""
+"""Invitations: issued by admins, and accepted once, by the invited person only."""
 
 import re
 from datetime import timedelta
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.usefixtures("no_tries_yet")
 
 
 @pytest.fixture
-def made(acme: Any, people: Any) -> tuple[Invitation, str]:
-    """An invitation of acme's admin, and what stands in its link."""
+def issued(acme: Any, people: Any) -> tuple[Invitation, str]:
+    """An invitation by acme's admin, and the token in its link."""
     return invitations.create(acme.tenant, EMAIL, Role.AUDITOR, people["admin"])
 
 
@@ -43,8 +43,8 @@ def invite(client: Any, page: Any, tenant: Any, email: str = EMAIL, role: str = 
     return client.post(page("invitation", "add"), {"tenant": tenant.pk, "email": email, "role": role}, follow=True)
 
 
-def shown_link(answer: Any) -> str:
-    found = re.search(r"http://testserver(/invitations/[\w-]{43}/)", answer.content.decode())
+def shown_link(response: Any) -> str:
+    found = re.search(r"http://testserver(/invitations/[\w-]{43}/)", response.content.decode())
     assert found
     return found.group(1)
 
@@ -56,15 +56,15 @@ def sent_path(message: Any) -> str:
 
 
 def test_an_invitation_offers_the_least_role(as_: Any, page: Any, acme: Any) -> None:
-    answer = as_("admin").get(page("invitation", "add"))
-    assert answer.context["adminform"].form["role"].value() == Role.OPERATOR
-    sent = as_("admin").post("/api/v1/invitations/", {"tenant": "acme", "email": EMAIL}, "application/json")
-    assert (sent.status_code, sent.json()["role"]) == (201, "operator")
+    response = as_("admin").get(page("invitation", "add"))
+    assert response.context["adminform"].form["role"].value() == Role.OPERATOR
+    created = as_("admin").post("/api/v1/invitations/", {"tenant": "acme", "email": EMAIL}, "application/json")
+    assert (created.status_code, created.json()["role"]) == (201, "operator")
 
 
-def proven_link(made: tuple[Invitation, str]) -> str:
-    """The link as it goes out by e-mail."""
-    return link(invitations.note_mailed(*made))
+def proven_link(issued: tuple[Invitation, str]) -> str:
+    """The link that is sent by e-mail."""
+    return link(invitations.note_mailed(*issued))
 
 
 def log_in(client: Any, path: str, name: str, password: str = PASSWORD) -> Any:
@@ -81,13 +81,13 @@ def roles(tenant: Any, name: str = "ann") -> list[str]:
 def test_a_link_is_shown_once_and_only_its_digest_is_kept(as_: Any, page: Any, acme: Any) -> None:
     client = as_("admin")
     assert page("invitation", "add") in client.get(page("membership", "invite")).headers["Location"]
-    answer = invite(client, page, acme.tenant)
-    token = shown_link(answer).split("/")[2]
+    response = invite(client, page, acme.tenant)
+    token = shown_link(response).split("/")[2]
     row = Invitation.objects.get()
     assert (row.digest, row.invited_by.username, row.role) == (digest_of(token), "admin", "operator")
     assert timedelta(days=6, hours=23) < row.expires_at - timezone.now() <= timedelta(days=7)
-    assert "no-store" in answer["Cache-Control"]
-    assert "MCPHUB_EMAIL_URL" in answer.content.decode()
+    assert "no-store" in response["Cache-Control"]
+    assert "MCPHUB_EMAIL_URL" in response.content.decode()
     for view, of in (("changelist", None), ("change", row), ("history", row)):
         shown = client.get(page("invitation", view, of)).content.decode()
         assert token not in shown
@@ -97,26 +97,26 @@ def test_a_link_is_shown_once_and_only_its_digest_is_kept(as_: Any, page: Any, a
 
 def test_a_link_is_sent_where_the_hub_can_send(as_: Any, page: Any, acme: Any, settings: Any) -> None:
     settings.MCPHUB_EMAIL_URL = "smtp://mail.example.com"
-    answer = invite(as_("admin"), page, acme.tenant)
-    (sent,) = mail.outbox
-    assert sent.to == [EMAIL]
-    assert shown_link(answer) not in sent.body
-    assert shown_link(answer).removesuffix("/") + "." in sent.body
-    assert Client().get(sent_path(sent)).status_code == 200
-    assert "was also sent" in answer.content.decode()
+    response = invite(as_("admin"), page, acme.tenant)
+    (message,) = mail.outbox
+    assert message.to == [EMAIL]
+    assert shown_link(response) not in message.body
+    assert shown_link(response).removesuffix("/") + "." in message.body
+    assert Client().get(sent_path(message)).status_code == 200
+    assert "was also sent" in response.content.decode()
 
 
 def test_a_link_of_the_rest_api_is_sent_and_told(as_: Any, acme: Any, settings: Any) -> None:
     settings.MCPHUB_EMAIL_URL = "smtp://mail.example.com"
     body = {"tenant": "acme", "email": EMAIL, "role": "auditor"}
-    answer = as_("admin").post("/api/v1/invitations/", body, content_type="application/json")
-    (sent,) = mail.outbox
-    assert sent.to == [EMAIL]
-    assert answer.json()["link"].removesuffix("/") + "." in sent.body
+    response = as_("admin").post("/api/v1/invitations/", body, content_type="application/json")
+    (message,) = mail.outbox
+    assert message.to == [EMAIL]
+    assert response.json()["link"].removesuffix("/") + "." in message.body
 
 
-def test_no_tenant_sends_mail_without_end(made: Any, settings: Any) -> None:
-    row, _ = made
+def test_no_tenant_sends_mail_without_end(issued: Any, settings: Any) -> None:
+    row, _ = issued
     for _ in range(invitation_mail.MAX_AN_HOUR):
         invitation_mail.send(row, "https://hub.example/invitations/x/")
     with pytest.raises(invitation_mail.NotSent, match="in an hour"):
@@ -138,8 +138,8 @@ def test_the_mail_is_sent_when_nobody_waits_any_more(
     assert held == [outside, outside]
 
 
-def test_a_link_that_was_replaced_while_it_was_taken_is_not_taken(made: Any, people: Any) -> None:
-    stale, _ = made
+def test_a_link_that_was_replaced_while_it_was_taken_is_not_taken(issued: Any, people: Any) -> None:
+    stale, _ = issued
     invitations.renew(Invitation.objects.get(pk=stale.pk), people["admin"])
     people["outsider"].email = stale.email
     assert not invitations.accept(stale, people["outsider"])
@@ -149,9 +149,9 @@ def test_a_mail_server_that_does_not_answer_is_no_harm(as_: Any, page: Any, acme
     settings.MCPHUB_EMAIL_URL = "smtp://127.0.0.1:9"
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", 9
-    answer = invite(as_("admin"), page, acme.tenant)
-    assert "The e-mail was not sent" in answer.content.decode()
-    assert Client().get(shown_link(answer)).status_code == 200
+    response = invite(as_("admin"), page, acme.tenant)
+    assert "The e-mail was not sent" in response.content.decode()
+    assert Client().get(shown_link(response)).status_code == 200
 
 
 @pytest.mark.parametrize("email", ["auditor@example.com", "AUDITOR@Example.com"])
@@ -160,7 +160,7 @@ def test_a_member_is_not_invited(as_: Any, page: Any, acme: Any, email: str) -> 
     assert not Invitation.objects.exists()
 
 
-def test_nobody_is_invited_twice_at_a_time(as_: Any, page: Any, acme: Any, made: Any) -> None:
+def test_nobody_is_invited_twice_at_a_time(as_: Any, page: Any, acme: Any, issued: Any) -> None:
     client = as_("admin")
     assert "is invited already" in invite(client, page, acme.tenant, EMAIL.upper()).content.decode()
     Invitation.objects.update(expires_at=timezone.now())
@@ -174,15 +174,15 @@ def test_nobody_invites_to_a_foreign_tenant(as_: Any, page: Any, globex: Any) ->
 
 @pytest.mark.parametrize("view", ["renew_link", "revoke_invitation"])
 @pytest.mark.parametrize(("role", "status"), [("auditor", 403), ("stranger", 404), ("anonymous", 302)])
-def test_nobody_else_revokes_or_renews(as_: Any, page: Any, made: Any, view: str, role: str, status: int) -> None:
-    row, token = made
+def test_nobody_else_revokes_or_renews(as_: Any, page: Any, issued: Any, view: str, role: str, status: int) -> None:
+    row, token = issued
     for method in ("get", "post"):
         assert getattr(as_(role), method)(page("invitation", view, row)).status_code == status
     assert Client().get(link(token)).status_code == 200
 
 
-def test_a_new_link_takes_the_place_of_the_one_before(as_: Any, page: Any, made: Any) -> None:
-    row, token = made
+def test_a_new_link_takes_the_place_of_the_one_before(as_: Any, page: Any, issued: Any) -> None:
+    row, token = issued
     Invitation.objects.update(expires_at=timezone.now())
     client = as_("admin")
     assert "Create a new link?" in client.get(page("invitation", "renew_link", row)).content.decode()
@@ -194,13 +194,13 @@ def test_a_new_link_takes_the_place_of_the_one_before(as_: Any, page: Any, made:
 # --- Accepting --------------------------------------------------------------------------------------------------------
 
 
-def test_who_has_no_account_makes_one_and_is_logged_in(acme: Any, made: Any) -> None:
-    row, token = made
+def test_who_has_no_account_makes_one_and_is_logged_in(acme: Any, issued: Any) -> None:
+    row, token = issued
     client = Client()
     assert "Create an account" in client.get(link(token)).content.decode()
     assert not User.objects.filter(username="ann").exists()
-    answer = client.post(link(token), CHOSEN)
-    assert (answer.status_code, answer["Location"]) == (302, reverse("admin:index"))
+    response = client.post(link(token), CHOSEN)
+    assert (response.status_code, response["Location"]) == (302, reverse("admin:index"))
     ann = User.objects.get(username="ann")
     assert (ann.email, ann.is_staff, ann.is_superuser) == ("", False, False)
     assert ann.check_password(PASSWORD)
@@ -210,65 +210,65 @@ def test_who_has_no_account_makes_one_and_is_logged_in(acme: Any, made: Any) -> 
     assert "Welcome to Acme" in client.get(reverse("admin:index")).content.decode()
 
 
-def test_only_the_link_that_came_by_e_mail_gives_the_account_the_address(acme: Any, made: Any) -> None:
+def test_only_the_link_that_came_by_e_mail_gives_the_account_the_address(acme: Any, issued: Any) -> None:
     client = Client()
-    assert EMAIL not in client.get(link(made[1])).content.decode()
-    assert f"e-mail address is {EMAIL}" in client.get(proven_link(made)).content.decode()
-    assert client.post(proven_link(made), CHOSEN).status_code == 302
+    assert EMAIL not in client.get(link(issued[1])).content.decode()
+    assert f"e-mail address is {EMAIL}" in client.get(proven_link(issued)).content.decode()
+    assert client.post(proven_link(issued), CHOSEN).status_code == 302
     assert User.objects.get(username="ann").email == EMAIL
 
 
 @pytest.mark.parametrize("change", [lambda proof: proof[:-2] + "AA", lambda proof: "x", lambda proof: ""])
-def test_a_proof_that_is_wrong_leads_nowhere(made: Any, change: Any) -> None:
-    token, _, proof = invitations.note_mailed(*made).partition(".")
+def test_a_proof_that_is_wrong_leads_nowhere(issued: Any, change: Any) -> None:
+    token, _, proof = invitations.note_mailed(*issued).partition(".")
     assert Client().get(link(f"{token}.{change(proof)}")).status_code == 404
 
 
-def test_a_proof_is_good_for_one_link_of_one_invitation(acme: Any, people: Any, made: Any) -> None:
-    proof = invitations.note_mailed(*made).partition(".")[2]
+def test_a_proof_is_good_for_one_link_of_one_invitation(acme: Any, people: Any, issued: Any) -> None:
+    proof = invitations.note_mailed(*issued).partition(".")[2]
     _, other = invitations.create(acme.tenant, "bob@example.com", Role.AUDITOR, people["admin"])
-    renewed = invitations.renew(made[0], people["admin"])
+    renewed = invitations.renew(issued[0], people["admin"])
     for token in (other, renewed):
         assert Client().get(link(f"{token}.{proof}")).status_code == 404
 
 
-def test_a_proof_outlives_a_change_of_the_secret_key(made: Any, settings: Any) -> None:
-    path = proven_link(made)
+def test_a_proof_outlives_a_change_of_the_secret_key(issued: Any, settings: Any) -> None:
+    path = proven_link(issued)
     settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
     settings.SECRET_KEY = "another"
     assert Client().get(path).status_code == 200
 
 
-def test_who_proved_the_address_of_an_account_logs_in_with_it(made: Any) -> None:
+def test_who_proved_the_address_of_an_account_logs_in_with_it(issued: Any) -> None:
     User.objects.create_user("old", EMAIL, PASSWORD)
-    answer = Client().post(proven_link(made), CHOSEN)
-    assert "An account with this e-mail address already exists" in answer.content.decode()
+    response = Client().post(proven_link(issued), CHOSEN)
+    assert "An account with this e-mail address already exists" in response.content.decode()
     assert not User.objects.filter(username="ann").exists()
 
 
-def test_whoever_has_the_link_does_not_learn_whether_the_address_has_an_account(made: Any) -> None:
+def test_whoever_has_the_link_does_not_learn_whether_the_address_has_an_account(issued: Any) -> None:
     def shown() -> list[str]:
-        answers = [Client().get(link(made[1])), Client().post(link(made[1]), CHOSEN | {"username": ""})]
-        return [re.sub(r'csrfmiddlewaretoken" value="\w+"', "", answer.content.decode()) for answer in answers]
+        responses = [Client().get(link(issued[1])), Client().post(link(issued[1]), CHOSEN | {"username": ""})]
+        return [re.sub(r'csrfmiddlewaretoken" value="\w+"', "", response.content.decode()) for response in responses]
 
     before = shown()
     User.objects.create_user("old", EMAIL, PASSWORD)
     assert shown() == before
-    assert Client().post(link(made[1]), CHOSEN).status_code == 302
+    assert Client().post(link(issued[1]), CHOSEN).status_code == 302
 
 
 def test_names_are_tried_so_often_by_the_links_of_a_tenant(
-    acme: Any, made: Any, monkeypatch: pytest.MonkeyPatch
+    acme: Any, issued: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(invitation_views, "MAX_NAMES", 3)
-    tried = [Client().post(link(made[1]), CHOSEN | {"username": "admin"}).content.decode() for _ in range(4)]
+    tried = [Client().post(link(issued[1]), CHOSEN | {"username": "admin"}).content.decode() for _ in range(4)]
     assert ["already taken" in text for text in tried] == [True, True, True, False]
-    assert "Too many usernames" in Client().post(link(made[1]), CHOSEN).content.decode()
+    assert "Too many usernames" in Client().post(link(issued[1]), CHOSEN).content.decode()
     assert not User.objects.filter(username="ann").exists()
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("invalid", "message"),
     [
         ({"password1": "short", "password2": "short"}, "too short"),
         ({"password2": "another long pass phrase"}, "match"),
@@ -278,52 +278,52 @@ def test_names_are_tried_so_often_by_the_links_of_a_tenant(
         ({"username": ""}, "required"),
     ],
 )
-def test_an_account_follows_the_rules_of_accounts(made: Any, wrong: dict[str, str], told: str) -> None:
-    answer = Client().post(proven_link(made), CHOSEN | wrong)
-    assert told in answer.content.decode()
+def test_an_account_follows_the_rules_of_accounts(issued: Any, invalid: dict[str, str], message: str) -> None:
+    response = Client().post(proven_link(issued), CHOSEN | invalid)
+    assert message in response.content.decode()
     assert not User.objects.filter(email=EMAIL).exists()
-    assert invitations.state_of(made[0]) is invitations.State.OPEN
+    assert invitations.state_of(issued[0]) is invitations.State.OPEN
 
 
-def test_what_is_smuggled_into_the_form_is_ignored(acme: Any, made: Any) -> None:
+def test_what_is_smuggled_into_the_form_is_ignored(acme: Any, issued: Any) -> None:
     smuggled = {"email": "eve@example.com", "is_superuser": "on", "is_staff": "on", "role": "admin", "tenant": "x"}
-    Client().post(link(made[1]), CHOSEN | smuggled)
+    Client().post(link(issued[1]), CHOSEN | smuggled)
     ann = User.objects.get(username="ann")
     assert (ann.email, ann.is_superuser, ann.is_staff) == ("", False, False)
     assert roles(acme.tenant) == ["auditor"]
 
 
-def test_who_has_an_account_logs_in_on_the_page(acme: Any, made: Any) -> None:
+def test_who_has_an_account_logs_in_on_the_page(acme: Any, issued: Any) -> None:
     User.objects.create_user("ann", EMAIL.upper(), PASSWORD)
     client = Client()
-    wrong = log_in(client, link(made[1]), "ann", "wrong")
+    wrong = log_in(client, link(issued[1]), "ann", "wrong")
     assert "Please enter a correct username" in wrong.content.decode()
     assert roles(acme.tenant) == []
-    assert log_in(client, link(made[1]), "ann").status_code == 302
+    assert log_in(client, link(issued[1]), "ann").status_code == 302
     assert roles(acme.tenant) == ["auditor"]
     assert client.get(reverse("admin:index")).status_code == 200
 
 
-def test_who_is_logged_in_joins_by_a_button_and_not_by_looking(acme: Any, made: Any) -> None:
+def test_who_is_logged_in_joins_by_a_button_and_not_by_looking(acme: Any, issued: Any) -> None:
     client = Client()
     client.force_login(User.objects.create_user("ann", EMAIL))
-    assert "You are logged in as ann" in client.get(link(made[1])).content.decode()
+    assert "You are logged in as ann" in client.get(link(issued[1])).content.decode()
     assert roles(acme.tenant) == []
-    assert client.post(link(made[1])).status_code == 302
+    assert client.post(link(issued[1])).status_code == 302
     assert roles(acme.tenant) == ["auditor"]
 
 
 @pytest.mark.parametrize("email", ["eve@example.com", ""])
 @pytest.mark.parametrize("by_mail", [True, False])
 def test_an_account_with_another_e_mail_takes_it_only_when_that_is_confirmed(
-    acme: Any, made: Any, email: str, by_mail: bool
+    acme: Any, issued: Any, email: str, by_mail: bool
 ) -> None:
-    path = proven_link(made) if by_mail else link(made[1])
+    path = proven_link(issued) if by_mail else link(issued[1])
     client = Client()
     client.force_login(User.objects.create_user("eve", email))
-    for answer in (client.get(path), client.post(path)):
-        assert "was sent to another e-mail address" in answer.content.decode()
-        assert f"your account has {'a different one' if email else 'none'}." in answer.content.decode()
+    for response in (client.get(path), client.post(path)):
+        assert "was sent to another e-mail address" in response.content.decode()
+        assert f"your account has {'a different one' if email else 'none'}." in response.content.decode()
     assert "Confirm that the invitation is for you" in client.post(path).content.decode()
     assert roles(acme.tenant, "eve") == []
     assert client.post(path, {"confirm": "on"}).status_code == 302
@@ -331,22 +331,22 @@ def test_an_account_with_another_e_mail_takes_it_only_when_that_is_confirmed(
     assert User.objects.get(username="eve").email == email
 
 
-def test_the_login_of_an_account_with_another_e_mail_does_not_take_it(acme: Any, made: Any) -> None:
+def test_the_login_of_an_account_with_another_e_mail_does_not_take_it(acme: Any, issued: Any) -> None:
     User.objects.create_user("ann", EMAIL, PASSWORD)
     User.objects.create_user("eve", "eve@example.com", PASSWORD)
     client = Client()
-    answer = log_in(client, link(made[1]), "eve")
-    assert (answer.status_code, answer["Location"]) == (302, link(made[1]))
+    response = log_in(client, link(issued[1]), "eve")
+    assert (response.status_code, response["Location"]) == (302, link(issued[1]))
     assert roles(acme.tenant, "eve") == []
     assert client.get(reverse("admin:index")).status_code == 302
-    assert "was sent to another e-mail address" in client.get(link(made[1])).content.decode()
+    assert "was sent to another e-mail address" in client.get(link(issued[1])).content.decode()
 
 
-def test_a_member_who_was_invited_meanwhile_keeps_the_role(acme: Any, made: Any) -> None:
+def test_a_member_who_was_invited_meanwhile_keeps_the_role(acme: Any, issued: Any) -> None:
     ann = person("ann", acme.tenant, Role.ADMIN)
     client = Client()
     client.force_login(ann)
-    assert client.post(link(made[1])).status_code == 302
+    assert client.post(link(issued[1])).status_code == 302
     assert roles(acme.tenant) == ["admin"]
 
 
@@ -375,48 +375,48 @@ def removed(row: Invitation, by: User) -> None:
 
 
 @pytest.mark.parametrize("end", [accepted, revoked, expired, demoted, switched_off, removed])
-def test_a_link_that_is_over_says_so_kindly_and_does_nothing(acme: Any, people: Any, made: Any, end: Any) -> None:
-    row, token = made
+def test_a_link_that_is_over_says_so_kindly_and_does_nothing(acme: Any, people: Any, issued: Any, end: Any) -> None:
+    row, token = issued
     end(row, people["admin"])
-    for answer in (Client().get(link(token)), Client().post(link(token), CHOSEN)):
-        assert answer.status_code == 410
-        assert "Invitation to mcphub" in answer.content.decode()
+    for response in (Client().get(link(token)), Client().post(link(token), CHOSEN)):
+        assert response.status_code == 410
+        assert "Invitation to mcphub" in response.content.decode()
     assert not User.objects.filter(username="ann").exists()
 
 
-def test_a_link_works_once(acme: Any, made: Any) -> None:
-    assert Client().post(link(made[1]), CHOSEN).status_code == 302
-    assert Client().post(link(made[1]), CHOSEN | {"username": "eve"}).status_code == 410
+def test_a_link_works_once(acme: Any, issued: Any) -> None:
+    assert Client().post(link(issued[1]), CHOSEN).status_code == 302
+    assert Client().post(link(issued[1]), CHOSEN | {"username": "eve"}).status_code == 410
     assert not User.objects.filter(username="eve").exists()
 
 
-def test_whoever_comes_second_makes_no_account(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_comes_second_makes_no_account(issued: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(invitations, "accept", lambda *_, **__: False)
-    Client().post(link(made[1]), CHOSEN)
+    Client().post(link(issued[1]), CHOSEN)
     assert not User.objects.filter(username="ann").exists()
 
 
 @pytest.mark.parametrize("token", ["wrong", "x" * 43, "x" * 500])
-def test_a_link_that_never_was_leads_nowhere(made: Any, token: str) -> None:
+def test_a_link_that_never_was_leads_nowhere(issued: Any, token: str) -> None:
     assert Client().get(link(token)).status_code == 404
 
 
-def test_a_page_wants_the_browsers_own_form(made: Any) -> None:
-    assert Client(enforce_csrf_checks=True).post(link(made[1]), CHOSEN).status_code == 403
+def test_a_page_wants_the_browsers_own_form(issued: Any) -> None:
+    assert Client(enforce_csrf_checks=True).post(link(issued[1]), CHOSEN).status_code == 403
 
 
-def test_tries_are_bounded_by_address(made: Any) -> None:
+def test_tries_are_bounded_by_address(issued: Any) -> None:
     client = Client()
-    answers = [client.get(link("wrong")).status_code for _ in range(MAX_TRIES + 1)]
-    assert answers[-2:] == [404, 429]
-    assert Client(REMOTE_ADDR="192.0.2.1").get(link(made[1])).status_code == 200
+    responses = [client.get(link("wrong")).status_code for _ in range(MAX_TRIES + 1)]
+    assert responses[-2:] == [404, 429]
+    assert Client(REMOTE_ADDR="192.0.2.1").get(link(issued[1])).status_code == 200
 
 
 def test_all_of_it_is_recorded_without_the_link(as_: Any, page: Any, acme: Any) -> None:
     token = shown_link(invite(as_("admin"), page, acme.tenant)).split("/")[2]
     Client().post(link(token), CHOSEN)
-    told = [(change.action, change.kind, change.person_name) for change in Change.objects.order_by("position")]
-    assert told == [
+    changes = [(change.action, change.kind, change.person_name) for change in Change.objects.order_by("position")]
+    assert changes == [
         (Action.CREATED, "invitation", "admin"),
         (Action.CREATED, "user", f"invited as {EMAIL}"),
         (Action.CREATED, "membership", "ann"),

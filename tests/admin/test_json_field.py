@@ -1,4 +1,4 @@
-"""JSON that people type: faults are named with their line, and nothing they typed is lost."""
+"""The JSON form field: errors name their line, and the input is kept."""
 
 from typing import Any
 

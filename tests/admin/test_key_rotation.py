@@ -1,4 +1,4 @@
-"""Keys that are narrowed, rotated with an overlap, and about to expire: their pages and commands."""
+"""Keys with restrictions, rotation with an overlap, and expiry: their pages and commands."""
 
 import re
 from datetime import timedelta
@@ -36,12 +36,12 @@ def is_valid(row: ApiKey) -> bool:
 
 
 def test_scopes_are_typed_one_a_line(as_: Any, page: Any, acme: Any) -> None:
-    typed = {
+    scopes = {
         "tool_patterns": " acme_* \n\ndocs://acme/*\nacme_*",
         "methods": "tools/*\r\nresources/read",
         "networks": "192.0.2.0/24\n2001:db8::/32\n203.0.113.7",
     }
-    issue(as_("admin"), page, acme.tenant, **typed)
+    issue(as_("admin"), page, acme.tenant, **scopes)
     row = ApiKey.objects.get(name="CI robot")
     assert row.tool_patterns == ["acme_*", "docs://acme/*"]
     assert row.methods == ["tools/*", "resources/read"]
@@ -51,7 +51,7 @@ def test_scopes_are_typed_one_a_line(as_: Any, page: Any, acme: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "typed", "told"),
+    ("field", "value", "message"),
     [
         ("tool_patterns", "echo\nno spaces", "Line 2: use only characters of a name or URI"),
         ("methods", "tools/*\n\ntool/*", "Line 3: the hub has no method tool/*"),
@@ -61,9 +61,9 @@ def test_scopes_are_typed_one_a_line(as_: Any, page: Any, acme: Any) -> None:
         ("tool_patterns", '["echo", 1]', "Enter one per line"),
     ],
 )
-def test_a_line_that_is_not_good_is_named(as_: Any, page: Any, acme: Any, field: str, typed: str, told: str) -> None:
-    answer = issue(as_("admin"), page, acme.tenant, **{field: typed})
-    assert told in answer.content.decode()
+def test_a_line_that_is_not_good_is_named(as_: Any, page: Any, acme: Any, field: str, value: str, message: str) -> None:
+    response = issue(as_("admin"), page, acme.tenant, **{field: value})
+    assert message in response.content.decode()
     assert not ApiKey.objects.filter(name="CI robot").exists()
 
 
@@ -81,9 +81,9 @@ def preview(client: Any, tenant: Any, patterns: str) -> Any:
 def test_a_preview_says_what_patterns_name(as_: Any, acme: Any) -> None:
     Tool.objects.create(tenant=acme.tenant, name="other", kind="http", description="x")
     client = as_("admin")
-    told = preview(client, acme.tenant, "acme_find\nacme_g*").json()["text"]
+    text = preview(client, acme.tenant, "acme_find\nacme_g*").json()["text"]
     expected = "1 of 2 tools (acme_find); none of 1 resource; 1 of 1 prompt (acme_greet)"
-    assert told == f"This key can use {expected}."
+    assert text == f"This key can use {expected}."
     assert "2 of 2 tools" in preview(client, acme.tenant, "").json()["text"]
     assert "Line 1" in preview(client, acme.tenant, "no spaces").json()["text"]
 
@@ -115,11 +115,11 @@ def test_keys_that_expire_soon_are_marked_listed_and_noted(as_: Any, page: Any, 
 
 def test_what_expires_soon_is_good_and_not_replaced(acme: Any) -> None:
     now = timezone.now()
-    made = {name: keys.issue(acme.tenant, name, expires_at=now + DAY)[0] for name in "abcd"}
-    keys.revoke(made["b"])
-    keys.rotate(made["c"], DAY)
-    change(made["d"], expires_at=now - DAY)
-    new = ApiKey.objects.filter(replaces=made["c"])
+    expiring = {name: keys.issue(acme.tenant, name, expires_at=now + DAY)[0] for name in "abcd"}
+    keys.revoke(expiring["b"])
+    keys.rotate(expiring["c"], DAY)
+    change(expiring["d"], expires_at=now - DAY)
+    new = ApiKey.objects.filter(replaces=expiring["c"])
     assert [key.name for key in keys.expiring_soon().exclude(pk__in=new)] == ["a"]
     assert not keys.expiring_soon(within=timedelta(hours=1)).exists()
 
@@ -190,20 +190,20 @@ def test_a_key_whose_successor_was_revoked_is_rotated_again(acme: Any) -> None:
 def test_a_key_is_rotated_on_its_page_and_shown_once(as_: Any, page: Any, acme: Any, overlap: str, good: bool) -> None:
     client, address = as_("admin"), page("apikey", "rotate_key", acme.apikey)
     assert 'value="day"' in client.get(address).content.decode()
-    answer = client.post(address, {"overlap": overlap}, follow=True)
-    key = shown_key(answer)
+    response = client.post(address, {"overlap": overlap}, follow=True)
+    key = shown_key(response)
     new = ApiKey.objects.get(digest=keys.digest_of(key))
     acme.apikey.refresh_from_db()
     assert (acme.apikey.replaced_by, is_valid(acme.apikey), is_valid(new)) == (new, good, True)
     assert new.created_by.username == "admin"
-    assert "no-store" in answer["Cache-Control"]
+    assert "no-store" in response["Cache-Control"]
     for row in (new, acme.apikey):
         assert key not in client.get(page("apikey", "change", row)).content.decode()
 
 
 def test_an_overlap_that_is_none_is_refused(as_: Any, page: Any, acme: Any) -> None:
-    answer = as_("admin").post(page("apikey", "rotate_key", acme.apikey), {"overlap": "for ever"})
-    assert "Select a valid choice" in answer.content.decode()
+    response = as_("admin").post(page("apikey", "rotate_key", acme.apikey), {"overlap": "for ever"})
+    assert "Select a valid choice" in response.content.decode()
     assert not ApiKey.objects.exclude(replaced_by=None).exists()
 
 
@@ -213,10 +213,10 @@ def test_nobody_else_rotates(as_: Any, page: Any, acme: Any, view: str, role: st
     if view == "overlap_key":
         keys.rotate(acme.apikey, DAY)
     before = ApiKey.objects.values_list("pk", "expires_at", "replaced_by").order_by("pk")
-    kept = list(before)
+    keys_before = list(before)
     for method in ("get", "post"):
         assert getattr(as_(role), method)(page("apikey", view, acme.apikey)).status_code == status
-    assert list(before.all()) == kept
+    assert list(before.all()) == keys_before
 
 
 def test_the_pages_say_which_key_is_still_used(as_: Any, page: Any, acme: Any) -> None:
@@ -249,9 +249,9 @@ def test_what_people_do_to_keys_is_recorded(as_: Any, page: Any, acme: Any) -> N
     client.post(page("apikey", "overlap_key", acme.apikey), {"overlap": "now"})
     new = ApiKey.objects.get(replaces=acme.apikey)
     client.post(page("apikey", "revoke_key", new))
-    told = [(change.action, change.object_id) for change in Change.objects.order_by("position")]
+    changes = [(change.action, change.object_id) for change in Change.objects.order_by("position")]
     old_id, new_id = str(acme.apikey.pk), str(new.pk)
-    assert told == [
+    assert changes == [
         (Action.CREATED, new_id),
         (Action.ROTATED, old_id),
         (Action.CHANGED, old_id),
@@ -295,7 +295,7 @@ def test_a_key_is_rotated_by_a_command(acme: Any, named: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("arguments", "message"),
     [
         (["--tenant", "never", "--key", "x"], "Unknown tenant"),
         (["--tenant", "acme", "--key", "never"], "no such key"),
@@ -303,8 +303,8 @@ def test_a_key_is_rotated_by_a_command(acme: Any, named: str) -> None:
         (["--tenant", "acme", "--key", "acme laptop", "--overlap-hours", "-1"], "--overlap-hours"),
     ],
 )
-def test_a_command_says_which_key_it_cannot_rotate(acme: Any, words: list[str], told: str) -> None:
+def test_a_command_says_which_key_it_cannot_rotate(acme: Any, arguments: list[str], message: str) -> None:
     for _ in range(2):
         keys.issue(acme.tenant, "twin")
-    with pytest.raises(CommandError, match=told):
-        command_output("rotate_key", *words)
+    with pytest.raises(CommandError, match=message):
+        command_output("rotate_key", *arguments)

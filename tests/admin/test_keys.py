@@ -1,4 +1,4 @@
-"""API keys: shown once, then only by their prefix."""
+"""API keys in the admin: a key is shown once, then only its prefix."""
 
 import re
 from datetime import timedelta
@@ -16,18 +16,18 @@ def issue(client: Any, page: Any, tenant: Any, **values: Any) -> Any:
     return client.post(page("apikey", "add"), form | values, follow=True)
 
 
-def shown_key(answer: Any) -> str:
-    found = re.search(r"mcphub_[\w-]{43}", answer.content.decode())
+def shown_key(response: Any) -> str:
+    found = re.search(r"mcphub_[\w-]{43}", response.content.decode())
     assert found
     return found.group()
 
 
 def test_a_new_key_is_shown_once_with_what_a_client_needs(as_: Any, page: Any, acme: Any) -> None:
     client = as_("admin")
-    answer = issue(client, page, acme.tenant, calls_per_minute="60")
-    key, text = shown_key(answer), answer.content.decode()
+    response = issue(client, page, acme.tenant, calls_per_minute="60")
+    key, text = shown_key(response), response.content.decode()
     row = ApiKey.objects.get(name="CI robot")
-    assert answer.status_code == 200
+    assert response.status_code == 200
     assert (row.digest, row.calls_per_minute, row.created_by.username) == (keys.digest_of(key), 60, "admin")
     assert "http://testserver/t/acme/mcp" in text
     assert "claude mcp add --transport http acme" in text
@@ -39,10 +39,10 @@ def test_a_new_key_is_shown_once_with_what_a_client_needs(as_: Any, page: Any, a
 
 def test_the_answer_that_shows_a_key_is_kept_nowhere(as_: Any, page: Any, acme: Any) -> None:
     client = as_("admin")
-    answer = issue(client, page, acme.tenant)
-    key = shown_key(answer)
-    assert "no-store" in answer["Cache-Control"]
-    assert key not in answer.cookies.output()
+    response = issue(client, page, acme.tenant)
+    key = shown_key(response)
+    assert "no-store" in response["Cache-Control"]
+    assert key not in response.cookies.output()
     assert key not in str(dict(client.session))
 
 
@@ -54,8 +54,8 @@ def test_no_page_shows_a_keys_digest(as_: Any, page: Any, acme: Any, role: str) 
 
 
 def test_a_key_of_a_foreign_tenant_cannot_be_issued(as_: Any, page: Any, globex: Any) -> None:
-    answer = issue(as_("admin"), page, globex.tenant)
-    assert "Select a valid choice" in answer.content.decode()
+    response = issue(as_("admin"), page, globex.tenant)
+    assert "Select a valid choice" in response.content.decode()
     assert not ApiKey.objects.filter(name="CI robot").exists()
 
 
@@ -63,9 +63,9 @@ def test_an_admin_changes_name_expiry_and_limit_of_a_key_and_nothing_else(as_: A
     form = {"name": "Renamed", "expires_at_0": "2030-01-01", "expires_at_1": "10:00", "calls_per_minute": "5"}
     smuggled = {"digest": "0" * 64, "prefix": "mine", "tenant": "", "revoked_at_0": "2020-01-01"}
     before = acme.apikey.digest
-    answer = as_("admin").post(page("apikey", "change", acme.apikey), form | smuggled)
+    response = as_("admin").post(page("apikey", "change", acme.apikey), form | smuggled)
     acme.apikey.refresh_from_db()
-    assert answer.status_code == 302
+    assert response.status_code == 302
     assert (acme.apikey.name, acme.apikey.calls_per_minute, acme.apikey.expires_at.year) == ("Renamed", 5, 2030)
     assert (acme.apikey.digest, acme.apikey.revoked_at) == (before, None)
 
@@ -91,9 +91,9 @@ def test_a_key_that_acts_for_somebody_else_can_only_be_renamed_and_revoked(as_: 
     assert "This key acts for admin." in other.get(address).content.decode()
     assert "This key acts for" not in as_("admin").get(address).content.decode()
     same = {"name": "Renamed", "networks": "::1/128"}
-    for sent in ({"networks": ""}, {"expires_at_0": "2100-01-01", "expires_at_1": "00:00"}, {"calls_per_day": "5"}):
-        said = other.post(address, same | sent).content.decode()
-        assert "Only admin can change a key that acts for them. Revoke it instead." in said
+    for changes in ({"networks": ""}, {"expires_at_0": "2100-01-01", "expires_at_1": "00:00"}, {"calls_per_day": "5"}):
+        html = other.post(address, same | changes).content.decode()
+        assert "Only admin can change a key that acts for them. Revoke it instead." in html
         row.refresh_from_db()
         assert (row.name, row.networks, row.expires_at, row.calls_per_day) == ("CI robot", ["::1/128"], None, None)
     other.post(address, same)
@@ -103,8 +103,8 @@ def test_a_key_that_acts_for_somebody_else_can_only_be_renamed_and_revoked(as_: 
     row.refresh_from_db()
     assert row.networks == []
     other.post(page("apikey", "rotate_key", row), {"overlap": "day"})
-    said = other.post(page("apikey", "overlap_key", row), {"overlap": "month"}, follow=True).content.decode()
-    assert "Only admin can change" in said
+    html = other.post(page("apikey", "overlap_key", row), {"overlap": "month"}, follow=True).content.decode()
+    assert "Only admin can change" in html
     other.post(page("apikey", "revoke_key", row))
     row.refresh_from_db()
     assert row.revoked_at
@@ -162,7 +162,7 @@ def test_keys_are_listed_by_whether_they_open_the_door(as_: Any, page: Any, acme
 
 
 @pytest.mark.parametrize(
-    ("model", "field", "says"),
+    ("model", "field", "label"),
     [
         ("apikey", "toolset", "None"),
         ("apikey", "presentation", "As the tenant"),
@@ -171,6 +171,6 @@ def test_keys_are_listed_by_whether_they_open_the_door(as_: Any, page: Any, acme
         ("tool", "tenant", "Select value"),
     ],
 )
-def test_an_empty_choice_says_what_it_means(as_: Any, page: Any, model: str, field: str, says: str) -> None:
+def test_an_empty_choice_says_what_it_means(as_: Any, page: Any, model: str, field: str, label: str) -> None:
     html = as_("superuser").get(page(model, "add")).content.decode()
-    assert re.search(rf'<select name="{field}".*?<option value=""[^>]*>([^<]*)<', html, re.DOTALL)[1] == says  # type: ignore[index]
+    assert re.search(rf'<select name="{field}".*?<option value=""[^>]*>([^<]*)<', html, re.DOTALL)[1] == label  # type: ignore[index]

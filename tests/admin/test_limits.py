@@ -1,4 +1,4 @@
-"""The limits on the pages of the admin: who may set them, and where they are."""
+"""Limits in the admin: who may set them, and on which pages."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tools_app.admin.base.fields import KEY_LIMITS, LIMITS_MEANING, TENANT_LIMIT
 from tools_app.models import ApiKey, Tenant
 
 NAMES = {"tenant": TENANT_LIMITS, "apikey": KEY_LIMITS, "tool": TOOL_LIMITS}
-# What the rest of each form needs.
+# The other required fields of each form.
 REST: dict[str, dict[str, Any]] = {
     "tenant": {
         "slug": "acme",
@@ -57,21 +57,21 @@ def values(row: Any, names: tuple[str, ...]) -> dict[str, int | None]:
 @pytest.mark.parametrize("role", ["superuser", "admin"])
 def test_who_runs_a_tenant_sets_its_limits(as_: Any, page: Any, acme: Any, model: str, role: str) -> None:
     row = acme.tenant if model == "tenant" else acme.row(model)
-    wanted = numbered(NAMES[model])
-    answer = as_(role).post(page(model, "change", row), {**REST[model], **wanted})
-    assert answer.status_code == 302, answer.context["errors"]
-    assert values(row, NAMES[model]) == wanted
-    cleared = as_(role).post(page(model, "change", row), {**REST[model], **dict.fromkeys(wanted, "")})
+    limits = numbered(NAMES[model])
+    response = as_(role).post(page(model, "change", row), {**REST[model], **limits})
+    assert response.status_code == 302, response.context["errors"]
+    assert values(row, NAMES[model]) == limits
+    cleared = as_(role).post(page(model, "change", row), {**REST[model], **dict.fromkeys(limits, "")})
     assert cleared.status_code == 302
-    assert values(row, NAMES[model]) == dict.fromkeys(wanted)
+    assert values(row, NAMES[model]) == dict.fromkeys(limits)
 
 
 @pytest.mark.parametrize("model", NAMES)
 @pytest.mark.parametrize(("role", "status"), [("auditor", 403), ("stranger", 404), ("outsider", 302)])
 def test_nobody_else_does(as_: Any, page: Any, acme: Any, model: str, role: str, status: int) -> None:
     row = acme.tenant if model == "tenant" else acme.row(model)
-    answer = as_(role).post(page(model, "change", row), {**REST[model], **numbered(NAMES[model])})
-    assert answer.status_code == status
+    response = as_(role).post(page(model, "change", row), {**REST[model], **numbered(NAMES[model])})
+    assert response.status_code == status
     assert values(row, NAMES[model]) == dict.fromkeys(NAMES[model])
 
 
@@ -79,17 +79,17 @@ def test_nobody_else_does(as_: Any, page: Any, acme: Any, model: str, role: str,
 @pytest.mark.parametrize("role", ["superuser", "admin", "auditor"])
 def test_each_page_has_them_under_one_heading(as_: Any, page: Any, acme: Any, model: str, role: str) -> None:
     row = acme.tenant if model == "tenant" else acme.row(model)
-    answer = as_(role).get(page(model, "change", row))
-    (fields,) = [part.fields for part in answer.context["adminform"] if part.name == "Limits"]
+    response = as_(role).get(page(model, "change", row))
+    (fields,) = [part.fields for part in response.context["adminform"] if part.name == "Limits"]
     assert tuple(fields) == NAMES[model]
-    assert LIMITS_MEANING in answer.content.decode()
+    assert LIMITS_MEANING in response.content.decode()
 
 
 def test_a_new_key_has_its_limits_from_the_start(as_: Any, page: Any, acme: Any) -> None:
-    wanted = numbered(KEY_LIMITS)
-    form = {"tenant": acme.tenant.pk, "name": "New", "expires_at_0": "", "expires_at_1": "", **wanted}
+    limits = numbered(KEY_LIMITS)
+    form = {"tenant": acme.tenant.pk, "name": "New", "expires_at_0": "", "expires_at_1": "", **limits}
     assert as_("admin").post(page("apikey", "add"), form).status_code == 302
-    assert values(ApiKey.objects.get(name="New"), KEY_LIMITS) == wanted
+    assert values(ApiKey.objects.get(name="New"), KEY_LIMITS) == limits
 
 
 def test_a_limit_is_a_number_from_zero_on(as_: Any, page: Any, acme: Any) -> None:

@@ -1,4 +1,4 @@
-"""The live tail: calls as they come, those that run and those that have ended."""
+"""The live tail: running and finished calls as they arrive."""
 
 import re
 from datetime import datetime, timedelta
@@ -34,10 +34,10 @@ def record(world: Any, ago: float = 0, took: float = 0, **facts: Any) -> Call:
     return Call.objects.create(**{**start, "finished_at": end, "duration_us": int(took * 1e6), **values, **facts})
 
 
-def look(client: Client, /, **query: str) -> dict[str, Any]:
-    answer = client.get(reverse("admin:live_tail_calls"), query)
-    assert answer.status_code == 200
-    body: dict[str, Any] = answer.json()
+def poll(client: Client, /, **query: str) -> dict[str, Any]:
+    response = client.get(reverse("admin:live_tail_calls"), query)
+    assert response.status_code == 200
+    body: dict[str, Any] = response.json()
     return body
 
 
@@ -66,7 +66,7 @@ def test_everybody_sees_the_calls_of_their_tenants(as_: Any, acme: Any, globex: 
     record(acme, tool_name="a")
     record(globex, tool_name="g")
     record(acme, tenant=None, api_key=None, outcome="denied", tool_name="n", cause="why-it-was-denied")
-    news = look(as_(role))
+    news = poll(as_(role))
     assert {call["tenant"].lower() for call in news["calls"]} == seen
     assert "why-it-was-denied" not in str(news)
 
@@ -93,11 +93,11 @@ def test_the_newest_come_first_and_later_looks_bring_only_what_is_new(as_: Any, 
     record(acme, ago=600, tool_name="old")
     record(acme, ago=30, tool_name="new")
     client = as_("auditor")
-    first = look(client)
+    first = poll(client)
     assert names(first) == ["new", "old"]
     assert first["reset"]
     record(acme, tool_name="newest")
-    second = look(client, after=first["cursor"])
+    second = poll(client, after=first["cursor"])
     assert names(second) == ["newest"]
     assert not second["reset"]
 
@@ -117,19 +117,19 @@ def test_a_call_that_was_seen_running_is_followed_to_its_end(as_: Any, acme: Any
         arguments='"words"',
     )
     client = as_("operator")
-    first = look(client)
+    first = poll(client)
     [running] = [call for call in first["calls"] if call["mark"]]
     assert (running["name"], running["state"]) == ("long", "queued")
     assert "words" not in str(first)
 
     known = {"after": first["cursor"], "known": running["mark"]}
-    assert names(look(client, **known)) == []
+    assert names(poll(client, **known)) == []
     RunningCall.objects.update(status="running")
-    [changed] = look(client, **known)["calls"]
+    [changed] = poll(client, **known)["calls"]
     assert changed["state"] == "running"
 
     call = settle(row, outcome="timeout")
-    news = look(client, **known)
+    news = poll(client, **known)
     [ended] = news["calls"]
     assert (ended["id"], ended["state"], ended["bad"], ended["mark"]) == (str(call.pk), "timeout", True, "")
     assert ended["url"] == reverse("admin:tools_app_call_change", args=[call.pk])
@@ -139,7 +139,7 @@ def test_a_call_that_was_seen_running_is_followed_to_its_end(as_: Any, acme: Any
 def test_the_end_of_a_foreign_call_is_told_to_nobody(as_: Any, acme: Any, globex: Any) -> None:
     mark = live_rows.row_mark(globex.runningcall)
     settle(globex.runningcall)
-    news = look(as_("auditor"), after=live_rows.cursor_of(timezone.now()), known=mark)
+    news = poll(as_("auditor"), after=live_rows.cursor_of(timezone.now()), known=mark)
     assert (names(news), news["over"]) == ([acme.runningcall.tool_name], [])
 
 
@@ -148,7 +148,7 @@ def test_a_short_call_that_nobody_saw_running_is_found_when_it_ends(as_: Any, ac
     after = live_rows.cursor_of(timezone.now())
     record(acme, ago=10, took=10, tool_name="ten-seconds")
     record(acme, ago=10, took=0.1, tool_name="was-there-before")
-    assert names(look(as_("auditor"), after=after)) == ["ten-seconds"]
+    assert names(poll(as_("auditor"), after=after)) == ["ten-seconds"]
 
 
 @pytest.mark.parametrize("role", ["auditor", "superuser"])
@@ -168,26 +168,26 @@ def test_filters_narrow_what_comes(as_: Any, acme: Any, role: str, query: dict[s
     record(acme, tool_name="other")
     record(acme, tool_name="wanted", outcome="timeout", client_name="my-special-client", api_key=None)
     client = as_(role)
-    # Foreign rows are left out by the tenant, here as everywhere.
+    # Rows of other tenants are filtered out, as everywhere.
     query = {**query, "tenant": str(acme.tenant.pk)}
     after = live_rows.cursor_of(timezone.now())
-    assert set(names(look(client, **query))) == found
-    assert set(names(look(client, **query, after=after))) == found
+    assert set(names(poll(client, **query))) == found
+    assert set(names(poll(client, **query, after=after))) == found
 
 
 def test_calls_are_found_by_their_key(as_: Any, acme: Any) -> None:
     record(acme, api_key=None)
-    assert set(names(look(as_("auditor"), key=str(acme.apikey.pk)))) == {"acme_find"}
+    assert set(names(poll(as_("auditor"), key=str(acme.apikey.pk)))) == {"acme_find"}
 
 
 @pytest.mark.parametrize("cursor", ["", "nonsense", "9" * 40, "²", "-5", "0", "9" * 13])
 def test_a_cursor_that_makes_no_sense_begins_anew(as_: Any, acme: Any, cursor: str) -> None:
-    assert look(as_("auditor"), after=cursor)["reset"]
+    assert poll(as_("auditor"), after=cursor)["reset"]
 
 
 @pytest.mark.parametrize("known", ["x", ",,", "r" * 5000, "zz0af7651916cd43dd8448eb211c80319c", "r" + "0" * 32])
 def test_marks_that_make_no_sense_are_left_out(as_: Any, acme: Any, known: str) -> None:
-    look(as_("auditor"), after=live_rows.cursor_of(timezone.now()), known=known)
+    poll(as_("auditor"), after=live_rows.cursor_of(timezone.now()), known=known)
 
 
 def test_a_look_is_bounded(as_: Any, acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,11 +196,11 @@ def test_a_look_is_bounded(as_: Any, acme: Any, monkeypatch: pytest.MonkeyPatch)
         record(acme, tool_name=f"n{number}")
     client = as_("superuser")
     with CaptureQueriesContext(connection) as queries:
-        news = look(client, client="nobody")
+        news = poll(client, client="nobody")
     assert news["partial"]
-    asked = [query["sql"] for query in queries if "SAVEPOINT" not in query["sql"]]
-    assert len(asked) <= MAX_QUERIES, "\n".join(asked)
-    rows = [sql for sql in asked if 'FROM "tools_app_call"' in sql or 'FROM "tools_app_runningcall"' in sql]
+    statements = [query["sql"] for query in queries if "SAVEPOINT" not in query["sql"]]
+    assert len(statements) <= MAX_QUERIES, "\n".join(statements)
+    rows = [sql for sql in statements if 'FROM "tools_app_call"' in sql or 'FROM "tools_app_runningcall"' in sql]
     assert rows
     assert all("LIMIT 3" in sql or " IN (" in sql for sql in rows), "\n".join(rows)
 
@@ -210,9 +210,9 @@ def test_a_look_asks_the_database_a_few_times_whatever_it_finds(as_: Any, acme: 
         record(acme, tool_name=f"n{number}")
     client = as_("auditor")
     with CaptureQueriesContext(connection) as queries:
-        assert len(look(client)["calls"]) == 17
-    asked = [query["sql"] for query in queries if "SAVEPOINT" not in query["sql"]]
-    assert len(asked) <= MAX_QUERIES, "\n".join(asked)
+        assert len(poll(client)["calls"]) == 17
+    statements = [query["sql"] for query in queries if "SAVEPOINT" not in query["sql"]]
+    assert len(statements) <= MAX_QUERIES, "\n".join(statements)
 
 
 def test_a_moment_survives_its_way_to_the_browser() -> None:

@@ -1,4 +1,4 @@
-"""Whoever guesses passwords has to wait; whoever knows one has not."""
+"""Login throttling: guessing passwords is slowed down, a correct password is not."""
 
 from typing import Any
 from unittest.mock import Mock
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("no_tries_yet")
 
 @pytest.fixture(autouse=True)
 def few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lower limits: each try renders a page."""
+    """Lower the limits: each attempt renders a page."""
     monkeypatch.setattr(logins, "MAX_OF_ADDRESS", 4)
     monkeypatch.setattr(logins, "MAX_OF_NAME", 6)
 
@@ -39,8 +39,8 @@ def log_in(name: str, password: str, address: str = "192.0.2.1") -> Any:
     return Client(REMOTE_ADDR=address).post("/admin/login/", {"username": name, "password": password})
 
 
-def is_told_to_wait(answer: Any) -> bool:
-    return answer.status_code == 200 and TOO_OFTEN in answer.content.decode()
+def is_told_to_wait(response: Any) -> bool:
+    return response.status_code == 200 and TOO_OFTEN in response.content.decode()
 
 
 def test_an_address_that_guesses_is_refused_even_when_it_is_right_and_others_are_not(admin: User) -> None:
@@ -81,8 +81,8 @@ def test_a_failed_login_counts_for_a_while_only(admin: User, monkeypatch: pytest
 
 
 def test_a_login_that_succeeds_counts_for_nothing(admin: User) -> None:
-    answers = {log_in(admin.username, PASSWORD).status_code for _ in range(logins.MAX_OF_ADDRESS + 1)}
-    assert answers == {IN}
+    responses = {log_in(admin.username, PASSWORD).status_code for _ in range(logins.MAX_OF_ADDRESS + 1)}
+    assert responses == {IN}
 
 
 def test_a_form_without_a_password_is_no_try(admin: User) -> None:
@@ -99,5 +99,5 @@ def test_the_page_of_an_invitation_counts_along(acme: Any, people: Any) -> None:
         log_in(f"somebody{number}", "wrong")
     client = Client(REMOTE_ADDR="192.0.2.1")
     form = {"login-username": "ann", "login-password": "whatever"}
-    answer = client.post(reverse("invitation", args=[token]), form)
-    assert is_told_to_wait(answer)
+    response = client.post(reverse("invitation", args=[token]), form)
+    assert is_told_to_wait(response)

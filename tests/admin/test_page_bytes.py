@@ -21,7 +21,7 @@ LISTS = [
     if isinstance(admin, ScopedAdmin) and model._meta.model_name != "call"
 ]
 
-# What a column of the list is made of.
+# The fields from which a column of the list is computed.
 SHOWN = {TenantScope: {"tool_patterns", "methods"}, Toolset: {"tools"}}
 
 
@@ -32,10 +32,10 @@ def test_a_list_reads_no_large_column_that_it_does_not_show(as_: Any, model: Any
     hidden = (
         {field.column for field in large_columns(model)} - set(map(str, admin.list_display)) - SHOWN.get(model, set())
     )
-    with CaptureQueriesContext(connection) as asked:
-        answer = as_("superuser").get(reverse(f"admin:tools_app_{model._meta.model_name}_changelist"))
-    assert answer.status_code == 200
-    rows = [query["sql"] for query in asked if f'FROM "{table}"' in query["sql"] and "COUNT(" not in query["sql"]]
+    with CaptureQueriesContext(connection) as queries:
+        response = as_("superuser").get(reverse(f"admin:tools_app_{model._meta.model_name}_changelist"))
+    assert response.status_code == 200
+    rows = [query["sql"] for query in queries if f'FROM "{table}"' in query["sql"] and "COUNT(" not in query["sql"]]
     assert rows
     for column in hidden:
         assert not any(f'"{table}"."{column}"' in sql.partition(" FROM ")[0] for sql in rows), column
@@ -63,9 +63,9 @@ def test_a_history_of_large_changes_lists_the_newest_and_says_that_there_are_mor
             position=10**6 + number,
             digest=b"d",
         )
-    answer = as_("admin").get(reverse("admin:tools_app_tool_history", args=[acme.tool.pk]))
-    assert [entry.change.position for entry in answer.context["entries"]] == [10**6 + 5, 10**6 + 4]
-    assert answer.context["has_more"]
+    response = as_("admin").get(reverse("admin:tools_app_tool_history", args=[acme.tool.pk]))
+    assert [entry.change.position for entry in response.context["entries"]] == [10**6 + 5, 10**6 + 4]
+    assert response.context["has_more"]
 
 
 def test_large_revisions_are_listed_as_far_as_there_is_room(
@@ -75,6 +75,6 @@ def test_large_revisions_are_listed_as_far_as_there_is_room(
     for number in range(1, 6):
         definition = {"kind": "http", "description": "x" * 4000}
         ToolRevision.objects.create(tool=acme.tool, number=number, definition=definition, digest="d")
-    answer = as_("admin").get(reverse("admin:tools_app_tool_show_revisions", args=[acme.tool.pk]))
-    assert [one.revision.number for one in answer.context["listed"]] == [5, 4]
-    assert answer.context["has_more"]
+    response = as_("admin").get(reverse("admin:tools_app_tool_show_revisions", args=[acme.tool.pk]))
+    assert [one.revision.number for one in response.context["listed"]] == [5, 4]
+    assert response.context["has_more"]

@@ -1,4 +1,4 @@
-"""Who gets in, and who lets whom in."""
+"""Users and members in the admin: who can log in, and who can add members."""
 
 from typing import Any
 
@@ -56,19 +56,19 @@ def test_a_superuser_adds_a_person_by_user_name(as_: Any, page: Any, acme: Any, 
 def test_an_admin_learns_of_no_account_and_invites_instead(as_: Any, page: Any, acme: Any, name: str) -> None:
     client = as_("admin")
     form = {"tenant": acme.tenant.pk, "person": name, "role": "auditor"}
-    answers = [client.get(page("membership", "add")), client.post(page("membership", "add"), form)]
-    assert [answer.status_code for answer in answers] == [403, 403]
+    responses = [client.get(page("membership", "add")), client.post(page("membership", "add"), form)]
+    assert [answer.status_code for answer in responses] == [403, 403]
     listed = client.get(page("membership", "changelist")).content.decode()
     assert page("membership", "invite") in listed
     assert page("membership", "add") not in listed
     body = {"tenant": "acme", "person": name, "role": "auditor"}
-    told = client.post("/api/v1/members/", body, content_type="application/json")
-    assert (told.status_code, "Invite the person instead" in told.content.decode()) == (403, True)
-    assert name not in told.content.decode()
+    response = client.post("/api/v1/members/", body, content_type="application/json")
+    assert (response.status_code, "Invite the person instead" in response.content.decode()) == (403, True)
+    assert name not in response.content.decode()
     assert not Membership.objects.filter(user__username=name).exists()
 
 
-# Nobody proved that the e-mail of an account is theirs.
+# The e-mail address of an account is not verified.
 @pytest.mark.parametrize("text", ["outside", "outsider@example.com", ""])
 def test_a_person_who_is_not_named_exactly_is_not_found(as_: Any, page: Any, acme: Any, text: str) -> None:
     before = Membership.objects.count()
@@ -127,8 +127,8 @@ def test_a_superuser_deletes_a_tenant_with_its_keys_sessions_and_invitations(
     as_: Any, page: Any, acme: Any, people: Any
 ) -> None:
     invitations.create(acme.tenant, "ann@example.com", Role.AUDITOR, people["admin"])
-    answer = as_("superuser").post(page("tenant", "delete", acme.tenant), {"post": "yes"})
-    assert answer.status_code == 302
+    response = as_("superuser").post(page("tenant", "delete", acme.tenant), {"post": "yes"})
+    assert response.status_code == 302
     assert not type(acme.tenant).objects.filter(slug="acme").exists()
 
 

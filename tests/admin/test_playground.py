@@ -1,4 +1,4 @@
-"""The playground's page, and what it asks of the admin: passes, code, records."""
+"""The playground's page and its endpoints in the admin: impersonation tokens, code snippets, recorded calls."""
 
 import json
 import time
@@ -15,18 +15,18 @@ from tools_app.access import impersonation, keys
 from tools_app.models import ApiKey, Call, CallPayload
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
-# Who may do nothing here, and what they hear: those who only read, those of other tenants, those of none.
+# Users who may not use the playground, and the status they get: read-only members, other tenants, no tenant.
 REFUSED = [("auditor", 403), ("operator", 403), ("stranger", 404), ("outsider", 302), ("anonymous", 302)]
 
 
-def facts(answer: Any) -> dict[str, Any]:
-    """What the page's script is told."""
-    text = answer.content.decode().split('<script id="playground-start" type="application/json">')[1]
-    told: dict[str, Any] = json.loads(text.split("</script>")[0])
-    return told
+def facts(response: Any) -> dict[str, Any]:
+    """The JSON configuration of the page's script."""
+    text = response.content.decode().split('<script id="playground-start" type="application/json">')[1]
+    configuration: dict[str, Any] = json.loads(text.split("</script>")[0])
+    return configuration
 
 
-def give(client: Client, key: Any) -> Any:
+def issue_pass(client: Client, key: Any) -> Any:
     return client.post(reverse("admin:playground_pass"), {"key": key})
 
 
@@ -35,11 +35,11 @@ def test_who_runs_a_tenant_finds_its_active_keys(as_: Any, acme: Any, globex: An
     for state in ({"revoked_at": timezone.now()}, {"expires_at": timezone.now() - timedelta(days=1)}):
         gone = keys.issue(acme.tenant, "gone")[0]
         ApiKey.objects.filter(pk=gone.pk).update(**state)
-    answer = as_(who).get(reverse("admin:playground"))
-    offered = {key["id"] for key in facts(answer)["keys"]}
+    response = as_(who).get(reverse("admin:playground"))
+    offered = {key["id"] for key in facts(response)["keys"]}
     assert offered == ({str(acme.apikey.pk), str(globex.apikey.pk)} if who == "superuser" else {str(acme.apikey.pk)})
-    assert acme.apikey.digest not in answer.content.decode()
-    assert "no-store" in answer["Cache-Control"]
+    assert acme.apikey.digest not in response.content.decode()
+    assert "no-store" in response["Cache-Control"]
 
 
 @pytest.mark.parametrize(
@@ -51,15 +51,19 @@ def test_who_runs_no_tenant_does_not_get_the_page(as_: Any, who: str, status: in
 
 def test_without_a_key_the_page_says_what_to_do(as_: Any, acme: Any) -> None:
     keys.revoke(acme.apikey)
-    answer = as_("admin").get(reverse("admin:playground"), {"tool": acme.tool.pk})
-    text = answer.content.decode()
+    response = as_("admin").get(reverse("admin:playground"), {"tool": acme.tool.pk})
+    text = response.content.decode()
     assert "Acme has no active key" in text
     assert f"{reverse('admin:tools_app_apikey_add')}?tenant={acme.tenant.pk}" in text
 
 
 def test_a_link_chooses_tool_and_key(as_: Any, acme: Any) -> None:
-    told = facts(as_("admin").get(reverse("admin:playground"), {"tool": acme.tool.pk, "key": acme.apikey.pk}))
-    assert (told["tool"], told["tenant"], told["key"]) == ("acme_find", "acme", str(acme.apikey.pk))
+    configuration = facts(as_("admin").get(reverse("admin:playground"), {"tool": acme.tool.pk, "key": acme.apikey.pk}))
+    assert (configuration["tool"], configuration["tenant"], configuration["key"]) == (
+        "acme_find",
+        "acme",
+        str(acme.apikey.pk),
+    )
 
 
 RECORDED = '{"term": "a", "token": "[redacted]", "more": [{"pin": "[redacted]", "n": 1}]}'
@@ -82,10 +86,14 @@ def test_a_recorded_call_is_offered_to_run_again(
     address = f"{reverse('admin:playground')}?call={acme.call.pk}"
     assert f'href="{address}"' in as_("admin").get(page("call", "change", acme.call)).content.decode()
     assert f'href="{address}"' not in as_("auditor").get(page("call", "change", acme.call)).content.decode()
-    answer = as_("admin").get(address)
-    told = facts(answer)
-    assert (told["tool"], told["key"], told["arguments"]) == ("acme_find", str(acme.apikey.pk), arguments)
-    assert note in answer.content.decode()
+    response = as_("admin").get(address)
+    configuration = facts(response)
+    assert (configuration["tool"], configuration["key"], configuration["arguments"]) == (
+        "acme_find",
+        str(acme.apikey.pk),
+        arguments,
+    )
+    assert note in response.content.decode()
     for who, status in REFUSED:
         assert as_(who).get(address).status_code == status
 
@@ -99,8 +107,8 @@ def test_only_calls_of_tools_run_again(as_: Any, acme: Any) -> None:
 
 @pytest.mark.parametrize(("tool", "status"), [("globex", 404), ("nonsense", 404)])
 def test_a_link_to_a_foreign_tool_leads_nowhere(as_: Any, globex: Any, tool: str, status: int) -> None:
-    wanted = globex.tool.pk if tool == "globex" else tool
-    assert as_("admin").get(reverse("admin:playground"), {"tool": wanted}).status_code == status
+    tool_id = globex.tool.pk if tool == "globex" else tool
+    assert as_("admin").get(reverse("admin:playground"), {"tool": tool_id}).status_code == status
 
 
 def test_a_tools_page_leads_to_the_playground_for_those_who_may_try_it(as_: Any, page: Any, acme: Any) -> None:
@@ -124,39 +132,39 @@ def test_the_sidebar_names_the_playground_to_those_who_may_use_it(as_: Any, who:
 
 @pytest.mark.parametrize("who", ["superuser", "admin"])
 def test_who_runs_the_tenant_is_given_a_pass(as_: Any, people: dict[str, User], acme: Any, who: str) -> None:
-    answer = give(as_(who), acme.apikey.pk)
-    assert answer.status_code == 200
-    assert "no-store" in answer["Cache-Control"]
-    given = answer.json()
-    said = impersonation._opened(given["pass"])
-    assert said
-    assert (said.key_id, said.person_id) == (acme.apikey.pk, people[who].pk)
-    assert given["seconds"] == pytest.approx(said.expires - time.time(), abs=30)
+    response = issue_pass(as_(who), acme.apikey.pk)
+    assert response.status_code == 200
+    assert "no-store" in response["Cache-Control"]
+    issued = response.json()
+    token = impersonation._opened(issued["pass"])
+    assert token
+    assert (token.key_id, token.person_id) == (acme.apikey.pk, people[who].pk)
+    assert issued["seconds"] == pytest.approx(token.expires - time.time(), abs=30)
 
 
 @pytest.mark.parametrize(("who", "status"), REFUSED)
 def test_nobody_else_is_given_one(as_: Any, acme: Any, who: str, status: int) -> None:
-    answer = give(as_(who), acme.apikey.pk)
-    assert answer.status_code == status
-    assert impersonation.PREFIX not in answer.content.decode()
+    response = issue_pass(as_(who), acme.apikey.pk)
+    assert response.status_code == status
+    assert impersonation.PREFIX not in response.content.decode()
 
 
-@pytest.mark.parametrize("wanted", ["", "nonsense", "00000000-0000-0000-0000-000000000000"])
-def test_there_is_no_pass_for_a_key_that_is_none(as_: Any, wanted: str) -> None:
-    assert give(as_("superuser"), wanted).status_code == 404
+@pytest.mark.parametrize("key_id", ["", "nonsense", "00000000-0000-0000-0000-000000000000"])
+def test_there_is_no_pass_for_a_key_that_is_none(as_: Any, key_id: str) -> None:
+    assert issue_pass(as_("superuser"), key_id).status_code == 404
 
 
 def test_there_is_no_pass_for_a_key_that_is_no_good(as_: Any, acme: Any) -> None:
     keys.revoke(acme.apikey)
-    answer = give(as_("admin"), acme.apikey.pk)
-    assert answer.status_code == 409
-    assert "no longer active" in answer.json()["problem"]
+    response = issue_pass(as_("admin"), acme.apikey.pk)
+    assert response.status_code == 409
+    assert "no longer active" in response.json()["problem"]
 
 
 def test_a_pass_is_not_given_to_another_site(people: dict[str, User], acme: Any) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(people["admin"])
-    assert give(client, acme.apikey.pk).status_code == 403
+    assert issue_pass(client, acme.apikey.pk).status_code == 403
     assert client.get(reverse("admin:playground_pass"), {"key": acme.apikey.pk}).status_code == 405
 
 
@@ -178,13 +186,13 @@ CALL = {
 
 def test_a_request_becomes_code_that_names_no_key(as_: Any, acme: Any) -> None:
     client = as_("admin")
-    given = give(client, acme.apikey.pk).json()["pass"]
+    token = issue_pass(client, acme.apikey.pk).json()["pass"]
     code = code_of(client, acme.apikey.pk, CALL).json()
     assert set(code) == {"curl", "python", "typescript"}
     for text in code.values():
         assert "http://testserver/t/acme/mcp" in text
         assert "YOUR_KEY" in text
-        assert given not in text
+        assert token not in text
     assert "Mcp-Param-Region: eu" in code["curl"]
 
 
@@ -201,9 +209,9 @@ def test_a_request_becomes_code_that_names_no_key(as_: Any, acme: Any) -> None:
     ],
 )
 def test_what_is_no_request_becomes_no_code(as_: Any, acme: Any, request_: Any) -> None:
-    answer = code_of(as_("admin"), acme.apikey.pk, request_)
-    assert answer.status_code == 400
-    assert "Cannot be shown as code" in answer.json()["problem"]
+    response = code_of(as_("admin"), acme.apikey.pk, request_)
+    assert response.status_code == 400
+    assert "Cannot be shown as code" in response.json()["problem"]
 
 
 @pytest.mark.parametrize(("who", "status"), REFUSED)
@@ -219,7 +227,7 @@ def records(client: Client, key: Any, **query: Any) -> Any:
 
 
 def traced(world: Any, **facts: Any) -> Call:
-    """The call of a world as one of this trace, made just now."""
+    """The call of a world with this trace, finished just now."""
     Call.objects.filter(pk=world.call.pk).update(trace_id=TRACE, started_at=timezone.now(), **facts)
     found: Call = world.call
     return found

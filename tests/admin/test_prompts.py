@@ -1,4 +1,4 @@
-"""Prompts: messages with placeholders that an admin writes, and functions from code that a tenant offers."""
+"""Prompts in the admin: templates with placeholders, and functions from code."""
 
 import json
 from typing import Any
@@ -43,9 +43,9 @@ def form_of(tenant: Any, **changes: Any) -> dict[str, Any]:
     return form | changes
 
 
-def errors(answer: Any) -> dict[str, list[str]]:
-    assert answer.status_code == 200
-    return dict(answer.context["adminform"].form.errors)
+def errors(response: Any) -> dict[str, list[str]]:
+    assert response.status_code == 200
+    return dict(response.context["adminform"].form.errors)
 
 
 def test_an_admin_writes_a_prompt(as_: Any, page: Any, acme: Any) -> None:
@@ -56,8 +56,8 @@ def test_an_admin_writes_a_prompt(as_: Any, page: Any, acme: Any) -> None:
 
 
 def test_a_button_of_the_list_leads_to_the_form(as_: Any, page: Any, acme: Any) -> None:
-    answer = as_("admin").get(page("prompt", "add_prompt"))
-    assert (answer.status_code, answer["Location"]) == (302, page("prompt", "add"))
+    response = as_("admin").get(page("prompt", "add_prompt"))
+    assert (response.status_code, response["Location"]) == (302, page("prompt", "add"))
 
 
 def test_a_prompt_needs_no_arguments(as_: Any, page: Any, acme: Any) -> None:
@@ -125,9 +125,11 @@ def test_a_fault_is_told_at_its_field(as_: Any, page: Any, acme: Any, changes: A
 
 
 def test_what_was_typed_stays_in_the_form_when_something_is_wrong(as_: Any, page: Any, acme: Any) -> None:
-    answer = as_("admin").post(page("prompt", "add"), form_of(acme.tenant, arguments="[ ,]", messages='[ {"odd":  1}]'))
-    assert "[ {&quot;odd&quot;:  1}]" in answer.content.decode()
-    assert "[ ,]" in answer.content.decode()
+    response = as_("admin").post(
+        page("prompt", "add"), form_of(acme.tenant, arguments="[ ,]", messages='[ {"odd":  1}]')
+    )
+    assert "[ {&quot;odd&quot;:  1}]" in response.content.decode()
+    assert "[ ,]" in response.content.decode()
 
 
 def test_a_prompt_cannot_take_the_name_of_another(as_: Any, page: Any, acme: Any) -> None:

@@ -1,4 +1,4 @@
-"""A public tenant: superusers decide, everybody sees that it is, and who called is anonymous."""
+"""A public tenant: only superusers can make one, pages mark it, and its callers are anonymous."""
 
 from typing import Any
 from uuid import uuid4
@@ -28,8 +28,8 @@ def form_of(tenant: Any, **changes: Any) -> dict[str, Any]:
     return form | changes
 
 
-def messages_of(answer: Any) -> list[str]:
-    return [str(message) for message in get_messages(answer.wsgi_request)]
+def messages_of(response: Any) -> list[str]:
+    return [str(message) for message in get_messages(response.wsgi_request)]
 
 
 def opened(tenant: Any) -> None:
@@ -52,12 +52,12 @@ def anonymous_call(tenant: Any, **facts: Any) -> Call:
 
 
 def test_a_superuser_opens_a_tenant_and_is_told_what_that_means(as_: Any, page: Any, acme: Any) -> None:
-    answer = as_("superuser").post(page("tenant", "change", acme.tenant), form_of(acme.tenant))
+    response = as_("superuser").post(page("tenant", "change", acme.tenant), form_of(acme.tenant))
     acme.tenant.refresh_from_db()
     assert acme.tenant.is_public
     assert acme.tenant.public_tools == ["acme_*", "docs://acme/*"]
     assert acme.tenant.public_calls_per_minute == 30
-    (warning,) = [text for text in messages_of(answer) if WARNING in text]
+    (warning,) = [text for text in messages_of(response) if WARNING in text]
     assert "/t/acme/mcp" in warning
     assert "recorded as anonymous" in warning
     assert warning.endswith("They currently match: acme_find, docs://acme/guide, acme_greet.")
@@ -65,16 +65,16 @@ def test_a_superuser_opens_a_tenant_and_is_told_what_that_means(as_: Any, page: 
 
 def test_a_tenant_that_stays_closed_is_saved_without_a_warning(as_: Any, page: Any, acme: Any) -> None:
     form = form_of(acme.tenant, is_public="")
-    answer = as_("superuser").post(page("tenant", "change", acme.tenant), form)
-    assert answer.status_code == 302
-    assert not any(WARNING in text for text in messages_of(answer))
+    response = as_("superuser").post(page("tenant", "change", acme.tenant), form)
+    assert response.status_code == 302
+    assert not any(WARNING in text for text in messages_of(response))
 
 
 def test_a_tenant_may_be_made_open_at_once(as_: Any, page: Any, acme: Any) -> None:
     form = form_of(acme.tenant, slug="initech", name="Initech")
-    answer = as_("superuser").post(page("tenant", "add"), form)
+    response = as_("superuser").post(page("tenant", "add"), form)
     assert Tenant.objects.get(slug="initech").is_public
-    assert any(text.endswith("They currently match: nothing.") for text in messages_of(answer))
+    assert any(text.endswith("They currently match: nothing.") for text in messages_of(response))
 
 
 @pytest.mark.parametrize("role", ["superuser", "admin", "auditor"])
@@ -90,8 +90,8 @@ def test_everybody_who_reads_an_open_tenants_page_sees_that_it_is_open(
 
 
 def test_the_admin_of_a_tenant_cannot_open_it(as_: Any, page: Any, acme: Any) -> None:
-    answer = as_("admin").post(page("tenant", "change", acme.tenant), form_of(acme.tenant, name="Renamed"))
-    assert answer.status_code == 302
+    response = as_("admin").post(page("tenant", "change", acme.tenant), form_of(acme.tenant, name="Renamed"))
+    assert response.status_code == 302
     acme.tenant.refresh_from_db()
     assert (acme.tenant.name, acme.tenant.is_public, acme.tenant.public_tools) == ("Renamed", False, [])
     assert acme.tenant.public_calls_per_minute == 60
@@ -116,8 +116,8 @@ def test_what_is_switched_off_is_open_to_nobody(as_: Any, page: Any, acme: Any) 
 def test_a_pattern_that_is_none_is_refused_at_its_field(
     as_: Any, page: Any, acme: Any, patterns: str, message: str
 ) -> None:
-    answer = as_("superuser").post(page("tenant", "change", acme.tenant), form_of(acme.tenant, public_tools=patterns))
-    found = answer.context["adminform"].form.errors
+    response = as_("superuser").post(page("tenant", "change", acme.tenant), form_of(acme.tenant, public_tools=patterns))
+    found = response.context["adminform"].form.errors
     assert list(found) == ["public_tools"]
     assert message in found["public_tools"][0]
 

@@ -1,4 +1,4 @@
-"""Resources: texts, files and requests that an admin defines, and functions from code that a tenant offers."""
+"""Resources in the admin: texts, files, HTTP requests, and functions from code."""
 
 import json
 from typing import Any
@@ -57,9 +57,9 @@ def add(client: Any, page: Any, kind: str, tenant: Any, **changes: Any) -> Any:
     return client.post(f"{page('resource', 'add')}?kind={kind}", form_of(kind, tenant, **changes))
 
 
-def errors(answer: Any) -> dict[str, list[str]]:
-    assert answer.status_code == 200
-    return dict(answer.context["adminform"].form.errors)
+def errors(response: Any) -> dict[str, list[str]]:
+    assert response.status_code == 200
+    return dict(response.context["adminform"].form.errors)
 
 
 def added() -> Resource:
@@ -75,8 +75,8 @@ def test_a_text_is_kept_with_the_line_ends_that_were_typed(as_: Any, page: Any, 
 
 def test_the_manifest_of_a_skill_is_one_or_is_refused(as_: Any, page: Any, acme: Any) -> None:
     client, uri = as_("admin"), "skill://guide/SKILL.md"
-    answer = add(client, page, "text", acme.tenant, uri=uri, text="---\nname: other\ndescription: x\n---\n")
-    assert "Its name is 'other', but its directory 'guide'" in errors(answer)["text"][0]
+    response = add(client, page, "text", acme.tenant, uri=uri, text="---\nname: other\ndescription: x\n---\n")
+    assert "Its name is 'other', but its directory 'guide'" in errors(response)["text"][0]
     good = "---\nname: guide\ndescription: How to.\n---\n"
     assert add(client, page, "text", acme.tenant, uri=uri, text=good).status_code == 302
 
@@ -121,13 +121,13 @@ def test_a_file_is_replaced_only_by_another_file(as_: Any, page: Any, acme: Any)
 def test_readers_download_a_file_and_no_browser_runs_it(as_: Any, page: Any, acme: Any, role: str, status: int) -> None:
     evil = {"upload": b"<script>1</script>", "mime_type": "text/html"}
     add(as_("admin"), page, "file", acme.tenant, **evil)
-    answer = as_(role).get(page("resource", "download", added()))
-    assert answer.status_code == status
+    response = as_(role).get(page("resource", "download", added()))
+    assert response.status_code == status
     if status == 200:
-        assert answer.content == b"<script>1</script>"
-        assert answer["Content-Type"] == "application/octet-stream"
-        assert answer["Content-Disposition"] == 'attachment; filename="guide.html"'
-        assert answer["X-Content-Type-Options"] == "nosniff"
+        assert response.content == b"<script>1</script>"
+        assert response["Content-Type"] == "application/octet-stream"
+        assert response["Content-Disposition"] == 'attachment; filename="guide.html"'
+        assert response["X-Content-Type-Options"] == "nosniff"
 
 
 def test_only_files_are_downloaded(as_: Any, page: Any, acme: Any) -> None:
@@ -140,21 +140,21 @@ def test_only_files_are_downloaded(as_: Any, page: Any, acme: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["text", "file", "http"])
 def test_a_button_of_the_list_leads_to_the_form_of_each_kind(as_: Any, page: Any, acme: Any, kind: str) -> None:
-    answer = as_("admin").get(page("resource", f"add_{kind}_resource"), follow=True)
-    assert answer.redirect_chain == [(f"{page('resource', 'add')}?kind={kind}", 302)]
-    assert answer.context["adminform"].form.kind == kind
+    response = as_("admin").get(page("resource", f"add_{kind}_resource"), follow=True)
+    assert response.redirect_chain == [(f"{page('resource', 'add')}?kind={kind}", 302)]
+    assert response.context["adminform"].form.kind == kind
 
 
 def test_a_form_of_no_known_kind_is_that_of_a_text(as_: Any, page: Any, acme: Any) -> None:
-    answer = as_("admin").get(page("resource", "add"), {"kind": "python"})
-    assert answer.context["adminform"].form.kind == "text"
+    response = as_("admin").get(page("resource", "add"), {"kind": "python"})
+    assert response.context["adminform"].form.kind == "text"
 
 
 def test_a_request_fills_the_variables_of_its_uri_in(as_: Any, page: Any, acme: Any) -> None:
     config = {"base_url": "https://api.example.com", "path": "{page}", "headers": {"X-Token": "{secret:TOKEN}"}}
     authoring.set_secret(acme.tenant, "TOKEN", "hush")
-    answer = add(as_("admin"), page, "http", acme.tenant, uri="docs://{page}", config=json.dumps(config))
-    assert answer.status_code == 302
+    response = add(as_("admin"), page, "http", acme.tenant, uri="docs://{page}", config=json.dumps(config))
+    assert response.status_code == 302
     row = Resource.objects.get(uri="docs://{page}")
     assert (row.kind, row.config, row.timeout_seconds) == (ResourceKind.HTTP, config, 10.0)
     text = as_("admin").get(page("resource", "change", row)).content.decode()
@@ -184,10 +184,10 @@ def test_the_api_refuses_a_missing_secret_and_lets_a_resource_that_lost_one_be_e
         {"config.headers": ["There is no secret LATER."]},
     )
     secret = authoring.set_secret(acme.tenant, "LATER", "hush")
-    made = admin.post("/api/v1/resources/", new, "application/json")
-    assert made.status_code == 201
+    created = admin.post("/api/v1/resources/", new, "application/json")
+    assert created.status_code == 201
     authoring.delete_secret(secret)
-    url = f"/api/v1/resources/{made.json()['id']}/"
+    url = f"/api/v1/resources/{created.json()['id']}/"
     assert admin.patch(url, {"title": "Later"}, "application/json").status_code == 200
     more = {**config, "query": {"q": "{secret:OTHER}"}}
     assert admin.patch(url, {"config": more}, "application/json").status_code == 400
@@ -295,8 +295,8 @@ def test_an_admin_chooses_python_resources_from_those_that_apps_register(
 ) -> None:
     client, address = as_("admin"), page("resource", "add_python_resources")
     assert "Tell the weather." in client.get(address).content.decode()
-    answer = client.post(address, {"tenant": acme.tenant.pk, "functions": ["docs://{page}"]})
-    assert answer.status_code == 302
+    response = client.post(address, {"tenant": acme.tenant.pk, "functions": ["docs://{page}"]})
+    assert response.status_code == 302
     row = Resource.objects.get(uri="docs://{page}")
     assert (row.kind, row.name, row.description) == (ResourceKind.PYTHON, "page", "Show a page.")
     assert 'value="docs://{page}" class="mt-1" checked disabled' in client.get(address).content.decode()

@@ -1,4 +1,4 @@
-"""The security headers of every address, and what they let pages and downloads do."""
+"""The security headers of every URL, and what they allow pages and downloads."""
 
 import re
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ STATIC = Path(tools_app.__file__).parent / "static" / "tools_app"
 
 
 def addresses(patterns: list[Any], before: str = "/") -> Iterator[str]:
-    """An address for each pattern of the resolver."""
+    """A URL for each pattern of the resolver."""
     for pattern in patterns:
         here = before + address_of(pattern)
         if isinstance(pattern, URLResolver):
@@ -48,7 +48,7 @@ def addresses(patterns: list[Any], before: str = "/") -> Iterator[str]:
 def address_of(pattern: URLPattern | URLResolver) -> str:
     route = str(pattern.pattern)
     if isinstance(pattern.pattern, RegexPattern):
-        # The id of a row, an address that nothing else takes, and what ends an expression.
+        # The id of a row, a catch-all path, and the end of an expression.
         route = re.sub(r"\(\?P<pk>.*\)(?=[/$])", SAMPLES["uuid"], route)
         return re.sub(r"\(\?P<.*\)", "x", route).strip("^$")
     return re.sub(r"<(?:(\w+):)?\w+>", lambda found: SAMPLES[found[1] or "str"], route)
@@ -57,13 +57,13 @@ def address_of(pattern: URLPattern | URLResolver) -> str:
 EVERY = sorted(set(addresses(get_resolver().url_patterns)))
 
 
-def directives(answer: Any) -> dict[str, str]:
-    stated = [directive.strip().partition(" ") for directive in answer.headers[POLICY].split(";")]
+def directives(response: Any) -> dict[str, str]:
+    stated = [directive.strip().partition(" ") for directive in response.headers[POLICY].split(";")]
     return {name: sources for name, _, sources in stated}
 
 
-def stated(answer: Any) -> set[str]:
-    return {directive.strip() for directive in answer.headers[POLICY].split(";")}
+def stated(response: Any) -> set[str]:
+    return {directive.strip() for directive in response.headers[POLICY].split(";")}
 
 
 def test_the_resolver_was_walked() -> None:
@@ -85,17 +85,17 @@ def test_every_address_states_what_browsers_may_do_with_its_answer(as_: Any, who
     for path in EVERY:
         if path.endswith("/logout/"):
             continue
-        answer = client.get(path)
-        assert stated(answer) >= EVERYWHERE, path
-        assert answer.headers["X-Content-Type-Options"] == "nosniff", path
-        assert answer.headers["X-Frame-Options"] == "DENY", path
-        assert answer.headers["Referrer-Policy"] in {"same-origin", "strict-origin"}, path
-        assert "camera=()" in answer.headers["Permissions-Policy"], path
-        # No feature of any browser's: each page would put a warning into its console.
-        assert "bluetooth" not in answer.headers["Permissions-Policy"], path
-        is_page = answer.headers.get("Content-Type", "text/html").startswith("text/html")
-        assert stated(answer) >= OF_PAGES if is_page else answer.headers[POLICY] == INERT, path
-        assert "unsafe-inline" not in directives(answer).get("script-src", ""), path
+        response = client.get(path)
+        assert stated(response) >= EVERYWHERE, path
+        assert response.headers["X-Content-Type-Options"] == "nosniff", path
+        assert response.headers["X-Frame-Options"] == "DENY", path
+        assert response.headers["Referrer-Policy"] in {"same-origin", "strict-origin"}, path
+        assert "camera=()" in response.headers["Permissions-Policy"], path
+        # Not a directive that browsers know: each page would log a warning in their consoles.
+        assert "bluetooth" not in response.headers["Permissions-Policy"], path
+        is_page = response.headers.get("Content-Type", "text/html").startswith("text/html")
+        assert stated(response) >= OF_PAGES if is_page else response.headers[POLICY] == INERT, path
+        assert "unsafe-inline" not in directives(response).get("script-src", ""), path
 
 
 def test_errors_state_it_too(as_: Any) -> None:
@@ -127,10 +127,10 @@ def test_a_file_of_a_tenant_never_runs_as_a_page(as_: Any, acme: Any, mime_type:
     row = Resource.objects.create(
         tenant=acme.tenant, uri="docs://x.html", name="x", kind=ResourceKind.FILE, blob=body, mime_type=mime_type
     )
-    answer = as_("admin").get(reverse("admin:tools_app_resource_download", args=[row.pk]))
-    assert answer.status_code == 200
-    assert (answer.headers[POLICY], answer.headers["X-Content-Type-Options"]) == (INERT, "nosniff")
-    assert answer.headers["Content-Disposition"].startswith("attachment")
+    response = as_("admin").get(reverse("admin:tools_app_resource_download", args=[row.pk]))
+    assert response.status_code == 200
+    assert (response.headers[POLICY], response.headers["X-Content-Type-Options"]) == (INERT, "nosniff")
+    assert response.headers["Content-Disposition"].startswith("attachment")
 
 
 @pytest.mark.parametrize("disposition", ["inline", "attachment"])
@@ -139,14 +139,14 @@ def test_what_is_no_page_is_inert_whatever_it_says_that_it_is(content_type: str,
     def view(_request: HttpRequest) -> HttpResponse:
         return HttpResponse(b"", content_type=content_type, headers={"Content-Disposition": disposition})
 
-    answer = response_headers(view)(RequestFactory().get("/"))
+    response = response_headers(view)(RequestFactory().get("/"))
     is_page = content_type.lower().startswith("text/html") and disposition == "inline"
-    assert answer.headers.get(POLICY) == (None if is_page else INERT)
+    assert response.headers.get(POLICY) == (None if is_page else INERT)
 
 
 def test_the_page_of_a_link_tells_nobody_its_address(db: None) -> None:
-    answer = Client().get("/invitations/secret/")
-    assert answer.headers["Referrer-Policy"] == "strict-origin"
+    response = Client().get("/invitations/secret/")
+    assert response.headers["Referrer-Policy"] == "strict-origin"
 
 
 def test_the_colours_are_those_of_unfold() -> None:
@@ -160,8 +160,8 @@ def test_the_colours_are_those_of_unfold() -> None:
 
 
 def test_there_is_an_icon_where_browsers_look_for_one(caplog: pytest.LogCaptureFixture, as_: Any) -> None:
-    answer = Client().get("/favicon.ico")
-    assert answer.status_code == 200
-    assert b"".join(answer.streaming_content)[:4] == b"\0\0\1\0"
+    response = Client().get("/favicon.ico")
+    assert response.status_code == 200
+    assert b"".join(response.streaming_content)[:4] == b"\0\0\1\0"
     assert not caplog.records
     assert 'href="/static/tools_app/favicon.svg"' in as_("admin").get("/admin/").content.decode()

@@ -1,4 +1,4 @@
-"""In the admin: superusers say how long records are kept, and a compressed payload reads like any other."""
+"""Retention in the admin: superusers set how long records are kept, and compressed payloads are readable."""
 
 from typing import Any
 from uuid import uuid4
@@ -12,7 +12,7 @@ from tools_app.models import Call, CallPayload, Tenant
 
 
 def form_of(page_context: Any, **changes: Any) -> dict[str, Any]:
-    """What a browser sends of the page's form."""
+    """The form data of the page's form."""
     form = page_context["adminform"].form
     shown = {name: form[name].value() for name in form.fields}
     return {name: value for name, value in (shown | changes).items() if value not in (None, False)}
@@ -35,12 +35,12 @@ def test_an_admin_of_a_tenant_cannot_shorten_the_evidence_of_what_he_did(as_: An
     assert "days to keep calls" in as_("admin").get(address).content.decode().lower()
 
 
-@pytest.mark.parametrize(("days", "said"), [(0, "currently forever."), (90, "currently for 90 days.")])
+@pytest.mark.parametrize(("days", "message"), [(0, "currently forever."), (90, "currently for 90 days.")])
 def test_the_page_says_how_long_the_hub_keeps_them_otherwise(
-    as_: Any, page: Any, acme: Any, settings: Any, days: int, said: str
+    as_: Any, page: Any, acme: Any, settings: Any, days: int, message: str
 ) -> None:
     settings.MCPHUB_KEEP_DAYS = days
-    assert said in as_("superuser").get(page("tenant", "change", acme.tenant)).content.decode()
+    assert message in as_("superuser").get(page("tenant", "change", acme.tenant)).content.decode()
 
 
 def test_a_compressed_payload_is_shown_like_any_other(as_: Any, page: Any, acme: Any) -> None:
@@ -65,7 +65,7 @@ TRIAL = "/admin/retention/"
 
 @pytest.fixture
 def aged(acme: Any, globex: Any) -> None:
-    """Of acme, calls of 10, 40 and 100 days ago."""
+    """Calls of acme, 10, 40 and 100 days old."""
     Call.objects.all().delete()
     for tenant, days in ((acme.tenant, 10), (acme.tenant, 40), (acme.tenant, 100), (globex.tenant, 200)):
         facts = {"duration_us": 1, "outcome": "ok", "writer": uuid4()}
@@ -98,9 +98,9 @@ def test_what_is_not_counted_is_not_said_to_be(
 
 @pytest.mark.parametrize("days", ["-1", "ten", "1e9", "9" * 40])
 def test_a_number_of_days_that_is_none_is_refused_with_advice(as_: Any, acme: Any, days: str) -> None:
-    answer = as_("admin").get(TRIAL, {"keep_days": days})
-    assert answer.context["trial"] is None
-    assert "Enter a whole number of days" in answer.content.decode()
+    response = as_("admin").get(TRIAL, {"keep_days": days})
+    assert response.context["trial"] is None
+    assert "Enter a whole number of days" in response.content.decode()
 
 
 def test_who_runs_a_tenant_sees_its_retention_and_no_other(as_: Any, aged: None, acme: Any, globex: Any) -> None:

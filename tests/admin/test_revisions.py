@@ -1,4 +1,4 @@
-"""What a tool was: compared, brought back, cloned; and many tools switched or deleted at once."""
+"""Revisions of a tool: comparing, restoring, cloning; and bulk actions on tools."""
 
 from typing import Any
 
@@ -13,23 +13,23 @@ CONFIG = {"method": "GET", "base_url": "https://api.example.com", "headers": {"A
 
 @pytest.fixture
 def tool(acme: Any) -> Tool:
-    """A tool that was defined three times."""
-    made = Tool(tenant=acme.tenant, name="look", kind="http", input_schema={"type": "object"}, config=CONFIG)
+    """A tool with three revisions."""
+    row = Tool(tenant=acme.tenant, name="look", kind="http", input_schema={"type": "object"}, config=CONFIG)
     for description in ("First words.", "Second words.", "Third words."):
-        made.description = description
-        authoring.save_tool(made)
-    return made
+        row.description = description
+        authoring.save_tool(row)
+    return row
 
 
 @pytest.fixture
 def code_tool(acme: Any, monkeypatch: pytest.MonkeyPatch) -> Tool:
-    """A Python tool whose code declared something else before."""
-    (made,) = authoring.add_code_tools(acme.tenant, ["echo"])
-    first = made.revisions.get()
+    """A Python tool whose declaration in code has changed."""
+    (row,) = authoring.add_code_tools(acme.tenant, ["echo"])
+    first = row.revisions.get()
     first.definition = {**first.definition, "description": "Once upon a time."}
     first.digest = "0" * 64
     first.save()
-    return authoring.save_tool(made)
+    return authoring.save_tool(row)
 
 
 def address(tool: Tool, view: str) -> str:
@@ -40,9 +40,9 @@ def revisions_of(tool: Tool) -> str:
     return address(tool, "show_revisions")
 
 
-def shown(answer: Any) -> list[tuple[str, str]]:
-    assert answer.status_code == 200
-    return [(line.kind, line.text.strip()) for line in answer.context["diff"] if line.kind in {"added", "removed"}]
+def shown(response: Any) -> list[tuple[str, str]]:
+    assert response.status_code == 200
+    return [(line.kind, line.text.strip()) for line in response.context["diff"] if line.kind in {"added", "removed"}]
 
 
 def test_what_others_did_meanwhile_stays_done(tool: Tool) -> None:
@@ -113,8 +113,8 @@ def test_restoring_makes_a_new_revision_and_is_recorded(as_: Any, tool: Tool, pe
 
 
 def test_what_it_is_now_cannot_be_restored(as_: Any, tool: Tool) -> None:
-    answer = as_("admin").post(revisions_of(tool), {"restore": "3"}, follow=True)
-    assert "This is the current definition." in answer.content.decode()
+    response = as_("admin").post(revisions_of(tool), {"restore": "3"}, follow=True)
+    assert "This is the current definition." in response.content.decode()
     assert tool.revisions.count() == 3
 
 
@@ -122,8 +122,8 @@ def test_what_todays_rules_forbid_is_not_restored(as_: Any, tool: Tool) -> None:
     first = tool.revisions.get(number=1)
     first.definition = {**first.definition, "config": {**CONFIG, "base_url": "ftp://nowhere"}}
     first.save()
-    answer = as_("admin").post(revisions_of(tool), {"restore": "1"}, follow=True)
-    assert "config.base_url: Invalid URL" in answer.content.decode()
+    response = as_("admin").post(revisions_of(tool), {"restore": "1"}, follow=True)
+    assert "config.base_url: Invalid URL" in response.content.decode()
     tool.refresh_from_db()
     assert tool.revision == 3
 
@@ -139,11 +139,11 @@ def test_of_a_python_tool_it_is_said_why_nothing_is_restored(as_: Any, code_tool
 
 def test_a_clone_has_the_definition_and_the_limits_but_a_life_of_its_own(as_: Any, tool: Tool, acme: Any) -> None:
     Tool.objects.filter(pk=tool.pk).update(calls_per_day=7)
-    answer = as_("admin").post(address(tool, "clone_tool"), {"tenant": acme.tenant.pk, "name": "look_copy"})
-    made = Tool.objects.get(name="look_copy")
-    assert answer["Location"] == address(made, "change")
-    assert (made.description, made.config, made.calls_per_day) == ("Third words.", CONFIG, 7)
-    assert (made.enabled, made.revision, made.tenant) == (False, 1, acme.tenant)
+    response = as_("admin").post(address(tool, "clone_tool"), {"tenant": acme.tenant.pk, "name": "look_copy"})
+    created = Tool.objects.get(name="look_copy")
+    assert response["Location"] == address(created, "change")
+    assert (created.description, created.config, created.calls_per_day) == ("Third words.", CONFIG, 7)
+    assert (created.enabled, created.revision, created.tenant) == (False, 1, acme.tenant)
 
 
 def test_a_clone_for_another_tenant_tells_which_secrets_are_missing_there(
@@ -151,23 +151,25 @@ def test_a_clone_for_another_tenant_tells_which_secrets_are_missing_there(
 ) -> None:
     Membership.objects.create(user=people["admin"], tenant=globex.tenant, role=Role.ADMIN)
     form = {"tenant": globex.tenant.pk, "name": "look", "enabled": "on"}
-    answer = as_("admin").post(address(tool, "clone_tool"), form, follow=True)
-    assert "Globex has no secret named acme_token" in answer.content.decode()
+    response = as_("admin").post(address(tool, "clone_tool"), form, follow=True)
+    assert "Globex has no secret named acme_token" in response.content.decode()
     assert Tool.objects.get(tenant=globex.tenant, name="look").enabled
 
 
 @pytest.mark.parametrize(
-    ("which", "name", "says"),
+    ("which", "name", "message"),
     [
         ("acme", "look", "already has a tool with this name"),
         ("acme", "no way", "Use letters"),
         ("globex", "a", "valid choice"),
     ],
 )
-def test_a_clone_that_cannot_be_is_told(as_: Any, tool: Tool, request: Any, which: str, name: str, says: str) -> None:
+def test_a_clone_that_cannot_be_is_told(
+    as_: Any, tool: Tool, request: Any, which: str, name: str, message: str
+) -> None:
     tenant = request.getfixturevalue(which).tenant
-    answer = as_("admin").post(address(tool, "clone_tool"), {"tenant": tenant.pk, "name": name})
-    assert says in answer.content.decode()
+    response = as_("admin").post(address(tool, "clone_tool"), {"tenant": tenant.pk, "name": name})
+    assert message in response.content.decode()
     assert Tool.objects.filter(revision__gt=0).count() == 1
 
 
@@ -196,12 +198,12 @@ def test_whoever_deletes_a_tool_is_told_what_stays(as_: Any, tool: Tool, acme: A
 
 
 def test_the_shaping_of_a_tool_of_code_is_restored(as_: Any, acme: Any) -> None:
-    (made,) = authoring.add_code_tools(acme.tenant, ["echo"])
-    assert "result_items" not in made.revisions.get().definition
-    made.result_mask, made.result_items = "a", 5
-    authoring.save_tool(made)
+    (created,) = authoring.add_code_tools(acme.tenant, ["echo"])
+    assert "result_items" not in created.revisions.get().definition
+    created.result_mask, created.result_items = "a", 5
+    authoring.save_tool(created)
     for number, expected in (("1", ("", None)), ("2", ("a", 5))):
-        as_("admin").post(revisions_of(made), {"restore": number})
-        made.refresh_from_db()
-        assert (made.result_mask, made.result_items) == expected
-    assert made.revision == 4
+        as_("admin").post(revisions_of(created), {"restore": number})
+        created.refresh_from_db()
+        assert (created.result_mask, created.result_items) == expected
+    assert created.revision == 4

@@ -1,4 +1,4 @@
-"""Every page of the admin against every role, by its address: see `matrix.py`. Then what one address does for many."""
+"""Every page of the admin with every role: see `matrix.py`. Then views that serve several models."""
 
 import logging
 import re
@@ -67,7 +67,7 @@ ADDRESSES: Mapping[str, URLPattern] = {route.name: route for route in routes(sit
 
 @pytest.fixture
 def world(acme: Any, people: Any) -> Any:
-    """A row of acme for every page that is about one, and of its admin where it is about a person's."""
+    """A row of acme for every page of a row; it belongs to acme's admin where a row belongs to a user."""
     admin = people["admin"]
     ToolRevision.objects.create(tool=acme.tool, number=1, definition=definition_of(acme.tool), digest="0" * 64)
     replaced, _ = keys.issue(acme.tenant, "old")
@@ -95,40 +95,40 @@ def a_change(acme: Any, admin: Any) -> Any:
 
 
 def address(name: str, page: Page, world: Any) -> str:
-    given: dict[str, Any] = {"app_label": "tools_app"} if name == "app_list" else {}
+    kwargs: dict[str, Any] = {"app_label": "tools_app"} if name == "app_list" else {}
     for word in ADDRESSES[name].pattern.converters:
-        given[word] = page.words[word] if word in page.words else getattr(world, page.about).pk
-    return reverse(f"admin:{name}", kwargs=given)
+        kwargs[word] = page.words[word] if word in page.words else getattr(world, page.about).pk
+    return reverse(f"admin:{name}", kwargs=kwargs)
 
 
 def problem(client: Any, url: str, verb: Verb | None, method: str, role: str, world: Any) -> str | None:
-    """What is wrong with an answer, if anything is. Whatever it did is undone."""
+    """What is wrong with a response, or None. Its changes are rolled back."""
     with transaction.atomic():
-        answer = getattr(client, method)(url, verb.sent(world) if verb else {})
+        response = getattr(client, method)(url, verb.sent(world) if verb else {})
         transaction.set_rollback(True)
-    asked = answer.status_code
+    status = response.status_code
     if verb is None:
-        # Whether the login or the verb is asked for first is no matter.
-        good, wanted = asked in {WRONG_VERB, LOGIN}, WRONG_VERB
-    elif (wanted := verb.status(role)) == OK:
-        good = asked < 500 and asked not in REFUSALS and not is_login(answer)
-    elif wanted == LOGIN:
-        good = is_login(answer)
+        # Either the login or the method may be checked first.
+        is_expected, expected = status in {WRONG_VERB, LOGIN}, WRONG_VERB
+    elif (expected := verb.status(role)) == OK:
+        is_expected = status < 500 and status not in REFUSALS and not is_login(response)
+    elif expected == LOGIN:
+        is_expected = is_login(response)
     else:
-        good = asked == wanted
-    return None if good else f"{method.upper()} {url}: {asked} in place of {wanted}"
+        is_expected = status == expected
+    return None if is_expected else f"{method.upper()} {url}: {status} in place of {expected}"
 
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    """Each refusal is a line in the log, with its traceback."""
+    """Disable logging: each refusal would log a traceback."""
     logging.disable(logging.WARNING)
     yield
     logging.disable(logging.NOTSET)
 
 
-def is_login(answer: Any) -> bool:
-    return answer.status_code == LOGIN and answer["Location"].startswith("/admin/login/")
+def is_login(response: Any) -> bool:
+    return response.status_code == LOGIN and response["Location"].startswith("/admin/login/")
 
 
 def test_every_page_has_its_line_in_the_table() -> None:
@@ -142,7 +142,7 @@ def test_every_page_answers_each_role_as_the_table_says(as_: Any, world: Any, ro
     client.raise_request_exception = False
     problems = []
     for name, page in PAGES.items():
-        # Who logs out, or posts a password, is nobody for the pages that follow.
+        # Logging out, or posting a password, ends the session that the next pages need.
         browser = as_(role) if name in {"logout", "login"} else client
         url = address(name, page, world)
         problems += [
@@ -176,9 +176,9 @@ def test_every_page_links_to_its_documentation(as_: Any, world: Any) -> None:
         if role is None:
             continue
         with transaction.atomic():
-            answer = clients[role].get(address(name, page, world))
+            response = clients[role].get(address(name, page, world))
             transaction.set_rollback(True)
-        text = answer.content.decode() if answer.status_code == OK and not answer.streaming else ""
+        text = response.content.decode() if response.status_code == OK and not response.streaming else ""
         if "</html>" in text and name != "login":
             shown += 1
             lacking += [] if re.search(r'class="hub-docs" href="/docs/[^"]+"', text) else [name]
@@ -191,11 +191,11 @@ def test_every_page_links_to_its_documentation(as_: Any, world: Any) -> None:
 def test_a_change_is_refused_whatever_else_it_says(as_: Any, page: Any, acme: Any, role: str, trick: str) -> None:
     client = as_(role)
     for model in ALL:
-        answer = client.post(page(model, "change", acme.row(model)), {trick: "1", "name": "stolen"})
-        # Saving as a new row is adding one: that is asked before the row is looked for.
-        assert answer.status_code in {FORBIDDEN, 404} or (trick == "_saveasnew" and role == "stranger"), model
-        kept = acme.row(model)
-        assert getattr(type(kept).objects.get(pk=kept.pk), "name", "") != "stolen"
+        response = client.post(page(model, "change", acme.row(model)), {trick: "1", "name": "stolen"})
+        # "Save as new" adds a row: that permission is checked before the row is looked up.
+        assert response.status_code in {FORBIDDEN, 404} or (trick == "_saveasnew" and role == "stranger"), model
+        row = acme.row(model)
+        assert getattr(type(row).objects.get(pk=row.pk), "name", "") != "stolen"
 
 
 @pytest.mark.parametrize("role", INSIDE)
@@ -252,11 +252,11 @@ def test_a_list_cannot_be_filtered_by_what_it_does_not_offer(as_: Any, page: Any
 
 
 def test_autocomplete_offers_nothing_of_another_tenant(as_: Any) -> None:
-    wanted = {"app_label": "tools_app", "model_name": "apikey", "field_name": "tenant", "term": ""}
-    answer = as_("admin").get("/admin/autocomplete/", wanted)
-    assert [result["text"] for result in answer.json()["results"]] == ["Acme"]
-    wanted |= {"model_name": "membership", "field_name": "user"}
-    assert as_("admin").get("/admin/autocomplete/", wanted).status_code == FORBIDDEN
+    query = {"app_label": "tools_app", "model_name": "apikey", "field_name": "tenant", "term": ""}
+    response = as_("admin").get("/admin/autocomplete/", query)
+    assert [result["text"] for result in response.json()["results"]] == ["Acme"]
+    query |= {"model_name": "membership", "field_name": "user"}
+    assert as_("admin").get("/admin/autocomplete/", query).status_code == FORBIDDEN
 
 
 @pytest.mark.slow
@@ -269,12 +269,12 @@ def test_a_page_asks_the_database_a_few_times_whatever_it_lists(as_: Any, page: 
     for model in (*ALL, "index"):
         with CaptureQueriesContext(connection) as queries:
             assert client.get("/admin/" if model == "index" else page(model, "changelist")).status_code == OK
-        asked = [query["sql"] for query in queries if "SAVEPOINT" not in query["sql"]]
-        assert len(asked) <= MAX_QUERIES, "\n".join(asked)
+        statements = [query["sql"] for query in queries if "SAVEPOINT" not in query["sql"]]
+        assert len(statements) <= MAX_QUERIES, "\n".join(statements)
 
 
 def copies(row: Any, number: int) -> None:
-    """More rows like this one."""
+    """Create copies of this row."""
     model = type(row)
     values = {field.attname: getattr(row, field.attname) for field in model._meta.concrete_fields}
     del values["id"]

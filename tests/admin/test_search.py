@@ -1,4 +1,4 @@
-"""The search of the admin: what somebody may see, by name or id, and nothing else."""
+"""The search of the admin: by name or id, within the user's permissions."""
 
 import re
 from html import unescape
@@ -17,44 +17,44 @@ DOCS = "/docs/"
 
 
 def everything(client: Any, text: str) -> list[tuple[str, str]]:
-    """The titles of all results in order, and where they lead."""
-    answer = client.get(reverse("admin:search"), {"s": text, "extended": "1"})
-    assert answer.status_code == 200
-    links = re.findall(r'href="([^"]*)"\s+data-title="([^"]*)"', answer.content.decode())
+    """The titles of all results in order, with their URLs."""
+    response = client.get(reverse("admin:search"), {"s": text, "extended": "1"})
+    assert response.status_code == 200
+    links = re.findall(r'href="([^"]*)"\s+data-title="([^"]*)"', response.content.decode())
     return [(unescape(title), unescape(link)) for link, title in links]
 
 
-def found(client: Any, text: str) -> dict[str, str]:
-    """The same without the documentation."""
+def results_of(client: Any, text: str) -> dict[str, str]:
+    """The results without the documentation."""
     return {title: link for title, link in everything(client, text) if not link.startswith(DOCS)}
 
 
 @pytest.mark.parametrize("who", ["superuser", "admin", "auditor", "operator"])
 def test_rows_are_found_by_a_part_of_their_name(as_: Any, page: Any, acme: World, globex: World, who: str) -> None:
     client = as_(who)
-    results = found(client, "ACME_")
+    results = results_of(client, "ACME_")
     assert results["acme_find"] == page("tool", "change", acme.tool)
     assert str(acme.secret) in results
-    assert str(acme.apikey) in found(client, "acme laptop")
+    assert str(acme.apikey) in results_of(client, "acme laptop")
     assert all(client.get(link).status_code == 200 for link in results.values())
-    assert bool(found(client, "globex")) == (who == "superuser")
+    assert bool(results_of(client, "globex")) == (who == "superuser")
 
 
 def test_pages_and_people_are_found(as_: Any, acme: World) -> None:
-    results = found(as_("admin"), "play")
+    results = results_of(as_("admin"), "play")
     assert results == {"Playground": reverse("admin:playground")}
-    assert "Playground" not in found(as_("auditor"), "play")
-    assert "teammate" in found(as_("auditor"), "teamm")
-    assert "stranger" not in found(as_("auditor"), "strang")
+    assert "Playground" not in results_of(as_("auditor"), "play")
+    assert "teammate" in results_of(as_("auditor"), "teamm")
+    assert "stranger" not in results_of(as_("auditor"), "strang")
 
 
 def test_records_are_found_by_their_id(as_: Any, page: Any, acme: World, globex: World) -> None:
     for model in ("call", "runningcall", "session", "tool"):
         row = acme.row(model)
-        assert page(model, "change", row) in found(as_("operator"), f" {row.pk} ").values()
-        assert not found(as_("operator"), str(globex.row(model).pk))
+        assert page(model, "change", row) in results_of(as_("operator"), f" {row.pk} ").values()
+        assert not results_of(as_("operator"), str(globex.row(model).pk))
     trace = uuid4().hex
-    assert found(as_("operator"), trace) == {
+    assert results_of(as_("operator"), trace) == {
         f"Calls of the trace {trace}": f"{reverse('admin:tools_app_call_changelist')}?trace={trace}"
     }
 
@@ -72,9 +72,9 @@ def test_documentation_is_found_after_everything_else(as_: Any, page: Any, acme:
 
 def test_a_role_that_was_withdrawn_finds_nothing_from_then_on(as_: Any, acme: World, globex: World) -> None:
     client = as_("stranger")
-    assert found(client, "globex_find")
+    assert results_of(client, "globex_find")
     Membership.objects.filter(user__username="stranger").update(tenant=acme.tenant)
-    assert not found(client, "globex_find")
+    assert not results_of(client, "globex_find")
 
 
 def test_a_search_is_bounded(as_: Any, acme: World, django_assert_max_num_queries: Any) -> None:
@@ -82,9 +82,9 @@ def test_a_search_is_bounded(as_: Any, acme: World, django_assert_max_num_querie
     Tool.objects.bulk_create(rows)
     client = as_("auditor")
     with django_assert_max_num_queries(MAX_QUERIES):
-        assert len(found(client, "many_")) == search.MAX_OF_KIND
-    assert not found(client, "m")
-    assert not found(client, "x" * 100_000)
+        assert len(results_of(client, "many_")) == search.MAX_OF_KIND
+    assert not results_of(client, "m")
+    assert not results_of(client, "x" * 100_000)
     assert "No results" in client.get(reverse("admin:search"), {"s": "quokka", "extended": "1"}).content.decode()
 
 

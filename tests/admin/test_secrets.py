@@ -1,4 +1,4 @@
-"""Secrets: written by admins, read by no page."""
+"""Secrets in the admin: write-only."""
 
 from typing import Any
 
@@ -21,9 +21,9 @@ def test_a_value_that_was_typed_is_not_sent_back_with_the_errors_of_other_fields
     as_: Any, page: Any, acme: Any
 ) -> None:
     form = {"tenant": acme.tenant.pk, "name": "not a name!", "value": "open-sesame"}
-    answer = as_("admin").post(page("secret", "add"), form)
-    assert answer.status_code == 200
-    assert "open-sesame" not in answer.content.decode()
+    response = as_("admin").post(page("secret", "add"), form)
+    assert response.status_code == 200
+    assert "open-sesame" not in response.content.decode()
 
 
 def test_an_admin_stores_and_replaces_a_value_exactly_as_typed(as_: Any, page: Any, acme: Any) -> None:
@@ -60,8 +60,8 @@ def test_deleting_a_secret_raises_the_catalogs_version(as_: Any, page: Any, acme
 def test_a_tenant_has_a_bounded_number_of_them(as_: Any, page: Any, acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versioned, "MAX_ROWS", Secret.objects.filter(tenant=acme.tenant).count())
     client = as_("admin")
-    answer = client.post(page("secret", "add"), {"tenant": acme.tenant.pk, "name": "one_more", "value": "x"})
-    assert "Delete one first." in answer.content.decode()
+    response = client.post(page("secret", "add"), {"tenant": acme.tenant.pk, "name": "one_more", "value": "x"})
+    assert "Delete one first." in response.content.decode()
     assert not Secret.objects.filter(name="one_more").exists()
-    # One that exists can still be changed.
+    # An existing one can still be changed.
     assert client.post(page("secret", "change", acme.secret), {"value": "second"}).status_code == 302

@@ -1,4 +1,4 @@
-"""Sessions: found by whether they ended, and the way to what was called in them."""
+"""Sessions in the admin: the filter by state, and the links to their calls."""
 
 from typing import Any
 from uuid import uuid4
@@ -33,8 +33,8 @@ def test_sessions_are_found_by_whether_they_ended(as_: Any, page: Any, acme: Any
 @pytest.mark.parametrize("model", ["call", "runningcall"])
 def test_a_foreign_session_as_a_filter_finds_nothing(as_: Any, page: Any, acme: Any, globex: Any, model: str) -> None:
     assert RunningCall.objects.filter(session=globex.session).exists()
-    answer = as_("auditor").get(page(model, "changelist"), {"session": str(globex.session.pk)})
-    assert rows_of(answer) == []
+    response = as_("auditor").get(page(model, "changelist"), {"session": str(globex.session.pk)})
+    assert rows_of(response) == []
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,15 @@ def test_admins_end_sessions_and_that_is_recorded(as_: Any, page: Any, acme: Any
 
 def test_a_session_shows_its_client_and_its_recent_calls(as_: Any, page: Any, acme: Any) -> None:
     Session.objects.filter(pk=acme.session.pk).update(client_capabilities={"sampling": {"<b>": 1}})
-    made = {"tenant": acme.tenant, "finished_at": timezone.now(), "duration_us": 1, "outcome": "ok", "writer": uuid4()}
-    Call.objects.create(**made, tool_name="of_this_one", session=acme.session)
-    Call.objects.create(**made, tool_name="of_another_one")
+    fields = {
+        "tenant": acme.tenant,
+        "finished_at": timezone.now(),
+        "duration_us": 1,
+        "outcome": "ok",
+        "writer": uuid4(),
+    }
+    Call.objects.create(**fields, tool_name="of_this_one", session=acme.session)
+    Call.objects.create(**fields, tool_name="of_another_one")
     text = as_("operator").get(page("session", "change", acme.session)).content.decode()
     for shown in ("&quot;sampling&quot;", "&lt;b&gt;", "of_this_one", "acme_find", "2025-11-25"):
         assert shown in text

@@ -23,12 +23,12 @@ FORMS: dict[str, tuple[type[Any], dict[str, str], str]] = {
 
 
 def created(client: Any, page: Any, acme: Any, model: str) -> str:
-    """Create a row, and return the address of the page that shows its secret."""
+    """Create a row, and return the URL of the page that shows its secret."""
     kind, form, address = FORMS[model]
-    answer = client.post(page(model, "add"), form | {"tenant": str(acme.tenant.pk)})
+    response = client.post(page(model, "add"), form | {"tenant": str(acme.tenant.pk)})
     row = kind.objects.order_by("-created_at").first()
-    assert answer["Location"] == f"/admin/tools_app/{address.format(row.pk)}"
-    return str(answer["Location"])
+    assert response["Location"] == f"/admin/tools_app/{address.format(row.pk)}"
+    return str(response["Location"])
 
 
 @pytest.mark.parametrize("model", FORMS)
@@ -62,7 +62,7 @@ def test_a_secret_is_shown_to_nobody_else_and_not_for_ever(
 ) -> None:
     client, other = as_("admin"), as_("teammate")
     address = created(client, page, acme, "apikey")
-    # Even with the contents of the other session.
+    # Not even with the data of the other session.
     session = other.session
     session[shown_once.SESSION_KEY] = client.session[shown_once.SESSION_KEY]
     session.save()

@@ -13,10 +13,10 @@ LIST, ADD = "/admin/tools_app/personaltoken/", "/admin/tools_app/personaltoken/a
 
 
 def make(client: Any) -> str:
-    answer = client.post(ADD, {"name": "laptop", "expires_at_0": "", "expires_at_1": ""}, follow=True)
-    assert answer.status_code == 200
-    assert "no-store" in answer.headers["Cache-Control"]
-    found = re.search(r"mcphubt_[\w-]{40,}", answer.content.decode())
+    response = client.post(ADD, {"name": "laptop", "expires_at_0": "", "expires_at_1": ""}, follow=True)
+    assert response.status_code == 200
+    assert "no-store" in response.headers["Cache-Control"]
+    found = re.search(r"mcphubt_[\w-]{40,}", response.content.decode())
     assert found
     return found[0]
 

@@ -1,4 +1,4 @@
-"""Tools: functions from code that a tenant offers, and HTTP tools that an admin defines."""
+"""Tools in the admin: functions from code, and HTTP tools."""
 
 import json
 from typing import Any
@@ -53,9 +53,9 @@ def http_form(tenant: Any, **changes: Any) -> dict[str, Any]:
     return form | changes
 
 
-def errors(answer: Any) -> dict[str, list[str]]:
-    assert answer.status_code == 200
-    return dict(answer.context["adminform"].form.errors)
+def errors(response: Any) -> dict[str, list[str]]:
+    assert response.status_code == 200
+    return dict(response.context["adminform"].form.errors)
 
 
 def test_an_http_tool_is_packed_checked_and_given_its_first_revision(as_: Any, page: Any, acme: Any) -> None:
@@ -140,8 +140,10 @@ def test_a_fault_is_told_at_its_field(as_: Any, page: Any, acme: Any, changes: A
 
 
 def test_what_was_typed_stays_in_the_form_when_something_is_wrong(as_: Any, page: Any, acme: Any) -> None:
-    answer = as_("admin").post(page("tool", "add"), http_form(acme.tenant, headers='{ "odd":  1,}', query='{"a":"1"}'))
-    text = answer.content.decode()
+    response = as_("admin").post(
+        page("tool", "add"), http_form(acme.tenant, headers='{ "odd":  1,}', query='{"a":"1"}')
+    )
+    text = response.content.decode()
     assert "{ &quot;odd&quot;:  1,}" in text
     assert "{&quot;a&quot;:&quot;1&quot;}" in text
 
@@ -167,8 +169,8 @@ def test_an_admin_chooses_python_tools_from_those_that_apps_register(
 ) -> None:
     client, address = as_("admin"), page("tool", "add_python_tools")
     assert "Say hello." in client.get(address).content.decode()
-    answer = client.post(address, {"tenant": acme.tenant.pk, "functions": ["greet"]})
-    assert answer.status_code == 302
+    response = client.post(address, {"tenant": acme.tenant.pk, "functions": ["greet"]})
+    assert response.status_code == 302
     tool = Tool.objects.get(name="greet")
     assert (tool.tenant, tool.kind, tool.description) == (acme.tenant, ToolKind.PYTHON, "Say hello.")
     assert 'value="greet" class="mt-1" checked disabled' in client.get(address).content.decode()
@@ -203,8 +205,8 @@ def test_a_tool_whose_function_is_gone_is_explained_and_can_be_switched_off(
     (tool,) = authoring.add_code_tools(acme.tenant, ["greet"])
     monkeypatch.setattr(python, "_functions", {})
     client = as_("admin")
-    answer = client.post(page("tool", "change", tool), http_form(acme.tenant))
-    assert "No installed app registers the function" in errors(answer)["__all__"][0]
+    response = client.post(page("tool", "change", tool), http_form(acme.tenant))
+    assert "No installed app registers the function" in errors(response)["__all__"][0]
     client.post(page("tool", "changelist"), {"action": "disable_selected", "_selected_action": str(tool.pk)})
     tool.refresh_from_db()
     assert not tool.enabled

@@ -44,14 +44,14 @@ def actions(kind: str) -> list[str]:
 
 
 def test_an_admin_names_a_toolset_and_sees_what_it_has_and_costs(admin: Client, acme: World) -> None:
-    said = {"tenant": str(acme.tenant.pk), "name": "Mine", "description": "For ann", "tools": f"{acme.tool.name}\nx_*"}
-    assert admin.post(reverse("admin:tools_app_toolset_add"), said).status_code == 302
+    data = {"tenant": str(acme.tenant.pk), "name": "Mine", "description": "For ann", "tools": f"{acme.tool.name}\nx_*"}
+    assert admin.post(reverse("admin:tools_app_toolset_add"), data).status_code == 302
     row = Toolset.objects.get(name="Mine")
     assert (row.tools, row.description) == ([acme.tool.name, "x_*"], "For ann")
-    assert "already has a toolset" in admin.post(reverse("admin:tools_app_toolset_add"), said).content.decode()
+    assert "already has a toolset" in admin.post(reverse("admin:tools_app_toolset_add"), data).content.decode()
     for bad in ("", "two words"):
         assert (
-            admin.post(reverse("admin:tools_app_toolset_add"), {**said, "name": "B", "tools": bad}).status_code == 200
+            admin.post(reverse("admin:tools_app_toolset_add"), {**data, "name": "B", "tools": bad}).status_code == 200
         )
     page = admin.get(reverse("admin:tools_app_toolset_change", args=[row.pk])).content.decode()
     assert f"1 tool ({acme.tool.name})" in page
@@ -61,14 +61,14 @@ def test_an_admin_names_a_toolset_and_sees_what_it_has_and_costs(admin: Client, 
 
 
 def test_the_preview_tells_which_tools_belong_to_a_set(admin: Client, acme: World, globex: World) -> None:
-    def told(**said: Any) -> Any:
-        return admin.post(reverse("admin:tools_app_toolset_preview"), {"tenant": acme.tenant.pk, **said})
+    def preview(**fields: Any) -> Any:
+        return admin.post(reverse("admin:tools_app_toolset_preview"), {"tenant": acme.tenant.pk, **fields})
 
-    assert told(patterns="*").json()["text"].startswith("1 tool")
-    assert told(patterns="nothing").json()["text"] == "No tool belongs to it now."
-    assert "Line 1" in told(patterns="two words").json()["text"]
-    assert told(tenant=globex.tenant.pk, patterns="*").status_code == 404
-    assert told(tenant=uuid4(), patterns="*").status_code == 404
+    assert preview(patterns="*").json()["text"].startswith("1 tool")
+    assert preview(patterns="nothing").json()["text"] == "No tool belongs to it now."
+    assert "Line 1" in preview(patterns="two words").json()["text"]
+    assert preview(tenant=globex.tenant.pk, patterns="*").status_code == 404
+    assert preview(tenant=uuid4(), patterns="*").status_code == 404
 
 
 def test_a_toolset_that_is_used_is_not_deleted_and_says_by_whom(admin: Client, acme: World, toolset: Toolset) -> None:
@@ -76,11 +76,11 @@ def test_a_toolset_that_is_used_is_not_deleted_and_says_by_whom(admin: Client, a
         ApiKey.objects.filter(pk=key.pk).update(toolset=toolset)
     page = admin.post(reverse("admin:tools_app_toolset_delete", args=[toolset.pk]), {"post": "yes"})
     assert acme.apikey.name in page.content.decode()
-    answer = admin.delete(f"{API}{toolset.pk}/")
-    assert answer.status_code == 409
-    assert "API key" in answer.content.decode()
-    assert "service client" in answer.content.decode()
-    assert "connection of" in answer.content.decode()
+    response = admin.delete(f"{API}{toolset.pk}/")
+    assert response.status_code == 409
+    assert "API key" in response.content.decode()
+    assert "service client" in response.content.decode()
+    assert "connection of" in response.content.decode()
     shown = admin.get(reverse("admin:tools_app_toolset_change", args=[toolset.pk])).content.decode()
     assert f"API key {acme.apikey}" in shown
     assert Toolset.objects.filter(pk=toolset.pk).exists()
@@ -95,14 +95,14 @@ def test_a_toolset_that_a_key_gets_while_it_is_deleted_stays(
     monkeypatch.setattr("tools_app.catalog.toolsets.users_of", lambda _toolset: ([], 0))
     monkeypatch.setattr("tools_app.admin.catalog.toolsets.users_of", lambda _toolset: ([], 0))
     monkeypatch.setattr("django.contrib.admin.utils.NestedObjects.collect", lambda *_args, **_options: None)
-    answer = admin.delete(f"{API}{toolset.pk}/")
-    assert (answer.status_code, "meanwhile" in answer.content.decode()) == (409, True)
+    response = admin.delete(f"{API}{toolset.pk}/")
+    assert (response.status_code, "meanwhile" in response.content.decode()) == (409, True)
     chosen = {"action": "delete_selected", "_selected_action": str(toolset.pk), "post": "yes"}
-    for url, said in (
+    for url, data in (
         (reverse("admin:tools_app_toolset_delete", args=[toolset.pk]), {"post": "yes"}),
         (reverse("admin:tools_app_toolset_changelist"), chosen),
     ):
-        assert "meanwhile" in admin.post(url, said, follow=True).content.decode()
+        assert "meanwhile" in admin.post(url, data, follow=True).content.decode()
     assert Toolset.objects.filter(pk=toolset.pk).exists()
 
 
@@ -114,10 +114,10 @@ def test_the_list_finds_the_tools_of_a_set_once_and_names_few_of_its_users(
     users, count = toolsets.users_of(toolset)
     assert (len(users), count) == (toolsets.MAX_NAMED, toolsets.MAX_NAMED + 2)
     assert toolsets.listed_users(toolset).endswith("and 2 more")
-    asked: list[object] = []
-    monkeypatch.setattr(toolset_admin, "contents", lambda *said: asked.append(said))
+    calls: list[object] = []
+    monkeypatch.setattr(toolset_admin, "contents", lambda *arguments: calls.append(arguments))
     admin.get(reverse("admin:tools_app_toolset_changelist"))
-    assert len(asked) == Toolset.objects.filter(tenant=acme.tenant).count()
+    assert len(calls) == Toolset.objects.filter(tenant=acme.tenant).count()
     assert admin.patch(f"{API}{toolset.pk}/", {"tools": ["a*b*c*d*e*"]}, **JSON).status_code == 400
 
 
@@ -128,16 +128,16 @@ def test_a_tenant_is_deleted_with_its_toolsets_and_the_keys_that_use_them(acme: 
 
 
 def test_scripts_make_change_and_delete_toolsets(admin: Client, acme: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = {"tenant": "acme", "name": "Mine", "tools": ["a", "b_*"]}
-    made = admin.post(API, said, **JSON)
-    assert made.status_code == 201
-    assert admin.post(API, said, **JSON).status_code == 409
-    assert admin.post(API, {**said, "name": "B", "tools": []}, **JSON).status_code == 400
-    assert admin.post(API, {**said, "name": "B\x00"}, **JSON).status_code == 400
-    url = f"{API}{made.json()['id']}/"
+    body = {"tenant": "acme", "name": "Mine", "tools": ["a", "b_*"]}
+    created = admin.post(API, body, **JSON)
+    assert created.status_code == 201
+    assert admin.post(API, body, **JSON).status_code == 409
+    assert admin.post(API, {**body, "name": "B", "tools": []}, **JSON).status_code == 400
+    assert admin.post(API, {**body, "name": "B\x00"}, **JSON).status_code == 400
+    url = f"{API}{created.json()['id']}/"
     assert admin.patch(url, {"tools": ["c"]}, **JSON).json()["tools"] == ["c"]
     monkeypatch.setattr("tools_app.catalog.toolsets.MAX_TOOLSETS", 1)
-    assert "at most 1 toolsets" in admin.post(API, {**said, "name": "B"}, **JSON).content.decode()
+    assert "at most 1 toolsets" in admin.post(API, {**body, "name": "B"}, **JSON).content.decode()
     assert admin.delete(url).status_code == 204
     assert actions("toolset") == ["created", "changed", "deleted"]
 
@@ -150,10 +150,10 @@ def test_a_key_gets_a_toolset_of_its_tenant_by_name(
     admin: Client, acme: World, globex: World, toolset: Toolset, kind: str
 ) -> None:
     Toolset.objects.create(tenant=globex.tenant, name="Theirs", tools=["*"])
-    said = {"tenant": "acme", "name": "small", "toolset": "Small", "presentation": "auto"}
-    made = admin.post(f"/api/v1/{kind}/", said, **JSON).json()
-    assert (made["toolset"], made["presentation"]) == ("Small", "auto")
-    url = f"/api/v1/{kind}/{made['id']}/"
+    body = {"tenant": "acme", "name": "small", "toolset": "Small", "presentation": "auto"}
+    created = admin.post(f"/api/v1/{kind}/", body, **JSON).json()
+    assert (created["toolset"], created["presentation"]) == ("Small", "auto")
+    url = f"/api/v1/{kind}/{created['id']}/"
     for bad in ({"toolset": "Theirs"}, {"toolset": "none"}, {"presentation": "never"}):
         assert admin.patch(url, bad, **JSON).status_code == 400
     assert admin.patch(url, {"toolset": None, "presentation": ""}, **JSON).json()["toolset"] is None
@@ -171,9 +171,9 @@ def test_a_connection_gets_a_toolset_in_the_admin_and_by_scripts(
     shown = admin.get(page).content.decode()
     assert "Small" in shown
     theirs = Toolset.objects.create(tenant=globex.tenant, name="Theirs", tools=["*"])
-    said = {"tool_patterns": "", "methods": "", "networks": "", "presentation": "full"}
-    assert admin.post(page, {**said, "toolset": str(theirs.pk)}).status_code == 200
-    assert admin.post(page, {**said, "toolset": ""}).status_code == 302
+    data = {"tool_patterns": "", "methods": "", "networks": "", "presentation": "full"}
+    assert admin.post(page, {**data, "toolset": str(theirs.pk)}).status_code == 200
+    assert admin.post(page, {**data, "toolset": ""}).status_code == 302
     acme.connection.key.refresh_from_db()
     assert (acme.connection.key.toolset, acme.connection.key.presentation) == (None, "full")
     detail = admin.get(reverse("admin:tools_app_connection_change", args=[acme.connection.pk]))
@@ -183,17 +183,17 @@ def test_a_connection_gets_a_toolset_in_the_admin_and_by_scripts(
 def test_a_key_and_its_successor_have_the_toolset_that_its_form_chose(
     admin: Client, acme: World, globex: World, toolset: Toolset
 ) -> None:
-    said = {"tenant": str(acme.tenant.pk), "name": "small", "tool_patterns": "", "methods": "", "networks": ""}
+    data = {"tenant": str(acme.tenant.pk), "name": "small", "tool_patterns": "", "methods": "", "networks": ""}
     add = reverse("admin:tools_app_apikey_add")
     theirs = Toolset.objects.create(tenant=globex.tenant, name="Theirs", tools=["*"])
-    assert admin.post(add, {**said, "toolset": str(theirs.pk)}).status_code == 200
-    assert admin.post(add, {**said, "toolset": str(toolset.pk), "presentation": "auto"}).status_code == 302
+    assert admin.post(add, {**data, "toolset": str(theirs.pk)}).status_code == 200
+    assert admin.post(add, {**data, "toolset": str(toolset.pk), "presentation": "auto"}).status_code == 302
     row = ApiKey.objects.get(name="small")
     new, _ = keys.rotate(row, timedelta())
     assert (new.toolset, new.presentation) == (toolset, "auto")
     preview = {"tenant": str(acme.tenant.pk), "patterns": "", "toolset": str(theirs.pk)}
-    told = admin.post(reverse("admin:tools_app_apikey_preview"), preview).json()["text"]
-    assert "none of 1 tool" in told
+    text = admin.post(reverse("admin:tools_app_apikey_preview"), preview).json()["text"]
+    assert "none of 1 tool" in text
     with pytest.raises(keys.ValidationError):
         keys.issue(acme.tenant, "x", toolset=theirs)
 
@@ -201,8 +201,8 @@ def test_a_key_and_its_successor_have_the_toolset_that_its_form_chose(
 def test_a_superuser_cannot_give_a_key_the_toolset_of_another_tenant(
     as_: Browser, acme: World, globex: World, toolset: Toolset
 ) -> None:
-    said = {"tenant": str(globex.tenant.pk), "name": "x", "tool_patterns": "", "methods": "", "networks": ""}
-    page = as_("superuser").post(reverse("admin:tools_app_apikey_add"), {**said, "toolset": str(toolset.pk)})
+    data = {"tenant": str(globex.tenant.pk), "name": "x", "tool_patterns": "", "methods": "", "networks": ""}
+    page = as_("superuser").post(reverse("admin:tools_app_apikey_add"), {**data, "toolset": str(toolset.pk)})
     assert "Choose a toolset of the key" in page.content.decode()
 
 
@@ -213,8 +213,8 @@ def test_aliases_and_what_is_always_listed_are_set_in_the_form_and_by_scripts(ad
     url = f"/api/v1/tools/{acme.tool.pk}/"
     admin.patch(url, {"pinned": False}, **JSON)
     revision = Tool.objects.get(pk=acme.tool.pk).revision
-    told = admin.patch(url, {"aliases": ["bug report"], "pinned": True}, **JSON).json()
-    assert (told["aliases"], told["pinned"], told["revision"]) == (["bug report"], True, revision)
+    updated = admin.patch(url, {"aliases": ["bug report"], "pinned": True}, **JSON).json()
+    assert (updated["aliases"], updated["pinned"], updated["revision"]) == (["bug report"], True, revision)
     assert admin.patch(url, {"aliases": [" "]}, **JSON).status_code == 400
     page = admin.get(reverse("admin:tools_app_tool_change", args=[acme.tool.pk])).content.decode()
     assert "bug report" in page
@@ -222,7 +222,7 @@ def test_aliases_and_what_is_always_listed_are_set_in_the_form_and_by_scripts(ad
 
 @pytest.mark.parametrize("where", ["tenant", "key"])
 def test_names_of_the_search_tools_are_refused_once_tools_are_searched(admin: Client, acme: World, where: str) -> None:
-    said = {
+    body = {
         "tenant": "acme",
         "kind": "http",
         "name": "find_tools",
@@ -234,7 +234,7 @@ def test_names_of_the_search_tools_are_refused_once_tools_are_searched(admin: Cl
         assert admin.patch("/api/v1/tenants/acme/", {"presentation": "auto"}, **JSON).status_code == 200
     else:
         ApiKey.objects.filter(pk=acme.apikey.pk).update(presentation="search")
-    refused = admin.post("/api/v1/tools/", said, **JSON)
+    refused = admin.post("/api/v1/tools/", body, **JSON)
     assert refused.status_code == 400
     assert "a tool of the hub itself" in refused.content.decode()
     Tool.objects.filter(pk=acme.tool.pk).update(kind=ToolKind.HTTP, config={"method": "GET"})
@@ -242,7 +242,7 @@ def test_names_of_the_search_tools_are_refused_once_tools_are_searched(admin: Cl
     assert "a tool of the hub itself" in admin.post(reverse("admin:tools_app_tool_add"), form).content.decode()
     ApiKey.objects.update(presentation="")
     admin.patch("/api/v1/tenants/acme/", {"presentation": "full"}, **JSON)
-    assert admin.post("/api/v1/tools/", said, **JSON).status_code == 201
+    assert admin.post("/api/v1/tools/", body, **JSON).status_code == 201
 
 
 def test_a_tool_that_has_a_reserved_name_is_changed_and_turned_off_but_no_other_gets_it(

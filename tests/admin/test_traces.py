@@ -1,4 +1,4 @@
-"""Finding a call by the trace that its client knows it by."""
+"""Finding a call by its trace ID."""
 
 from typing import Any
 
@@ -18,5 +18,5 @@ def test_a_call_shows_its_trace_and_is_found_by_it(as_: Any, page: Any, acme: An
 
     assert TRACE in client.get(page(kind, "change", row)).content.decode()
     name = "trace" if kind == "call" else "q"
-    for asked, found in ((TRACE, [row]), (TRACE[::-1], [])):
-        assert rows_of(client.get(page(kind, "changelist"), {name: asked})) == found
+    for trace_id, found in ((TRACE, [row]), (TRACE[::-1], [])):
+        assert rows_of(client.get(page(kind, "changelist"), {name: trace_id})) == found

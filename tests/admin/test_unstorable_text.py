@@ -1,7 +1,6 @@
-"""U+0000 and half of a surrogate pair in every field of every form of the admin: told or dropped, and never a failure.
+"""U+0000 and lone surrogates in every field of every form of the admin: rejected or dropped, never a server error.
 
-The pages are those of `matrix.py`, the fields those of the forms that they show. `tests/services` runs
-it on PostgreSQL.
+The pages are those of `matrix.py`, the fields those of their forms. `tests/services` runs this on PostgreSQL.
 """
 
 import logging
@@ -16,26 +15,26 @@ from tests.admin import test_roles
 from tests.admin.matrix import PAGES, UNASKED
 from tests.admin.test_roles import address
 
-# They try every field of every form.
+# They submit every field of every form.
 pytestmark = [pytest.mark.slow, pytest.mark.postgresql]
 world = test_roles.world
 
 NUL = "a\0b"
-# As JSON and YAML write it, for fields of several lines. Browsers cannot send half of a surrogate pair otherwise.
+# Escaped in JSON and YAML, for text areas. Browsers cannot send a lone surrogate otherwise.
 WRITTEN = (
     '{"x": "a\\u0000b"}',
     '[{"a\\ud800b": "a\\udfffb"}]',
     'mcphub: 1\ntools:\n  "a\\ud800b": {function: echo}\n',
     'mcphub: 1\ntenant: {name: "a\\0b", allowed_networks: ["\\ud800"]}\n',
 )
-# A page that took what was sent leads on.
+# The status of a form that was saved.
 STORED = 302
-# Who logs out, or posts a password, is nobody for the pages that follow.
+# Logging out, or posting a password, ends the session that the next pages need.
 ASIDE = {"logout", "login"}
 
 
 class Forms(HTMLParser):
-    """The fields of a page's forms, with what stands in them."""
+    """The fields of a page's forms, with their values."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -58,9 +57,9 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def refused(answer: Any) -> set[str]:
-    """The names of the fields at which a page says what is wrong."""
-    context = answer.context or ()
+def refused(response: Any) -> set[str]:
+    """The names of the fields with errors."""
+    context = response.context or ()
     forms = [context[name] for name in ("form", "adminform") if name in context]
     forms += [
         form for formset in (context["inline_admin_formsets"] if "adminform" in context else ()) for form in formset
@@ -68,14 +67,14 @@ def refused(answer: Any) -> set[str]:
     found = set()
     for form in (getattr(form, "form", form) for form in forms):
         for name in set(getattr(form, "errors", ())) & set(getattr(form, "fields", ())):
-            # One of several widgets, as of a date and a time, has its own part of the name.
+            # Each part of a multi-widget, such as date and time, has its own name.
             parts = getattr(form.fields[name].widget, "widgets_names", [""])
             found |= {form.add_prefix(name) + part for part in parts}
     return found
 
 
-def posted() -> dict[str, list[str]]:
-    """The names of the pages that take something, by what they are about: making the rows takes longer than asking."""
+def posting_pages() -> dict[str, list[str]]:
+    """The names of the pages that accept POST, by their model: creating the rows is slower than the requests."""
     found: dict[str, list[str]] = {}
     for name, page in PAGES.items():
         if page.post is not None and page.post is not UNASKED and name not in ASIDE:
@@ -83,14 +82,14 @@ def posted() -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("about", posted())
+@pytest.mark.parametrize("about", posting_pages())
 def test_no_field_of_a_form_with_what_cannot_be_stored_is_a_failure(as_: Any, world: Any, about: str) -> None:
-    for name in posted()[about]:
+    for name in posting_pages()[about]:
         send_what_cannot_be_stored(as_, world, name)
 
 
 def send_what_cannot_be_stored(as_: Any, world: Any, name: str) -> None:
-    """Post it to a page, in all of its fields. Raises AssertionError for an answer that is a failure."""
+    """Post such text in all fields of a page. Raises AssertionError for a server error."""
     page = PAGES[name]
     assert page.post is not None
     role = "superuser" if "superuser" in page.post.who else "admin"
@@ -103,17 +102,17 @@ def send_what_cannot_be_stored(as_: Any, world: Any, name: str) -> None:
 
     def post(among: set[str], text: str) -> Any:
         with transaction.atomic():
-            answer = client.post(url, {**fields, **dict.fromkeys(among, text)})
+            response = client.post(url, {**fields, **dict.fromkeys(among, text)})
             transaction.set_rollback(True)
-        assert answer.status_code < 500, (name, among, text, answer.status_code)
-        return answer
+        assert response.status_code < 500, (name, among, text, response.status_code)
+        return response
 
     for text in (NUL, *WRITTEN):
-        # All at once. What is refused by name hides what becomes of the others: they are sent without it.
+        # All at once. A rejected field hides how the others are handled: post those again without it.
         among = set(fields) if text == NUL else forms.lines & set(fields)
-        while among and (told := refused(answer := post(among, text)) & among):
-            among -= told
-        # A page that does not say what was wrong is asked about each.
-        if among and answer.status_code != STORED:
+        while among and (rejected := refused(response := post(among, text)) & among):
+            among -= rejected
+        # If a page does not name the rejected field, post the fields one by one.
+        if among and response.status_code != STORED:
             for field in among:
                 post({field}, text)

@@ -1,4 +1,4 @@
-"""The pages of upstreams: add one, see what it offers, accept it, and what changed since."""
+"""The pages of upstreams: adding one, reviewing what it offers, accepting it, and later changes."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -44,13 +44,13 @@ def _fresh_connections(transactional_db: None) -> Iterator[None]:
 
 @pytest.fixture
 def tools() -> list[dict[str, Any]]:
-    """What the server lists."""
+    """The tools that the server lists."""
     return [LOOK, NOTE]
 
 
 @pytest.fixture
 def upstream(acme: World, serve: Any, tools: list[dict[str, Any]]) -> Upstream:
-    """An upstream that can be reached."""
+    """A reachable upstream."""
     server: Service = serve(scripted.modern(lambda _request, _message: "looked", lambda: tools))
     acme.tenant.allowed_networks = ["127.0.0.0/8"]
     acme.tenant.save()
@@ -65,24 +65,24 @@ def admin(as_: Any) -> Client:
     return client
 
 
-def review(page: Any, admin: Client, upstream: Upstream, **sent: Any) -> str:
+def review(page: Any, admin: Client, upstream: Upstream, **data: Any) -> str:
     address = page("upstream", "review", upstream)
-    answer = admin.post(address, sent, follow=True) if sent else admin.get(address)
-    assert answer.status_code == 200
-    text: str = answer.content.decode()
+    response = admin.post(address, data, follow=True) if data else admin.get(address)
+    assert response.status_code == 200
+    text: str = response.content.decode()
     return text
 
 
-def offered(answer: str) -> list[str]:
+def offered(html: str) -> list[str]:
     """The values of the checkboxes."""
-    return [piece.partition('"')[0] for piece in answer.split('name="item" value="')[1:]]
+    return [piece.partition('"')[0] for piece in html.split('name="item" value="')[1:]]
 
 
 def test_adding_leads_to_the_review_and_offers_nothing(admin: Client, page: Any, acme: World) -> None:
-    answer = admin.post(page("upstream", "add"), {**FORM, "tenant": acme.tenant.pk}, follow=True)
+    response = admin.post(page("upstream", "add"), {**FORM, "tenant": acme.tenant.pk}, follow=True)
     upstream = Upstream.objects.get(name="books")
-    assert answer.redirect_chain[-1][0] == page("upstream", "review", upstream)
-    assert "has not connected to this upstream yet" in answer.content.decode()
+    assert response.redirect_chain[-1][0] == page("upstream", "review", upstream)
+    assert "has not connected to this upstream yet" in response.content.decode()
     assert not Tool.objects.filter(kind="upstream").exists()
     assert Change.objects.get(kind="upstream").after == (
         '{"name":"books","prefix":"b","transport":"http","era":"auto","credential_owner":"tenant",'
@@ -104,15 +104,17 @@ def test_adding_leads_to_the_review_and_offers_nothing(admin: Client, page: Any,
 def test_a_mistake_is_told_at_its_field(
     admin: Client, page: Any, acme: World, fields: dict[str, str], message: str
 ) -> None:
-    answer = admin.post(page("upstream", "add"), {**FORM, "tenant": acme.tenant.pk, **fields})
-    assert message in answer.content.decode()
+    response = admin.post(page("upstream", "add"), {**FORM, "tenant": acme.tenant.pk, **fields})
+    assert message in response.content.decode()
     assert not Upstream.objects.filter(name="books").exists()
 
 
 def test_all_mistakes_are_told_at_once_and_each_once(admin: Client, page: Any, acme: World) -> None:
-    sent = {"name": "bad name", "url": "nowhere", "headers": '{"Host": "x"}', "timeout_seconds": "-1"}
-    answer = admin.post(page("upstream", "add"), {**FORM, "tenant": acme.tenant.pk, **sent})
-    assert {name: len(told) for name, told in answer.context["adminform"].form.errors.items()} == dict.fromkeys(sent, 1)
+    data = {"name": "bad name", "url": "nowhere", "headers": '{"Host": "x"}', "timeout_seconds": "-1"}
+    response = admin.post(page("upstream", "add"), {**FORM, "tenant": acme.tenant.pk, **data})
+    assert {
+        name: len(messages) for name, messages in response.context["adminform"].form.errors.items()
+    } == dict.fromkeys(data, 1)
 
 
 def test_what_is_selected_is_accepted(admin: Client, page: Any, upstream: Upstream) -> None:
@@ -196,7 +198,7 @@ def test_the_health_page_shows_what_is_wrong_and_checks_now(
     shown = admin.post(address, {"check": str(upstream.pk)}, follow=True).content.decode()
     assert f"Cannot connect to {upstream}" in shown
     assert "Failing" in shown
-    # Failures in a row open the circuit, which every process shows; a check is tried all the same.
+    # Consecutive failures open the circuit, which every process shows; a check connects all the same.
     for _ in range(2):
         admin.post(address, {"check": str(upstream.pk)})
     shown = admin.get(address).content.decode()
@@ -210,8 +212,8 @@ def test_an_auditor_sees_and_accepts_nothing(as_: Any, page: Any, admin: Client,
     shown = review(page, as_("auditor"), upstream)
     assert ">look<" in shown
     assert offered(shown) == []
-    answer = as_("auditor").post(page("upstream", "review", upstream), {"accept": "1", "item": values})
-    assert answer.status_code == 403
+    response = as_("auditor").post(page("upstream", "review", upstream), {"accept": "1", "item": values})
+    assert response.status_code == 403
 
 
 def test_items_of_another_upstream_are_not_accepted(
@@ -240,8 +242,8 @@ def test_the_page_of_a_tool_shows_its_definition_and_changes_only_its_settings(
     shown = admin.get(page("tool", "change", tool)).content.decode()
     assert "Defined by the upstream, and accepted by an admin." in shown
     opened = shown.split('name="_opened" value="')[1].partition('"')[0] if 'name="_opened"' in shown else ""
-    sent = {"timeout_seconds": "5", "description": "Mine.", "_opened": opened.replace("&quot;", '"')}
-    admin.post(page("tool", "change", tool), sent)
+    data = {"timeout_seconds": "5", "description": "Mine.", "_opened": opened.replace("&quot;", '"')}
+    admin.post(page("tool", "change", tool), data)
     tool.refresh_from_db()
     assert (tool.timeout_seconds, tool.enabled, tool.description) == (5.0, False, "Look.")
 
@@ -249,9 +251,9 @@ def test_the_page_of_a_tool_shows_its_definition_and_changes_only_its_settings(
 def test_the_hub_cannot_be_its_own_upstream_which_one_click_shows(admin: Client, page: Any, acme: World) -> None:
     Upstream.objects.all().delete()
     assert "Add this hub&#x27;s own endpoint" in admin.get(page("upstream", "changelist")).content.decode()
-    answer = admin.post(page("upstream", "sample"), {"tenant": acme.tenant.pk}, follow=True).content.decode()
-    assert f"http://testserver/t/{acme.tenant.slug}/mcp was not added." in answer
-    assert "call itself in a circle" in answer
+    response = admin.post(page("upstream", "sample"), {"tenant": acme.tenant.pk}, follow=True).content.decode()
+    assert f"http://testserver/t/{acme.tenant.slug}/mcp was not added." in response
+    assert "call itself in a circle" in response
     assert not Upstream.objects.exists()
 
 

@@ -1,4 +1,4 @@
-"""Deliveries of alerts: signed, retried, given up, and never sent by two processes at once."""
+"""Deliveries of alerts: signatures, retries, giving up, and one sender at a time."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,7 +15,7 @@ from tests.web_services import Service, http_response, serve  # noqa: F401 - a f
 from tools_app.alerts import delivery, destinations, evaluation
 from tools_app.models import AlertDelivery, AlertDestination, DeliveryStatus, Tenant
 
-# The delivery opens a loop of its own, whose connection to the service is another thread's.
+# The delivery runs its own event loop, in another thread than the service.
 pytestmark = pytest.mark.django_db
 Serve = Callable[..., Service]
 
@@ -29,7 +29,7 @@ def add_webhook(url: str, networks: tuple[str, ...] = ("127.0.0.0/8",)) -> tuple
 
 
 def deliver(row: AlertDestination) -> AlertDelivery:
-    """Send a test message, and return its delivery as it is stored then."""
+    """Send a test message, and return the stored delivery."""
     found = evaluation.send_test(row)
     assert delivery.attempt(found.pk)
     found.refresh_from_db()
@@ -62,7 +62,7 @@ def test_a_webhook_receives_a_signed_message(serve: Serve) -> None:  # noqa: F81
         [secret], headers["webhook-id"], headers["webhook-timestamp"], request.body
     )
     assert orjson.loads(request.body)["type"] == "alert.test"
-    # As the library of Standard Webhooks verifies it.
+    # Verified as the Standard Webhooks library does.
     assert Webhook(secret).verify(request.body, dict(headers)) == orjson.loads(request.body)
     with pytest.raises(WebhookVerificationError):
         Webhook(secret).verify(request.body + b" ", dict(headers))

@@ -1,4 +1,4 @@
-"""The thread of alerts: in one process, and a failure of one step leaves the others alone."""
+"""The alert thread: it runs in one process, and a failing step does not stop the others."""
 
 import logging
 import threading
@@ -32,12 +32,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def alerts(monkeypatch: pytest.MonkeyPatch) -> Iterator[AlertRunner]:
-    """A runner in the process that is chosen."""
+    """A runner in the process that evaluates rules."""
     monkeypatch.setattr(evaluation, "is_evaluator", lambda _process: True)
     monkeypatch.setattr(runner, "close_old_connections", lambda: None)
-    made = AlertRunner()
-    yield made
-    made.stop()
+    alert_runner = AlertRunner()
+    yield alert_runner
+    alert_runner.stop()
 
 
 def fail() -> None:

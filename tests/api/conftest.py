@@ -1,4 +1,4 @@
-"""Clients of the REST API: people by their roles, with a session or a token."""
+"""Fixtures of the REST API's tests: users by role, and clients with a session or a token."""
 
 import json
 from collections.abc import Iterator
@@ -21,29 +21,29 @@ ROOT = "/api/v1/"
 
 @dataclass
 class Api:
-    """The API as one person sees it. What is said of it is relative to ROOT."""
+    """A client of the REST API for one user. Paths are relative to ROOT."""
 
     headers: dict[str, str] = field(default_factory=dict)
     client: Client = field(default_factory=Client)
 
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
-        sent = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
-        return self.client.generic(method, f"{ROOT}{path}", headers={**self.headers, **headers}, **sent)
+    def request(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        options = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
+        return self.client.generic(method, f"{ROOT}{path}", headers={**self.headers, **headers}, **options)
 
     def get(self, path: str, **headers: str) -> Any:
-        answer = self.ask("GET", path, **headers)
-        assert answer.status_code == 200, answer.content
-        return answer.json()
+        response = self.request("GET", path, **headers)
+        assert response.status_code == 200, response.content
+        return response.json()
 
     def post(self, path: str, body: Any = None, status: int = 201) -> Any:
-        answer = self.ask("POST", path, body or {})
-        assert answer.status_code == status, answer.content
-        return answer.json()
+        response = self.request("POST", path, body or {})
+        assert response.status_code == status, response.content
+        return response.json()
 
     def patch(self, path: str, body: Any, status: int = 200, **headers: str) -> Any:
-        answer = self.ask("PATCH", path, body, **headers)
-        assert answer.status_code == status, answer.content
-        return answer.json()
+        response = self.request("PATCH", path, body, **headers)
+        assert response.status_code == status, response.content
+        return response.json()
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def globex(db: None) -> World:
 
 @pytest.fixture
 def people(acme: World, globex: World) -> dict[str, User]:
-    """Everybody, by the part they play towards acme."""
+    """A user for each role in acme, and users outside of it."""
     return {
         "superuser": User.objects.create_superuser("superuser"),
         "admin": person("admin", acme.tenant),
@@ -78,7 +78,7 @@ def people(acme: World, globex: World) -> dict[str, User]:
 
 @pytest.fixture
 def undone(db: None) -> Any:
-    """A block whose changes are undone after it."""
+    """A context manager that rolls back the changes made within it."""
 
     @contextmanager
     def block() -> Iterator[None]:
@@ -91,7 +91,7 @@ def undone(db: None) -> Any:
 
 @pytest.fixture
 def as_(people: dict[str, User]) -> Any:
-    """The API with that person's session, or with its token; nobody's for `anonymous`."""
+    """A client with this user's session or token; without credentials for `anonymous`."""
 
     def api(name: str, login: str = "session") -> Api:
         one = Api()

@@ -1,4 +1,4 @@
-"""Alerts by REST: rules with their destinations, a secret that is shown once, and tests."""
+"""Alerts in the REST API: rules with their destinations, secrets that are shown once, and test messages."""
 
 from typing import Any
 
@@ -10,38 +10,40 @@ from tools_app.models import AlertDestination, AlertRule, Change
 
 def test_a_rule_has_destinations_of_its_own_tenant(as_: Any, acme: World, globex: World) -> None:
     api = as_("admin")
-    said = {"tenant": "acme", "name": "errors", "kind": "error_rate", "threshold": 5}
+    body = {"tenant": "acme", "name": "errors", "kind": "error_rate", "threshold": 5}
     own, other = str(acme.alertdestination.pk), str(globex.alertdestination.pk)
-    made = api.post("alert-rules/", {**said, "destinations": [own]})
-    assert made["destinations"] == [own]
-    assert api.patch(f"alert-rules/{made['id']}/", {"threshold": 7})["destinations"] == [own]
-    assert api.patch(f"alert-rules/{made['id']}/", {"destinations": []})["destinations"] == []
+    created = api.post("alert-rules/", {**body, "destinations": [own]})
+    assert created["destinations"] == [own]
+    assert api.patch(f"alert-rules/{created['id']}/", {"threshold": 7})["destinations"] == [own]
+    assert api.patch(f"alert-rules/{created['id']}/", {"destinations": []})["destinations"] == []
     for wrong in ([other], ["nonsense"], [own, own + "0"]):
-        assert api.ask("PATCH", f"alert-rules/{made['id']}/", {"destinations": wrong}).status_code == 400
-    assert as_("superuser").ask("PATCH", f"alert-rules/{made['id']}/", {"destinations": [other]}).status_code == 400
+        assert api.request("PATCH", f"alert-rules/{created['id']}/", {"destinations": wrong}).status_code == 400
+    assert (
+        as_("superuser").request("PATCH", f"alert-rules/{created['id']}/", {"destinations": [other]}).status_code == 400
+    )
 
 
 def test_a_rule_is_checked_against_its_kind(as_: Any, acme: World) -> None:
-    said = {"tenant": "acme", "name": "errors", "kind": "error_rate", "threshold": 5}
+    body = {"tenant": "acme", "name": "errors", "kind": "error_rate", "threshold": 5}
     for wrong in ({"threshold": 101}, {"kind": "process_died", "threshold": 1}, {"window_minutes": 1}):
-        assert as_("admin").ask("POST", "alert-rules/", {**said, **wrong}).status_code == 400, wrong
-    assert as_("admin").ask("POST", "alert-rules/", {**said, "name": "acme denials"}).status_code == 409
+        assert as_("admin").request("POST", "alert-rules/", {**body, **wrong}).status_code == 400, wrong
+    assert as_("admin").request("POST", "alert-rules/", {**body, "name": "acme denials"}).status_code == 409
 
 
 def test_a_secret_is_only_in_the_answers_that_make_it(as_: Any, acme: World) -> None:
     api = as_("admin")
-    said = {"tenant": "acme", "name": "chat", "kind": "webhook", "url": "https://example.com/x"}
-    made = api.post("alert-destinations/", said)
-    assert made["secret"].startswith("whsec_")
-    assert "secret" not in api.get(f"alert-destinations/{made['id']}/")
-    assert as_("auditor").get(f"alert-destinations/{made['id']}/")["url"] == ""
-    rotated = api.ask("POST", f"alert-destinations/{made['id']}/rotate/").json()
-    assert rotated["secret"] not in {None, made["secret"]}
+    body = {"tenant": "acme", "name": "chat", "kind": "webhook", "url": "https://example.com/x"}
+    created = api.post("alert-destinations/", body)
+    assert created["secret"].startswith("whsec_")
+    assert "secret" not in api.get(f"alert-destinations/{created['id']}/")
+    assert as_("auditor").get(f"alert-destinations/{created['id']}/")["url"] == ""
+    rotated = api.request("POST", f"alert-destinations/{created['id']}/rotate/").json()
+    assert rotated["secret"] not in {None, created["secret"]}
 
 
 def test_a_test_returns_its_delivery(as_: Any, acme: World) -> None:
     api = as_("admin")
-    found = api.ask("POST", f"alert-destinations/{acme.alertdestination.pk}/test/").json()
+    found = api.request("POST", f"alert-destinations/{acme.alertdestination.pk}/test/").json()
     assert (found["event"], found["attempts"], found["status"]) == ("alert.test", 1, "pending")
     assert found["error"]
     assert found["id"] in {row["id"] for row in api.get("alert-deliveries/?status=pending")["results"]}
@@ -49,10 +51,10 @@ def test_a_test_returns_its_delivery(as_: Any, acme: World) -> None:
 
 @pytest.fixture
 def of_hub(as_: Any) -> dict[str, Any]:
-    """A rule and a destination of the whole hub, as the API returns them."""
+    """A rule and a destination without a tenant, as the API returns them."""
     api = as_("superuser")
-    said = {"tenant": None, "name": "ops", "kind": "webhook", "url": "https://example.com/x"}
-    destination = api.post("alert-destinations/", said)
+    body = {"tenant": None, "name": "ops", "kind": "webhook", "url": "https://example.com/x"}
+    destination = api.post("alert-destinations/", body)
     rule = {"tenant": None, "name": "died", "kind": "process_died", "threshold": 1, "destinations": [destination["id"]]}
     return {"alert-destinations": destination, "alert-rules": api.post("alert-rules/", rule)}
 
@@ -66,33 +68,33 @@ def test_a_superuser_sets_up_alerts_of_the_whole_hub(as_: Any, acme: World, of_h
     assert api.get(address) == rule
     assert api.patch(address, {"quiet_minutes": 30})["destinations"] == [destination["id"]]
     whole = {name: value for name, value in api.get(address).items() if name not in {"id", "created_at"}}
-    assert api.ask("PUT", address, {**whole, "name": "dead"}).json()["name"] == "dead"
-    assert api.ask("PATCH", address, {"destinations": [str(acme.alertdestination.pk)]}).status_code == 400
-    assert api.ask("PATCH", address, {"tenant": "acme"}).status_code == 400
+    assert api.request("PUT", address, {**whole, "name": "dead"}).json()["name"] == "dead"
+    assert api.request("PATCH", address, {"destinations": [str(acme.alertdestination.pk)]}).status_code == 400
+    assert api.request("PATCH", address, {"tenant": "acme"}).status_code == 400
     assert Change.objects.filter(kind="alertrule", object_id=rule["id"], tenant_id=None).count() == 4
-    assert api.ask("POST", f"alert-destinations/{destination['id']}/test/").status_code == 200
-    assert api.ask("DELETE", address).status_code == 204
+    assert api.request("POST", f"alert-destinations/{destination['id']}/test/").status_code == 200
+    assert api.request("DELETE", address).status_code == 204
     assert not AlertRule.objects.filter(tenant=None).exists()
 
 
 def test_rows_of_the_whole_hub_are_checked_like_others(as_: Any, acme: World, of_hub: dict[str, Any]) -> None:
     api = as_("superuser")
-    said = {"tenant": None, "name": "more", "kind": "error_rate", "threshold": 5}
+    body = {"tenant": None, "name": "more", "kind": "error_rate", "threshold": 5}
     for wrong, status in (
         ({"kind": "failures"}, 400),
         ({"threshold": 101}, 400),
         ({"name": "died"}, 409),
         ({"destinations": [str(acme.alertdestination.pk)]}, 400),
     ):
-        assert api.ask("POST", "alert-rules/", {**said, **wrong}).status_code == status, wrong
-    del said["tenant"]
-    assert api.ask("POST", "alert-rules/", said).status_code == 400, "the tenant is never left out by accident"
+        assert api.request("POST", "alert-rules/", {**body, **wrong}).status_code == status, wrong
+    del body["tenant"]
+    assert api.request("POST", "alert-rules/", body).status_code == 400, "the tenant is never left out by accident"
 
 
 @pytest.mark.parametrize("aggregate", ["alert-rules", "alert-destinations"])
 def test_an_empty_tenant_is_not_the_whole_hub(as_: Any, acme: World, aggregate: str) -> None:
-    said = {"tenant": "", "name": "more", "kind": "email", "email": "ops@example.com"}
-    assert as_("superuser").ask("POST", f"{aggregate}/", said).status_code == 400
+    body = {"tenant": "", "name": "more", "kind": "email", "email": "ops@example.com"}
+    assert as_("superuser").request("POST", f"{aggregate}/", body).status_code == 400
 
 
 @pytest.mark.parametrize("role", ["admin", "auditor", "operator", "stranger"])
@@ -104,12 +106,12 @@ def test_members_neither_see_nor_change_alerts_of_the_whole_hub(
         address = f"{name}/{row['id']}/"
         assert row["id"] not in {one["id"] for one in api.get(f"{name}/")["results"]}
         assert api.get(f"{name}/?whole_hub=true")["results"] == []
-        found = {api.ask(method, address, {"enabled": False}).status_code for method in ("GET", "PATCH", "DELETE")}
+        found = {api.request(method, address, {"enabled": False}).status_code for method in ("GET", "PATCH", "DELETE")}
         assert found <= {403, 404}
-        assert api.ask("GET", address).status_code == 404
-        said = {"tenant": None, "name": "mine", "kind": row["kind"], "threshold": 1, "url": "https://example.com"}
-        said.pop("url" if name == "alert-rules" else "threshold")
-        assert api.ask("POST", f"{name}/", said).status_code == 403
+        assert api.request("GET", address).status_code == 404
+        body = {"tenant": None, "name": "mine", "kind": row["kind"], "threshold": 1, "url": "https://example.com"}
+        body.pop("url" if name == "alert-rules" else "threshold")
+        assert api.request("POST", f"{name}/", body).status_code == 403
     assert AlertRule.objects.filter(tenant=None, enabled=True).count() == 1
     assert AlertDestination.objects.filter(tenant=None, enabled=True).count() == 1
 
@@ -131,4 +133,4 @@ def test_lists_are_filtered_by_scope_kind_and_state(as_: Any, acme: World, globe
     assert api.get("alerts/?whole_hub=true")["results"] == []
     assert api.get("alert-deliveries/?whole_hub=true")["results"] == []
     for wrong in ("alert-rules/?kind=nonsense", "alerts/?rule=1", "alert-rules/?whole_hub=1"):
-        assert api.ask("GET", wrong).status_code == 400, wrong
+        assert api.request("GET", wrong).status_code == 400, wrong

@@ -1,4 +1,4 @@
-"""API sources by REST: from the document to tools, and what is refused on the way."""
+"""API sources in the REST API: from the document to tools, and what is rejected."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ def row(acme: World) -> str:
 
 
 def worked(source: ApiSource) -> None:
-    """A worker reads the newest document."""
+    """Parse the newest document, as a worker does."""
     newest = source.revisions.first()
     assert newest
     documents.read_revision(newest.pk)
@@ -32,9 +32,9 @@ def worked(source: ApiSource) -> None:
 
 def test_from_a_document_to_tools_and_back(as_: Any, acme: World) -> None:
     api = as_("admin")
-    made = api.post("api-sources/", {"tenant": "acme", "name": "books", "document": DOCUMENT})
-    path, source = f"api-sources/{made['id']}/", ApiSource.objects.get(name="books")
-    assert "document" not in made
+    created = api.post("api-sources/", {"tenant": "acme", "name": "books", "document": DOCUMENT})
+    path, source = f"api-sources/{created['id']}/", ApiSource.objects.get(name="books")
+    assert "document" not in created
 
     assert api.get(f"{path}operations/")["state"] == "pending"
     worked(source)
@@ -45,8 +45,8 @@ def test_from_a_document_to_tools_and_back(as_: Any, acme: World) -> None:
     assert (shown["count"], shown["tokens"]) == (1, shown["results"][0]["tokens"])
     assert shown["skipped"][0]["pointer"] == "#/paths/~1broken/get/parameters/0"
 
-    sent = {"operations": ["GET /books"], "enable": True, "fingerprint": shown["fingerprint"]}
-    assert api.post(f"{path}apply/", sent, status=200)["imported"] == ["list_books"]
+    body = {"operations": ["GET /books"], "enable": True, "fingerprint": shown["fingerprint"]}
+    assert api.post(f"{path}apply/", body, status=200)["imported"] == ["list_books"]
     assert Tool.objects.get(name="list_books").enabled
     api.patch(f"tools/{Tool.objects.get(name='list_books').pk}/", {"description": "Ours."})
     renewed = {"/books": {"get": {**PATHS["/books"]["get"], "summary": "All books"}}}
@@ -61,10 +61,10 @@ def test_from_a_document_to_tools_and_back(as_: Any, acme: World) -> None:
 
 def test_other_options_have_the_document_read_again(as_: Any, acme: World) -> None:
     api = as_("admin")
-    made = api.post("api-sources/", {"tenant": "acme", "name": "books", "document": DOCUMENT})
-    path, source = f"api-sources/{made['id']}/", ApiSource.objects.get(name="books")
+    created = api.post("api-sources/", {"tenant": "acme", "name": "books", "document": DOCUMENT})
+    path, source = f"api-sources/{created['id']}/", ApiSource.objects.get(name="books")
     worked(source)
-    assert (made["cycle_depth"], made["output_schemas"]) == (0, False)
+    assert (created["cycle_depth"], created["output_schemas"]) == (0, False)
     api.patch(path, {"base_url": "https://api.example.com"})
     assert source.revisions.get().number == 1
 
@@ -74,7 +74,7 @@ def test_other_options_have_the_document_read_again(as_: Any, acme: World) -> No
     newest = source.revisions.first()
     assert newest
     assert documents.parsed_of(newest).options == ParseOptions(3, output_schemas=True)
-    assert api.ask("PATCH", path, {"cycle_depth": 6}).status_code == 400
+    assert api.request("PATCH", path, {"cycle_depth": 6}).status_code == 400
 
 
 def test_null_imports_all(as_: Any, acme: World, row: str) -> None:
@@ -90,27 +90,29 @@ def test_null_imports_all(as_: Any, acme: World, row: str) -> None:
 def test_a_document_that_could_not_be_read_is_told_and_not_applied(as_: Any, acme: World, row: str) -> None:
     api = as_("admin")
     api.post(f"{row}refresh/", {"document": "{}"}, status=200)
-    assert api.ask("POST", f"{row}apply/", {}).status_code == 409
+    assert api.request("POST", f"{row}apply/", {}).status_code == 409
     worked(acme.apisource)
 
     shown = api.get(f"{row}operations/")
 
     assert (shown["state"], shown["results"]) == ("failed", [])
     assert "not an OpenAPI document" in shown["problem"]
-    assert api.ask("POST", f"{row}apply/", {}).status_code == 409
+    assert api.request("POST", f"{row}apply/", {}).status_code == 409
 
 
-@pytest.mark.parametrize("sent", [{"fingerprint": "of another time"}, {"revision": 7}], ids=["fingerprint", "revision"])
-def test_a_preview_that_is_out_of_date_applies_nothing(as_: Any, acme: World, row: str, sent: Any) -> None:
+@pytest.mark.parametrize(
+    "outdated", [{"fingerprint": "of another time"}, {"revision": 7}], ids=["fingerprint", "revision"]
+)
+def test_a_preview_that_is_out_of_date_applies_nothing(as_: Any, acme: World, row: str, outdated: Any) -> None:
     documents.add_revision(acme.apisource, data=DOCUMENT.encode())
     worked(acme.apisource)
 
-    assert as_("admin").ask("POST", f"{row}apply/", {"operations": None, **sent}).status_code == 409
+    assert as_("admin").request("POST", f"{row}apply/", {"operations": None, **outdated}).status_code == 409
     assert not acme.apisource.tools.exists()
 
 
 @pytest.mark.parametrize(
-    ("sent", "field"),
+    ("invalid", "field"),
     [
         ({}, "url"),
         ({"url": "ftp://example.com"}, "url"),
@@ -120,17 +122,17 @@ def test_a_preview_that_is_out_of_date_applies_nothing(as_: Any, acme: World, ro
         ({"url": "https://example.com", "server_variables": {"a": 1}}, "server_variables"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(as_: Any, acme: World, sent: Any, field: str) -> None:
-    answer = as_("admin").ask("POST", "api-sources/", {"tenant": "acme", "name": "books", **sent})
+def test_settings_that_cannot_work_are_refused(as_: Any, acme: World, invalid: Any, field: str) -> None:
+    response = as_("admin").request("POST", "api-sources/", {"tenant": "acme", "name": "books", **invalid})
 
-    assert (answer.status_code, field in answer.json()["errors"]) == (400, True), answer.json()
+    assert (response.status_code, field in response.json()["errors"]) == (400, True), response.json()
 
 
 def test_an_unknown_operation_is_refused(as_: Any, acme: World, row: str) -> None:
     documents.add_revision(acme.apisource, data=DOCUMENT.encode())
     worked(acme.apisource)
 
-    assert as_("admin").ask("POST", f"{row}apply/", {"operations": ["GET /none"]}).status_code == 400
+    assert as_("admin").request("POST", f"{row}apply/", {"operations": ["GET /none"]}).status_code == 400
 
 
 def test_an_operation_is_neither_made_nor_redirected_as_a_tool(as_: Any, acme: World, row: str) -> None:
@@ -141,6 +143,6 @@ def test_an_operation_is_neither_made_nor_redirected_as_a_tool(as_: Any, acme: W
     tool = Tool.objects.get(name="list_books")
     config = {"method": "GET", "path": "/elsewhere"}
 
-    assert api.ask("PATCH", f"tools/{tool.pk}/", {"config": config}).status_code == 400
+    assert api.request("PATCH", f"tools/{tool.pk}/", {"config": config}).status_code == 400
     new = {"tenant": "acme", "name": "new", "kind": "operation", "config": config}
-    assert api.ask("POST", "tools/", new).status_code == 400
+    assert api.request("POST", "tools/", new).status_code == 400

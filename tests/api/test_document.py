@@ -1,4 +1,4 @@
-"""The OpenAPI document: what it says of answers is so, for rows of every kind."""
+"""The OpenAPI document: its response schemas hold for rows of every model."""
 
 from typing import Any
 

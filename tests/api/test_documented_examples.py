@@ -1,4 +1,4 @@
-"""The examples of docs/api.md do what they say, run by a shell against a hub."""
+"""The examples of docs/api.md, run in a shell against a hub."""
 
 import json
 import re
@@ -25,14 +25,14 @@ def test_the_examples_are_answered(hub: EmbeddedHub) -> None:
     Tenant.objects.create(slug="demo", name="Demo")
     token = tokens.issue(User.objects.create_superuser("admin"), "script")[1]
     script = EXAMPLES[0].replace("http://127.0.0.1:8000", hub.url).replace("mcphubt_...", token)
-    answers = []
+    responses = []
     for example in (script, *EXAMPLES[1:]):
         start = "" if example is script else script.splitlines()[0]
         done = subprocess.run(
             ["sh", "-c", f"{start}\n{example}"], capture_output=True, text=True, timeout=LIMIT_SECONDS, check=True
         )
-        answers.append(json.loads(done.stdout))
-    me, tool, calls = answers
+        responses.append(json.loads(done.stdout))
+    me, tool, calls = responses
     assert (me["username"], me["login"]) == ("admin", "token")
     assert Tool.objects.get(pk=tool["id"]).name == "find_book"
     assert (calls["results"], calls["complete"]) == ([], True)
@@ -45,10 +45,10 @@ def test_the_error_is_the_one_that_is_answered(client: Client) -> None:
     tool = {"tenant": "demo", "name": "find_book", "kind": "http"}
     tool |= {"input_schema": {"type": "object"}, "config": {"base_url": "books.example.com/v1"}}
 
-    answer = client.post("/api/v1/tools/", tool, content_type="application/json")
+    response = client.post("/api/v1/tools/", tool, content_type="application/json")
 
     (shown,) = re.findall(r"^```json\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    assert answer.json() == json.loads(shown)
+    assert response.json() == json.loads(shown)
 
 
 def test_every_status_of_an_error_is_listed() -> None:

@@ -1,6 +1,6 @@
-"""Every field of the REST API that takes a text or JSON has a bound, and says no beyond it.
+"""Every text and JSON field of the REST API has a maximum length, and rejects longer values.
 
-The fields are those of every serializer that there is: one that is added must have a bound.
+The fields are those of all serializers: a new field must have a maximum length, too.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from tools_app.catalog.validation.sizes import MAX_DESCRIPTION_LENGTH, MAX_JSON_
 
 assert urls.AGGREGATES, "the serializers of all views are imported"
 
-# They take texts of a fixed shape, and nothing else.
+# They accept strings of a fixed format only.
 SHAPED = (Choice, Id, Moment, TenantField)
 NO_TEXT = (serializers.BooleanField, serializers.IntegerField, serializers.FloatField)
 
@@ -33,20 +33,20 @@ def serializers_of(base: type) -> Iterator[type[serializers.Serializer]]:
             yield one
 
 
-def taken() -> set[type[serializers.Serializer]]:
-    """What is read from requests: bodies and parameters. Other serializers only write answers."""
+def request_serializers() -> set[type[serializers.Serializer]]:
+    """The serializers of request bodies and query parameters. The others only render responses."""
     return {*serializers_of(Strict), *serializers_of(Query)}
 
 
 def fields() -> Iterator[Any]:
-    for one in sorted(taken(), key=lambda one: one.__qualname__):
+    for one in sorted(request_serializers(), key=lambda one: one.__qualname__):
         for name, field in one().fields.items():
             if not field.read_only and not isinstance(field, NO_TEXT):
                 yield pytest.param(field, id=f"{one.__qualname__}.{name}")
 
 
 def test_there_are_serializers_of_rows_and_of_parameters() -> None:
-    assert {"ToolRow", "CallsQuery", "Rotation", "FiguresQuery"} <= {one.__qualname__ for one in taken()}
+    assert {"ToolRow", "CallsQuery", "Rotation", "FiguresQuery"} <= {one.__qualname__ for one in request_serializers()}
 
 
 def test_bodies_are_read_by_serializers_that_refuse_unknown_fields(as_: Any) -> None:
@@ -56,7 +56,7 @@ def test_bodies_are_read_by_serializers_that_refuse_unknown_fields(as_: Any) -> 
 
 
 def beyond(field: Any) -> Any:
-    """A value that is a little larger than the field takes."""
+    """A value that is slightly too long for the field."""
     if not isinstance(field, BoundedJson):
         return "x" * ((getattr(field, "max_length", None) or 1_000_000) + 1)
     text = "x" * field.max_bytes

@@ -1,4 +1,4 @@
-"""Values that the REST API's fields accept as they are written, and those that only look like them."""
+"""Validation of the REST API's fields: accepted values, and similar ones that are rejected."""
 
 from typing import Any
 

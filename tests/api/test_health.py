@@ -1,4 +1,4 @@
-"""`/healthz` and `/readyz`, as an orchestrator sees them."""
+"""The health endpoints `/healthz` and `/readyz`."""
 
 from threading import Event
 
@@ -19,18 +19,18 @@ PARTS = ["database", "recorder", "broker", "channel_layer"]
 
 
 def test_a_live_process_says_so_without_its_database(client):
-    # No database fixture here: a query would fail the test.
-    answer = client.get("/healthz")
+    # Without the database fixture, a query fails the test.
+    response = client.get("/healthz")
 
-    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+    assert (response.status_code, response.json()) == (200, {"status": "ok"})
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_ready_process_names_its_parts(client):
-    answer = client.get("/readyz")
+    response = client.get("/readyz")
 
-    assert answer.json() == {"status": "ok", "parts": dict.fromkeys(PARTS, "ok")}
-    assert answer.status_code == 200
+    assert response.json() == {"status": "ok", "parts": dict.fromkeys(PARTS, "ok")}
+    assert response.status_code == 200
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -41,12 +41,12 @@ def test_a_part_that_is_gone_makes_it_unready_without_saying_where_it_was(client
 
     monkeypatch.setitem(readiness.PARTS, part, refuse)
 
-    answer = client.get("/readyz")
+    response = client.get("/readyz")
 
-    assert answer.status_code == 503
-    assert answer.json()["status"] == "unavailable"
-    assert answer.json()["parts"][part] == "unavailable"
-    assert "10.0.0.7" not in answer.content.decode()
+    assert response.status_code == 503
+    assert response.json()["status"] == "unavailable"
+    assert response.json()["parts"][part] == "unavailable"
+    assert "10.0.0.7" not in response.content.decode()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -55,10 +55,10 @@ def test_a_part_that_hangs_is_not_waited_for(client, monkeypatch):
     monkeypatch.setitem(readiness.PARTS, "broker", lambda: release.wait(30) and None)
     monkeypatch.setattr(readiness, "SECONDS", 0.05)
 
-    answer = client.get("/readyz")
+    response = client.get("/readyz")
     release.set()
 
-    assert answer.json()["parts"]["broker"] == "unavailable"
+    assert response.json()["parts"]["broker"] == "unavailable"
 
 
 def test_a_database_that_refuses_makes_it_unready(client, monkeypatch):
@@ -67,9 +67,9 @@ def test_a_database_that_refuses_makes_it_unready(client, monkeypatch):
 
     monkeypatch.setattr(BaseDatabaseWrapper, "ensure_connection", refuse)
 
-    answer = client.get("/readyz")
+    response = client.get("/readyz")
 
-    assert (answer.status_code, answer.json()["parts"]["database"]) == (503, "unavailable")
+    assert (response.status_code, response.json()["parts"]["database"]) == (503, "unavailable")
 
 
 def test_health_is_open_to_everybody_but_only_reads(client):
@@ -82,9 +82,9 @@ def test_the_running_hub_answers_both(hub):
 
 
 def recorder_of(client) -> str:
-    answer = client.get("/readyz")
-    assert (answer.status_code == 200) == (set(answer.json()["parts"].values()) == {"ok"})
-    return answer.json()["parts"]["recorder"]
+    response = client.get("/readyz")
+    assert (response.status_code == 200) == (set(response.json()["parts"].values()) == {"ok"})
+    return response.json()["parts"]["recorder"]
 
 
 def full(_batch: object) -> None:

@@ -1,4 +1,4 @@
-"""Who is let in: sessions with CSRF, personal tokens, and nothing else."""
+"""Authentication of the REST API: sessions with CSRF, and personal tokens."""
 
 from datetime import timedelta
 from typing import Any
@@ -22,10 +22,10 @@ def bearer(token: str) -> Api:
 
 
 def refused(token: str) -> str:
-    answer = bearer(token).ask("GET", "me/")
-    assert answer.status_code == 401
-    assert answer.headers["WWW-Authenticate"].startswith("Bearer")
-    return str(answer.json()["detail"])
+    response = bearer(token).request("GET", "me/")
+    assert response.status_code == 401
+    assert response.headers["WWW-Authenticate"].startswith("Bearer")
+    return str(response.json()["detail"])
 
 
 def test_a_token_acts_with_the_roles_that_its_person_has_at_that_moment(people: dict[str, User], as_: Any) -> None:
@@ -34,7 +34,7 @@ def test_a_token_acts_with_the_roles_that_its_person_has_at_that_moment(people: 
     people["operator"].memberships.update(role="admin")
     api.post("secrets/", {"tenant": "acme", "name": "new", "value": "hush"})
     people["operator"].memberships.all().delete()
-    assert api.ask("GET", "me/").status_code == 403
+    assert api.request("GET", "me/").status_code == 403
 
 
 @pytest.mark.parametrize("spoil", ["revoked", "expired", "inactive", "longer", "of nobody"])
@@ -74,18 +74,18 @@ def test_a_session_changes_nothing_without_its_csrf_token(people: dict[str, User
     browser = Client(enforce_csrf_checks=True)
     browser.force_login(people["admin"])
     assert browser.get(f"{ROOT}me/").status_code == 200
-    answer = browser.post(f"{ROOT}tokens/", {"name": "new"}, content_type="application/json")
-    assert answer.status_code == 403
-    assert "CSRF" in answer.json()["detail"]
+    response = browser.post(f"{ROOT}tokens/", {"name": "new"}, content_type="application/json")
+    assert response.status_code == 403
+    assert "CSRF" in response.json()["detail"]
 
 
 def test_a_token_is_shown_once_and_never_again(as_: Any) -> None:
     api = as_("auditor")
-    made = api.post("tokens/", {"name": "laptop"})
-    assert bearer(made["token"]).get("me/")["username"] == "auditor"
-    assert made["token"] not in str(api.get("tokens/"))
-    api.post(f"tokens/{made['id']}/revoke/", status=200)
-    refused(made["token"])
+    created = api.post("tokens/", {"name": "laptop"})
+    assert bearer(created["token"]).get("me/")["username"] == "auditor"
+    assert created["token"] not in str(api.get("tokens/"))
+    api.post(f"tokens/{created['id']}/revoke/", status=200)
+    refused(created["token"])
 
 
 def test_a_token_makes_no_tokens(people: dict[str, User]) -> None:
@@ -106,7 +106,7 @@ def test_who_asks_too_often_is_told_when_to_come_back(as_: Any, settings: Any) -
     settings.MCPHUB_API_REQUESTS_PER_MINUTE = 2
     cache.clear()
     api = as_("admin")
-    assert [api.ask("GET", "me/").status_code for _ in range(3)] == [200, 200, 429]
-    answer = api.ask("GET", "me/")
-    assert 0 < int(answer.headers["Retry-After"]) <= 60
-    assert answer.json()["type"] == "urn:mcphub:problem:throttled"
+    assert [api.request("GET", "me/").status_code for _ in range(3)] == [200, 200, 429]
+    response = api.request("GET", "me/")
+    assert 0 < int(response.headers["Retry-After"]) <= 60
+    assert response.json()["type"] == "urn:mcphub:problem:throttled"

@@ -1,4 +1,4 @@
-"""`/metrics`: who may read it, and what stands there."""
+"""The endpoint `/metrics`: permissions and contents."""
 
 import logging
 from contextlib import suppress
@@ -23,14 +23,14 @@ def token(settings):
 @pytest.fixture
 def caller(hub):
     """A client of the running hub: `caller(key)`."""
-    made = []
+    clients = []
 
     def make(key):
-        made.append(RawClient(hub.url, key))
-        return made[-1]
+        clients.append(RawClient(hub.url, key))
+        return clients[-1]
 
     yield make
-    for client in made:
+    for client in clients:
         client.http.close()
 
 
@@ -39,19 +39,19 @@ def bearer(token):
 
 
 def test_the_token_opens_it(client, token):
-    answer = client.get("/metrics", headers=bearer(TOKEN))
+    response = client.get("/metrics", headers=bearer(TOKEN))
 
-    assert answer.status_code == 200
-    assert answer["Content-Type"].startswith("text/plain; version=0.0.4")
-    assert "mcphub_part_up" in answer.content.decode()
+    assert response.status_code == 200
+    assert response["Content-Type"].startswith("text/plain; version=0.0.4")
+    assert "mcphub_part_up" in response.content.decode()
 
 
 @pytest.mark.parametrize("headers", [{}, bearer("wrong"), bearer(""), {"Authorization": TOKEN}], ids=str)
 def test_without_the_token_it_is_closed(client, token, headers):
-    answer = client.get("/metrics", headers=headers)
+    response = client.get("/metrics", headers=headers)
 
-    assert (answer.status_code, answer["WWW-Authenticate"]) == (401, 'Bearer realm="metrics"')
-    assert b"mcphub_" not in answer.content
+    assert (response.status_code, response["WWW-Authenticate"]) == (401, 'Bearer realm="metrics"')
+    assert b"mcphub_" not in response.content
 
 
 @pytest.mark.parametrize("headers", [{}, bearer(""), bearer("None")], ids=str)
@@ -102,12 +102,12 @@ def test_calls_and_denials_are_counted_by_how_they_ended(hub, caller, tenant, ke
     caller("mcphub_wrong").modern("ping")
 
     def missing():
-        # At least: what another test left behind may be counted only now.
+        # At least: calls of another test may be counted only now.
         now = numbers(hub)
-        grown = {name: now.get(name, 0) - before.get(name, 0) for name in wanted}
-        return {name: (count, grown[name]) for name, count in wanted.items() if grown[name] < count}
+        grown = {name: now.get(name, 0) - before.get(name, 0) for name in expected}
+        return {name: (count, grown[name]) for name, count in expected.items() if grown[name] < count}
 
-    wanted = {
+    expected = {
         'mcphub_calls_total{method="tools/call",mode="inline",outcome="ok",revision="2026-07-28"}': 3,
         'mcphub_calls_total{method="tools/call",mode="inline",outcome="ok",revision="2025-03-26"}': 1,
         'mcphub_calls_total{method="tools/call",mode="inline",outcome="tool_error",revision="2026-07-28"}': 1,
@@ -125,9 +125,9 @@ def test_calls_and_denials_are_counted_by_how_they_ended(hub, caller, tenant, ke
 
 
 def numbers(hub):
-    answer = httpx.get(f"{hub.url}/metrics", headers=bearer(TOKEN), trust_env=False)
-    assert answer.status_code == 200
-    lines = [line for line in answer.text.splitlines() if line and not line.startswith("#")]
+    response = httpx.get(f"{hub.url}/metrics", headers=bearer(TOKEN), trust_env=False)
+    assert response.status_code == 200
+    lines = [line for line in response.text.splitlines() if line and not line.startswith("#")]
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
@@ -136,8 +136,8 @@ def test_every_gauge_is_there(hub, caller, tenant, key, token, caplog, eventuall
     gauges = [name for name, metric in METRICS.items() if metric.kind not in (Kind.COUNTER, Kind.HISTOGRAM)]
 
     def missing():
-        told = {name.partition("{")[0] for name in numbers(hub)}
-        return [name for name in gauges if name not in told]
+        present = {name.partition("{")[0] for name in numbers(hub)}
+        return [name for name in gauges if name not in present]
 
     with caplog.at_level(logging.WARNING):
         assert eventually(lambda: not missing()), missing()

@@ -1,4 +1,4 @@
-"""Pages of lists have a bound in bytes: rows that are large make a page shorter, and `next` goes on."""
+"""Pages of lists have a maximum size in bytes: large rows make a page shorter, and `next` continues."""
 
 import json
 from datetime import timedelta
@@ -37,10 +37,10 @@ def pages(api: Api, path: str) -> list[list[Any]]:
     next_page: str | None = f"{ROOT}{path}"
     while next_page:
         parts = urlsplit(next_page)
-        answer = api.client.get(f"{parts.path}?{parts.query}")
-        assert answer.status_code == 200, answer.content
-        assert len(answer.content) < BYTES + 2000, "a page and the addresses around it"
-        body = answer.json()
+        response = api.client.get(f"{parts.path}?{parts.query}")
+        assert response.status_code == 200, response.content
+        assert len(response.content) < BYTES + 2000, "a page and the addresses around it"
+        body = response.json()
         found.append(body["results"])
         next_page = body["next"]
         assert len(found) < 50
@@ -76,11 +76,11 @@ def test_a_list_of_resources_tells_how_long_their_contents_are_and_does_not_read
     Resource.objects.create(tenant=acme.tenant, uri="docs://f", name="f", kind="file", blob=b"x" * BYTES)
     with CaptureQueriesContext(
         connection,
-    ) as asked:
+    ) as queries:
         ((file, text, first),) = pages(admin, "resources/")
     assert [row["size"] for row in (file, text, first)] == [BYTES, 2 * BYTES, len(acme.resource.text)]
     assert not any("text" in row for row in (file, text, first))
-    read = [query["sql"] for query in asked if 'FROM "tools_app_resource"' in query["sql"]]
+    read = [query["sql"] for query in queries if 'FROM "tools_app_resource"' in query["sql"]]
     assert read
     assert not any(', "tools_app_resource"."blob"' in sql for sql in read)
     assert admin.get(f"resources/{text['id']}/")["text"] == "ä" * BYTES

@@ -1,4 +1,4 @@
-"""Who gets through the API's permissions, at one kind of row for all: `test_roles` asks at every endpoint."""
+"""Permissions of the REST API, in detail for some endpoints. `test_roles` covers every endpoint."""
 
 from typing import Any
 
@@ -34,25 +34,25 @@ def test_rows_are_read_by_members_and_changed_by_admins(
 ) -> None:
     api: Api = as_(role)
     row = f"secrets/{acme.secret.pk}/"
-    assert api.ask("GET", "secrets/").status_code == listed
-    answer = api.ask("GET", row)
-    assert answer.status_code == read
-    assert answer.headers["Cache-Control"] == "no-store"
+    assert api.request("GET", "secrets/").status_code == listed
+    response = api.request("GET", row)
+    assert response.status_code == read
+    assert response.headers["Cache-Control"] == "no-store"
     with undone():
-        assert api.ask("POST", "secrets/", {"tenant": "acme", "name": "new", "value": "x"}).status_code == made
+        assert api.request("POST", "secrets/", {"tenant": "acme", "name": "new", "value": "x"}).status_code == made
         assert Secret.objects.filter(tenant=acme.tenant, name="new").exists() is (made == 201)
     for (method, body), expected in zip(CHANGES, changed, strict=True):
         before = Secret.objects.filter(pk=acme.secret.pk).values().first()
         with undone():
-            assert (method, api.ask(method, row, body).status_code) == (method, expected)
+            assert (method, api.request(method, row, body).status_code) == (method, expected)
             assert expected < 300 or Secret.objects.filter(pk=acme.secret.pk).values().first() == before
 
 
 @pytest.mark.parametrize("role", ["auditor", "operator"])
 def test_who_may_change_nothing_is_told_so_before_what_is_wrong_with_the_change(as_: Any, role: str) -> None:
     for name in ("secrets", "tools", "keys"):
-        answer = as_(role).ask("POST", f"{name}/", {"nonsense": 1})
-        assert (answer.status_code, answer.json()["detail"]) == (403, "Only admins of this tenant can change this.")
+        response = as_(role).request("POST", f"{name}/", {"nonsense": 1})
+        assert (response.status_code, response.json()["detail"]) == (403, "Only admins of this tenant can change this.")
 
 
 @pytest.mark.parametrize("role", ["auditor", "operator"])
@@ -60,24 +60,24 @@ def test_an_admin_elsewhere_only_reads_here(as_: Any, people: dict[str, User], a
     elsewhere = Tenant.objects.create(slug="elsewhere", name="Elsewhere")
     Membership.objects.create(user=people[role], tenant=elsewhere, role="admin")
     api: Api = as_(role)
-    assert api.ask("GET", f"secrets/{acme.secret.pk}/").status_code == 200
+    assert api.request("GET", f"secrets/{acme.secret.pk}/").status_code == 200
     for method, body in CHANGES:
-        assert (method, api.ask(method, f"secrets/{acme.secret.pk}/", body).status_code) == (method, 403)
-    assert api.ask("POST", "secrets/", {"tenant": "acme", "name": "new", "value": "x"}).status_code == 403
-    assert api.ask("POST", "secrets/", {"tenant": "elsewhere", "name": "new", "value": "x"}).status_code == 201
-    assert api.ask("POST", "secrets/", {"tenant": "globex", "name": "new", "value": "x"}).status_code == 404
-    assert api.ask("POST", "secrets/", {"tenant": "nobody", "name": "new", "value": "x"}).status_code == 404
-    assert api.ask("POST", "secrets/", {"tenant": ["acme"], "name": "new", "value": "x"}).status_code == 400
+        assert (method, api.request(method, f"secrets/{acme.secret.pk}/", body).status_code) == (method, 403)
+    assert api.request("POST", "secrets/", {"tenant": "acme", "name": "new", "value": "x"}).status_code == 403
+    assert api.request("POST", "secrets/", {"tenant": "elsewhere", "name": "new", "value": "x"}).status_code == 201
+    assert api.request("POST", "secrets/", {"tenant": "globex", "name": "new", "value": "x"}).status_code == 404
+    assert api.request("POST", "secrets/", {"tenant": "nobody", "name": "new", "value": "x"}).status_code == 404
+    assert api.request("POST", "secrets/", {"tenant": ["acme"], "name": "new", "value": "x"}).status_code == 400
 
 
 @pytest.mark.parametrize("role", ["admin", "auditor"])
 def test_only_superusers_make_and_delete_tenants(as_: Any, acme: World, role: str) -> None:
-    assert as_(role).ask("POST", "tenants/", {"slug": "umbrella", "name": "Umbrella"}).status_code == 403
-    assert as_(role).ask("DELETE", "tenants/acme/").status_code == 403
-    assert as_(role).ask("GET", "tenants/acme/").status_code == 200
+    assert as_(role).request("POST", "tenants/", {"slug": "umbrella", "name": "Umbrella"}).status_code == 403
+    assert as_(role).request("DELETE", "tenants/acme/").status_code == 403
+    assert as_(role).request("GET", "tenants/acme/").status_code == 200
     assert list(Tenant.objects.order_by("slug").values_list("slug", flat=True)) == ["acme", "globex"]
-    made = as_("superuser").post("tenants/", {"slug": "umbrella", "name": "Umbrella"})
-    assert (made["slug"], made["name"]) == ("umbrella", "Umbrella")
+    created = as_("superuser").post("tenants/", {"slug": "umbrella", "name": "Umbrella"})
+    assert (created["slug"], created["name"]) == ("umbrella", "Umbrella")
 
 
 def test_a_row_stays_in_its_tenant(as_: Any, people: dict[str, User], acme: World, globex: World) -> None:
@@ -92,8 +92,8 @@ def test_a_field_that_nobody_knows_is_refused_and_what_is_only_read_is_not_looke
     problem = api.patch(f"keys/{acme.apikey.pk}/", {"name": "new", "nmae": "new"}, status=400)
     assert list(problem["errors"]) == ["nmae"]
     before = api.get(f"keys/{acme.apikey.pk}/")
-    sent = {"prefix": "mcphub_other", "revoked_at": "2020-01-01T00:00:00Z", "last_used_at": None, "name": "new"}
-    after = api.patch(f"keys/{acme.apikey.pk}/", sent)
+    changes = {"prefix": "mcphub_other", "revoked_at": "2020-01-01T00:00:00Z", "last_used_at": None, "name": "new"}
+    after = api.patch(f"keys/{acme.apikey.pk}/", changes)
     assert after == {**before, "name": "new"}
 
 
@@ -110,7 +110,7 @@ def test_lists_are_narrowed_by_tenant_and_by_text(as_: Any, acme: World, globex:
     }.items():
         assert {row["name"] for row in api.get(f"secrets/{query}")["results"]} == names, query
     for query, status in {"?tenant=" + "a" * 64: 400, "?search=" + "a" * 201: 400, "?nobody=knows": 400}.items():
-        assert api.ask("GET", f"secrets/{query}").status_code == status, query
+        assert api.request("GET", f"secrets/{query}").status_code == status, query
 
 
 def test_a_text_is_looked_for_in_each_of_several_fields(as_: Any, acme: World) -> None:
@@ -121,7 +121,7 @@ def test_a_text_is_looked_for_in_each_of_several_fields(as_: Any, acme: World) -
 
 
 @pytest.mark.parametrize(
-    ("header", "told"),
+    ("header", "message"),
     [
         ("Basic {token}", "The header must be `Authorization: Bearer` and a personal token."),
         ("{token}", "The header must be `Authorization: Bearer` and a personal token."),
@@ -132,13 +132,13 @@ def test_a_text_is_looked_for_in_each_of_several_fields(as_: Any, acme: World) -
     ],
 )
 def test_what_is_no_personal_token_says_so_even_with_a_session(
-    as_: Any, people: dict[str, User], acme: World, header: str, told: str
+    as_: Any, people: dict[str, User], acme: World, header: str, message: str
 ) -> None:
     token = tokens.issue(people["admin"], "script")[1]
-    answer = as_("admin").ask("GET", "me/", Authorization=header.format(token=token, key=acme.key))
-    assert answer.status_code == 401
-    assert told in answer.json()["detail"]
-    assert answer.headers["WWW-Authenticate"] == 'Bearer realm="mcphub"'
+    response = as_("admin").request("GET", "me/", Authorization=header.format(token=token, key=acme.key))
+    assert response.status_code == 401
+    assert message in response.json()["detail"]
+    assert response.headers["WWW-Authenticate"] == 'Bearer realm="mcphub"'
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "Bearer "])
@@ -152,16 +152,16 @@ def test_nobody_sees_or_ends_another_persons_tokens(as_: Any, people: dict[str, 
     for role in ("superuser", "auditor"):
         api: Api = as_(role)
         assert "private" not in str(api.get("tokens/"))
-        assert api.ask("GET", f"tokens/{row.pk}/").status_code == 404
-        assert api.ask("POST", f"tokens/{row.pk}/revoke/").status_code == 404
+        assert api.request("GET", f"tokens/{row.pk}/").status_code == 404
+        assert api.request("POST", f"tokens/{row.pk}/revoke/").status_code == 404
     assert tokens.find(token)
 
 
 def test_a_token_has_the_name_and_the_end_that_were_asked_for(as_: Any) -> None:
     api: Api = as_("auditor")
-    made = api.post("tokens/", {"name": "laptop", "expires_at": "2040-01-01T00:00:00Z"})
-    assert (made["name"], made["expires_at"]) == ("laptop", "2040-01-01T00:00:00Z")
-    assert made["token"].startswith(made["prefix"])
-    shown = api.get(f"tokens/{made['id']}/")
-    assert shown == {name: value for name, value in made.items() if name != "token"}
+    created = api.post("tokens/", {"name": "laptop", "expires_at": "2040-01-01T00:00:00Z"})
+    assert (created["name"], created["expires_at"]) == ("laptop", "2040-01-01T00:00:00Z")
+    assert created["token"].startswith(created["prefix"])
+    shown = api.get(f"tokens/{created['id']}/")
+    assert shown == {name: value for name, value in created.items() if name != "token"}
     assert api.get("tokens/")["results"][0] == shown

@@ -12,11 +12,11 @@ from tools_app.api.v1.base.problems import NOTHING, problem_answer
 
 
 def answer_to(raised: Exception) -> Any:
-    answer = problem_answer(raised, {})
-    assert answer is not None
-    assert answer.content_type == "application/problem+json"
-    assert answer.status_code == answer.data["status"]
-    return answer
+    response = problem_answer(raised, {})
+    assert response is not None
+    assert response.content_type == "application/problem+json"
+    assert response.status_code == response.data["status"]
+    return response
 
 
 def test_a_problem_has_its_type_title_status_and_detail() -> None:
@@ -56,9 +56,9 @@ def test_what_concerns_no_single_field_is_in_the_detail(field: str) -> None:
     ],
 )
 def test_a_client_that_may_come_back_is_told_after_how_many_seconds(raised: Exception, seconds: str | None) -> None:
-    answer = answer_to(raised)
-    assert answer.headers.get("Retry-After") == seconds
-    assert "connection refused" not in answer.data["detail"]
+    response = answer_to(raised)
+    assert response.headers.get("Retry-After") == seconds
+    assert "connection refused" not in response.data["detail"]
 
 
 def test_an_exception_that_nobody_expects_is_no_problem_of_the_client() -> None:

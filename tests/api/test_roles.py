@@ -1,6 +1,6 @@
-"""Every endpoint of the REST API against every role, by session and by token.
+"""Every endpoint of the REST API with every role, by session and by token.
 
-The endpoints are those of the URL patterns: one that is added must say here who may use it.
+The endpoints are those of the URL patterns: a new one needs an entry with who may use it.
 """
 
 import json
@@ -40,7 +40,7 @@ UPSTREAM = "01890000-0000-7000-8000-000000000001"
 
 
 class Expected(NamedTuple):
-    """What each role is answered."""
+    """The expected status for each role."""
 
     superuser: int
     admin: int
@@ -52,29 +52,29 @@ class Expected(NamedTuple):
 
 
 def reads() -> Expected:
-    """Members read; a stranger finds nothing."""
+    """Members may read; 404 for a stranger."""
     return Expected(OK, OK, OK, OK, MISSING)
 
 
 def writes(done: int = OK) -> Expected:
-    """Admins write; who only reads may not; a stranger finds nothing."""
+    """Admins may write; 403 for members who only read, 404 for a stranger."""
     return Expected(done, done, FORBIDDEN, FORBIDDEN, MISSING)
 
 
 def superusers(done: int) -> Expected:
-    """Superusers alone, whoever else sees the row."""
+    """Superusers only; 403 for everyone else who sees the row."""
     return Expected(done, *[FORBIDDEN] * 4)
 
 
 def everybody(done: int = OK) -> Expected:
-    """All who have a role anywhere, each about its own."""
+    """Everyone with a role in any tenant, for their own rows."""
     return Expected(*[done] * 5)
 
 
 LIST = everybody()
 CATALOG = {"get": LIST, "post": writes(MADE)}
 ROW = {"get": reads(), "put": writes(), "patch": writes(), "delete": writes(GONE)}
-# Names of addresses, and who is answered what for each method.
+# The expected statuses for each method, by URL name.
 ENDPOINTS: dict[str, dict[str, Expected]] = {
     "api-me": {"get": everybody()},
     "api-figures": {"get": everybody()},
@@ -99,7 +99,7 @@ ENDPOINTS: dict[str, dict[str, Expected]] = {
     "api-upstream-items-detail": {"get": reads()},
     "api-upstream-items-accept": {"post": writes()},
     "api-upstream-credentials-list": {"get": LIST, "post": everybody(MADE)._replace(stranger=400)},
-    # Who does not run the tenant sees only their own.
+    # Only admins of the tenant see rows of others.
     "api-upstream-credentials-detail": {
         "get": Expected(OK, OK, MISSING, MISSING, MISSING),
         "delete": Expected(GONE, GONE, MISSING, MISSING, MISSING),
@@ -151,7 +151,7 @@ ENDPOINTS: dict[str, dict[str, Expected]] = {
     **{f"api-alert-destinations-{name}": {"post": writes()} for name in ("rotate", "test")},
     **{f"api-{name}-list": {"get": LIST} for name in ("alerts", "alert-deliveries")},
     **{f"api-{name}-detail": {"get": reads()} for name in ("alerts", "alert-deliveries")},
-    # What belongs to a person is nobody else's, superusers included: here it is the admin's.
+    # Rows of one user, here the admin, are hidden from everyone else, superusers included.
     **{f"api-{name}-list": {"get": LIST, "post": everybody(MADE)} for name in ("exports", "tokens")},
     **{
         f"api-{name}": {method: Expected(MISSING, OK, MISSING, MISSING, MISSING)}
@@ -182,13 +182,13 @@ def test_every_endpoint_says_here_who_may_use_it() -> None:
 
 
 def source_of(world: World) -> ApiSource:
-    """Its document was read."""
+    """An API source whose document is parsed."""
     documents.read_revision(documents.add_revision(world.apisource, data=DOCUMENT.encode()).pk)
     return world.apisource
 
 
 def credential_of(world: World) -> UpstreamCredential:
-    """The tenant's own, for an upstream whose calls use those of persons."""
+    """The tenant's credential for an upstream whose calls use the credentials of users."""
     upstream = Upstream.objects.create(
         pk=UPSTREAM,
         tenant=world.tenant,
@@ -202,7 +202,7 @@ def credential_of(world: World) -> UpstreamCredential:
 
 @pytest.fixture
 def rows(acme: World, people: dict[str, User]) -> dict[str, Any]:
-    """A row of each kind: of acme, and where they belong to a person, of its admin."""
+    """A row of each model, in acme; it belongs to acme's admin where a row belongs to a user."""
     type(acme.tool).objects.filter(pk=acme.tool.pk).update(revision=1)
     ToolRevision.objects.create(
         tool=acme.tool,
@@ -254,7 +254,7 @@ def rows(acme: World, people: dict[str, User]) -> dict[str, Any]:
     }
 
 
-# What is sent, by aggregate: enough to make a row, and to replace the one that there is.
+# Request bodies by aggregate: valid to create a row, and to replace the existing one.
 NEW: dict[str, dict[str, Any]] = {
     "issuers": {
         "tenant": "acme",
@@ -295,7 +295,7 @@ FIXED = {
     "secrets": {"name": "acme_token"},
     "members": {"person": "auditor"},
 }
-# A token of nobody, whose signature is none.
+# An unsigned token without a subject.
 TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2ln"
 DOCUMENT = '{"openapi": "3.1.0", "paths": {"/a": {"get": {}}}}'
 POSTED = {
@@ -327,7 +327,7 @@ def body(name: str, method: str) -> Any:
 
 
 def cases() -> dict[str, list[tuple[str, str, Expected]]]:
-    """Endpoint, method and what is expected, by aggregate: making the rows takes longer than asking."""
+    """Endpoint, method and expected statuses, by aggregate: creating the rows is slower than the requests."""
     found: dict[str, list[tuple[str, str, Expected]]] = {}
     for name, methods in ENDPOINTS.items():
         aggregate = name.removeprefix("api-").rpartition("-")[0] or "one of a kind"
@@ -342,18 +342,18 @@ def test_each_role_is_answered_as_it_should_be(
 ) -> None:
     for role, login in product(ROLES, ("session", "token")):
         api = as_(role, login)
-        for name, method, expected in cases()[aggregate]:
+        for name, method, statuses in cases()[aggregate]:
             with undone():
-                answer = api.ask(method.upper(), address(name, rows), body(name, method))
-            wanted = getattr(expected, role)
-            # A token makes no tokens.
-            if (name, method, login, wanted) == ("api-tokens-list", "post", "token", 201):
-                wanted = 403
-            assert (name, method, role, login, answer.status_code) == (name, method, role, login, wanted), (
-                answer.content
+                response = api.request(method.upper(), address(name, rows), body(name, method))
+            expected = getattr(statuses, role)
+            # Tokens cannot create tokens.
+            if (name, method, login, expected) == ("api-tokens-list", "post", "token", 201):
+                expected = 403
+            assert (name, method, role, login, response.status_code) == (name, method, role, login, expected), (
+                response.content
             )
-            if answer.status_code >= 400 and name != "api-docs":
-                assert_is_problem(answer)
+            if response.status_code >= 400 and name != "api-docs":
+                assert_is_problem(response)
 
 
 @pytest.mark.parametrize("role", ["stranger", "auditor", "operator"])
@@ -363,7 +363,7 @@ def test_who_does_not_run_a_tenant_changes_nothing_of_it(as_: Any, rows: dict[st
         model = type(rows[aggregate])
         before = list(model.objects.order_by("pk").values())
         for method, path in (("POST", ""), ("PUT", f"{rows[aggregate].pk}/"), ("DELETE", f"{rows[aggregate].pk}/")):
-            api.ask(method, f"{aggregate}/{path}", NEW[aggregate] if method != "DELETE" else None)
+            api.request(method, f"{aggregate}/{path}", NEW[aggregate] if method != "DELETE" else None)
         assert list(model.objects.order_by("pk").values()) == before, aggregate
 
 
@@ -395,13 +395,13 @@ def test_an_operator_sees_nothing_of_what_was_said(as_: Any, acme: World, role: 
     api: Api = as_(role)
     for path in (f"calls/{acme.call.pk}/", "calls/", f"running-calls/{acme.runningcall.pk}/", "changes/"):
         assert (path, "acme words" in json.dumps(api.get(path))) == (path, sees)
-    said = [event["data"] for event in api.get(f"calls/{acme.call.pk}/events/")]
-    assert said == (['{"progress": 0.5}'] if sees else [None])
+    messages = [event["data"] for event in api.get(f"calls/{acme.call.pk}/events/")]
+    assert messages == (['{"progress": 0.5}'] if sees else [None])
 
 
-def assert_is_problem(answer: Any) -> None:
-    assert answer.headers["Content-Type"] == "application/problem+json"
-    problem = json.loads(answer.content)
-    assert problem["status"] == answer.status_code
+def assert_is_problem(response: Any) -> None:
+    assert response.headers["Content-Type"] == "application/problem+json"
+    problem = json.loads(response.content)
+    assert problem["status"] == response.status_code
     assert problem["type"].startswith("urn:mcphub:problem:")
     assert problem["detail"]

@@ -1,4 +1,4 @@
-"""What the API does with rows, beyond who may ask for it."""
+"""Behaviour of the REST API's resources, apart from permissions."""
 
 import json
 from datetime import timedelta
@@ -26,10 +26,10 @@ def admin(as_: Any) -> Any:
 
 
 def test_a_tool_is_made_changed_restored_and_deleted(admin: Any) -> None:
-    made = admin.post("tools/", TOOL)
-    path = f"tools/{made['id']}/"
+    created = admin.post("tools/", TOOL)
+    path = f"tools/{created['id']}/"
     changed = admin.patch(path, {"description": "Finds more.", "result_mask": "rows[*].id", "result_items": 3})
-    assert (made["revision"], changed["revision"]) == (1, 2)
+    assert (created["revision"], changed["revision"]) == (1, 2)
     assert [row["number"] for row in admin.get(f"{path}revisions/")] == [2, 1]
     restored = admin.post(f"{path}restore/", {"revision": 1}, status=200)
     assert (restored["revision"], restored["description"]) == (3, "Finds things.")
@@ -37,55 +37,55 @@ def test_a_tool_is_made_changed_restored_and_deleted(admin: Any) -> None:
     again = admin.post(f"{path}restore/", {"revision": 2}, status=200)
     assert (again["result_mask"], again["result_items"]) == ("rows[*].id", 3)
     assert "result_mask" in admin.patch(path, {"result_mask": "join(a)"}, status=400)["errors"]
-    assert admin.ask("DELETE", path).status_code == 204
-    assert admin.ask("GET", path).status_code == 404
+    assert admin.request("DELETE", path).status_code == 204
+    assert admin.request("GET", path).status_code == 404
 
 
 @pytest.mark.parametrize("path", ["tools/", "secrets/"])
 def test_a_tenant_has_a_bounded_number_of_rows(
     admin: Any, acme: World, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    made = TOOL if path == "tools/" else {"tenant": "acme", "name": "ONE_MORE", "value": "x"}
+    body = TOOL if path == "tools/" else {"tenant": "acme", "name": "ONE_MORE", "value": "x"}
     monkeypatch.setattr(versioned, "MAX_ROWS", 1)
     before = Tool.objects.count(), Secret.objects.count()
-    told = admin.post(path, made, status=400)
-    assert "Delete one first." in json.dumps(told)
+    problem = admin.post(path, body, status=400)
+    assert "Delete one first." in json.dumps(problem)
     assert (Tool.objects.count(), Secret.objects.count()) == before
 
 
 def test_what_was_read_can_be_sent_back_as_it_is(admin: Any, acme: World) -> None:
     for name in ("tools", "resources", "prompts", "keys"):
         row = admin.get(f"{name}/?limit=1")["results"][0]
-        answer = admin.ask("PUT", f"{name}/{row['id']}/", row)
-        assert answer.status_code == 200, answer.content
-        written = {**answer.json(), "updated_at": 0, "revision": 0}
+        response = admin.request("PUT", f"{name}/{row['id']}/", row)
+        assert response.status_code == 200, response.content
+        written = {**response.json(), "updated_at": 0, "revision": 0}
         if name == "resources":
-            # A list leaves it out, and it stays.
+            # Lists omit it, and a PUT without it keeps it.
             assert written.pop("text") == acme.resource.text
         assert written == {**row, "updated_at": 0, "revision": 0} or name == "keys"
 
 
 def test_a_change_of_what_somebody_else_changed_is_refused(admin: Any, acme: World) -> None:
     path = f"tools/{acme.tool.pk}/"
-    etag = admin.ask("GET", path).headers["ETag"]
+    etag = admin.request("GET", path).headers["ETag"]
     admin.patch(path, {"title": "Mine"}, **{"If-Match": etag})
-    told = admin.patch(path, {"title": "Theirs"}, status=412, **{"If-Match": etag})
-    assert told["type"] == "urn:mcphub:problem:changed-meanwhile"
+    problem = admin.patch(path, {"title": "Theirs"}, status=412, **{"If-Match": etag})
+    assert problem["type"] == "urn:mcphub:problem:changed-meanwhile"
     assert Tool.objects.get(pk=acme.tool.pk).title == "Mine"
-    assert admin.ask("DELETE", path, **{"If-Match": etag}).status_code == 412
+    assert admin.request("DELETE", path, **{"If-Match": etag}).status_code == 412
     assert Tool.objects.filter(pk=acme.tool.pk).exists()
-    # RFC 9110, section 13.1.1: any state of a row that is there.
+    # RFC 9110, section 13.1.1: `*` matches any existing row.
     admin.patch(path, {"title": "Anybody's"}, **{"If-Match": "*"})
 
 
 def test_the_access_of_a_connection_that_changed_meanwhile_is_not_overwritten(admin: Any, acme: World) -> None:
     row = acme.row("connection")
     path = f"connections/{row.pk}/"
-    etag = admin.ask("GET", path).headers["ETag"]
-    first = admin.ask("PATCH", path, {"calls_per_minute": 7}, **{"If-Match": etag})
+    etag = admin.request("GET", path).headers["ETag"]
+    first = admin.request("PATCH", path, {"calls_per_minute": 7}, **{"If-Match": etag})
     assert first.status_code == 200
-    told = admin.patch(path, {"calls_per_minute": 9}, status=412, **{"If-Match": etag})
-    assert told["type"] == "urn:mcphub:problem:changed-meanwhile"
+    problem = admin.patch(path, {"calls_per_minute": 9}, status=412, **{"If-Match": etag})
+    assert problem["type"] == "urn:mcphub:problem:changed-meanwhile"
     admin.patch(path, {"calls_per_day": 100}, **{"If-Match": first.headers["ETag"]})
     row.key.refresh_from_db()
     assert (row.key.calls_per_minute, row.key.calls_per_day) == (7, 100)
@@ -115,25 +115,25 @@ def test_a_wrong_value_is_told_by_its_field(admin: Any, acme: World, wrong: dict
 
 def test_a_tool_whose_secret_is_missing_is_refused_with_the_sentence_of_the_admin(admin: Any, acme: World) -> None:
     config = {"method": "GET", "base_url": "https://a.example", "headers": {"X-Key": "{secret:NOPE} {secret:NONE}"}}
-    said = {**TOOL, "name": "look", "config": config}
-    answer = admin.ask("POST", "tools/", said)
-    assert answer.status_code == 400
-    assert answer.json()["errors"] == {"config.headers": ["There is no secret NONE.", "There is no secret NOPE."]}
-    assert admin.ask("PATCH", f"tools/{acme.tool.pk}/", {"config": config}).status_code == 400
+    body = {**TOOL, "name": "look", "config": config}
+    response = admin.request("POST", "tools/", body)
+    assert response.status_code == 400
+    assert response.json()["errors"] == {"config.headers": ["There is no secret NONE.", "There is no secret NOPE."]}
+    assert admin.request("PATCH", f"tools/{acme.tool.pk}/", {"config": config}).status_code == 400
     for name in ("NOPE", "NONE"):
         admin.post("secrets/", {"tenant": "acme", "name": name, "value": "hush hush"})
-    made = admin.post("tools/", said)
+    created = admin.post("tools/", body)
     Secret.objects.filter(name="NOPE").delete()
-    # What lost its secret can still be edited.
+    # A tool whose secret was deleted can still be edited.
     path = {**config, "path": "new"}
-    assert admin.patch(f"tools/{made['id']}/", {"title": "new", "config": path})["config"]["path"] == "new"
+    assert admin.patch(f"tools/{created['id']}/", {"title": "new", "config": path})["config"]["path"] == "new"
 
 
-@pytest.mark.parametrize(("uri", "told"), [("a://logo.png", "image/png"), ("a://b", "application/octet-stream")])
-def test_a_file_that_names_no_type_gets_one(admin: Any, acme: World, uri: str, told: str) -> None:
-    made = admin.post("resources/", {"tenant": "acme", "uri": uri, "name": "b", "kind": "file", "blob": "eA=="})
-    assert made["mime_type"] == told
-    assert Resource.objects.get(tenant=acme.tenant, uri=uri).mime_type == told
+@pytest.mark.parametrize(("uri", "mime_type"), [("a://logo.png", "image/png"), ("a://b", "application/octet-stream")])
+def test_a_file_that_names_no_type_gets_one(admin: Any, acme: World, uri: str, mime_type: str) -> None:
+    created = admin.post("resources/", {"tenant": "acme", "uri": uri, "name": "b", "kind": "file", "blob": "eA=="})
+    assert created["mime_type"] == mime_type
+    assert Resource.objects.get(tenant=acme.tenant, uri=uri).mime_type == mime_type
 
 
 def test_a_name_that_is_taken_is_a_conflict(admin: Any, acme: World) -> None:
@@ -150,8 +150,8 @@ def test_a_tenant_has_one_toolset_and_one_scope_of_a_name(
         ("scopes", acme.row("tenantscope"), {"tool_patterns": ["a"]}),
     ):
         body = {"tenant": "acme", "name": row.name, **more}
-        told = admin.post(f"{name}/", body, status=409)["errors"]["name"]
-        assert "Change that one." in told[0]
+        messages = admin.post(f"{name}/", body, status=409)["errors"]["name"]
+        assert "Change that one." in messages[0]
         assert as_("superuser").post(f"{name}/", {**body, "tenant": other.tenant.slug})["name"] == row.name
         assert admin.patch(f"{name}/{row.pk}/", {"name": row.name})["name"] == row.name
         second = admin.post(f"{name}/", {**body, "name": "second"})
@@ -163,45 +163,51 @@ def test_a_tenant_has_one_toolset_and_one_scope_of_a_name(
 
 
 def test_a_python_tool_is_offered_by_its_name_and_described_by_its_code(admin: Any) -> None:
-    made = admin.post("tools/", {"tenant": "acme", "kind": "python", "name": "echo"})
-    assert made["config"] == {"function": "echo"}
-    assert made["input_schema"]["type"] == "object"
-    assert "title" in admin.patch(f"tools/{made['id']}/", {"title": "Mine"}, status=400)["errors"]
-    assert admin.patch(f"tools/{made['id']}/", {"enabled": False})["enabled"] is False
+    created = admin.post("tools/", {"tenant": "acme", "kind": "python", "name": "echo"})
+    assert created["config"] == {"function": "echo"}
+    assert created["input_schema"]["type"] == "object"
+    assert "title" in admin.patch(f"tools/{created['id']}/", {"title": "Mine"}, status=400)["errors"]
+    assert admin.patch(f"tools/{created['id']}/", {"enabled": False})["enabled"] is False
     assert "config" in admin.post("tools/", {"tenant": "acme", "kind": "python", "name": "no"}, status=400)["errors"]
 
 
 def test_a_secret_is_written_and_never_read(admin: Any) -> None:
-    made = admin.post("secrets/", {"tenant": "acme", "name": "token", "value": "hush hush"})
-    admin.patch(f"secrets/{made['id']}/", {"value": "hush again"})
-    assert authoring.decrypt_secret(Secret.objects.get(pk=made["id"])) == "hush again"
-    assert "hush" not in json.dumps([made, admin.get("secrets/"), admin.get("changes/")]).replace("acme-hush-hush", "")
+    created = admin.post("secrets/", {"tenant": "acme", "name": "token", "value": "hush hush"})
+    admin.patch(f"secrets/{created['id']}/", {"value": "hush again"})
+    assert authoring.decrypt_secret(Secret.objects.get(pk=created["id"])) == "hush again"
+    assert "hush" not in json.dumps([created, admin.get("secrets/"), admin.get("changes/")]).replace(
+        "acme-hush-hush", ""
+    )
 
 
 def test_a_key_is_told_once_rotated_and_revoked(admin: Any) -> None:
-    made = admin.post("keys/", {"tenant": "acme", "name": "laptop", "tool_patterns": ["search_*"], "calls_per_day": 5})
-    assert ApiKey.objects.get(pk=made["id"]).digest == digest_of(made["key"])
-    assert "key" not in admin.get(f"keys/{made['id']}/")
-    new = admin.post(f"keys/{made['id']}/rotate/", {"overlap_seconds": 60})
+    created = admin.post(
+        "keys/", {"tenant": "acme", "name": "laptop", "tool_patterns": ["search_*"], "calls_per_day": 5}
+    )
+    assert ApiKey.objects.get(pk=created["id"]).digest == digest_of(created["key"])
+    assert "key" not in admin.get(f"keys/{created['id']}/")
+    new = admin.post(f"keys/{created['id']}/rotate/", {"overlap_seconds": 60})
     assert (new["tool_patterns"], new["calls_per_day"], new["name"]) == (["search_*"], 5, "laptop")
-    assert (made["created_by"], new["created_by"]) == ("admin", "admin")
-    assert admin.get(f"keys/{made['id']}/")["replaced_by"] == new["id"]
-    assert admin.post(f"keys/{made['id']}/rotate/", {}, status=409)["status"] == 409
+    assert (created["created_by"], new["created_by"]) == ("admin", "admin")
+    assert admin.get(f"keys/{created['id']}/")["replaced_by"] == new["id"]
+    assert admin.post(f"keys/{created['id']}/rotate/", {}, status=409)["status"] == 409
     assert admin.post(f"keys/{new['id']}/revoke/", status=200)["status"] == "revoked"
 
 
 def test_a_key_acts_for_who_made_it_if_that_was_said_when_it_was_made(admin: Any) -> None:
-    made = admin.post("keys/", {"tenant": "acme", "name": "laptop", "acts_for_creator": True})
-    assert made["acts_for_creator"] is True
+    created = admin.post("keys/", {"tenant": "acme", "name": "laptop", "acts_for_creator": True})
+    assert created["acts_for_creator"] is True
     assert admin.post("keys/", {"tenant": "acme", "name": "service"})["acts_for_creator"] is False
-    refused = admin.patch(f"keys/{made['id']}/", {"acts_for_creator": False}, status=400)
+    refused = admin.patch(f"keys/{created['id']}/", {"acts_for_creator": False}, status=400)
     assert "acts_for_creator" in refused["errors"]
 
 
 def test_a_key_that_acts_for_somebody_else_can_only_be_renamed_and_revoked(as_: Any, admin: Any, acme: World) -> None:
-    made = admin.post("keys/", {"tenant": "acme", "name": "laptop", "acts_for_creator": True, "networks": ["::1/128"]})
-    path, other = f"keys/{made['id']}/", as_("superuser")
-    sent = {
+    created = admin.post(
+        "keys/", {"tenant": "acme", "name": "laptop", "acts_for_creator": True, "networks": ["::1/128"]}
+    )
+    path, other = f"keys/{created['id']}/", as_("superuser")
+    changes = {
         "expires_at": "2100-01-01T00:00:00Z",
         "tool_patterns": ["*"],
         "methods": ["*"],
@@ -209,20 +215,20 @@ def test_a_key_that_acts_for_somebody_else_can_only_be_renamed_and_revoked(as_: 
         "presentation": "full",
         "calls_per_day": 5,
     }
-    for name, value in sent.items():
-        told = other.patch(path, {name: value}, status=400)
-        assert told["errors"] == {name: ["Only admin can change a key that acts for them. Revoke it instead."]}
+    for name, value in changes.items():
+        problem = other.patch(path, {name: value}, status=400)
+        assert problem["errors"] == {name: ["Only admin can change a key that acts for them. Revoke it instead."]}
     row = other.get(path)
     assert row == admin.get(path)
-    assert other.ask("PUT", path, {**row, "name": "her laptop"}).json()["name"] == "her laptop"
+    assert other.request("PUT", path, {**row, "name": "her laptop"}).json()["name"] == "her laptop"
     assert admin.patch(path, {"networks": []})["networks"] == []
     assert other.post(f"{path}revoke/", status=200)["status"] == "revoked"
 
 
 @pytest.mark.parametrize("seconds", [-1, 90 * 24 * 3600 + 1, "60", None])
 def test_a_key_is_not_rotated_with_an_overlap_that_makes_no_sense(admin: Any, acme: World, seconds: Any) -> None:
-    told = admin.post(f"keys/{acme.apikey.pk}/rotate/", {"overlap_seconds": seconds}, status=400)
-    assert list(told["errors"]) == ["overlap_seconds"]
+    problem = admin.post(f"keys/{acme.apikey.pk}/rotate/", {"overlap_seconds": seconds}, status=400)
+    assert list(problem["errors"]) == ["overlap_seconds"]
     assert not ApiKey.objects.filter(pk=acme.apikey.pk, replaced_by__isnull=False).exists()
 
 
@@ -233,19 +239,19 @@ def test_a_key_says_whether_it_is_accepted_now_and_is_found_by_it(admin: Any, ac
         row, _ = keys.issue(acme.tenant, name, expires_at=expires_at)
         if name == "both":
             keys.revoke(row)
-    told = {row["name"]: row["status"] for row in admin.get("keys/")["results"] if row["name"] in ends}
-    assert told == {"no end": "active", "ahead": "active", "over": "expired", "both": "revoked"}
+    statuses = {row["name"]: row["status"] for row in admin.get("keys/")["results"] if row["name"] in ends}
+    assert statuses == {"no end": "active", "ahead": "active", "over": "expired", "both": "revoked"}
     for status in ("active", "expired", "revoked"):
         found = {row["name"] for row in admin.get(f"keys/?status={status}")["results"] if row["name"] in ends}
-        assert found == {name for name, own in told.items() if own == status}
+        assert found == {name for name, its_status in statuses.items() if its_status == status}
 
 
 def test_the_last_admin_stays(as_: Any, people: dict[str, User], acme: World) -> None:
     own = Membership.objects.get(user=people["admin"])
     admin = as_("admin")
     assert "role" in admin.patch(f"members/{own.pk}/", {"role": "auditor"}, status=400)["errors"]
-    assert admin.ask("DELETE", f"members/{own.pk}/").status_code == 403
-    assert as_("superuser").ask("DELETE", f"members/{own.pk}/").status_code == 204
+    assert admin.request("DELETE", f"members/{own.pk}/").status_code == 403
+    assert as_("superuser").request("DELETE", f"members/{own.pk}/").status_code == 204
 
 
 def test_a_member_gets_another_role_and_is_removed(as_: Any, people: dict[str, User]) -> None:
@@ -253,7 +259,7 @@ def test_a_member_gets_another_role_and_is_removed(as_: Any, people: dict[str, U
     admin = as_("admin")
     assert admin.patch(f"members/{member.pk}/", {"role": "operator"})["role"] == "operator"
     assert Membership.objects.get(pk=member.pk).role == "operator"
-    assert admin.ask("DELETE", f"members/{member.pk}/").status_code == 204
+    assert admin.request("DELETE", f"members/{member.pk}/").status_code == 204
     assert not Membership.objects.filter(pk=member.pk).exists()
 
 
@@ -263,8 +269,8 @@ def test_a_member_stays_who_and_where_they_are(
 ) -> None:
     member = Membership.objects.get(user=people["auditor"])
     before = Membership.objects.filter(pk=member.pk).values().get()
-    told = as_("superuser").patch(f"members/{member.pk}/", {"role": "operator", **other}, status=400)
-    assert "Only the role of a member can be changed." in told["detail"]
+    problem = as_("superuser").patch(f"members/{member.pk}/", {"role": "operator", **other}, status=400)
+    assert "Only the role of a member can be changed." in problem["detail"]
     assert Membership.objects.filter(pk=member.pk).values().get() == before
 
 
@@ -302,8 +308,8 @@ def test_what_only_superusers_decide_of_a_tenant_is_refused_to_its_admin(as_: An
 
 
 def test_a_running_call_is_asked_to_stop(admin: Any, acme: World) -> None:
-    told = admin.post(f"running-calls/{acme.runningcall.pk}/cancel/", status=202)
-    assert told["cancel_requested"] is True
+    row = admin.post(f"running-calls/{acme.runningcall.pk}/cancel/", status=202)
+    assert row["cancel_requested"] is True
     assert RunningCall.objects.get(pk=acme.runningcall.pk).cancel_requested
 
 
@@ -332,10 +338,10 @@ def test_a_call_is_found_read_and_exported(admin: Any, acme: World) -> None:
     assert (whole["arguments"], whole["result"]) == ('{"term": "acme words"}', '{"a": 1}')
     assert whole["source"] == "function acme_code"
     assert [event["kind"] for event in whole["events"]] == ["progress"]
-    made = admin.post("exports/", {"format": "jsonl", "query": "tenant=acme", "with_payloads": True})
-    lines = admin.ask("GET", f"exports/{made['id']}/download/").getvalue().decode().splitlines()
+    created = admin.post("exports/", {"format": "jsonl", "query": "tenant=acme", "with_payloads": True})
+    lines = admin.request("GET", f"exports/{created['id']}/download/").getvalue().decode().splitlines()
     assert [json.loads(line)["id"] for line in lines] == [str(acme.call.pk)]
-    assert admin.get(f"exports/{made['id']}/")["state"] == "done"
+    assert admin.get(f"exports/{created['id']}/")["state"] == "done"
 
 
 def test_pages_go_on_where_the_one_before_ended(admin: Any, acme: World) -> None:
@@ -369,9 +375,9 @@ def test_pages_go_on_where_the_one_before_ended(admin: Any, acme: World) -> None
     ],
 )
 def test_a_parameter_that_makes_no_sense_is_refused(admin: Any, path: str, field: str) -> None:
-    answer = admin.ask("GET", path)
-    assert answer.status_code == 400
-    assert list(answer.json()["errors"]) == [field]
+    response = admin.request("GET", path)
+    assert response.status_code == 400
+    assert list(response.json()["errors"]) == [field]
 
 
 @pytest.mark.parametrize(
@@ -386,12 +392,12 @@ def test_a_parameter_that_makes_no_sense_is_refused(admin: Any, path: str, field
     ],
 )
 def test_a_body_that_cannot_be_read_is_refused(admin: Any, body: bytes, kind: str, status: int) -> None:
-    answer = admin.client.post("/api/v1/tokens/", body, content_type=kind, headers=admin.headers)
-    assert (answer.status_code, answer.headers["Content-Type"]) == (status, "application/problem+json")
+    response = admin.client.post("/api/v1/tokens/", body, content_type=kind, headers=admin.headers)
+    assert (response.status_code, response.headers["Content-Type"]) == (status, "application/problem+json")
 
 
 def test_a_body_with_a_character_that_cannot_be_stored_says_so(admin: Any) -> None:
-    refused, taken = (
+    refused, accepted = (
         admin.client.post(
             "/api/v1/secrets/",
             b'{"tenant": "acme", "name": "deep", "value": "%b"}' % value,
@@ -402,7 +408,7 @@ def test_a_body_with_a_character_that_cannot_be_stored_says_so(admin: Any) -> No
     )
     assert refused.status_code == 400
     assert refused.json()["detail"] == "The body contains the character U+0000, which cannot be stored."
-    assert taken.status_code == 201
+    assert accepted.status_code == 201
 
 
 def test_a_blank_body_names_no_field(admin: Any) -> None:
@@ -415,10 +421,10 @@ def test_a_blank_body_names_no_field(admin: Any) -> None:
 
 
 def test_an_address_and_a_method_that_there_is_not_are_told_in_the_same_way(admin: Any) -> None:
-    assert admin.ask("GET", "tools").json()["type"] == "urn:mcphub:problem:missing"
-    answer = admin.ask("DELETE", "calls/")
-    assert (answer.status_code, answer.json()["type"]) == (405, "urn:mcphub:problem:method")
-    assert "GET" in answer.headers["Allow"]
+    assert admin.request("GET", "tools").json()["type"] == "urn:mcphub:problem:missing"
+    response = admin.request("DELETE", "calls/")
+    assert (response.status_code, response.json()["type"]) == (405, "urn:mcphub:problem:method")
+    assert "GET" in response.headers["Allow"]
 
 
 def test_a_list_asks_the_database_a_few_times_whatever_it_holds(
@@ -440,5 +446,5 @@ def test_a_call_names_the_person_for_whom_it_was(admin: Any, acme: World, people
         type(row).objects.filter(pk=row.pk).update(person=people["operator"])
         assert admin.get(path)["person"] == "operator"
     Call.objects.update(person=4711, shaped_size=12)
-    (told,) = admin.get("calls/")["results"]
-    assert (told["person"], told["shaped_size"]) == ("account 4711 (deleted)", 12)
+    (listed,) = admin.get("calls/")["results"]
+    assert (listed["person"], listed["shaped_size"]) == ("account 4711 (deleted)", 12)

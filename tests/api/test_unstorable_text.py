@@ -1,6 +1,6 @@
-"""U+0000 and lone surrogates, which no column takes, in every field of every endpoint: refused, and never a failure.
+"""U+0000 and lone surrogates in every field of every endpoint: rejected, never a server error.
 
-The fields are those of the serializers of the endpoints of `test_roles.py`. `tests/services` runs it on PostgreSQL too.
+The fields are those of the serializers of the endpoints of `test_roles.py`. `tests/services` runs this on PostgreSQL.
 """
 
 import json
@@ -19,12 +19,12 @@ from tests.api.test_roles import ENDPOINTS, address, body
 from tools_app.api.v1.base.paging import Query
 from tools_app.api.v1.urls import urlpatterns
 
-# They try every field of every endpoint.
+# They submit every field of every endpoint.
 pytestmark = [pytest.mark.slow, pytest.mark.postgresql]
 
-# As a text, as names and values in JSON, and as bytes that are no JSON text.
+# In strings, and in names and values of JSON.
 TEXTS = ("a\0b", "a\ud800b")
-# They take no body, and read none.
+# Actions that ignore the body.
 BODILESS = {"check", "directory", "renew", "revoke", "cancel", "end", "test", "block", "unblock"}
 ROTATED_WITHOUT_BODY = {"api-alert-destinations-rotate", "api-service-clients-rotate"}
 rows = test_roles.rows
@@ -32,7 +32,7 @@ PATTERNS: dict[str, URLPattern] = {str(pattern.name): pattern for pattern in url
 
 
 def writing() -> dict[str, list[tuple[str, str]]]:
-    """Endpoint and method of what writes, by aggregate: making the rows takes longer than asking."""
+    """Endpoint and method of writes, by aggregate: creating the rows is slower than the requests."""
     found: dict[str, list[tuple[str, str]]] = {}
     for aggregate, endpoints in test_roles.cases().items():
         if wrote := [
@@ -45,11 +45,11 @@ def writing() -> dict[str, list[tuple[str, str]]]:
 
 
 def fields_of(name: str, method: str) -> dict[str, serializers.Field]:
-    """The fields that a request may have."""
+    """The writable fields of a request."""
     view = PATTERNS[name].callback
-    made = view.cls(**view.initkwargs)
-    made.action, made.request, made.format_kwarg, made.kwargs = view.actions[method], None, None, {}
-    return {field: one for field, one in made.get_serializer_class()().fields.items() if not one.read_only}
+    instance = view.cls(**view.initkwargs)
+    instance.action, instance.request, instance.format_kwarg, instance.kwargs = view.actions[method], None, None, {}
+    return {field: one for field, one in instance.get_serializer_class()().fields.items() if not one.read_only}
 
 
 def values(text: str) -> list[Any]:
@@ -62,27 +62,27 @@ def test_a_body_with_what_cannot_be_stored_is_refused(
 ) -> None:
     api: Api = as_("admin" if aggregate in {"tokens", "exports"} else "superuser")
     for name, method in writing()[aggregate]:
-        sent = body(name, method) or {}
+        valid = body(name, method) or {}
         bodiless = name.rpartition("-")[2] in BODILESS or name in ROTATED_WITHOUT_BODY
-        fields = {*fields_of(name, method), *sent, "unknown"}
+        fields = {*fields_of(name, method), *valid, "unknown"}
         for field, value in product(fields, [one for text in TEXTS for one in values(text)]):
             with undone():
-                answer = api.ask(method.upper(), address(name, rows), {**sent, field: value})
-            asked = (name, method, field, value)
+                response = api.request(method.upper(), address(name, rows), {**valid, field: value})
+            case = (name, method, field, value)
             if bodiless:
-                assert (asked, answer.status_code < 300) == (asked, True), answer.content
+                assert (case, response.status_code < 300) == (case, True), response.content
             else:
-                assert (asked, answer.status_code) == (asked, 400), answer.content
+                assert (case, response.status_code) == (case, 400), response.content
 
 
 @pytest.mark.parametrize("raw", [b'{"name": "a\x00b"}', b'{"name": "\xed\xa0\x80"}', b"\x00", b"\xed\xa0\x80"])
 def test_bytes_that_are_no_json_text_are_refused(as_: Any, raw: bytes) -> None:
-    answer = as_("admin").client.post(f"{ROOT}tokens/", raw, content_type="application/json")
-    assert answer.status_code == 400
+    response = as_("admin").client.post(f"{ROOT}tokens/", raw, content_type="application/json")
+    assert response.status_code == 400
 
 
 def parameters() -> dict[str, list[str]]:
-    """The parameters of each list."""
+    """The query parameters of each list."""
     found = {}
     for name, pattern in PATTERNS.items():
         query = getattr(getattr(pattern.callback, "cls", None), "query_class", None)
@@ -98,9 +98,9 @@ def test_a_parameter_with_what_cannot_be_stored_is_no_failure(
     acme: World, people: dict[str, User], rows: dict[str, Any], as_: Any, name: str
 ) -> None:
     path, client = address(name, rows), as_("superuser").client
-    # The server refuses U+0000 before; half of a surrogate pair is no UTF-8, and reads as U+FFFD.
+    # U+0000 is rejected by the server; a lone surrogate is invalid UTF-8, and decodes as U+FFFD.
     tried = (("a%00b", {400}), ("%00", {400}), ("%ED%A0%80", {200, 400, 404}))
     for field, (text, good) in product(parameters()[name], tried):
-        answer = client.get(f"{ROOT}{path}?{field}={text}")
-        assert answer.status_code in good, (field, text, answer.status_code, answer.content)
-        assert json.loads(answer.content)
+        response = client.get(f"{ROOT}{path}?{field}={text}")
+        assert response.status_code in good, (field, text, response.status_code, response.content)
+        assert json.loads(response.content)

@@ -1,4 +1,4 @@
-"""Upstreams in the REST API: set up, checked, and accepted as they were reviewed."""
+"""Upstreams in the REST API: creating, checking, and accepting reviewed items."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -27,8 +27,8 @@ def tools() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def made(as_: Any, acme: World, serve: Any, tools: list[dict[str, Any]]) -> dict[str, Any]:
-    """An upstream that can be reached, made and checked by the API."""
+def upstream(as_: Any, acme: World, serve: Any, tools: list[dict[str, Any]]) -> dict[str, Any]:
+    """A reachable upstream, created and checked by the API."""
     server: Service = serve(scripted.modern(lambda _request, _message: "looked", lambda: tools))
     acme.tenant.allowed_networks = ["127.0.0.0/8"]
     acme.tenant.save()
@@ -45,10 +45,10 @@ def item_of(api: Api, upstream: dict[str, Any]) -> dict[str, Any]:
     return item
 
 
-def test_what_an_upstream_offers_is_read_and_accepted(as_: Any, made: dict[str, Any]) -> None:
+def test_what_an_upstream_offers_is_read_and_accepted(as_: Any, upstream: dict[str, Any]) -> None:
     api = as_("admin")
-    assert (made["status"]["problem"], made["status"]["era"]) == ("", "modern")
-    item = item_of(api, made)
+    assert (upstream["status"]["problem"], upstream["status"]["era"]) == ("", "modern")
+    item = item_of(api, upstream)
     assert (item["state"], item["proposed"], item["accepted"]) == ("new", LISTED, None)
     accepted = api.post(f"upstream-items/{item['id']}/accept/", {"digest": item["digest"]}, status=200)
     assert (accepted["state"], accepted["proposed"], accepted["accepted"]) == ("accepted", None, LISTED)
@@ -56,28 +56,28 @@ def test_what_an_upstream_offers_is_read_and_accepted(as_: Any, made: dict[str, 
 
 
 def test_another_definition_than_the_reviewed_one_is_not_accepted(
-    as_: Any, made: dict[str, Any], tools: list[dict[str, Any]]
+    as_: Any, upstream: dict[str, Any], tools: list[dict[str, Any]]
 ) -> None:
     api = as_("admin")
-    item = item_of(api, made)
+    item = item_of(api, upstream)
     tools[0] = {**LISTED, "description": "Lends everything."}
-    api.post(f"upstreams/{made['id']}/check/", status=200)
+    api.post(f"upstreams/{upstream['id']}/check/", status=200)
     api.post(f"upstream-items/{item['id']}/accept/", {"digest": item["digest"]}, status=409)
     assert not Tool.objects.filter(kind="upstream").exists()
 
 
 def test_a_new_item_names_the_removed_one_that_it_may_be(
-    as_: Any, made: dict[str, Any], tools: list[dict[str, Any]], django_assert_max_num_queries: Any
+    as_: Any, upstream: dict[str, Any], tools: list[dict[str, Any]], django_assert_max_num_queries: Any
 ) -> None:
     api = as_("admin")
-    item = item_of(api, made)
+    item = item_of(api, upstream)
     assert item["former_name"] == ""
     api.post(f"upstream-items/{item['id']}/accept/", {"digest": item["digest"]}, status=200)
     other = {**LISTED, "name": "unlike_anything", "description": "Something else."}
     tools[:] = [{**LISTED, "name": "borrow_out"}, other]
-    api.post(f"upstreams/{made['id']}/check/", status=200)
+    api.post(f"upstreams/{upstream['id']}/check/", status=200)
 
-    shown = api.get(f"upstream-items/?upstream={made['id']}")["results"]
+    shown = api.get(f"upstream-items/?upstream={upstream['id']}")["results"]
     assert {one["name"]: (one["state"], one["former_name"]) for one in shown} == {
         "lend": ("removed", ""),
         "borrow_out": ("new", "lend"),
@@ -85,16 +85,16 @@ def test_a_new_item_names_the_removed_one_that_it_may_be(
     }
     renamed = next(one for one in shown if one["name"] == "borrow_out")
     assert api.get(f"upstream-items/{renamed['id']}/")["former_name"] == "lend"
-    # Not once for each item.
+    # The number of queries does not grow with the number of items.
     tools += [{**other, "name": f"another_{at}"} for at in range(20)]
-    api.post(f"upstreams/{made['id']}/check/", status=200)
+    api.post(f"upstreams/{upstream['id']}/check/", status=200)
     with django_assert_max_num_queries(12):
-        api.get(f"upstream-items/?upstream={made['id']}")
+        api.get(f"upstream-items/?upstream={upstream['id']}")
 
 
-def test_a_definition_of_a_tool_is_not_written_by_hand(as_: Any, made: dict[str, Any]) -> None:
+def test_a_definition_of_a_tool_is_not_written_by_hand(as_: Any, upstream: dict[str, Any]) -> None:
     api = as_("admin")
-    item = item_of(api, made)
+    item = item_of(api, upstream)
     api.post(f"upstream-items/{item['id']}/accept/", {"digest": item["digest"]}, status=200)
     tool = Tool.objects.get(kind="upstream")
     assert api.patch(f"tools/{tool.pk}/", {"enabled": False, "timeout_seconds": 3.0})["timeout_seconds"] == 3.0
@@ -110,9 +110,9 @@ def test_a_failing_check_says_why(as_: Any, acme: World) -> None:
     assert checked["status"]["reached_at"] is None
 
 
-def test_an_upstream_is_deleted_with_its_items(as_: Any, made: dict[str, Any]) -> None:
-    assert as_("admin").ask("DELETE", f"upstreams/{made['id']}/").status_code == 204
-    assert not UpstreamItem.objects.filter(upstream=made["id"]).exists()
+def test_an_upstream_is_deleted_with_its_items(as_: Any, upstream: dict[str, Any]) -> None:
+    assert as_("admin").request("DELETE", f"upstreams/{upstream['id']}/").status_code == 204
+    assert not UpstreamItem.objects.filter(upstream=upstream["id"]).exists()
 
 
 @pytest.mark.parametrize(

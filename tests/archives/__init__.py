@@ -1,1 +1,1 @@
-"""Databases of earlier versions of the hub, and what makes and uses them."""
+"""Databases of earlier versions of the hub, and the programs that create and use them."""

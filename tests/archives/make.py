@@ -1,4 +1,4 @@
-r"""Makes the database of a hub of this version, as the test of upgrades keeps it.
+r"""Creates the database of a hub of this version, for the archive of the upgrade tests.
 
 Run it once in a checkout of each version that is released (copy `tests/archives` there if it has none), and commit what
 it writes: `VERSION.sqlite3.xz` or `VERSION.sql.xz`, and `VERSION.json` with the test keys that open it.
@@ -7,7 +7,7 @@ it writes: `VERSION.sqlite3.xz` or `VERSION.sql.xz`, and `VERSION.json` with the
     DATABASE_URL=postgres://postgres@127.0.0.1:5432/an_empty_database \
         python -m tests.archives.make VERSION                                  # PostgreSQL, needs pg_dump
 
-It runs hubs in a directory of its own and asks them over each transport until every outcome has been recorded.
+It runs hubs in its own directory and sends calls over each transport until every outcome is recorded.
 """
 
 import argparse
@@ -113,17 +113,17 @@ class Maker:
 
     @contextmanager
     def hub(self, end: signal.Signals = signal.SIGTERM) -> Iterator[str]:
-        """A running hub, which is ended with this signal: its address."""
+        """Run a hub and yield its URL; stop it with this signal."""
         command = [sys.executable, "manage.py", "up", "--no-demo", "--port", "0"]
         process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
-        said = ""
-        while "Press Ctrl-C to stop." not in said:
+        output = ""
+        while "Press Ctrl-C to stop." not in output:
             line = process.stdout.readline()
-            assert line, said
-            said += line
-        found = re.search(r"(http://\S+)/mcp", said)
-        assert found, said
+            assert line, output
+            output += line
+        found = re.search(r"(http://\S+)/mcp", output)
+        assert found, output
         try:
             yield found[1]
         finally:
@@ -138,13 +138,13 @@ class Maker:
             time.sleep(0.2)
 
     def outcomes(self) -> tuple[set[str], set[str]]:
-        """The outcomes that were recorded, and all that there are."""
+        """The recorded outcomes, and all existing ones."""
         found = json.loads(self.shell(OUTCOMES))
         return set(found["there"]), set(found["all"])
 
 
 def ask_everything(maker: Maker, url: str) -> None:
-    """Calls of every transport and revision, and of every outcome that needs no dying process."""
+    """Make calls over every transport and revision, with every outcome that needs no killed process."""
     client = RawClient(url, maker.keys["key"])
     old, new = client.handshake(), client.peer(MODERN, {"elicitation": {}})
     for peer in (old, new, *(client.handshake(version) for version in ("2024-11-05", "2025-03-26", "2025-06-18"))):
@@ -174,15 +174,15 @@ def ask_everything(maker: Maker, url: str) -> None:
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         rpc("tools/call", call_params("echo", {"message": "stdio"}), id=2),
     ]
-    sent = "".join(json.dumps(line) + "\n" for line in lines)
+    messages = "".join(json.dumps(line) + "\n" for line in lines)
     maker.environment["MCPHUB_API_KEY"] = maker.keys["key"]
-    assert "hello stdio" in maker.manage("mcp_stdio", lines=sent)
+    assert "hello stdio" in maker.manage("mcp_stdio", lines=messages)
     RawClient(url, "nobody's key").initialize()
     RawClient(url, maker.keys["other_key"]).handshake().call("echo", {"message": "of another tenant"})
 
 
 def cancel(peer: Peer) -> None:
-    """A call that its client cancels."""
+    """Make a call and cancel it."""
     with peer.stream("tools/call", call_params("count", {"n": 600}, {"progressToken": 9}), id=99) as stream:
         stream.next()
         peer.notify("notifications/cancelled", {"requestId": 99, "reason": "enough"})
@@ -192,7 +192,7 @@ def cancel(peer: Peer) -> None:
 
 @contextmanager
 def counting(url: str, key: str) -> Iterator[None]:
-    """A call that goes on for a while."""
+    """Make a call that runs for a while."""
     peer = RawClient(url, key).handshake()
     with (
         suppress(httpx.HTTPError),
@@ -211,7 +211,7 @@ def make(maker: Maker) -> None:
     with maker.hub(signal.SIGKILL) as url, counting(url, maker.keys["key"]):
         pass
     with maker.hub(signal.SIGTERM) as url:
-        RawClient(url, maker.keys["key"]).handshake()  # what a hub does beside calls begins with its first request
+        RawClient(url, maker.keys["key"]).handshake()  # the background work of a hub begins with its first request
         maker.until(lambda: "lost" in maker.outcomes()[0])
         with counting(url, maker.keys["key"]):
             pass
@@ -222,7 +222,7 @@ def make(maker: Maker) -> None:
 
 
 def dumped(maker: Maker, home: Path) -> tuple[str, bytes]:
-    """The database as one file: the ending of its name, and its bytes."""
+    """The database as one file: its suffix, and its bytes."""
     url = os.environ.get("DATABASE_URL", "")
     if not url.startswith("postgres"):
         copy = home / "copy.sqlite3"
@@ -231,7 +231,7 @@ def dumped(maker: Maker, home: Path) -> tuple[str, bytes]:
         return "sqlite3", copy.read_bytes()
     command = ["pg_dump", "--no-owner", "--no-privileges", "--inserts", "--rows-per-insert=50", url]
     text = subprocess.run(command, capture_output=True, check=True, timeout=WAIT_SECONDS).stdout
-    # Commands of psql's own, which no server understands.
+    # Commands of psql, which a server does not understand.
     return "sql", b"".join(line for line in text.splitlines(keepends=True) if not line.startswith(b"\\"))
 
 

@@ -1,4 +1,4 @@
-"""A tool that takes longer than it may."""
+"""A tool that exceeds its timeout."""
 
 import asyncio
 
@@ -7,6 +7,6 @@ from tools_app.toolkit import tool
 
 @tool(timeout=0.5)
 async def slow() -> str:
-    """Take long."""
+    """Run for a long time."""
     await asyncio.sleep(60)
     return "late"

@@ -1,4 +1,4 @@
-"""What a database's tables are like, apart from the order of columns and names that nobody chose."""
+"""The schema of a database, without the order of columns and generated names."""
 
 import re
 import sqlite3
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import psycopg
 
-# Of an index or a check that got its name from its table and columns.
+# The suffix of a generated name of an index or a check.
 AUTOMATIC = re.compile(r"_[0-9a-f]{8}(_\w+)?$|_check\d*$")
-# A table has a partition for each month, with the indexes of all.
+# A table has a partition for each month, with the same indexes.
 POSTGRESQL = (
     (
         "SELECT table_name, '', concat_ws(' ', column_name, data_type, is_nullable, column_default,"
@@ -32,7 +32,7 @@ def of_postgresql(url: str) -> list[tuple[str, str, str]]:
 
 
 def of_sqlite(path: Path) -> list[tuple[str, str, str]]:
-    """The same of SQLite, where constraints are parts of a table's definition."""
+    """The same for SQLite, where constraints are part of a table's definition."""
     connection = sqlite3.connect(path)
     rows = connection.execute("SELECT tbl_name, name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
     connection.close()

@@ -1,5 +1,5 @@
 # ruff: noqa: PLC0415 - what needs Django is imported once it is set up
-"""Sign-in as version 0031 stored it, upgraded: `python -m tests.archives.sign_in` prints what is there then."""
+"""The upgrade of sign-in data of migration 0031: `python -m tests.archives.sign_in` prints the upgraded rows."""
 
 import json
 import secrets
@@ -15,7 +15,7 @@ METHODS = ("none", "client_secret_post", "private_key_jwt")
 
 
 def fill(apps: Any) -> None:
-    """Store a person of an issuer who connected one client of each kind, with models of that version."""
+    """Create a user of an issuer with one connected client of each kind, with the models of that version."""
     tenant = apps.get_model("tools_app", "Tenant").objects.create(slug="acme", name="Acme")
     person = apps.get_model("auth", "User").objects.create(username="ann")
     apps.get_model("tools_app", "Membership").objects.create(tenant=tenant, user=person, role="admin")
@@ -40,7 +40,7 @@ def fill(apps: Any) -> None:
 
 
 def found() -> dict[str, Any]:
-    """Return what the upgraded hub makes of it."""
+    """Return the upgraded rows."""
     from tools_app.access.oauth import clients, tokens
     from tools_app.models import Identity, RefreshToken
 
@@ -54,7 +54,7 @@ def found() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Migrate to the old version, fill it, migrate to this one, and print what is there."""
+    """Migrate to the old version, fill it, migrate to this one, and print the rows."""
     django.setup()
     from django.core.management import call_command
     from django.db import connection

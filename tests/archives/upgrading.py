@@ -1,4 +1,4 @@
-"""What the tests of upgrades share: an archived database is taken out, migrated and used."""
+"""Helpers of the upgrade tests: unpacking, migrating and using an archived database."""
 
 import json
 import lzma
@@ -20,12 +20,12 @@ def archives(ending: str) -> list[str]:
 
 
 def unpacked(version: str, ending: str) -> bytes:
-    """The database as it was archived."""
+    """Unpack the archived database."""
     return lzma.decompress((HERE / f"{version}.{ending}.xz").read_bytes())
 
 
 def used(version: str, ending: str, **environment: str) -> dict[str, Any]:
-    """What `tests.archives.use` found in the database that `environment` names."""
+    """The output of `tests.archives.use` for the database in `environment`."""
     keys = json.loads((HERE / f"{version}.{ending}.json").read_text())
     done = subprocess.run(
         [sys.executable, "-m", "tests.archives.use", keys["call"], keys["key"]],
@@ -49,7 +49,7 @@ def used(version: str, ending: str, **environment: str) -> dict[str, Any]:
 
 
 def assert_sign_in_is_there(**environment: str) -> None:
-    """Sign-in that an earlier version stored goes on: its refresh tokens need what their clients had to get them."""
+    """Stored sign-ins survive the upgrade: refresh tokens require the authentication with which they were issued."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.archives.sign_in"],
         cwd=ROOT,
@@ -73,35 +73,35 @@ def assert_sign_in_is_there(**environment: str) -> None:
 
 
 def migrated_one_by_one(home: Path, **environment: str) -> None:
-    """Migrate a new database as databases of older versions were."""
+    """Migrate a new database with the individual migrations, as older versions did."""
     migrated(**one_by_one(home), **environment)
 
 
 def one_by_one(home: Path) -> dict[str, str]:
-    """The variables of a process that lacks the migration which squashes others, and so runs each of those."""
+    """The environment of a process without the squashed migration, which runs each of the replaced ones."""
     landed = home / "landed"
     landed.mkdir()
     for path in (ROOT / "tools_app" / "migrations").glob("*.py"):
         if "_squashed_" not in path.name:
             (landed / path.name).write_bytes(path.read_bytes())
-    said = 'from mcphub.settings import *\nMIGRATION_MODULES = {"tools_app": "landed"}\n'
-    (home / "one_by_one.py").write_text(said)
+    settings = 'from mcphub.settings import *\nMIGRATION_MODULES = {"tools_app": "landed"}\n'
+    (home / "one_by_one.py").write_text(settings)
     return {"PYTHONPATH": str(home), "DJANGO_SETTINGS_MODULE": "one_by_one"}
 
 
 def migrated(**environment: str) -> None:
-    """Migrate the database that `environment` names."""
+    """Migrate the database in `environment`."""
     command = [sys.executable, "manage.py", "migrate", "--verbosity=0"]
     subprocess.run(command, cwd=ROOT, env=_clean() | environment, timeout=WAIT_SECONDS, check=True)
 
 
 def _clean() -> dict[str, str]:
-    """The variables of this process without those that name a hub."""
+    """The environment of this process without the hub's variables."""
     return {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
 
 
 def assert_all_is_there(found: dict[str, Any]) -> None:
-    """An upgraded hub has all that it had, works with it, and raises no false alarm."""
+    """An upgraded hub has all its rows, uses them, and verifies without findings."""
     assert found["verified"] == "No problems found."
     assert found["verified again"] == "No problems found."
     assert found["pages"] == {
@@ -124,8 +124,8 @@ def assert_all_is_there(found: dict[str, Any]) -> None:
         "revisions": 2,
         "kept": True,
     }
-    asked = found["asked"]
-    assert {"ask", "ask_as_task", "count", "echo", "search", "slow", "test_throw"} == set(asked["tools"])
-    assert (asked["old era"], asked["new era"], asked["nobody"]) == ("hello again", "hello again", 401)
-    assert asked["resource"] == "Read me."
-    assert asked["prompt"]["messages"][0]["content"]["text"] == "Greet Ada."
+    responses = found["responses"]
+    assert {"ask", "ask_as_task", "count", "echo", "search", "slow", "test_throw"} == set(responses["tools"])
+    assert (responses["old era"], responses["new era"], responses["nobody"]) == ("hello again", "hello again", 401)
+    assert responses["resource"] == "Read me."
+    assert responses["prompt"]["messages"][0]["content"]["text"] == "Greet Ada."

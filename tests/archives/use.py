@@ -1,5 +1,5 @@
 # ruff: noqa: PLC0415 - what needs Django is imported once it is set up
-"""Uses the database of an earlier version, in a process of its own, and prints as JSON what it found.
+"""Uses the upgraded database of an earlier version, in its own process, and prints the results as JSON.
 
 python -m tests.archives.use CALL    # with the database and the keys of the archive in the environment
 """
@@ -15,7 +15,7 @@ STOP_SECONDS = 30.0
 
 
 def verified() -> str:
-    """The last line of `verify_audit`, or all that it found."""
+    """The last line of `verify_audit`, or its findings."""
     from django.core.management import CommandError, call_command
 
     out = StringIO()
@@ -26,8 +26,8 @@ def verified() -> str:
     return out.getvalue().splitlines()[-1]
 
 
-def asked(url: str, key: str) -> dict[str, Any]:
-    """What a client with the old key gets."""
+def client_responses(url: str, key: str) -> dict[str, Any]:
+    """The responses to a client with the old key."""
     from tests.wire.client import MODERN, RawClient, message_of
 
     client = RawClient(url, key)
@@ -43,7 +43,7 @@ def asked(url: str, key: str) -> dict[str, Any]:
 
 
 def pages(call_id: str) -> dict[str, Any]:
-    """What the admin shows of the old call, and what else is read from old rows."""
+    """The admin's pages of old rows."""
     from django.test import Client
     from django.urls import reverse
 
@@ -80,7 +80,7 @@ def main() -> None:
     hub = EmbeddedHub(bind("127.0.0.1", 0))
     hub.start_in_thread()
     try:
-        found["asked"] = asked(hub.url, sys.argv[2])
+        found["responses"] = client_responses(hub.url, sys.argv[2])
     finally:
         hub.stop()
         hub.join(STOP_SECONDS)

@@ -1,4 +1,4 @@
-"""Records as the hub writes them, of a time that the test chooses: what is old enough to be pruned."""
+"""Audit records with a chosen time, for tests of retention."""
 
 import secrets
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ RANDOM_BITS = 74
 
 
 def id_of(moment: datetime) -> UUID:
-    """An id as one that was made then."""
+    """An ID with this timestamp."""
     return UUID(int=least_id(moment).int + secrets.randbits(RANDOM_BITS))
 
 
@@ -34,17 +34,18 @@ def days_ago(days: float) -> datetime:
 
 
 def entries_of(owner: UUID | None, moment: datetime, events: int = 2) -> list[Entry]:
-    """A call that was made at that moment, said something and ended."""
+    """The entries of a finished call with events, at this time."""
     facts = Facts(
         id_of(moment), owner, None, None, None, "echo", 1, "tools/call", "1", "2026-07-28", "c", "1", "::1", "", moment
     )
     ended = FinishedRow(moment, 12, 3, "ok", 200, None, False, "", False, 7, 9, events, 1, process_id())
-    said = [CallEventEntry(EventRow(facts.id, number, moment, "progress", "{}")) for number in range(1, events + 1)]
-    return [*said, CallFinished(facts, ended, Payload(facts.id, '{"a":1}', '{"b":2}'), settles=False)]
+    rows = [EventRow(facts.id, number, moment, "progress", "{}") for number in range(1, events + 1)]
+    finished = CallFinished(facts, ended, Payload(facts.id, '{"a":1}', '{"b":2}'), settles=False)
+    return [*map(CallEventEntry, rows), finished]
 
 
 def write_at(tenant: Tenant | UUID | None, *moments: datetime) -> list[Call]:
-    """Calls of a tenant that were made at these moments, each recorded with payload and events."""
+    """Record calls of a tenant at these times, with payloads and events."""
     owner = tenant.pk if isinstance(tenant, Tenant) else tenant
     entries = [entry for moment in moments for entry in entries_of(owner, moment)]
     writer()(batch_of(entries))

@@ -1,4 +1,4 @@
-"""Records as the recorder writes them, in chains, for tests that tamper with them afterwards."""
+"""Chains of audit records, for tests that tamper with them."""
 
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -27,7 +27,7 @@ LONG_AGO = timedelta(hours=1)
 
 
 def forget() -> None:
-    """Begin new chains, as a process does that has just started on an empty database."""
+    """Begin new chains, like a process that has just started on an empty database."""
     heads.stop()
     signer.checkpoint_signer.stop()
     witness.path().unlink(missing_ok=True)
@@ -52,37 +52,37 @@ def ending(
 
 
 def write(*endings: CallFinished) -> set[UUID]:
-    """Write them in one batch, with as many events as each of them counts."""
-    said = [
+    """Write the entries in one batch, each with its number of events."""
+    entries = [
         CallEventEntry(EventRow(entry.call_id, number, entry.row.finished_at, "progress", f'{{"progress":{number}}}'))
         for entry in endings
         for number in range(1, entry.row.event_count + 1)
     ]
-    return writer()(batch_of([*said, *endings]))
+    return writer()(batch_of([*entries, *endings]))
 
 
 def record(
     count: int, tenant_id: UUID | None = None, *, of: UUID | None = None, events: int = 0, size: int = 2
 ) -> list[UUID]:
-    """Write so many calls, `size` in a batch; their ids, in the order of their chain."""
-    made = [ending(tenant_id, f"call {number}", of=of, events=events) for number in range(count)]
+    """Write `count` calls in batches of `size`; return their ids in the order of the chain."""
+    calls = [ending(tenant_id, f"call {number}", of=of, events=events) for number in range(count)]
     for start in range(0, count, size):
-        write(*made[start : start + size])
-    return [entry.call_id for entry in made]
+        write(*calls[start : start + size])
+    return [entry.call_id for entry in calls]
 
 
 def checked(**scope: object) -> Report:
-    """What verification says of the whole database."""
+    """The report of verifying the whole database."""
     return verify(Scope(**scope))  # type: ignore[arg-type]
 
 
 def found(**scope: object) -> Finding:
-    """The one thing that it finds."""
+    """The single finding of the verification."""
     findings = checked(**scope).findings
     assert len(findings) == 1, findings
     return findings[0]
 
 
 def change(call_id: UUID, **columns: object) -> None:
-    """What somebody does who may write to the database."""
+    """Change rows, like an attacker with write access to the database."""
     assert Call.objects.filter(pk=call_id).update(**columns) == 1

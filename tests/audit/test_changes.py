@@ -1,4 +1,4 @@
-"""What people change is recorded: who, what, before and after, in one chain."""
+"""Changes: who changed what, before and after, in one chain."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +33,7 @@ def newest():
     return Change.objects.order_by("-position").first()
 
 
-def told(change):
+def values_of(change):
     return json.loads(change.before), json.loads(change.after)
 
 
@@ -51,27 +51,27 @@ def test_a_change_says_who_did_what_to_what_from_where(acme, by_alice):
     assert (change.person, change.person_name, change.via) == (by_alice, "alice", Via.ADMIN)
     assert (change.action, change.kind, change.object_id) == (Action.CHANGED, "tenant", str(acme.pk))
     assert (change.object_name, change.tenant_id, change.remote_address) == ("Acme Ltd", acme.pk, "203.0.113.9")
-    assert told(change) == ({"name": "Acme"}, {"name": "Acme Ltd"})
+    assert values_of(change) == ({"name": "Acme"}, {"name": "Acme Ltd"})
 
 
 def test_a_new_row_is_told_without_what_is_empty_and_a_deleted_one_with_what_it_was(acme, by_alice):
     tool = authoring.save_tool(Tool(tenant=acme, name="look", kind="http", config={"method": "GET"}))
-    made = newest()
-    assert (made.action, made.tenant_id) == (Action.CREATED, acme.pk)
-    assert told(made)[0] == {}
-    assert told(made)[1]["config"] == {"method": "GET"}
-    assert "title" not in told(made)[1]
+    created = newest()
+    assert (created.action, created.tenant_id) == (Action.CREATED, acme.pk)
+    assert values_of(created)[0] == {}
+    assert values_of(created)[1]["config"] == {"method": "GET"}
+    assert "title" not in values_of(created)[1]
     authoring.delete(tool)
     gone = newest()
     assert (gone.action, gone.object_name) == (Action.DELETED, "look")
-    assert told(gone)[0]["config"] == {"method": "GET"}
-    assert told(gone)[1] == {}
+    assert values_of(gone)[0]["config"] == {"method": "GET"}
+    assert values_of(gone)[1] == {}
 
 
 def test_only_fields_that_were_written_count(acme, by_alice):
     acme.name, acme.keep_days = "Acme Ltd", 7
     acme.save(update_fields=["keep_days"])
-    assert told(newest()) == ({"keep_days": None}, {"keep_days": 7})
+    assert values_of(newest()) == ({"keep_days": None}, {"keep_days": 7})
 
 
 def test_a_save_that_changes_nothing_is_no_change(acme, by_alice):
@@ -86,7 +86,7 @@ def test_a_password_is_never_told_only_that_it_changed(alice, by_alice):
     alice.set_password("second password")
     alice.save()
     change = newest()
-    assert told(change) == ({}, {"password": "changed"})
+    assert values_of(change) == ({}, {"password": "changed"})
     everything = f"{change.before}{change.after}{change.object_name}"
     assert before not in everything
     assert alice.password not in everything
@@ -94,9 +94,9 @@ def test_a_password_is_never_told_only_that_it_changed(alice, by_alice):
 
 def test_a_secret_is_told_by_name_and_never_its_value_or_ciphertext(acme, by_alice):
     authoring.set_secret(acme, "TOKEN", "hush-hush-1")
-    assert told(newest()) == ({}, {"name": "TOKEN"})
+    assert values_of(newest()) == ({}, {"name": "TOKEN"})
     authoring.set_secret(acme, "TOKEN", "hush-hush-2")
-    assert told(newest()) == ({}, {"value": "changed"})
+    assert values_of(newest()) == ({}, {"value": "changed"})
     authoring.delete_secret(Secret.objects.get(name="TOKEN"))
     assert newest().action == Action.DELETED
     assert not Change.objects.filter(after__contains="hush").exists()
@@ -104,7 +104,7 @@ def test_a_secret_is_told_by_name_and_never_its_value_or_ciphertext(acme, by_ali
 
 def test_a_key_is_told_without_its_digest(acme, by_alice):
     key = ApiKey.objects.create(tenant=acme, name="laptop", prefix="mcphub_abcde", digest="d" * 64)
-    assert told(newest())[1] == {"name": "laptop", "prefix": "mcphub_abcde", "acts_for_creator": False}
+    assert values_of(newest())[1] == {"name": "laptop", "prefix": "mcphub_abcde", "acts_for_creator": False}
     ApiKey.objects.filter(pk=key.pk).update(last_used_at="2026-01-01T00:00:00Z")
     key.refresh_from_db()
     key.save(update_fields=["last_used_at"])
@@ -113,14 +113,14 @@ def test_a_key_is_told_without_its_digest(acme, by_alice):
 
 def test_of_a_file_its_size_and_hash_are_told(acme, by_alice):
     authoring.save_resource(Resource(tenant=acme, uri="file://a", name="a", kind="file", blob=b"\x00" * 10))
-    blob = told(newest())[1]["blob"]
+    blob = values_of(newest())[1]["blob"]
     assert blob["bytes"] == 10
     assert len(blob["sha256"]) == 64
 
 
 def test_a_member_is_told_by_user_name(acme, by_alice):
     Membership.objects.create(user=by_alice, tenant=acme, role=Role.AUDITOR)
-    assert told(newest())[1] == {"user": "alice", "role": "auditor"}
+    assert values_of(newest())[1] == {"user": "alice", "role": "auditor"}
     assert newest().object_name == "alice in Acme"
 
 
@@ -208,7 +208,7 @@ def test_a_row_of_which_only_some_was_loaded_is_told_as_far_as_it_was_written(ac
     row = Resource.objects.defer("blob").get(uri="file://a")
     row.name = "b"
     row.save()
-    assert told(newest()) == ({"name": "a"}, {"name": "b"})
+    assert values_of(newest()) == ({"name": "a"}, {"name": "b"})
     row = Resource.objects.defer("blob").get(uri="file://a")
     row.delete()
-    assert told(newest())[0]["blob"]["bytes"] == 10
+    assert values_of(newest())[0]["blob"]["bytes"] == 10

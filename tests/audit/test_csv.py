@@ -1,4 +1,4 @@
-"""CSV for spreadsheets: no cell is calculated, and what is a text stays one."""
+"""CSV for spreadsheets: no cell is evaluated as a formula, and texts stay texts."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""The digest of a call's events is the same whether they are hashed as they are written or read again at its end."""
+"""The digest of a call's events, hashed while they are written or read again at the end: both are equal."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime

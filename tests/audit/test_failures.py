@@ -20,8 +20,8 @@ Fail = Callable[..., Call]
 @pytest.fixture
 def fail(tenant: Tenant) -> Fail:
     def make(cause: str = "", tool: str = "find", result: str = "", **more: Any) -> Call:
-        said = {"tenant": tenant, "tool_name": tool, "outcome": Outcome.TOOL_ERROR, "started_at": NOON, **more}
-        call = Call.objects.create(**said, cause=cause, finished_at=NOON, duration_us=1, writer=uuid4())
+        fields = {"tenant": tenant, "tool_name": tool, "outcome": Outcome.TOOL_ERROR, "started_at": NOON, **more}
+        call = Call.objects.create(**fields, cause=cause, finished_at=NOON, duration_us=1, writer=uuid4())
         CallPayload.objects.create(call=call, result=result)
         return call
 
@@ -29,8 +29,8 @@ def fail(tenant: Tenant) -> Fail:
 
 
 def report(*tenants: Tenant, audited: bool = True, tool: str = "") -> failures.Report:
-    said = {tenant.pk: audited for tenant in tenants}
-    return failures.failures(tenants, said, NOON - DAY, NOON + DAY, tool)
+    permissions = {tenant.pk: audited for tenant in tenants}
+    return failures.failures(tenants, permissions, NOON - DAY, NOON + DAY, tool)
 
 
 def grouped(*tenants: Tenant, **options: Any) -> list[tuple[str, str, int]]:
@@ -79,8 +79,8 @@ def test_of_a_traceback_the_last_line_counts_however_long_it_is(tenant: Tenant, 
 
 def test_without_a_cause_the_text_of_the_result_counts(tenant: Tenant, fail: Fail) -> None:
     for divisor in ("0", "1"):
-        said = orjson.dumps({"content": [{"type": "text", "text": f'Cannot divide by "{divisor}".\nNo.'}]}).decode()
-        fail(result=said)
+        content = orjson.dumps({"content": [{"type": "text", "text": f'Cannot divide by "{divisor}".\nNo.'}]}).decode()
+        fail(result=content)
     assert grouped(tenant) == [("find", "Cannot divide by ….", 2)]
 
 

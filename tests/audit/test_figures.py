@@ -1,4 +1,4 @@
-"""Figures of calls: exact whoever writes them, bounded whatever clients choose, and the same when they are merged."""
+"""Call statistics: exact with every writer, bounded in rows, and unchanged by merging."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -54,13 +54,13 @@ def ending(
 
 
 def totals(**where: object) -> tuple[int, int, int]:
-    """Calls, errors and denials of all rows."""
+    """The sums of calls, errors and denials of all rows."""
     rows = CallFigures.objects.filter(**where).values_list("calls", "errors", "denials")
     return tuple(map(sum, zip(*rows, strict=True))) if rows else (0, 0, 0)  # type: ignore[return-value]
 
 
 def snapshot() -> Counter[tuple[object, ...]]:
-    """What the figures say, however they are split into rows."""
+    """The statistics, independent of how they are split into rows."""
     found: Counter[tuple[object, ...]] = Counter()
     for row in CallFigures.objects.values():
         for name in counters.NUMBER_COLUMNS:
@@ -78,7 +78,7 @@ def write(request: pytest.FixtureRequest, transactional_db: None) -> Writer:
     return portable_writer if request.param == "portable" else writer()
 
 
-def put(*endings: CallFinished) -> None:
+def record_batch(*endings: CallFinished) -> None:
     writer()(batch_of(list(endings)))
 
 
@@ -159,7 +159,7 @@ def test_what_belongs_to_nobody_has_the_nil_id() -> None:
     assert (kind[0], kind[3]) == (NIL, NIL)
 
 
-# What clients choose is bounded
+# Bounds on values from clients
 
 
 @pytest.mark.parametrize(
@@ -173,12 +173,12 @@ def test_only_names_that_were_found_have_figures_of_their_own(outcome: str, tool
 
 def test_clients_names_are_cut_and_so_many_at_most_have_rows() -> None:
     names = Names()
-    made = numbers_of([ending(client_name=f"{number:03d}{'x' * 100}") for number in range(80)], names)
-    assert len(made) == counters.MAX_CLIENTS + 1
-    assert max(len(kind[4]) for kind in made) == 60
-    (rest,) = [numbers for kind, numbers in made.items() if kind[4] == ""]
+    counted = numbers_of([ending(client_name=f"{number:03d}{'x' * 100}") for number in range(80)], names)
+    assert len(counted) == counters.MAX_CLIENTS + 1
+    assert max(len(kind[4]) for kind in counted) == 60
+    (rest,) = [numbers for kind, numbers in counted.items() if kind[4] == ""]
     assert rest[counters.CALLS] == 30
-    # A tenant's neighbours keep theirs.
+    # Statistics of other tenants stay.
     assert next(iter(numbers_of([ending(tenant_id=new_id(), client_name="new")], names)))[4] == "new"
 
 
@@ -187,8 +187,8 @@ def test_uris_that_clients_make_up_are_bounded_also_for_calls_that_began_long_ag
     numbers_of([ending()], names)
     for start in range(0, 700, 100):
         batch = [ending(tool_name=f"docs://{start + number}", tool_id=None, started_at=old) for number in range(100)]
-        made = numbers_of(batch, names)
-    assert [kind[2] for kind in made] == [""]
+        counted = numbers_of(batch, names)
+    assert [kind[2] for kind in counted] == [""]
 
 
 def test_names_of_past_periods_are_forgotten() -> None:
@@ -202,13 +202,13 @@ def test_names_of_past_periods_are_forgotten() -> None:
 
 
 def old_figures() -> None:
-    """What two processes recorded at five moments of one hour yesterday, and at one of now."""
+    """Statistics of two processes: five times within one hour of yesterday, and one of now."""
     yesterday = period_of(timezone.now() - timedelta(days=1), 3600)
     for number in range(5):
         at = yesterday + timedelta(minutes=10 * number)
-        put(ending(started_at=at, took=300 * number), ending("timeout", started_at=at, tool_name="sum"))
-        put(ending(started_at=at, writer=new_id()))
-    put(ending())
+        record_batch(ending(started_at=at, took=300 * number), ending("timeout", started_at=at, tool_name="sum"))
+        record_batch(ending(started_at=at, writer=new_id()))
+    record_batch(ending())
 
 
 @pytest.mark.django_db(transaction=True)
@@ -229,7 +229,7 @@ def test_old_rows_of_all_processes_become_one_for_each_hour_and_kind() -> None:
 def test_a_late_call_is_added_to_an_hour_that_was_merged() -> None:
     old_figures()
     storage.merge()
-    put(ending(started_at=timezone.now() - timedelta(days=1)))
+    record_batch(ending(started_at=timezone.now() - timedelta(days=1)))
     before = snapshot()
     assert storage.merge() == 1
     assert snapshot() == before
@@ -239,7 +239,7 @@ def test_a_late_call_is_added_to_an_hour_that_was_merged() -> None:
 def test_what_is_long_ago_becomes_days(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "BATCH", 2)
     for hour in range(5):
-        put(ending(started_at=period_of(days_ago(70), storage.DAY) + timedelta(hours=hour)))
+        record_batch(ending(started_at=period_of(days_ago(70), storage.DAY) + timedelta(hours=hour)))
     storage.merge()
     assert list(CallFigures.objects.values_list("seconds", "calls")) == [(86400, 5)]
 
@@ -255,22 +255,24 @@ def test_a_turn_ends_in_time_and_the_next_one_goes_on(monkeypatch: pytest.Monkey
 
 @pytest.mark.django_db(transaction=True)
 def test_pruning_takes_what_is_too_old_and_what_deleted_tenants_left(tenant: Tenant) -> None:
-    put(ending(tenant_id=tenant.pk, started_at=days_ago(450)), ending(tenant_id=tenant.pk), ending("denied"))
-    put(ending("denied", tenant_id=None, api_key_id=None))
+    record_batch(ending(tenant_id=tenant.pk, started_at=days_ago(450)), ending(tenant_id=tenant.pk), ending("denied"))
+    record_batch(ending("denied", tenant_id=None, api_key_id=None))
     steps = [step for step in retention.prune() if step.what == "figures"]
     assert sum(step.rows for step in steps) == 2
     assert set(CallFigures.objects.values_list("tenant_id", flat=True)) == {tenant.pk, NIL}
 
 
-# Figures made anew
+# Rebuilding statistics
 
 
 @pytest.mark.django_db(transaction=True)
 def test_rebuilding_finds_what_was_counted(tenant: Tenant) -> None:
     for days in (0.2, 1.5, 3, 70):
-        put(ending(tenant_id=tenant.pk, started_at=days_ago(days)))
-        put(ending("denied", tenant_id=None, api_key_id=None, tool_id=None, started_at=days_ago(days), repeated=3))
-    put(ending(tenant_id=tenant.pk, started_at=period_of(timezone.now(), 3600)))
+        record_batch(ending(tenant_id=tenant.pk, started_at=days_ago(days)))
+        record_batch(
+            ending("denied", tenant_id=None, api_key_id=None, tool_id=None, started_at=days_ago(days), repeated=3)
+        )
+    record_batch(ending(tenant_id=tenant.pk, started_at=period_of(timezone.now(), 3600)))
     before = snapshot()
     CallFigures.objects.filter(begins_at__lt=period_of(timezone.now(), 3600)).delete()
     for _ in range(2):
@@ -281,7 +283,7 @@ def test_rebuilding_finds_what_was_counted(tenant: Tenant) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_rebuilding_leaves_figures_of_calls_that_were_pruned(tenant: Tenant) -> None:
-    put(ending(tenant_id=tenant.pk, started_at=days_ago(20)), ending(started_at=days_ago(20)))
+    record_batch(ending(tenant_id=tenant.pk, started_at=days_ago(20)), ending(started_at=days_ago(20)))
     Tenant.objects.update(keep_days=10)
     Call.objects.filter(tenant=tenant).delete()
     before = snapshot()
@@ -291,18 +293,18 @@ def test_rebuilding_leaves_figures_of_calls_that_were_pruned(tenant: Tenant) -> 
 
 @pytest.mark.django_db(transaction=True)
 def test_the_command_tells_what_it_counts() -> None:
-    def said(*arguments: str) -> list[str]:
+    def output(*arguments: str) -> list[str]:
         out = StringIO()
         call_command("rebuild_figures", *arguments, stdout=out)
         return out.getvalue().splitlines()
 
-    assert said() == ["No calls to count."]
+    assert output() == ["No calls to count."]
     at = period_of(days_ago(5), storage.DAY)
-    put(ending(started_at=at), ending(started_at=at))
-    assert said() == [f"{at:%Y-%m-%d} 00:00: 2 records", "2 records counted."]
-    assert said("--since", f"{days_ago(2):%Y-%m-%d}") == ["No calls to count."]
+    record_batch(ending(started_at=at), ending(started_at=at))
+    assert output() == [f"{at:%Y-%m-%d} 00:00: 2 records", "2 records counted."]
+    assert output("--since", f"{days_ago(2):%Y-%m-%d}") == ["No calls to count."]
     with pytest.raises(CommandError, match="--since must be a date"):
-        said("--since", "2026-13-01")
+        output("--since", "2026-13-01")
 
 
 def test_there_is_a_column_for_each_class() -> None:

@@ -1,4 +1,4 @@
-"""Arguments and results: stored as they are, or compressed where they are long, and read back the same."""
+"""Payloads: stored as they are, or compressed if they are long, and read back unchanged."""
 
 import zlib
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""What of a record is hashed: all of it, but for what the documentation lists; each record by the rules of its time."""
+"""Hashes of records: all columns except the documented ones, with the rules of the record's version."""
 
 import re
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def documented() -> set[tuple[str, str]]:
 
 @pytest.fixture
 def log(tenant: Tenant, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records of each kind, signed: the second of each is neither the first nor the last of its chain."""
+    """Signed records of each kind: the second of each is neither the first nor the last of its chain."""
     monkeypatch.setattr(writers, "COMPRESS_BYTES", 100)
     gone = record(2, other_tenant.pk)
     record(3, other_tenant.pk)
@@ -62,7 +62,7 @@ def log(tenant: Tenant, other_tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -
 
 
 def another(value: Any) -> Any:
-    """A value of the same kind that is not this one."""
+    """Another value of the same type."""
     match value:
         case bool():
             return not value
@@ -85,7 +85,7 @@ ORDER: dict[type[models.Model], str] = {Call: "id", CallPayload: "call_id", Call
 
 @contextmanager
 def tampered(model: type[models.Model], field: "models.Field[Any, Any]") -> Iterator[None]:
-    """Alter one column of one row for a while, as somebody does who may write to the database."""
+    """Temporarily alter one column of one row, like an attacker with write access to the database."""
     keys = list(model._default_manager.order_by(ORDER.get(model, "made_at")).values_list("pk", flat=True))
     row = model._default_manager.filter(pk=keys[-2] if len(keys) > 1 else keys[0])
     before = row.get()
@@ -146,7 +146,7 @@ WHY = "Records hashed by this version are in databases: never change what it cov
 
 
 def hashes(version: int | None, **more: Any) -> list[str]:
-    """The hashes that a record may have, in hex."""
+    """The valid hashes of a record, in hex."""
     row = tuple((VALUES | more | {"hash_version": version}).get(column) for column in chain.COLUMNS)
     return [chain.digest(BEFORE, values, "ab" * 32, *TEXTS).hex() for values in chain.covered(row)]
 
@@ -191,7 +191,7 @@ def test_the_newest_version_covers_what_is_written() -> None:
 
 
 def as_written_by(columns: tuple[str, ...], calls: list[UUID], **emptied: None) -> None:
-    """Give records the hashes that an earlier version of the hub gave them, and sign them."""
+    """Give records the hashes of an earlier version of the hub, and sign them."""
     Checkpoint.objects.all().delete()
     writer, tenant_id = Call.objects.values_list("writer", "tenant_id").filter(pk=calls[0]).get()
     before = chain.start_of(writer, tenant_id).chain_hash

@@ -1,4 +1,4 @@
-"""The recorder: what it says is recorded is there, and one bad row harms nobody else."""
+"""The recorder: what it confirms is stored, and a bad row does not affect others."""
 
 import threading
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def saying(kind: str | None = "progress", topic: str = "") -> Entry:
 
 
 class Gate:
-    """A writer that waits until it is let through, so that a queue builds up behind its first batch."""
+    """A writer that blocks until its gate opens, so that a queue builds up behind the first batch."""
 
     def __init__(self) -> None:
         self.reached, self.opened = threading.Event(), threading.Event()
@@ -40,9 +40,9 @@ def rung() -> list[tuple[str, bytes]]:
 
 @pytest.fixture
 def small(transactional_db: None, rung: list[tuple[str, bytes]]) -> Iterator[Recorder]:
-    made = Recorder(3, rung.extend)
-    yield made
-    made.close()
+    recorder = Recorder(3, rung.extend)
+    yield recorder
+    recorder.close()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Nobody waits for a database that does not answer: not who records already, nor who would."""
+"""The recorder with a database that hangs: waiting and new callers fail quickly."""
 
 import asyncio
 import threading
@@ -23,34 +23,34 @@ def hanging(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.setattr(recorder, "WATCH_SECONDS", 0.02)
     gate = Gate()
     monkeypatch.setattr(recorder, "writer", lambda: gate)
-    made = Recorder(10, lambda _topics: None)
-    made.submit(saying())
+    hung_recorder = Recorder(10, lambda _topics: None)
+    hung_recorder.submit(saying())
     assert gate.reached.wait(WAIT_SECONDS)
-    yield made, gate
+    yield hung_recorder, gate
     gate.opened.set()
-    made.close()
+    hung_recorder.close()
 
 
 def test_who_waits_is_told_and_who_comes_is_refused_at_once(hanging: tuple[Recorder, Gate]) -> None:
-    made, _ = hanging
+    recorder, _ = hanging
     with pytest.raises(RecorderUnavailable, match="does not answer"):
-        made.record(saying(), WAIT_SECONDS)
+        recorder.record(saying(), WAIT_SECONDS)
     with pytest.raises(RecorderUnavailable, match="does not answer"):
-        made.submit(saying())
+        recorder.submit(saying())
 
 
 def test_it_goes_on_when_the_database_does(hanging: tuple[Recorder, Gate], eventually) -> None:
-    made, gate = hanging
+    recorder, gate = hanging
     with pytest.raises(RecorderUnavailable):
-        made.record(saying(), WAIT_SECONDS)
+        recorder.record(saying(), WAIT_SECONDS)
     gate.opened.set()
-    assert eventually(lambda: recorded(made))
-    assert CallEvent.objects.count() == 2  # what nobody waited for any more was not written
+    assert eventually(lambda: recorded(recorder))
+    assert CallEvent.objects.count() == 2  # entries whose callers gave up were not written
 
 
-def recorded(made: Recorder) -> bool:
+def recorded(recorder: Recorder) -> bool:
     try:
-        return made.record(saying(), WAIT_SECONDS)
+        return recorder.record(saying(), WAIT_SECONDS)
     except RecorderUnavailable:
         return False
 

@@ -1,4 +1,4 @@
-"""What the audit log keeps: no secrets, and not too much."""
+"""Redaction and truncation of payloads in the audit log."""
 
 import json
 import unicodedata
@@ -99,7 +99,7 @@ def test_letters_that_json_writes_otherwise_are_the_same_letters() -> None:
 
 
 def disguised(word: str) -> st.SearchStrategy[str]:
-    """The word with separators and unseen characters between its letters, each in any case."""
+    """The word with separators and invisible characters between its letters, in mixed case."""
     between = st.text(st.sampled_from("_-. \t\u00a0\u2011\u200b\u00ad\ufeff\u2060\ufe0f"), max_size=2)
     letters = [st.sampled_from([letter, letter.upper()]) for letter in word]
     return st.tuples(*(part for letter in letters for part in (letter, between))).map("".join)
@@ -242,9 +242,9 @@ def test_what_json_does_not_know_is_kept_as_text() -> None:
 )
 def test_a_cause_holds_no_credentials(text: str) -> None:
     for cause in (text, f"Traceback: x\n{text}\n\nDuring handling of the above exception, another one: {text}"):
-        told = redacted_cause(cause, ("ssn",))
-        assert SECRET not in told
-        assert HIDDEN in told
+        redacted = redacted_cause(cause, ("ssn",))
+        assert SECRET not in redacted
+        assert HIDDEN in redacted
 
 
 def test_a_key_of_the_hub_is_in_no_cause() -> None:
@@ -280,17 +280,17 @@ def test_the_time_that_it_takes_grows_with_the_text_and_no_faster(piece: str) ->
 
 def test_a_secret_is_hidden_in_the_beginning_that_is_kept_of_a_long_value(settings: Any) -> None:
     settings.MCPHUB_MAX_PAYLOAD_BYTES = 60
-    told = json.loads(for_audit_log({"password": "hunter22" * 20, "rest": "x" * 500})[0])
-    assert (told["truncated"], "hunter22" in told["head"]) == (True, False)
+    stored = json.loads(for_audit_log({"password": "hunter22" * 20, "rest": "x" * 500})[0])
+    assert (stored["truncated"], "hunter22" in stored["head"]) == (True, False)
     plain = json.loads(for_audit_log({"first": "y" * 100, "password": "hunter22"})[0])
     assert plain["head"] == '{"first":"' + "y" * 50
 
 
 @pytest.mark.parametrize("length", [0, 100, 200, 256, 300, 5000])
 def test_a_secret_is_hidden_in_a_text_of_any_length(length: int) -> None:
-    said = {"note": "x" * length, "password": SECRET}
-    assert json.loads(for_audit_log(said)[0]) == {"note": "x" * length, "password": HIDDEN}
-    assert json.loads(for_audit_log({**said, "ssn": SECRET}, ("s s n",))[0])["ssn"] == HIDDEN
+    arguments = {"note": "x" * length, "password": SECRET}
+    assert json.loads(for_audit_log(arguments)[0]) == {"note": "x" * length, "password": HIDDEN}
+    assert json.loads(for_audit_log({**arguments, "ssn": SECRET}, ("s s n",))[0])["ssn"] == HIDDEN
 
 
 @pytest.mark.parametrize("wrap", [lambda inner: {"a": inner}, lambda inner: [inner]])
@@ -309,7 +309,7 @@ def test_what_is_too_deep_to_be_written_again_is_hidden_as_a_whole(wrap: Any) ->
     ["tax_id={}", "Tax-ID: {}", 'taxid="{} two"', "ssn='{}'", "ssn = {}", '{{"ssn": "{}"}}', "a=1, tax id: {}, b=2"],
 )
 def test_a_cause_hides_what_follows_any_of_the_tenants_own_names(text: str) -> None:
-    # A name without letters is none, and switches nothing off.
+    # A name without letters is ignored, and does not disable redaction.
     shown = redacted_cause("plain=stays " + text.format(SECRET), ("tax id", "---", "ssn"))
     assert SECRET not in shown
     assert HIDDEN in shown

@@ -1,4 +1,4 @@
-"""Retention: calls go when their tenant keeps them no longer, with all that belongs to them, and nothing else goes."""
+"""Retention: expired calls are deleted with their payloads and events, and nothing else is."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -40,8 +40,8 @@ def prune(tenant: Tenant | None = None, batch: int = 500) -> list[PruneStep]:
     return list(retention.prune(tenant, batch=batch))
 
 
-def kept() -> set[Any]:
-    """The calls that are left, each whole: with its payload and its events."""
+def remaining_calls() -> set[Any]:
+    """The remaining calls, each checked to have its payload and events."""
     ids = set(Call.objects.values_list("pk", flat=True))
     assert set(CallPayload.objects.values_list("pk", flat=True)) == ids
     assert sorted(CallEvent.objects.values_list("call_id", "sequence")) == sorted((id, n) for id in ids for n in (1, 2))
@@ -49,7 +49,7 @@ def kept() -> set[Any]:
 
 
 def verified() -> str:
-    """What `verify_audit` says. Raises CommandError if anything is wrong."""
+    """The output of `verify_audit`. Raises CommandError if it has findings."""
     out = StringIO()
     call_command("verify_audit", stdout=out)
     return out.getvalue()
@@ -68,7 +68,7 @@ def test_calls_go_with_their_payloads_and_events_when_their_tenant_keeps_them_no
     write_at(tenant, days_ago(400), days_ago(31))
     young = write_at(tenant, days_ago(29), days_ago(0))
     prune()
-    assert kept() == ids(young)
+    assert remaining_calls() == ids(young)
 
 
 def test_each_tenant_keeps_its_own_time(tenant: Tenant, other_tenant: Tenant, settings: Any) -> None:
@@ -77,13 +77,13 @@ def test_each_tenant_keeps_its_own_time(tenant: Tenant, other_tenant: Tenant, se
     kept_of_one = write_at(tenant, days_ago(11), days_ago(9))[1:]
     kept_of_other = write_at(other_tenant, days_ago(101), days_ago(99))[1:]
     prune()
-    assert kept() == ids(kept_of_one, kept_of_other)
+    assert remaining_calls() == ids(kept_of_one, kept_of_other)
 
 
 def test_nothing_goes_unless_somebody_says_so(tenant: Tenant) -> None:
     calls = write_at(tenant, days_ago(4000)) + write_at(None, days_ago(4000))
     assert {step.what for step in prune()} == {"figures"}
-    assert kept() == ids(calls)
+    assert remaining_calls() == ids(calls)
 
 
 def test_a_tenant_keeps_for_ever_by_zero_whatever_the_hub_does(tenant: Tenant, settings: Any) -> None:
@@ -91,14 +91,14 @@ def test_a_tenant_keeps_for_ever_by_zero_whatever_the_hub_does(tenant: Tenant, s
     keep(tenant, 0)
     calls = write_at(tenant, days_ago(4000))
     prune()
-    assert kept() == ids(calls)
+    assert remaining_calls() == ids(calls)
 
 
 def test_a_time_longer_than_any_calendar_is_for_ever(tenant: Tenant) -> None:
     keep(tenant, 2_147_483_647)
     calls = write_at(tenant, days_ago(4000))
     prune()
-    assert kept() == ids(calls)
+    assert remaining_calls() == ids(calls)
 
 
 def test_what_belongs_to_no_tenant_any_more_follows_the_hub(tenant: Tenant, settings: Any) -> None:
@@ -108,7 +108,7 @@ def test_what_belongs_to_no_tenant_any_more_follows_the_hub(tenant: Tenant, sett
     write_at(None, days_ago(11))
     write_at(uuid4(), days_ago(11))
     prune()
-    assert kept() == ids(young)
+    assert remaining_calls() == ids(young)
 
 
 def test_it_goes_by_small_batches_from_the_oldest_on(tenant: Tenant) -> None:
@@ -116,7 +116,7 @@ def test_it_goes_by_small_batches_from_the_oldest_on(tenant: Tenant) -> None:
     calls = write_at(tenant, *(days_ago(40 - number) for number in range(5)))
     steps = retention.prune(batch=2)
     assert next(steps) == PruneStep("acme", "calls", 2, calls[1].started_at)
-    assert kept() == ids(calls[2:])
+    assert remaining_calls() == ids(calls[2:])
     assert [step.rows for step in steps] == [2, 1]
 
 
@@ -124,7 +124,7 @@ def test_calls_of_one_moment_fit_into_no_batch_and_still_go(tenant: Tenant) -> N
     keep(tenant, 30)
     write_at(tenant, *[days_ago(40)] * 5)
     assert sum(step.rows for step in prune(batch=2)) == 5
-    assert kept() == set()
+    assert remaining_calls() == set()
 
 
 def test_a_pruning_that_was_broken_off_is_taken_up_by_the_next(tenant: Tenant) -> None:
@@ -147,7 +147,7 @@ def test_a_batch_goes_as_a_whole_or_not_at_all(tenant: Tenant, monkeypatch: pyte
     with pytest.raises(RuntimeError):
         prune()
     monkeypatch.undo()
-    assert kept() == ids(calls)
+    assert remaining_calls() == ids(calls)
 
 
 def test_what_is_left_still_verifies_and_what_somebody_takes_away_beside_shows(
@@ -155,7 +155,7 @@ def test_what_is_left_still_verifies_and_what_somebody_takes_away_beside_shows(
 ) -> None:
     settings.MCPHUB_KEEP_DAYS = 30
     keep(other_tenant, 0)
-    # In a chain a call stands where it ended: those that took long are kept apart from their neighbours.
+    # Chains are in the order of ending: long calls are pruned at another time than their neighbours.
     for days in (35, 50, 29, 40, 28, 31, 1):
         write_at(tenant, days_ago(days))
         write_at(None, days_ago(days))
@@ -193,7 +193,7 @@ def test_one_tenant_can_be_pruned_alone(tenant: Tenant, other_tenant: Tenant) ->
     write_at(tenant, days_ago(40))
     others = write_at(other_tenant, days_ago(40))
     prune(tenant)
-    assert kept() == ids(others)
+    assert remaining_calls() == ids(others)
 
 
 def test_sessions_that_ended_before_that_time_go_and_others_stay(tenant: Tenant, other_tenant: Tenant) -> None:
@@ -213,7 +213,7 @@ def test_what_is_due_is_counted_by_tenant_and_stays(tenant: Tenant, other_tenant
     calls += write_at(other_tenant, days_ago(400))
     assert [due[:2] for due in retention.due()] == [("no tenant", 1), ("acme", 2)]
     assert [due[:2] for due in retention.due(tenant)] == [("acme", 2)]
-    assert kept() == ids(calls)
+    assert remaining_calls() == ids(calls)
 
 
 def test_what_is_due_is_found_by_the_index(tenant: Tenant) -> None:
@@ -222,7 +222,7 @@ def test_what_is_due_is_found_by_the_index(tenant: Tenant) -> None:
         assert "USING INDEX call_by_tenant" in oldest.explain()
         return
     with transaction.atomic(), connection.cursor() as cursor:
-        # It would rather read an empty table as a whole.
+        # For an empty table, the planner prefers a sequential scan.
         cursor.execute("SET LOCAL enable_seqscan = off")
         assert "Seq Scan" not in oldest.explain()
 
@@ -234,4 +234,4 @@ def test_the_beat_schedules_a_task_that_prunes(tenant: Tenant, monkeypatch: pyte
     scheduled = configured.CELERY_BEAT_SCHEDULE["prune"]["task"]
     assert current_app.tasks[scheduled].name == tasks.prune.name
     tasks.prune()
-    assert kept() == set()
+    assert remaining_calls() == set()

@@ -1,4 +1,4 @@
-"""A hub without a beat prunes by itself: one of its processes does, once a day, and calls do not wait for it."""
+"""Daily pruning without Celery beat: one process prunes once a day, without delaying calls."""
 
 from collections.abc import Callable, Iterator
 from uuid import UUID
@@ -20,27 +20,27 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(retention_daily, "monotonic", made)
-    return made
+    fake_clock = Clock()
+    monkeypatch.setattr(retention_daily, "monotonic", fake_clock)
+    return fake_clock
 
 
 @pytest.fixture
 def daily(clock: Clock, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daily]:
-    """As the oldest process of the hub has it; there is an old call."""
+    """The daily pruning of the hub's oldest process; there is an expired call."""
     monkeypatch.setattr(retention, "PAUSE_SECONDS", 0.0)
     own = entries.process_row("web")
-    # A hub that an earlier test left running in this process may stand already.
+    # An earlier test may have left a running hub in this process.
     Process.objects.get_or_create(id=own.id, defaults={"kind": own.kind, "host": own.host, "pid": own.pid})
     Tenant.objects.update(keep_days=30)
     write_at(tenant, days_ago(40))
-    made = Daily()
-    yield made
-    made.stop()
+    pruning = Daily()
+    yield pruning
+    pruning.stop()
 
 
-def over(daily: Daily) -> None:
-    """Wait until it has done what it began."""
+def wait_until_done(daily: Daily) -> None:
+    """Wait until the pruning has finished."""
     assert daily._thread is not None
     daily._thread.join(10)
     assert not daily._thread.is_alive()
@@ -48,18 +48,18 @@ def over(daily: Daily) -> None:
 
 def test_it_prunes_when_the_process_starts_and_a_day_later(daily: Daily, clock: Clock, tenant: Tenant) -> None:
     daily.prune_if_due()
-    over(daily)
+    wait_until_done(daily)
     assert not Call.objects.exists()
 
     write_at(tenant, days_ago(40))
     clock.now += DAY_SECONDS - 1
     daily.prune_if_due()
-    over(daily)
+    wait_until_done(daily)
     assert Call.objects.exists()
 
     clock.now += 1
     daily.prune_if_due()
-    over(daily)
+    wait_until_done(daily)
     assert not Call.objects.exists()
 
 
@@ -70,7 +70,7 @@ def test_of_many_processes_only_the_oldest_prunes_until_it_is_gone(daily: Daily)
 
     older.delete()
     daily.prune_if_due()
-    over(daily)
+    wait_until_done(daily)
     assert not Call.objects.exists()
 
 
@@ -81,7 +81,7 @@ def test_it_stops_with_its_process_after_the_batch_at_hand(
     daily.prune_if_due()
     eventually(lambda: not Call.objects.exists())
     daily.stop()
-    over(daily)
+    wait_until_done(daily)
 
 
 def test_a_database_that_is_away_is_logged_and_tried_again_another_day(
@@ -92,11 +92,11 @@ def test_a_database_that_is_away_is_logged_and_tried_again_another_day(
 
     monkeypatch.setattr(partitions, "create_upcoming", away)
     daily.prune_if_due()
-    over(daily)
+    wait_until_done(daily)
     assert "Pruning was broken off: away" in caplog.text
 
     monkeypatch.undo()
     daily._due = 0.0
     daily.prune_if_due()
-    over(daily)
+    wait_until_done(daily)
     assert not Call.objects.exists()

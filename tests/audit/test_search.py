@@ -1,4 +1,4 @@
-"""The search of the audit log: what a query may say, what it finds, for whom, and how much it looks at."""
+"""The search of the audit log: query syntax, results, permissions, and bounds on the examined rows."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -36,7 +36,7 @@ def member(*tenants: Tenant, role: Role = Role.AUDITOR) -> User:
 
 
 def record(tenant: Tenant | None, ago: float = 1, *, arguments: str = "", result: str = "", **facts: Any) -> Call:
-    """A call that started so many minutes ago."""
+    """A call that started this many minutes ago."""
     at = timezone.now() - timedelta(minutes=ago)
     values = {"started_at": at, "finished_at": at, "duration_us": 1, "outcome": "ok", "writer": uuid4()}
     call = Call.objects.create(id=id_of(at), tenant=tenant, **(values | facts))
@@ -44,7 +44,7 @@ def record(tenant: Tenant | None, ago: float = 1, *, arguments: str = "", result
     return call
 
 
-def found(person: User, **params: Any) -> list[Call]:
+def search_results(person: User, **params: Any) -> list[Call]:
     return pages.page(CallQuery.from_params(params), person).calls
 
 
@@ -136,7 +136,7 @@ def test_a_period_becomes_bounds_when_it_is_fixed() -> None:
 def test_any_time_can_be_searched(tenant: Tenant, root: User, params: dict[str, str]) -> None:
     record(tenant)
     for person in (root, member(tenant)):
-        assert len(found(person, **params)) == (params.get("until") != "1960-01-01")
+        assert len(search_results(person, **params)) == (params.get("until") != "1960-01-01")
 
 
 @pytest.mark.parametrize("params", [{"since": "2030-01-01"}, {"period": "1h", "until": "2020-01-01"}], ids=str)
@@ -190,35 +190,37 @@ def test_a_call_is_found_by_what_is_known_of_it(
     tenant: Tenant, other_tenant: Tenant, root: User, params: dict[str, Any], facts: dict[str, Any]
 ) -> None:
     record(tenant, arguments='{"a": "1000 hay"}')
-    wanted = record(tenant, **facts)
+    call = record(tenant, **facts)
     foreign = record(other_tenant, **facts)
-    assert found(member(tenant), **params) == [wanted]
-    assert set(found(root, **params)) == {wanted, foreign}
-    assert set(found(member(tenant, other_tenant), **params)) == {wanted, foreign}
+    assert search_results(member(tenant), **params) == [call]
+    assert set(search_results(root, **params)) == {call, foreign}
+    assert set(search_results(member(tenant, other_tenant), **params)) == {call, foreign}
 
 
 def test_calls_are_found_by_key_session_and_tenant(tenant: Tenant, other_tenant: Tenant, root: User, key: str) -> None:
     session = uuid4()
     own, anonymous = record(tenant, api_key=ApiKey.objects.get(), session_id=session), record(other_tenant)
     record(None)
-    assert found(root, key=str(own.api_key_id)) == found(root, session=str(session)) == [own]
-    assert found(root, key="anonymous") == [anonymous]
+    assert search_results(root, key=str(own.api_key_id)) == search_results(root, session=str(session)) == [own]
+    assert search_results(root, key="anonymous") == [anonymous]
     for name in (tenant.slug, str(tenant.pk), tenant.pk.hex):
-        assert found(root, tenant=name) == [own]
+        assert search_results(root, tenant=name) == [own]
 
 
 def test_calls_of_a_deleted_tenant_are_found_by_its_id(tenant: Tenant, root: User) -> None:
     call, id = record(tenant), str(tenant.pk)
     tenant.delete()
-    assert found(root, tenant=id) == [call]
+    assert search_results(root, tenant=id) == [call]
 
 
 def test_calls_are_found_by_when_they_started(tenant: Tenant, root: User) -> None:
     old, middle, new = record(tenant, 180), record(tenant, 90), record(tenant, 5)
     for person in (root, member(tenant)):
-        assert found(person, period="2h") == [new, middle]
-        assert found(person, until=middle.started_at.isoformat()) == [middle, old]
-        assert found(person, since=middle.started_at.isoformat(), until=middle.started_at.isoformat()) == [middle]
+        assert search_results(person, period="2h") == [new, middle]
+        assert search_results(person, until=middle.started_at.isoformat()) == [middle, old]
+        assert search_results(person, since=middle.started_at.isoformat(), until=middle.started_at.isoformat()) == [
+            middle
+        ]
 
 
 def test_packed_texts_are_searched_too(tenant: Tenant) -> None:
@@ -228,7 +230,7 @@ def test_packed_texts_are_searched_too(tenant: Tenant) -> None:
         CallPayload.objects.filter(call=call).update(packed=pack("{}", text), arguments="", result="")
     broken = record(tenant)
     CallPayload.objects.filter(call=broken).update(packed=b"no texts", arguments="", result="")
-    assert found(member(tenant), text="Needle") == [packed]
+    assert search_results(member(tenant), text="Needle") == [packed]
 
 
 # --- For whom ----------------------------------------------------------------------------------------------------
@@ -239,24 +241,24 @@ def test_nobody_finds_calls_of_a_foreign_tenant(tenant: Tenant, other_tenant: Te
     record(None, arguments="needle")
     person = member(tenant)
     for params in ({}, {"tenant": other_tenant.slug}, {"tenant": str(other_tenant.pk)}, {"text": "needle"}):
-        assert found(person, **params) == []
+        assert search_results(person, **params) == []
     assert list(iteration.iterate_calls(CallQuery(tenant=other_tenant.slug), person)) == [[]]
 
 
 def test_whoever_is_no_member_or_inactive_finds_nothing(tenant: Tenant) -> None:
     record(tenant)
-    assert found(User.objects.create_user("nobody")) == []
+    assert search_results(User.objects.create_user("nobody")) == []
     person = member(tenant)
     User.objects.update(is_active=False)
-    assert found(User.objects.get(pk=person.pk)) == []
+    assert search_results(User.objects.get(pk=person.pk)) == []
 
 
 def test_an_operator_finds_by_facts_and_is_told_why_not_by_text(tenant: Tenant) -> None:
     call, operator = record(tenant, arguments="needle"), member(tenant, role=Role.OPERATOR)
-    assert found(operator, outcome="ok") == [call]
+    assert search_results(operator, outcome="ok") == [call]
     for params in ({"text": "needle"}, {"text": "needle", "tenant": tenant.slug}):
         with pytest.raises(TextRefused, match="auditor"):
-            found(operator, **params)
+            search_results(operator, **params)
 
 
 def test_a_text_is_looked_for_only_where_the_person_audits(tenant: Tenant, other_tenant: Tenant) -> None:
@@ -266,7 +268,7 @@ def test_a_text_is_looked_for_only_where_the_person_audits(tenant: Tenant, other
     page = pages.page(CallQuery(text="needle"), person)
     assert (page.calls, page.narrowed) == ([read], True)
     with pytest.raises(TextRefused):
-        found(person, text="needle", tenant=other_tenant.slug)
+        search_results(person, text="needle", tenant=other_tenant.slug)
     assert not pages.page(CallQuery(tool="x"), person).narrowed
 
 
@@ -286,7 +288,7 @@ def reader(
 def test_pages_follow_one_another_in_both_directions(reader: User, tenant: Tenant, other_tenant: Tenant) -> None:
     moment = timezone.now()
     for number in range(7):
-        # Several of the same moment: the id decides.
+        # Several calls with the same time are ordered by ID.
         record(tenant, started_at=moment - timedelta(minutes=number // 3))
         record(other_tenant, started_at=moment - timedelta(minutes=number // 3))
     first = pages.page(CallQuery(), reader, size=3)
@@ -296,7 +298,7 @@ def test_pages_follow_one_another_in_both_directions(reader: User, tenant: Tenan
         page = pages.page(CallQuery(), reader, after=page.next, size=3)
         every.append(page.calls)
         seen += page.calls
-    assert len(seen) == len(set(seen)) == len(found(reader))
+    assert len(seen) == len(set(seen)) == len(search_results(reader))
     for calls in reversed(every[:-1]):
         assert page.previous
         page = pages.page(CallQuery(), reader, before=page.previous, size=3)
@@ -348,7 +350,7 @@ def test_calls_are_counted_ahead_as_far_as_that_is_quick(
 
 
 class SearchClock(Clock):
-    """It goes on by as much as each statement is said to take."""
+    """A clock that advances by the configured duration of each statement."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -357,7 +359,7 @@ class SearchClock(Clock):
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], SearchClock]]:
-    """Let each call that is looked at take so many seconds."""
+    """Let each examined call take this many seconds."""
 
     def pace(seconds_each: float) -> SearchClock:
         clock = SearchClock()
@@ -420,9 +422,9 @@ def test_a_page_asks_the_database_a_bounded_number_of_questions(
     for ago in range(60):
         record(tenant, ago, arguments="needle")
     person = member(tenant)
-    # PostgreSQL is told its time limit, in a transaction.
+    # PostgreSQL gets its statement timeout, in a transaction.
     limits = 3 * (connection.vendor == "postgresql")
     with django_assert_max_num_queries(2 + pages.MAX_LOOKS + limits):
-        assert len(found(person, text="needle", duration_max="7")) == pages.PAGE_SIZE
+        assert len(search_results(person, text="needle", duration_max="7")) == pages.PAGE_SIZE
     with django_assert_max_num_queries(3 + limits):
-        assert len(found(person)) == pages.PAGE_SIZE
+        assert len(search_results(person)) == pages.PAGE_SIZE

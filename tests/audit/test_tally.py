@@ -1,4 +1,4 @@
-"""Counting what was recorded."""
+"""Counters of recorded calls."""
 
 from uuid import uuid4
 
@@ -11,7 +11,7 @@ from tools_app.telemetry.registry import MetricRegistry
 
 @pytest.fixture
 def counted(monkeypatch):
-    """The counters of the batches that a test counts: `counted()`."""
+    """The counters of the batches of a test: `counted()`."""
     metrics_registry = MetricRegistry()
     monkeypatch.setattr(recorder, "metrics_registry", metrics_registry)
     return lambda: {(name, *labels): value for name, labels, value in metrics_registry.snapshot()["counts"]}

@@ -1,4 +1,4 @@
-"""Who alters what was recorded of people's changes is found out."""
+"""Tampering with recorded changes is detected."""
 
 from itertools import count
 
@@ -41,7 +41,7 @@ def only(**scope):
 
 
 def rewrite_from(position):
-    """Make the digests fit again from `position` on, as somebody does who knows how."""
+    """Recompute the digests from `position` on, like an attacker who knows the algorithm."""
     before = Change.objects.filter(position=position - 1).first()
     previous = bytes(before.digest) if before else changes.START
     for change in Change.objects.filter(position__gte=position).order_by("position"):

@@ -1,4 +1,4 @@
-"""Who changes the audit log in the database is found out, and the first record that he changed is named."""
+"""Tampering with the audit log is detected, and the first altered record is named."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -28,9 +28,9 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 @pytest.fixture
 def calls(tenant: Tenant) -> list[UUID]:
     """Six records of one chain, signed."""
-    made = record(6, tenant.pk, events=2)
+    recorded = record(6, tenant.pk, events=2)
     signer.sign()
-    return made
+    return recorded
 
 
 def copy_of(call_id: UUID, **columns: Any) -> UUID:
@@ -45,7 +45,7 @@ def copy_of(call_id: UUID, **columns: Any) -> UUID:
 
 
 def rewrite(chain_of: list[UUID], start: Link) -> None:
-    """Give records the hashes that follow from what they say now."""
+    """Recompute the hashes of altered records."""
     before = start.chain_hash
     for call_id in chain_of:
         place = next(chain_entries(Call.objects.filter(pk=call_id)))
@@ -331,7 +331,7 @@ def test_a_batch_that_fails_leaves_no_hole(calls: list[UUID], tenant: Tenant) ->
 
 
 def write_and_fail(entry: CallFinished, *, committed: bool) -> None:
-    """Write as the portable writer does, on a connection that breaks before the commit or before its answer."""
+    """Write with the portable writer, on a connection that breaks before the commit or before its response."""
     with heads() as chains:
         with transaction.atomic():
             writers.write(batch_of([entry]), writers.PortableStatements(), chains)
@@ -368,12 +368,12 @@ def test_a_call_that_somebody_else_settled_leaves_no_hole(calls: list[UUID], ten
 
 def test_what_a_dead_process_left_is_signed_by_another_one(tenant: Tenant) -> None:
     dead = Process.objects.create(id=uuid4(), kind="worker", host="h", pid=1)
-    made = record(3, tenant.pk, of=dead.pk)
+    recorded = record(3, tenant.pk, of=dead.pk)
     report = checked()
     assert (report.findings, [tail.writer for tail in report.tails]) == ([], [dead.pk])
-    change(made[0], cause="another")
-    assert (found().problem, found().call_id) == (Problem.CHANGED, made[0])
-    change(made[0], cause="")
+    change(recorded[0], cause="another")
+    assert (found().problem, found().call_id) == (Problem.CHANGED, recorded[0])
+    change(recorded[0], cause="")
     signer.sign_for([dead.pk])
     report = checked()
     assert (report.findings, report.tails) == ([], [])
@@ -387,9 +387,9 @@ def test_what_no_known_process_wrote_is_no_tail_of_a_dead_one(tenant: Tenant) ->
 
 def test_a_process_that_signs_each_minute_leaves_no_hours_of_unsigned_records(tenant: Tenant) -> None:
     dead = Process.objects.create(id=uuid4(), kind="worker", host="h", pid=1)
-    made = [ending(tenant.pk, of=dead.pk, at=timezone.now() - timedelta(hours=hours)) for hours in (3, 2, 1)]
-    write(*made)
-    assert (found().problem, found().call_id) == (Problem.UNSIGNED, made[0].call_id)
+    entries = [ending(tenant.pk, of=dead.pk, at=timezone.now() - timedelta(hours=hours)) for hours in (3, 2, 1)]
+    write(*entries)
+    assert (found().problem, found().call_id) == (Problem.UNSIGNED, entries[0].call_id)
 
 
 def test_who_has_signed_takes_leave_and_nobody_else(calls: list[UUID], tenant: Tenant, monkeypatch: Any) -> None:

@@ -1,4 +1,4 @@
-"""The witness file: an end of the audit log that was cut off shows, although its checkpoints went with it."""
+"""The witness file: a truncated audit log is detected, even if its checkpoints were deleted too."""
 
 import logging
 import stat
@@ -37,18 +37,18 @@ def _fresh(transactional_db: None, settings: Any, tmp_path: Path) -> Iterator[No
 
 @pytest.fixture
 def calls(tenant: Tenant) -> list[UUID]:
-    """Records and a change that were signed in two checkpoints."""
-    made = record(4, tenant.pk)
+    """Records and a change, signed in two checkpoints."""
+    recorded = record(4, tenant.pk)
     signer.sign()
-    made += record(3, tenant.pk)
+    recorded += record(3, tenant.pk)
     with transaction.atomic(), recording_as(at_command_line()):
         record_change(Action.CHANGED, tenant, after={"name": "x"})
     signer.sign()
-    return made
+    return recorded
 
 
 def cut_off(calls: list[UUID]) -> None:
-    """What somebody does with the database of a stopped hub: the newest records go, and what signed them too."""
+    """Delete the newest records with their checkpoints from the database of a stopped hub."""
     CallPayload.objects.filter(pk__in=calls[4:]).delete()
     Call.objects.filter(pk__in=calls[4:]).delete()
     Change.objects.all().delete()
@@ -135,8 +135,8 @@ def test_what_was_pruned_is_not_missed(calls: list[UUID], tenant: Tenant) -> Non
 
 def test_a_restore_is_accepted_with_its_reason_and_stays_on_record(calls: list[UUID], tenant: Tenant) -> None:
     cut_off(calls)
-    said = run("accept_restore", "--reason", "the disk died, backup of 3:00")
-    assert "3 records and 1 changes are missing" in said
+    output = run("accept_restore", "--reason", "the disk died, backup of 3:00")
+    assert "3 records and 1 changes are missing" in output
     change = Change.objects.get()
     assert (change.action, change.via) == ("restored", "command")
     assert "the disk died, backup of 3:00" in change.after
@@ -152,7 +152,7 @@ def test_a_restore_is_accepted_with_its_reason_and_stays_on_record(calls: list[U
 
 
 def forget_memory() -> None:
-    """Begin anew as a process does that is started after the restore."""
+    """Forget the process's state, as a process started after the restore."""
     signer.checkpoint_signer.stop()
 
 
@@ -192,11 +192,11 @@ def test_the_file_is_bounded_in_processes_and_bytes(monkeypatch: pytest.MonkeyPa
     statements = [statement(uuid4(), padding=2) for _ in range(5)]
     for one in statements:
         witness.store(one)
-    kept = witness.lines()
-    assert [one.signature in line for one, line in zip(statements[2:], kept, strict=True)] == [True] * 3
-    monkeypatch.setattr(witness, "MAX_BYTES", len(kept[0]) + len(kept[1]))
+    lines = witness.lines()
+    assert [one.signature in line for one, line in zip(statements[2:], lines, strict=True)] == [True] * 3
+    monkeypatch.setattr(witness, "MAX_BYTES", len(lines[0]) + len(lines[1]))
     witness.store(statement(uuid4(), padding=2))
-    assert len(witness.path().read_bytes()) <= len(kept[0]) + len(kept[1])
+    assert len(witness.path().read_bytes()) <= len(lines[0]) + len(lines[1])
     assert len(witness.lines()) == 1
 
 

@@ -1,4 +1,4 @@
-"""The writers: rows match the models, each writer writes the same, and a call is settled once."""
+"""Writers: rows match the models, all writers write the same, and a call is settled once."""
 
 from uuid import UUID
 
@@ -60,10 +60,10 @@ def test_rows_have_exactly_the_columns_of_their_model(model: type[Model], column
 
 def test_each_writer_writes_what_the_orm_reads_back(write: Writer) -> None:
     running, done = facts(), facts()
-    said = EventRow(done.id, 1, timezone.now(), "progress", '{"progress":1}')
+    event = EventRow(done.id, 1, timezone.now(), "progress", '{"progress":1}')
     ended = ending(done, settles=False)
 
-    assert write(batch_of([beginning(running), CallEventEntry(said), ended])) == set()
+    assert write(batch_of([beginning(running), CallEventEntry(event), ended])) == set()
 
     row = RunningCall.objects.get()
     assert Facts(*(getattr(row, name) for name in Facts._fields)) == running
@@ -73,14 +73,14 @@ def test_each_writer_writes_what_the_orm_reads_back(write: Writer) -> None:
     assert Facts(*(getattr(call, name) for name in Facts._fields)) == done
     assert FinishedRow(*(getattr(call, name) for name in FinishedRow._fields)) == ended.row
     assert CallPayload.objects.get().texts() == ('{"a":1}', '{"text":"é"}')
-    assert CallEvent.objects.values_list(*EventRow._fields).get() == said
+    assert CallEvent.objects.values_list(*EventRow._fields).get() == event
 
 
 def test_texts_are_read_back_character_by_character(write: Writer) -> None:
     ended = ending(facts()._replace(client_name=ODD), settles=False)
-    said = CallEventEntry(EventRow(ended.call_id, 1, timezone.now(), "log", ODD))
+    event = CallEventEntry(EventRow(ended.call_id, 1, timezone.now(), "log", ODD))
 
-    write(batch_of([said, msgspec.structs.replace(ended, payload=Payload(ended.call_id, ODD, ODD))]))
+    write(batch_of([event, msgspec.structs.replace(ended, payload=Payload(ended.call_id, ODD, ODD))]))
 
     assert Call.objects.get().client_name == ODD
     assert CallPayload.objects.get().texts() == (ODD, ODD)

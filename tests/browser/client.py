@@ -1,4 +1,4 @@
-"""A client of the modern era in a few lines, for tests that look at what it left in the admin."""
+"""A minimal client of the modern era, for tests of the records of its calls."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ META = {
 def ask(
     hub: str, key: str, tool: str, arguments: Mapping[str, Any], slug: str = "", client: str = "laptop"
 ) -> httpx.Response:
-    """Call a tool; the whole answer, whatever it is."""
+    """Call a tool; return the response."""
     meta = {**META, "io.modelcontextprotocol/clientInfo": {"name": client, "version": "1"}}
     headers = {
         "Authorization": f"Bearer {key}",

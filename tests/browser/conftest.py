@@ -10,7 +10,7 @@ from tests.browser.hubs import browsing, log_in, refused, started, window
 
 @pytest.fixture(autouse=True)
 def nothing_is_refused() -> Iterator[None]:
-    """No page does what its Content-Security-Policy refuses."""
+    """Fail if a page violates its Content-Security-Policy."""
     refused.clear()
     yield
     assert refused == []
@@ -18,7 +18,7 @@ def nothing_is_refused() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The address of a fresh hub, with the settings that the module gives as SETTINGS."""
+    """The URL of a new hub, with the module's SETTINGS."""
     with started(tmp_path_factory.mktemp("hub"), **getattr(request.module, "SETTINGS", {})) as address:
         yield address
 
@@ -32,13 +32,13 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def admin(browser: Browser, hub: str) -> Page:
-    """A window in which the first admin, a superuser, is logged in."""
+    """A window logged in as the first admin, a superuser."""
     return log_in(window(browser, hub))
 
 
 @pytest.fixture
 def page(admin: Page) -> Iterator[Page]:
-    """The same; no script on its pages may fail."""
+    """The same window; fail if a script on its pages fails."""
     faults: list[str] = []
 
     def note(fault: object) -> None:

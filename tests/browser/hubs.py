@@ -1,4 +1,4 @@
-"""What tests in a browser share: a hub as a newcomer starts it, and windows in which somebody is logged in."""
+"""Helpers of the browser tests: a newly installed hub, and logged-in windows."""
 
 import os
 import re
@@ -28,14 +28,14 @@ START_SECONDS = 120.0
 WAIT_MS = 20_000
 # The links of the calls in their list.
 CALLS = "table a[href*='/tools_app/call/'][href*='/change/']"
-# What browsers said that the security policy of a page refused, since a test looked last.
+# Violations of the Content-Security-Policy that browsers reported since the last check.
 refused: list[str] = []
 SERVERS = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
 
 
 @contextmanager
 def started(place: Path, **settings: str) -> Iterator[str]:
-    """The address of a fresh hub whose data lies at `place`."""
+    """Start a new hub with its data at `place`; yield its URL."""
     environment = {name: value for name, value in os.environ.items() if name not in SERVERS}
     environment |= {"MCPHUB_DATA_DIR": str(place / "data"), "MCPHUB_ADMIN_PASSWORD": PASSWORD, **settings}
     log = place / "hub.log"
@@ -56,7 +56,7 @@ def started(place: Path, **settings: str) -> Iterator[str]:
 
 
 def _address_in(log: Path, process: subprocess.Popen[bytes]) -> str:
-    """The address that the hub prints when it listens. Raises AssertionError if it does not."""
+    """The URL that the hub prints when it listens. Raises AssertionError if it prints none."""
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
         if found := re.search(r"(http://127\.0\.0\.1:\d+)/mcp", log.read_text()):
@@ -76,7 +76,7 @@ def browsing() -> Iterator[Browser]:
 
 
 def window(browser: Browser, hub: str, **looks: object) -> Page:
-    """A window of its own, in which nobody is logged in yet."""
+    """A new window without a login."""
     context = browser.new_context(base_url=hub, **looks)
     context.on("console", _note_refusal)
     page = context.new_page()
@@ -90,11 +90,11 @@ def _note_refusal(message: ConsoleMessage) -> None:
 
 
 def log_in(page: Page, name: str = "admin", password: str = PASSWORD) -> Page:
-    """Log in, and see the first page."""
+    """Log in, and wait for the first page."""
     page.goto("/admin/")
     page.fill("input[name=username]", name)
     page.fill("input[name=password]", password)
     page.press("input[name=password]", "Enter")
-    # The address of the login page ends with the same, as its parameter.
+    # The URL of the login page ends with the same, in its parameter.
     expect(page).to_have_url(re.compile(r"^[^?]*/admin/$"))
     return page

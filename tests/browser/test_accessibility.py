@@ -1,6 +1,6 @@
-"""Every page of the admin, and pages of the documentation, held against WCAG 2.1 AA by axe.
+"""Accessibility of every page of the admin and some of the documentation: WCAG 2.1 AA, checked with axe.
 
-In light on a desk, and in dark on a phone, where nothing is wider than the window, nor scrolls sideways.
+In the light scheme on a desktop, and in the dark scheme on a phone, without horizontal scrolling.
 """
 
 import pytest
@@ -11,7 +11,7 @@ from tests.browser.client import ask
 from tests.browser.hubs import log_in, window
 
 LONG = "name_of_a_tool_that_is_as_long_as_one_can_be_" * 2 + "x" * 38
-# What scrolls sideways, except for code, which is not wrapped.
+# Elements that scroll horizontally, except for code, which is not wrapped.
 SCROLLING = """() => [...document.querySelectorAll("body *:not(pre, textarea, .doc-table)")]
     .filter((e) => e.clientWidth && e.scrollWidth > e.clientWidth + 2)
     .filter((e) => ["auto", "scroll"].includes(getComputedStyle(e).overflowX))
@@ -39,7 +39,7 @@ ADDED = [
     "upstream",
 ]
 MODELS = [*ADDED, "call", "change", "connection", "oauthclient", "runningcall", "session", "signinevent"]
-# One row of each of these has a page of its own that is worth a look.
+# Models whose change pages are checked, with one row each.
 OPENED = ["apikey", "call", "change", "tenant", "tool"]
 PAGES = [
     "/admin/",
@@ -70,7 +70,7 @@ PAGES = [
 
 @pytest.fixture(scope="module", params=LOOKS)
 def looking(browser: Browser, hub: str, request: pytest.FixtureRequest) -> Page:
-    """A window of one size and scheme, at a hub that has something to show."""
+    """A window of one size and colour scheme, at a hub with data."""
     scheme, width = LOOKS[request.param]
     page = window(browser, hub, color_scheme=scheme, viewport={"width": width, "height": 900})
     page.goto("/admin/")
@@ -87,7 +87,7 @@ def looking(browser: Browser, hub: str, request: pytest.FixtureRequest) -> Page:
 
 
 def held_against_the_rules(page: Page) -> None:
-    """Fail for what is serious, with the first places, and for a page that is wider than its window."""
+    """Fail for serious violations, with the first elements, and for a page that is wider than the window."""
     violations = Axe().run(page, options=RULES).response["violations"]
     serious = [
         (violation["id"], [node["html"][:200] for node in violation["nodes"][:3]])
@@ -101,9 +101,9 @@ def held_against_the_rules(page: Page) -> None:
 
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_is_for_everybody(looking: Page, path: str) -> None:
-    answer = looking.goto(path)
-    assert answer is not None
-    assert answer.status == 200
+    response = looking.goto(path)
+    assert response is not None
+    assert response.status == 200
     expect(looking.locator("body")).not_to_be_empty()
     looking.wait_for_load_state("networkidle" if "live" not in path else "load")
     held_against_the_rules(looking)

@@ -10,7 +10,7 @@ from tests.browser.client import ask
 from tests.browser.hubs import log_in, window
 from tests.browser.test_accessibility import held_against_the_rules
 
-# The calls of the fixture, whatever a test adds.
+# The calls of the fixture, without those that a test adds.
 LIST = "/admin/tools_app/call/?client=laptop"
 GONE = "01900000-0000-7000-8000-000000000000"
 
@@ -141,12 +141,12 @@ def test_a_shared_link_opens_a_call_that_is_not_on_the_page(page: Page, calls: s
 )
 def test_what_is_no_id_in_the_address_opens_nothing(page: Page, calls: str, text: str) -> None:
     page.goto("/admin/")
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    requested: list[str] = []
+    page.on("request", lambda request: requested.append(request.url))
     page.goto(f"/admin/tools_app/call/#call={text}")
     expect(page.get_by_text("calls.", exact=False).first).to_be_visible()
     expect(page.get_by_role("complementary", name="Call")).to_be_hidden()
-    assert not [url for url in asked if url.endswith("/panel/")]
+    assert not [url for url in requested if url.endswith("/panel/")]
 
 
 def test_the_live_tail_opens_finished_calls_beside_it(page: Page, calls: str, hub: str) -> None:

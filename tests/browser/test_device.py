@@ -1,4 +1,4 @@
-"""A person allows a device without a browser to connect: in Chromium, by the code that the device shows."""
+"""The device authorization grant in a browser: a person enters the code and allows the device."""
 
 import re
 import sqlite3
@@ -19,18 +19,18 @@ WRONG = "This code is unknown, was used, or has expired."
 
 @pytest.fixture
 def device(hub: str) -> Iterator[Application]:
-    """A program on a server."""
+    """A client without a browser."""
     with closing(Application(hub, f"{hub}/t/demo/mcp")) as client:
-        said = {"client_name": "Robot", "grant_types": [GRANT, "refresh_token"], "redirect_uris": []}
-        assert client.register(**said).status_code == 201
+        metadata = {"client_name": "Robot", "grant_types": [GRANT, "refresh_token"], "redirect_uris": []}
+        assert client.register(**metadata).status_code == 201
         yield client
 
 
 def begin(device: Application) -> dict[str, str]:
-    """The codes that the device gets, one of which it shows."""
-    answer = device.http.post("/oauth/device_authorization", data={"client_id": device.client_id})
-    assert answer.status_code == 200, answer.text
-    codes: dict[str, str] = answer.json()
+    """Request the device and user codes."""
+    response = device.http.post("/oauth/device_authorization", data={"client_id": device.client_id})
+    assert response.status_code == 200, response.text
+    codes: dict[str, str] = response.json()
     return codes
 
 
@@ -41,8 +41,8 @@ def type_code(page: Page, code: str) -> None:
 
 
 def poll(device: Application, codes: dict[str, str]) -> dict[str, str]:
-    told: dict[str, str] = device.token(grant_type=GRANT, device_code=codes["device_code"]).json()
-    return told
+    response: dict[str, str] = device.token(grant_type=GRANT, device_code=codes["device_code"]).json()
+    return response
 
 
 def test_a_person_types_the_code_chooses_tools_and_allows_the_device(page: Page, hub: str, device: Application) -> None:
@@ -60,7 +60,7 @@ def test_a_person_types_the_code_chooses_tools_and_allows_the_device(page: Page,
 
     issued = poll(device, codes)
     assert "hello world" in ask(hub, issued["access_token"], "echo", {"message": "world"}).text
-    # The code is good once.
+    # The code can be used once.
     type_code(page, codes["user_code"])
     expect(page.get_by_text(WRONG)).to_be_visible()
     held_against_the_rules(page)

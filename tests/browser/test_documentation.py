@@ -1,4 +1,4 @@
-"""The documentation as a person reads it: from a page of the admin, with Ctrl-K, in the dark, and without scripts."""
+"""The documentation in a browser: links from the admin, search with Ctrl-K, the dark scheme, and without scripts."""
 
 import re
 

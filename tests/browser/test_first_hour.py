@@ -16,12 +16,12 @@ SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "require
 
 
 class Service(BaseHTTPRequestHandler):
-    """The service that the tool calls; it remembers what it was asked."""
+    """The service that the tool calls; it stores the requests."""
 
-    asked: list[tuple[str, str | None]] = []
+    requests: list[tuple[str, str | None]] = []
 
     def do_GET(self) -> None:
-        self.asked.append((self.path, self.headers["X-Token"]))
+        self.requests.append((self.path, self.headers["X-Token"]))
         body = json.dumps({"greeting": "good day"}).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -30,12 +30,12 @@ class Service(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log no requests."""
 
 
 @pytest.fixture
 def service() -> Iterator[str]:
-    """The address of a service of our own."""
+    """The URL of the service."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
@@ -48,9 +48,9 @@ def test_an_admin_makes_a_tool_and_a_key_calls_it_and_finds_the_call(hub: str, p
     store_secret(page)
     make_tool(page, service)
     key = make_key(page)
-    answer = ask(hub, key, "greet", {"name": "Zoë/1"}).json()["result"]
-    assert json.loads(answer["content"][0]["text"]) == {"greeting": "good day"}
-    assert Service.asked == [("/greet/Zo%C3%AB%2F1", SECRET)]
+    result = ask(hub, key, "greet", {"name": "Zoë/1"}).json()["result"]
+    assert json.loads(result["content"][0]["text"]) == {"greeting": "good day"}
+    assert Service.requests == [("/greet/Zo%C3%AB%2F1", SECRET)]
     find_the_call(page)
 
 
@@ -109,13 +109,13 @@ def find_the_call(page: Page) -> None:
 
 
 def choose_tenant(page: Page) -> None:
-    """Where there is a choice of tenants, take the one that there is."""
+    """Select the tenant, if the form has a choice."""
     tenants = page.locator("select[name=tenant]")
     if tenants.count():
         tenants.select_option(index=tenants.locator("option").count() - 1)
 
 
 def save(page: Page) -> None:
-    """Save, and see that the form was taken."""
+    """Save, and check that the form was accepted."""
     page.click("[name=_save]")
     expect(page.locator("body")).to_contain_text("successfully")

@@ -1,4 +1,4 @@
-"""Forms and lists in a browser: cards on a phone, two windows that edit one row, and a login that runs out."""
+"""Forms and lists in a browser: cards on a phone, concurrent edits, and an expired login."""
 
 import json
 import re
@@ -16,7 +16,7 @@ LIST = "/admin/tools_app/tool/"
 
 @pytest.fixture(scope="module")
 def tool(admin: Page) -> str:
-    """The address of a tool with the longest name."""
+    """The URL of a tool with the longest name."""
     admin.goto(ADD)
     admin.fill("[name=name]", LONG)
     admin.fill("[name=base_url]", "https://api.example.com/")
@@ -33,7 +33,7 @@ def phone(browser: Browser, hub: str) -> Iterator[Page]:
 
 
 def sideways(page: Page) -> int:
-    """How many pixels the page and its list are wider than their room."""
+    """By how many pixels the page and its list overflow."""
     return int(
         page.evaluate(
             """() => {
@@ -105,7 +105,7 @@ def test_what_was_typed_survives_a_login_that_ran_out(browser: Browser, hub: str
     expect(page.locator("[name=name]")).to_have_value("kept_name")
     expect(page.locator("[name=input_schema]")).to_have_value('{"type": "object", "title": "kept"}')
     expect(page.locator("[name=method]")).to_have_value("POST")
-    # It waits for nobody any more.
+    # It has been released.
     page.goto(ADD)
     expect(page.locator("[name=name]")).to_have_value("")
     assert page.evaluate("sessionStorage.getItem('mcphub_draft')") is None
@@ -120,10 +120,10 @@ def test_no_password_and_no_secret_is_kept_in_the_browser(browser: Browser, hub:
     page.context.clear_cookies(name="sessionid")
     page.click("[name=_save]")
     expect(page.locator("#login-form")).to_be_visible()
-    kept = page.evaluate("sessionStorage.getItem('mcphub_draft')")
-    assert '"token"' in kept
-    assert "hush-hush" not in kept
-    assert "csrf" not in kept
+    draft = page.evaluate("sessionStorage.getItem('mcphub_draft')")
+    assert '"token"' in draft
+    assert "hush-hush" not in draft
+    assert "csrf" not in draft
     page.context.close()
 
 
@@ -214,8 +214,11 @@ def test_the_arguments_of_a_prompt_are_edited_in_rows_and_as_json(page: Page) ->
 def test_an_argument_that_is_renamed_is_renamed_in_the_messages_and_back(page: Page) -> None:
     page.goto("/admin/tools_app/prompt/add/")
     arguments, messages = page.locator("[name=arguments]"), page.locator("[name=messages]")
-    said = [{"role": "user", "text": "From {city} to {city}, not {cities}"}, {"role": "assistant", "text": "{city}?"}]
-    messages.fill(json.dumps(said))
+    contents = [
+        {"role": "user", "text": "From {city} to {city}, not {cities}"},
+        {"role": "assistant", "text": "{city}?"},
+    ]
+    messages.fill(json.dumps(contents))
     arguments.fill('[{"name": "city"}]')
     name = page.locator(".tb-row").first.get_by_label("Name")
     name.fill("place")
@@ -225,13 +228,13 @@ def test_an_argument_that_is_renamed_is_renamed_in_the_messages_and_back(page: P
     assert json.loads(messages.input_value())[0]["text"] == "From {place} to {place}, not {cities}"
     page.get_by_role("button", name="Undo").click()
     expect(name).to_have_value("city")
-    assert json.loads(messages.input_value()) == said
+    assert json.loads(messages.input_value()) == contents
     assert json.loads(arguments.input_value()) == [{"name": "city"}]
     expect(note).to_be_hidden()
     name.fill("place")
     name.press("Tab")
     expect(note).to_be_visible()
-    # Undoing would take this back, too.
+    # Undo would revert this, too.
     messages.press("End")
     messages.press_sequentially(" ")
     expect(note).to_be_hidden()

@@ -14,20 +14,20 @@ from tests.browser.test_accessibility import held_against_the_rules
 from tests.browser.test_first_hour import allow_this_machine, make_key
 
 HIDDEN = "s3cret-of-the-service"
-# Pasting, where a test cannot press the keys of the clipboard.
+# Pastes text, because tests cannot use the clipboard's keys.
 PASTE = (
     """(field, text) => { field.value = text; field.dispatchEvent(new ClipboardEvent("paste", {bubbles: true})); }"""
 )
 
 
 class Service(BaseHTTPRequestHandler):
-    """The service that the tool calls; it remembers what it was asked."""
+    """The service that the tool calls; it stores the requests."""
 
-    asked: list[tuple[str, str | None, bytes]] = []
+    requests: list[tuple[str, str | None, bytes]] = []
 
     def do_POST(self) -> None:
         sent = self.rfile.read(int(self.headers["Content-Length"]))
-        self.asked.append((self.path, self.headers["Authorization"], sent))
+        self.requests.append((self.path, self.headers["Authorization"], sent))
         body = json.dumps({"created": True}).encode()
         self.send_response(201)
         self.send_header("Content-Type", "application/json")
@@ -36,12 +36,12 @@ class Service(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log no requests."""
 
 
 @pytest.fixture
 def service() -> Iterator[str]:
-    """The address of a service of our own."""
+    """The URL of the service."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
@@ -56,7 +56,7 @@ def test_a_pasted_command_becomes_a_tool_that_is_called_in_five_clicks(hub: str,
     page.locator("#nav-sidebar").get_by_role("link", name=re.compile(r"\bTools$")).click()
     page.get_by_role("link", name="Add HTTP tool").click()
     expect(page).to_have_url(re.compile("/tool/add/"))
-    # The form's scripts listen from here on.
+    # The form's scripts are active from here on.
     page.wait_for_load_state("load")
     page.locator("#tb-paste-text").evaluate(
         PASTE,
@@ -72,9 +72,9 @@ def test_a_pasted_command_becomes_a_tool_that_is_called_in_five_clicks(hub: str,
     held_against_the_rules(page)
     page.click("[name=_save]")
     expect(page.locator("body")).to_contain_text("successfully")
-    answer = ask(hub, key, "post_users_notes", {"id": "9", "text": "again"}).json()["result"]
-    assert json.loads(answer["content"][0]["text"]) == {"created": True}
-    assert Service.asked == [
+    result = ask(hub, key, "post_users_notes", {"id": "9", "text": "again"}).json()["result"]
+    assert json.loads(result["content"][0]["text"]) == {"created": True}
+    assert Service.requests == [
         ("/users/7%2F8/notes", f"Bearer {HIDDEN}", b'{"text":"hello"}'),
         ("/users/9/notes", f"Bearer {HIDDEN}", b'{"text":"again"}'),
     ]
@@ -113,7 +113,7 @@ def test_arguments_follow_the_placeholders_and_rows_follow_the_json(page: Page) 
     assert json.loads(schema.input_value())["required"] == ["id", "part"]
     rows.nth(1).get_by_label("Description").fill("Which part.")
     page.fill("[name=path]", "users")
-    # Nobody touched the first argument, so it goes with its placeholder; the other one was described.
+    # The first argument is unedited, so it is removed with its placeholder; the other one has a description.
     expect(rows).to_have_count(1)
     assert json.loads(schema.input_value())["properties"] == {"part": {"type": "string", "description": "Which part."}}
     rows.first.get_by_label("Type").select_option("integer")
@@ -127,8 +127,8 @@ def test_arguments_follow_the_placeholders_and_rows_follow_the_json(page: Page) 
     schema.fill(json.dumps(deep))
     expect(rows.first).to_contain_text("This argument has more than a row can show.")
     rows.first.get_by_label("Description").fill("Anything.")
-    kept = deep["properties"]["any"] | {"description": "Anything."}  # type: ignore[index]
-    assert json.loads(schema.input_value())["properties"] == {"any": kept}
+    expected = deep["properties"]["any"] | {"description": "Anything."}  # type: ignore[index]
+    assert json.loads(schema.input_value())["properties"] == {"any": expected}
     schema.fill("{")
     expect(rows).to_have_count(0)
     expect(page.locator(".tb-schema")).to_contain_text("The JSON is invalid.")

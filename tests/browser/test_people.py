@@ -1,4 +1,4 @@
-"""What people do in a day, in a real browser: rotate a key, find a call and replay it, export, invite, be refused."""
+"""Common tasks in a browser: rotating a key, replaying a call, exporting, inviting, and being denied."""
 
 import csv
 import re
@@ -12,7 +12,7 @@ from tests.services.stack import eventually
 
 
 def issue(page: Page, name: str) -> str:
-    """Make a key of the demo tenant; the key itself."""
+    """Issue a key of the demo tenant; return the key."""
     page.goto("/admin/tools_app/apikey/add/")
     page.select_option("[name=tenant]", label="Demo")
     page.fill("[name=name]", name)
@@ -81,7 +81,7 @@ def test_what_a_search_finds_is_downloaded(hub: str, page: Page, tmp_path: Path)
 
 
 def invited(browser: Browser, hub: str, page: Page, name: str, role: str) -> Page:
-    """A window of somebody who came by an invitation and chose a password."""
+    """A window of a user who accepted an invitation and set a password."""
     page.goto("/admin/tools_app/membership/")
     page.get_by_role("link", name="Invite").first.click()
     page.fill("[name=email]", f"{name}@example.com")

@@ -12,7 +12,7 @@ ERAS = ["2026-07-28", "2025-11-25"]
 
 @pytest.fixture(scope="module", autouse=True)
 def tools_that_ask(admin: Page) -> None:
-    """Offer the tools that ask their client."""
+    """Offer the tools that use elicitation."""
     admin.goto("/admin/tools_app/tool/add-python/?tenant=demo")
     for name in ASKING:
         admin.check(f"input[name=functions][value={name}]")

@@ -10,7 +10,7 @@ def test_one_click_adds_a_document_and_another_shows_that_circles_are_refused(pa
     held_against_the_rules(page)
     page.get_by_role("button", name="Add this hub's REST API").click()
     expect(page.get_by_text("The source was added.")).to_be_visible()
-    # A worker reads it, and the page looks again until it has.
+    # A worker parses it, and the page polls until it is done.
     expect(page.get_by_text("tools_list").first).to_be_visible(timeout=60_000)
 
     page.goto(f"{hub}/admin/tools_app/upstream/")

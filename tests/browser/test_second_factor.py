@@ -1,4 +1,4 @@
-"""A person adds a passkey in a browser, logs in with it, and is asked for it after the password or by a tenant."""
+"""Passkeys in a browser: adding one, logging in with it, and as a required second factor."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.oauth.person import Application
 
 
 def with_authenticator(page: Page) -> None:
-    """Let the browser have a security key that answers by itself."""
+    """Add a virtual authenticator to the browser."""
     browser = page.context.new_cdp_session(page)
     browser.send("WebAuthn.enable")
     abilities = {"hasResidentKey": True, "hasUserVerification": True, "isUserVerified": True}
@@ -28,7 +28,7 @@ def log_out(page: Page) -> None:
 
 
 def add_passkey(page: Page) -> None:
-    """Add one; the page of recovery codes."""
+    """Add a passkey; return the page of recovery codes."""
     page.goto("/account/factors/webauthn/add/")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Confirm").click()
@@ -40,7 +40,7 @@ def add_passkey(page: Page) -> None:
 
 
 def test_a_passkey_is_added_and_logs_in_and_is_asked_for_after_the_password(browser: Browser, hub: str) -> None:
-    # Security keys belong to a name, not to an address.
+    # Security keys are bound to a host name, not an IP address.
     page = log_in(window(browser, hub.replace("127.0.0.1", "localhost")))
     with_authenticator(page)
     add_passkey(page)
@@ -51,7 +51,7 @@ def test_a_passkey_is_added_and_logs_in_and_is_asked_for_after_the_password(brow
     page.goto("/admin/login/?next=/admin/tools_app/tool/")
     held_against_the_rules(page)
     page.get_by_role("button", name="Use a passkey").click()
-    # The whole path: the address of the login page ends with that of the next one.
+    # The whole path, because the URL of the login page ends with that of the next page.
     expect(page).to_have_url(re.compile(r"://[^/]+/admin/tools_app/tool/$"))
     expect(page.get_by_role("link", name="Add HTTP tool")).to_be_visible()
 
@@ -68,7 +68,7 @@ def test_a_passkey_is_added_and_logs_in_and_is_asked_for_after_the_password(brow
 
 @pytest.fixture
 def new_hub(tmp_path: Path) -> Iterator[str]:
-    """A hub whose admin has no passkey, by its name."""
+    """The URL, with a host name, of a hub whose admin has no passkey."""
     with started(tmp_path) as address:
         yield address.replace("127.0.0.1", "localhost")
 
@@ -83,7 +83,7 @@ def test_who_a_tenant_asks_for_a_factor_adds_a_passkey_and_goes_on_to_the_applic
     boss.locator("#result_list a", has_text="Demo").first.click()
     boss.get_by_label("Require a second factor").check(force=True)
     boss.click("[name=_save]")
-    # Of the admin, too.
+    # Those of the admin, too.
     expect(boss.get_by_text("Demo requires a second factor: an app or a security key.")).to_be_visible()
 
     with closing(Application(new_hub, f"{new_hub}/t/demo/mcp")) as application:
@@ -95,7 +95,7 @@ def test_who_a_tenant_asks_for_a_factor_adds_a_passkey_and_goes_on_to_the_applic
         guest.get_by_role("link", name="Go on to the page that you opened").click()
         expect(guest.get_by_role("heading", name="Connect Robot")).to_be_visible()
 
-        # A passkey is both factors at once.
+        # A passkey counts as both factors.
         log_out(guest)
         guest.goto(application.url())
         guest.get_by_role("button", name="Use a passkey").click()

@@ -14,7 +14,7 @@ from tests.oauth.person import Application
 
 
 class Callback(http.server.BaseHTTPRequestHandler):
-    """The port on which an application waits for its person's browser."""
+    """The redirect endpoint of an application on this machine."""
 
     def do_GET(self) -> None:
         self.server.came.append(self.path)
@@ -24,12 +24,12 @@ class Callback(http.server.BaseHTTPRequestHandler):
         self.wfile.write(b"You can close this window.")
 
     def log_message(self, *_values: object) -> None:
-        """Nothing."""
+        """Log no requests."""
 
 
 @pytest.fixture
 def application(hub: str) -> Iterator[Application]:
-    """An application on this computer, which listens for the browser."""
+    """An application on this machine, which listens for the redirect."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Callback)
     server.came = []
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Where the tool of a recorded call came from: its function, request, document or upstream, as it was then."""
+"""The source of a recorded call's tool at that time: its function, request, document or upstream."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What `viewset_tools` and `model_tools` refuse while Django starts, and how values of a model become JSON."""
+"""`viewset_tools` and `model_tools`: errors at start-up, and encoding of a model's values as JSON."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -76,7 +76,7 @@ def test_a_viewset_can_be_decorated_and_registering_it_again_is_no_duplicate() -
 
 
 @pytest.mark.parametrize(
-    ("viewset", "options", "said"),
+    ("viewset", "options", "message"),
     [
         (Response, {"actions": ["list"]}, "is no viewset"),
         (lambda: None, {"actions": ["list"]}, "is no viewset"),
@@ -94,13 +94,13 @@ def test_a_viewset_can_be_decorated_and_registering_it_again_is_no_duplicate() -
         (NestedLinking, {"actions": ["list"], "name": "nested"}, "'people.url' of its serializer is a link"),
     ],
 )
-def test_a_viewset_that_cannot_be_tools_fails_at_start(viewset: Any, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ImproperlyConfigured, match=said):
+def test_a_viewset_that_cannot_be_tools_fails_at_start(viewset: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=message):
         viewset_tools(viewset, **options)
 
 
 @pytest.mark.parametrize(
-    ("model", "fields", "options", "said"),
+    ("model", "fields", "options", "message"),
     [
         (User, ["username", "nick"], {}, "has no field 'nick'. Its fields are: id, password"),
         (User, ["password"], {}, "'password' looks like a secret"),
@@ -114,9 +114,9 @@ def test_a_viewset_that_cannot_be_tools_fails_at_start(viewset: Any, options: di
     ],
 )
 def test_a_model_that_cannot_be_tools_fails_at_start(
-    model: Any, fields: Sequence[str], options: dict[str, Any], said: str
+    model: Any, fields: Sequence[str], options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ImproperlyConfigured, match=said):
+    with pytest.raises(ImproperlyConfigured, match=message):
         model_tools(model, fields=fields, **{"queryset": everyone, **options})
 
 
@@ -198,30 +198,30 @@ def test_the_type_of_a_field_decides_its_filters() -> None:
 
 
 def test_values_are_shown_as_json() -> None:
-    told = {"a": [Decimal("1.50"), time(1, 2), float("inf"), 1.5, None], "b": (True, object)}
-    assert rows._json_value(told) == {"a": ["1.50", "01:02:00", None, 1.5, None], "b": [True, str(object)]}
+    values = {"a": [Decimal("1.50"), time(1, 2), float("inf"), 1.5, None], "b": (True, object)}
+    assert rows._json_value(values) == {"a": ["1.50", "01:02:00", None, 1.5, None], "b": [True, str(object)]}
 
 
 def test_a_value_that_json_cannot_hold_spoils_no_list() -> None:
     deep: Any = "x"
     for _ in range(200):
         deep = {"a": [deep]}
-    told = rows._json_value({"n": [2**63, -(2**63), 2**63 - 1, 10**4000], "t\ud800": "\ud800é", "deep": deep})
-    assert told["n"] == [str(2**63), -(2**63), 2**63 - 1, "…"]
-    assert told["t?"] == "?é"
-    assert orjson.dumps(told).count(b"{") == 17
+    encoded = rows._json_value({"n": [2**63, -(2**63), 2**63 - 1, 10**4000], "t\ud800": "\ud800é", "deep": deep})
+    assert encoded["n"] == [str(2**63), -(2**63), 2**63 - 1, "…"]
+    assert encoded["t?"] == "?é"
+    assert orjson.dumps(encoded).count(b"{") == 17
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"),
+    ("field", "value", "message"),
     [
         ("date_joined", "0001-01-01T00:00:00+14:00", "out of range"),
         ("date_joined", "9999-12-31T23:59:59-14:00", "out of range"),
         ("date_joined", "2026-02-30T00:00:00Z", "date"),
     ],
 )
-def test_a_time_that_no_database_holds_is_refused(field: str, value: str, said: str) -> None:
-    with pytest.raises(ToolError, match=f"{field}: .*{said}"):
+def test_a_time_that_no_database_holds_is_refused(field: str, value: str, message: str) -> None:
+    with pytest.raises(ToolError, match=f"{field}: .*{message}"):
         rows._converted(User._meta.get_field(field), field, value)
 
 
@@ -241,7 +241,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def run(context: Any, person: User) -> Run:
-    """Run a registered tool for a person who may see everything."""
+    """Run a registered tool for a superuser."""
     caller = SimpleNamespace(
         person_id=person.pk, tenant_id=context.caller.tenant_id, tenant_slug="acme", remote_address=""
     )

@@ -1,4 +1,4 @@
-"""Which parameters may travel in headers: none that is named like a secret (2026-07-28, tools, §x-mcp-header)."""
+"""Parameters in headers: none with the name of a secret (2026-07-28, tools, §x-mcp-header)."""
 
 from typing import Annotated, Any
 
@@ -25,8 +25,8 @@ def test_what_is_named_like_a_secret_is_refused_at_its_place(name: str, header_n
     with pytest.raises(InvalidMirror, match="looks like a secret") as problem:
         python.check_header_arguments(marked(name, header_name))
     assert problem.value.path == ("properties", "outer", "properties", name)
-    (told,) = check_tool_arguments(marked(name, header_name))
-    assert told.path == ("properties", "outer", "properties", name)
+    (found,) = check_tool_arguments(marked(name, header_name))
+    assert found.path == ("properties", "outer", "properties", name)
 
 
 @pytest.mark.shows("tools.sensitive-headers")

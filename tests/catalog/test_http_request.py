@@ -43,7 +43,7 @@ def header(request: Outbound, name: str) -> str | None:
     ],
 )
 def test_a_path_value_is_one_segment_whatever_is_in_it(value: Any, encoded: str) -> None:
-    """CVE-2026-32871: path parameters pasted unencoded into an outgoing URL."""
+    """CVE-2026-32871: path parameters inserted unencoded into a URL."""
     request = build({"id": value}, path="users/{id}/posts")
 
     assert str(request.url) == f"https://api.example.com/v1/users/{encoded}/posts"

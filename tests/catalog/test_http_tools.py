@@ -87,7 +87,7 @@ def test_an_error_of_the_service_is_an_error_of_the_tool(serve: Serve, http: Htt
 
 
 def test_an_endless_answer_is_left_at_the_cap(serve: Serve, call: Call) -> None:
-    """The fault: a result read whole into memory before its size cap."""
+    """Regression: a result was read into memory completely before its size was checked."""
 
     def endless(_: object) -> Iterator[bytes]:
         yield b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n"
@@ -127,7 +127,7 @@ def test_a_compressed_bomb_is_left_at_the_cap(serve: Serve, http: Http, call: Ca
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         b"",
         b"SSH-2.0-OpenSSH_9.9\r\n\r\n",
@@ -136,8 +136,8 @@ def test_a_compressed_bomb_is_left_at_the_cap(serve: Serve, http: Http, call: Ca
     ],
     ids=["nothing", "another protocol", "half an answer", "endless headers"],
 )
-def test_an_answer_that_is_no_whole_http_is_an_error(answer: bytes, serve: Serve, call: Call) -> None:
-    result = call({"base_url": serve(answer).url})
+def test_an_answer_that_is_no_whole_http_is_an_error(response: bytes, serve: Serve, call: Call) -> None:
+    result = call({"base_url": serve(response).url})
 
     assert (text_of(result), result.is_error) == ("Incomplete HTTP response from the service.", True)
     assert result.cause

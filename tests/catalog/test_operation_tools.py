@@ -1,4 +1,4 @@
-"""Operations of API sources as tools: how they run, and what can be done with them as with any tool."""
+"""Operations of API sources as tools: running them, and managing them like other tools."""
 
 import asyncio
 import json
@@ -68,7 +68,7 @@ def test_a_call_becomes_one_request_below_the_base_url(
 
 
 @pytest.mark.parametrize(
-    ("mapped", "sent"),
+    ("mapped", "expected"),
     [
         ({"app": "A", "user": "U"}, {"x-app": "app-secret", "x-user": "user-secret"}),
         ({"app": "A", "basic": "B"}, {"authorization": "Basic YW5uOnBhc3N3b3Jk"}),
@@ -83,7 +83,7 @@ def test_the_first_alternative_whose_secrets_are_all_there_is_sent(
     http: Callable[..., bytes],
     context: Any,
     mapped: dict[str, str],
-    sent: dict[str, str],
+    expected: dict[str, str],
 ) -> None:
     service = serve(http(200, b"ann:password app-secret", "text/plain"))
     for name, value in (("A", "app-secret"), ("U", "user-secret"), ("B", "ann:password")):
@@ -93,8 +93,8 @@ def test_the_first_alternative_whose_secrets_are_all_there_is_sent(
     result = run(local, {"id": "1"}, context)
 
     headers = service.received[0].headers
-    assert {name: headers[name] for name in ("x-app", "x-user", "authorization") if name in headers} == sent
-    assert ("password" in result.content[0]["text"]) == ("authorization" not in sent)
+    assert {name: headers[name] for name in ("x-app", "x-user", "authorization") if name in headers} == expected
+    assert ("password" in result.content[0]["text"]) == ("authorization" not in expected)
 
 
 def test_a_secret_that_was_deleted_is_told_and_nothing_is_sent(

@@ -1,4 +1,4 @@
-"""Python functions as tools: the registry, what they give back, and where they run."""
+"""Python functions as tools: the registry, return values, and threads."""
 
 import asyncio
 import re
@@ -28,7 +28,7 @@ WAIT_SECONDS = 30.0
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> dict[str, python.PythonFunction]:
-    """An empty registry for the length of a test."""
+    """An empty registry during a test."""
     functions: dict[str, python.PythonFunction] = {}
     monkeypatch.setattr(python, "_functions", functions)
     return functions
@@ -52,7 +52,7 @@ def run(context: ToolContext) -> Callable[..., ToolResult]:
 
 
 def structured(result: ToolResult) -> Any:
-    """The structured content, which the text block must repeat (tools, §Structured Content)."""
+    """The structured content, which the text block has to repeat (tools, §Structured Content)."""
     (block,) = result.content
     assert block["type"] == "text"
     assert orjson.loads(block["text"]) == result.structured
@@ -172,12 +172,12 @@ def test_nothing_is_empty_content(run: Callable[..., ToolResult]) -> None:
 
 
 def test_a_tool_result_is_passed_through(run: Callable[..., ToolResult]) -> None:
-    given = ToolResult(content=[text("a"), text("b")], structured={"x": 1})
+    result = ToolResult(content=[text("a"), text("b")], structured={"x": 1})
 
     def give() -> ToolResult:
-        return given
+        return result
 
-    assert run(give) is given
+    assert run(give) is result
     assert output_schema(give) is None
 
 

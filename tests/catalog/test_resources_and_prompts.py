@@ -1,4 +1,4 @@
-"""What the decorators of resources, prompts and completers take, and what they refuse when the code is loaded."""
+"""The decorators of resources, prompts and completers: options, and errors when the code is loaded."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
@@ -48,15 +48,15 @@ def maybe(page: str | None = None) -> str:
     return str(page)
 
 
-def suggest(typed: str, given: Mapping[str, str]) -> Iterable[str]:
-    return [typed]
+def suggest(value: str, arguments: Mapping[str, str]) -> Iterable[str]:
+    return [value]
 
 
-def refused(offer: Callable[[], object], *said: str) -> None:
+def refused(offer: Callable[[], object], *messages: str) -> None:
     with pytest.raises(ImproperlyConfigured) as problem:
         offer()
-    for words in said:
-        assert words in str(problem.value)
+    for message in messages:
+        assert message in str(problem.value)
 
 
 # --- Resources --------------------------------------------------------------------------------------------------------
@@ -67,10 +67,10 @@ def test_a_resource_is_described_by_its_function_unless_it_says_else() -> None:
     plain = resources.all_registered()["docs://guide"].definition
     assert (plain.uri, plain.name, plain.title, plain.mime_type) == ("docs://guide", "guide", "Guide", "")
     assert (plain.description, plain.annotations) == ("Read the guide.\n\nWith care.", {})
-    said = {"name": "n", "title": "T", "description": "D", "mime_type": "text/x"}
-    resource("docs://other", annotations={"priority": 1}, timeout=5.0, **said)(guide)
+    options = {"name": "n", "title": "T", "description": "D", "mime_type": "text/x"}
+    resource("docs://other", annotations={"priority": 1}, timeout=5.0, **options)(guide)
     other = resources.all_registered()["docs://other"]
-    assert {name: getattr(other.definition, name) for name in said} == said
+    assert {name: getattr(other.definition, name) for name in options} == options
     assert (other.definition.annotations, other.timeout_seconds) == ({"priority": 1}, 5.0)
 
 

@@ -1,4 +1,4 @@
-"""The index of a search for tools: what it holds, how it is built, and which tools belong to a set."""
+"""The index of the tool search: terms, construction, and toolsets."""
 
 import asyncio
 import threading
@@ -32,9 +32,9 @@ def test_an_index_of_any_catalog_fits_the_cache_and_each_tool_is_found_by_its_na
 ) -> None:
     monkeypatch.setattr(search, "MAX_POSTINGS", 600)
     words = " ".join(f"w{n}x" for n in range(400))
-    made = index(*(tool(f"name{n}", words) for n in range(100)))
-    assert made.postings <= 600
-    assert [hit.name for hit in made.search("name99", {"name99", "name1"})] == ["name99"]
+    built = index(*(tool(f"name{n}", words) for n in range(100)))
+    assert built.postings <= 600
+    assert [hit.name for hit in built.search("name99", {"name99", "name1"})] == ["name99"]
     monkeypatch.setattr(search, "MAX_VOCABULARY", 10)
     assert index(tool("a", words)).size < 10 * search.TERM_BYTES + 10 * search.POSTING_BYTES + 1000
     assert search.MAX_POSTINGS * search.POSTING_BYTES + 25_000 * search.TERM_BYTES < search.MAX_INDEX_BYTES / 2
@@ -42,12 +42,12 @@ def test_an_index_of_any_catalog_fits_the_cache_and_each_tool_is_found_by_its_na
 
 def test_words_that_begin_the_terms_of_hidden_tools_keep_nothing_busy() -> None:
     hidden = [tool(f"t{n}", " ".join(f"abcdefghijklmnop{n}q{m}x" for m in range(150))) for n in range(100)]
-    made = index(tool("seen", "abcdefghijklmnopz"), *hidden)
+    built = index(tool("seen", "abcdefghijklmnopz"), *hidden)
     began = process_time()
     query = " ".join("abcdefghijklmnop"[:length] for length in range(3, 17))
-    assert [hit.name for hit in made.search(query, {"seen"})] == ["seen"]
+    assert [hit.name for hit in built.search(query, {"seen"})] == ["seen"]
     assert process_time() - began < 1.0
-    assert len(made.search("abc", {one.name for one in hidden})) <= search.MAX_COMPLETIONS
+    assert len(built.search("abc", {one.name for one in hidden})) <= search.MAX_COMPLETIONS
 
 
 def test_searches_of_a_version_share_one_build_and_no_tenant_waits_for_another(

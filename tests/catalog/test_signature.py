@@ -184,10 +184,10 @@ def test_the_description_in_the_hint_wins_over_the_docstring() -> None:
 def test_the_context_is_passed_and_is_not_in_the_schema() -> None:
     def work(name: str, context: ToolContext, other: ToolContext | None = None) -> None: ...
 
-    taken = read(work)
+    signature = read(work)
     context = object()
-    assert list(taken.schema["properties"]) == ["name"]
-    assert taken.bind({"name": "x"}, context) == {  # type: ignore[arg-type]
+    assert list(signature.schema["properties"]) == ["name"]
+    assert signature.bind({"name": "x"}, context) == {  # type: ignore[arg-type]
         "name": "x",
         "context": context,
         "other": context,

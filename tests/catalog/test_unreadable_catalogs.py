@@ -1,4 +1,4 @@
-"""A catalog that cannot be compiled: it is missing, and the others are there."""
+"""Rows of a catalog that cannot be compiled are left out, and the others stay available."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def test_one_tenant_cannot_take_the_catalogs_of_others(tenant: Tenant, caplog: p
     config = {"method": "GET", "base_url": "https://example.com", "path": "/"}
     for owner in (tenant, other):
         authoring.save_tool(Tool(tenant=owner, name="one", kind="http", config=config, input_schema={"type": "object"}))
-    # As PostgreSQL returns 7.92e28.
+    # 7.92e28 as PostgreSQL returns it.
     Tool.objects.filter(tenant=tenant).update(input_schema={"type": "object", "maxProperties": 792 * 10**26})
     compiled.forget_all()
     found = compiled.load([tenant.pk, other.pk])

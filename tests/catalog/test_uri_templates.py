@@ -1,4 +1,4 @@
-"""URI templates: what each expression stands for, and what no value may be."""
+"""URI templates: expressions, and values that are rejected."""
 
 import re
 from urllib.parse import unquote
@@ -124,7 +124,7 @@ def test_what_is_no_template_is_refused(template: str) -> None:
 
 
 def reference(template: str) -> re.Pattern[str]:
-    """The template as a regular expression of a backtracking engine, which says what belongs to which variable."""
+    """The template as a regular expression with groups: a reference implementation of matching."""
     pieces = uri_templates.EXPRESSION.split(template)
     pattern = re.escape(pieces[0])
     for plus, name, literal in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):

@@ -1,4 +1,4 @@
-"""Everything that a client of the official SDK 1.x can do: run by an interpreter that has it, prints what came back.
+"""All features of a client of the official SDK 1.x. Run by an interpreter with that version; prints the results.
 
 python everything_v1.py http|sse|ws|stdio URL, with the key in MCPHUB_API_KEY. For stdio the command stands for the URL.
 """
@@ -53,20 +53,20 @@ async def sampled(_context: Any, params: types.CreateMessageRequestParams) -> ty
     return types.CreateMessageResult(role="assistant", content=answer, model="none")
 
 
-async def play(how: str, *where: str) -> dict[str, Any]:
+async def play(how: str, *target: str) -> dict[str, Any]:
     seen: dict[str, Any] = {"progress": []}
 
-    async def hear(done: float, total: float | None, message: str | None) -> None:
+    async def on_progress(done: float, total: float | None, message: str | None) -> None:
         seen["progress"].append([done, total, message])
 
     async with (
-        OPENERS[how](*where) as (read, write),
+        OPENERS[how](*target) as (read, write),
         ClientSession(read, write, elicitation_callback=elicited, sampling_callback=sampled) as session,
     ):
         seen["version"] = str((await session.initialize()).protocolVersion)
         seen["tools"] = [tool.name for tool in (await session.list_tools()).tools]
         seen["echo"] = text_of(await session.call_tool("echo", {"message": "world"}))
-        seen["count"] = text_of(await session.call_tool("count", {"n": STEPS}, progress_callback=hear))
+        seen["count"] = text_of(await session.call_tool("count", {"n": STEPS}, progress_callback=on_progress))
         seen["resource"] = (await session.read_resource(AnyUrl("test://static-text"))).contents[0].text
         prompt = await session.get_prompt("test_prompt_with_arguments", {"arg1": "a", "arg2": "b"})
         seen["prompt"] = prompt.messages[0].content.text

@@ -1,4 +1,4 @@
-"""The same with the official SDK 2.x.
+"""All features of a client of the official SDK 2.x; prints the results.
 
 python everything_v2.py http|sse|stdio auto|legacy URL, with the key in MCPHUB_API_KEY. For stdio the command stands for
 the URL.
@@ -50,18 +50,18 @@ async def sampled(_context: Any, params: Any) -> types.CreateMessageResult:
     return types.CreateMessageResult(role="assistant", content=answer, model="none")
 
 
-async def play(how: str, mode: Any, *where: str) -> dict[str, Any]:
+async def play(how: str, mode: Any, *target: str) -> dict[str, Any]:
     seen: dict[str, Any] = {"progress": []}
 
-    async def hear(done: float, total: float | None, message: str | None) -> None:
+    async def on_progress(done: float, total: float | None, message: str | None) -> None:
         seen["progress"].append([done, total, message])
 
-    connecting = Client(OPENERS[how](*where), mode=mode, elicitation_callback=elicited, sampling_callback=sampled)
+    connecting = Client(OPENERS[how](*target), mode=mode, elicitation_callback=elicited, sampling_callback=sampled)
     async with connecting as client:
         seen["version"] = str(client.protocol_version)
         seen["tools"] = [tool.name for tool in (await client.list_tools()).tools]
         seen["echo"] = text_of(await client.call_tool("echo", {"message": "world"}))
-        seen["count"] = text_of(await client.call_tool("count", {"n": STEPS}, progress_callback=hear))
+        seen["count"] = text_of(await client.call_tool("count", {"n": STEPS}, progress_callback=on_progress))
         seen["resource"] = (await client.read_resource("test://static-text")).contents[0].text
         prompt = await client.get_prompt("test_prompt_with_arguments", {"arg1": "a", "arg2": "b"})
         seen["prompt"] = prompt.messages[0].content.text

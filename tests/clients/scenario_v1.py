@@ -1,4 +1,4 @@
-"""The same with the official SDK 1.x: run by an interpreter that has it, prints what it saw as JSON.
+"""The scenario with the official SDK 1.x. Run by an interpreter with that version; prints the results as JSON.
 
 python scenario_v1.py URL KEY
 """
@@ -26,10 +26,10 @@ async def play(url: str, key: str) -> dict[str, Any]:
         seen["echo"] = text_of(await session.call_tool("echo", {"message": "world"}))
         began = time.monotonic()
 
-        async def hear(done: float, total: float | None, message: str | None) -> None:
+        async def on_progress(done: float, total: float | None, message: str | None) -> None:
             seen["progress"].append([time.monotonic() - began, done, total, message])
 
-        seen["count"] = text_of(await session.call_tool("count", {"n": STEPS}, progress_callback=hear))
+        seen["count"] = text_of(await session.call_tool("count", {"n": STEPS}, progress_callback=on_progress))
         seen["counted_after"] = time.monotonic() - began
         thrown = await session.call_tool("test_throw", {})
         seen["thrown"] = [thrown.isError, text_of(thrown)]

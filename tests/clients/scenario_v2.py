@@ -1,4 +1,4 @@
-"""What a client of the official SDK 2.x sees of the demo tools, and what it should see."""
+"""The scenario of a client of the official SDK 2.x with the demo tools, and its expected results."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ TOOLS = ["calculator", "count", "echo", "echo_ip", "search_docs", "test_throw"]
 
 @dataclass
 class Seen:
-    """What came back; times are seconds since the call of `count`."""
+    """The results; times are seconds since the call of `count`."""
 
     version: str = ""
     tools: list[str] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Seen:
 
 
 def play(url: str, key: str, mode: str) -> Seen:
-    """Connect in an era ("2026-07-28", "auto" or "legacy") and try everything."""
+    """Connect in an era ("2026-07-28", "auto" or "legacy") and use the tools."""
     return asyncio.run(asyncio.wait_for(_play(url, key, mode), LIMIT_SECONDS))
 
 
@@ -62,10 +62,10 @@ async def _play(url: str, key: str, mode: Any) -> Seen:
 async def _count(client: Client, seen: Seen) -> None:
     began = time.monotonic()
 
-    async def hear(done: float, total: float | None, message: str | None) -> None:
+    async def on_progress(done: float, total: float | None, message: str | None) -> None:
         seen.progress.append([time.monotonic() - began, done, total, message])
 
-    seen.count = _text(await client.call_tool("count", {"n": STEPS}, progress_callback=hear))
+    seen.count = _text(await client.call_tool("count", {"n": STEPS}, progress_callback=on_progress))
     seen.counted_after = time.monotonic() - began
 
 
@@ -74,7 +74,7 @@ def _text(result: Any) -> str:
 
 
 def check(seen: Seen) -> None:
-    """Hold what was seen against what the demo tools promise."""
+    """Compare the results with what the demo tools promise."""
     assert [name for name in seen.tools if name in TOOLS] == TOOLS
     assert seen.echo == "hello world"
     assert [entry[1:] for entry in seen.progress] == [[i, STEPS, f"Step {i} of {STEPS}"] for i in range(STEPS)]

@@ -31,13 +31,13 @@ class Storage(TokenStorage):
         self.client = client_info
 
 
-def say(**told: Any) -> None:
-    sys.stdout.write(json.dumps(told) + "\n")
+def report(**fields: Any) -> None:
+    sys.stdout.write(json.dumps(fields) + "\n")
     sys.stdout.flush()
 
 
 async def open_browser(url: str) -> None:
-    say(open=url)
+    report(open=url)
 
 
 async def wait_for_browser() -> tuple[str, str | None]:
@@ -45,26 +45,26 @@ async def wait_for_browser() -> tuple[str, str | None]:
     return came["code"][0], came.get("state", [None])[0]
 
 
-async def look(url: str, auth: OAuthClientProvider) -> None:
+async def list_tools(url: str, auth: OAuthClientProvider) -> None:
     async with streamablehttp_client(url, auth=auth) as (read, write, _), ClientSession(read, write) as session:
         await session.initialize()
         tools = [tool.name for tool in (await session.list_tools()).tools]
-        said = await session.call_tool("echo", {"message": "world"})
-        say(tools=tools, said=said.content[0].text)
+        result = await session.call_tool("echo", {"message": "world"})
+        report(tools=tools, text=result.content[0].text)
 
 
 async def main(url: str, document: str | None = None) -> None:
     metadata = OAuthClientMetadata(client_name="Python 1", redirect_uris=[REDIRECT])
     storage = Storage()
     auth = OAuthClientProvider(url, metadata, storage, open_browser, wait_for_browser, client_metadata_url=document)
-    await look(url, auth)
+    await list_tools(url, auth)
     while line := await asyncio.to_thread(sys.stdin.readline):
         if line.strip() == "expired":
             auth.context.token_expiry_time = 1.0
         if line.strip() == "token":
-            say(token=storage.tokens and storage.tokens.access_token)
+            report(token=storage.tokens and storage.tokens.access_token)
         else:
-            await look(url, auth)
+            await list_tools(url, auth)
 
 
 if __name__ == "__main__":

@@ -32,13 +32,13 @@ class Storage:
         self.client = client_info
 
 
-def say(**told: Any) -> None:
-    sys.stdout.write(json.dumps(told) + "\n")
+def report(**fields: Any) -> None:
+    sys.stdout.write(json.dumps(fields) + "\n")
     sys.stdout.flush()
 
 
 async def open_browser(url: str) -> None:
-    say(open=url)
+    report(open=url)
 
 
 async def wait_for_browser() -> AuthorizationCodeResult:
@@ -47,28 +47,28 @@ async def wait_for_browser() -> AuthorizationCodeResult:
     return AuthorizationCodeResult(code=found["code"], state=found.get("state"), iss=found.get("iss"))
 
 
-async def look(url: str, auth: OAuthClientProvider) -> None:
+async def list_tools(url: str, auth: OAuthClientProvider) -> None:
     async with (
         httpx2.AsyncClient(auth=auth) as http,
         Client(streamable_http_client(url, http_client=http)) as client,
     ):
         tools = [tool.name for tool in (await client.list_tools()).tools]
-        said = await client.call_tool("echo", {"message": "world"})
-        say(tools=tools, said=said.content[0].text)
+        result = await client.call_tool("echo", {"message": "world"})
+        report(tools=tools, text=result.content[0].text)
 
 
 async def main(url: str, document: str | None = None) -> None:
     metadata = OAuthClientMetadata(client_name="Python 2", redirect_uris=[REDIRECT])
     storage = Storage()
     auth = OAuthClientProvider(url, metadata, storage, open_browser, wait_for_browser, client_metadata_url=document)
-    await look(url, auth)
+    await list_tools(url, auth)
     while line := await asyncio.to_thread(sys.stdin.readline):
         if line.strip() == "expired":
             auth.context.token_expiry_time = 1.0
         if line.strip() == "token":
-            say(token=storage.tokens and storage.tokens.access_token)
+            report(token=storage.tokens and storage.tokens.access_token)
         else:
-            await look(url, auth)
+            await list_tools(url, auth)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What people paste, run for real against the embedded hub: programs as programs, files as their clients read them.
+"""Connection snippets, run against the embedded hub: programs are executed, files are read as their clients do.
 
-What needs npm is in `tests/services`.
+Those that need npm are in `tests/services`.
 """
 
 import json
@@ -33,8 +33,8 @@ def snippet_request(version: str) -> SnippetRequest:
     return SnippetRequest("tools/call", {"name": "echo", "arguments": {"message": 'it\'s "ü" $HOME'}}, version)
 
 
-def run(*command: str, given: str = "") -> str:
-    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+def run(*command: str, stdin: str = "") -> str:
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -42,18 +42,18 @@ def run(*command: str, given: str = "") -> str:
 @pytest.mark.skipif(not (shutil.which("curl") and shutil.which("bash")), reason="there is no curl here")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_curl(url: str, key: str, version: str) -> None:
-    said = run("bash", given=calls.curl(url, key, snippet_request(version)))
-    assert json.loads(said)["result"]["content"][0]["text"] == 'hello it\'s "ü" $HOME'
+    output = run("bash", stdin=calls.curl(url, key, snippet_request(version)))
+    assert json.loads(output)["result"]["content"][0]["text"] == 'hello it\'s "ü" $HOME'
 
 
 @pytest.mark.parametrize("version", [VERSIONS[0], pytest.param(VERSIONS[1], marks=pytest.mark.slow)])
 def test_python(url: str, key: str, version: str) -> None:
-    said = run(sys.executable, "-", given=calls.python(url, key, snippet_request(version)))
-    assert 'hello it\\\'s "ü" $HOME' in said
+    output = run(sys.executable, "-", stdin=calls.python(url, key, snippet_request(version)))
+    assert 'hello it\\\'s "ü" $HOME' in output
 
 
 def test_python_lists_the_tools(url: str, key: str) -> None:
-    assert run(sys.executable, "-", given=calls.python(url, key, SnippetRequest())).split() == ["echo"]
+    assert run(sys.executable, "-", stdin=calls.python(url, key, SnippetRequest())).split() == ["echo"]
 
 
 @pytest.mark.parametrize("name", ["claude-code-project", "cursor", "vscode", "codex", "claude-desktop"])
@@ -63,12 +63,12 @@ def test_files_lead_to_the_endpoint(url: str, key: str, name: str) -> None:
     base, path = where.split("/t/")
     client = RawClient(base, None, f"/t/{path}")
     with client.http:
-        answer = client.modern("tools/list", headers={"Authorization": credential})
-        assert [tool["name"] for tool in answer.json()["result"]["tools"]] == ["echo"]
+        response = client.modern("tools/list", headers={"Authorization": credential})
+        assert [tool["name"] for tool in response.json()["result"]["tools"]] == ["echo"]
 
 
 def found_in(name: str, text: str, variables: dict[str, str]) -> tuple[str, str]:
-    """The address and the Authorization header that a client finds in its file."""
+    """The URL and the Authorization header in a client's file."""
     if name == "codex":
         server = tomllib.loads(text)["mcp_servers"]["acme"]
         return server["url"], f"Bearer {variables[server['bearer_token_env_var']]}"

@@ -1,4 +1,4 @@
-"""`manage.py doctor`: what is broken is named, with what to do about it, and what is well is not complained of."""
+"""The command `doctor`: problems are reported with a fix, and a healthy hub has none."""
 
 import http.server
 import json
@@ -49,16 +49,16 @@ def statuses(findings) -> list[tuple[str, Status]]:
     return [(finding.about, finding.status) for finding in findings]
 
 
-def bad(findings):
-    """The findings that complain; each says what to do."""
+def not_ok(findings):
+    """The findings that are not OK; each has a fix."""
     complaints = [finding for finding in findings if finding.status is not OK]
     assert all(finding.fix for finding in complaints)
     return complaints
 
 
-def the(findings, about):
-    (found_,) = [finding for finding in findings if finding.about == about]
-    return found_
+def finding_about(findings, about):
+    (finding_,) = [finding for finding in findings if finding.about == about]
+    return finding_
 
 
 # --- The command ----------------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def test_a_first_installation_has_no_problem(tmp_path, settings):
 
     findings = list(checkup())
 
-    # Tests let SQLite leave the disk to the operating system.
+    # Tests run SQLite without syncing to disk.
     assert [finding.about for finding in findings if finding.status is PROBLEM] == ["durability"]
     assert {"python", "secret key", "disk", "database", "migrations", "tools", "channel layer"} <= {
         finding.about for finding in findings
@@ -80,29 +80,29 @@ def test_a_first_installation_has_no_problem(tmp_path, settings):
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    said = StringIO()
+    output = StringIO()
     try:
-        call_command("doctor", *arguments, stdout=said, no_color=True)
+        call_command("doctor", *arguments, stdout=output, no_color=True)
     except SystemExit as end:
-        return int(end.code or 0), said.getvalue()
-    return 0, said.getvalue()
+        return int(end.code or 0), output.getvalue()
+    return 0, output.getvalue()
 
 
 @pytest.fixture
 def findings(monkeypatch):
-    """Let the command find these."""
-    given = []
-    monkeypatch.setattr("tools_app.management.commands.doctor.checkup", lambda *_urls: iter(given))
-    return given
+    """The findings that the command reports."""
+    reported = []
+    monkeypatch.setattr("tools_app.management.commands.doctor.checkup", lambda *_urls: iter(reported))
+    return reported
 
 
 def test_each_finding_is_a_line_and_what_to_do_another(findings):
     findings += [configuration.ok("disk", "10 GiB free"), configuration.warning("debug", "on", "Unset it.")]
 
-    code, said = run()
+    code, output = run()
 
     assert code == 0
-    assert said.splitlines() == [
+    assert output.splitlines() == [
         "ok       disk: 10 GiB free",
         "warning  debug: on",
         "         Unset it.",
@@ -155,7 +155,7 @@ def test_without_a_database_its_checks_are_left_out_and_the_others_made(monkeypa
 
     findings = list(checkup())
 
-    assert the(findings, "database").status is PROBLEM
+    assert finding_about(findings, "database").status is PROBLEM
     assert "channel layer" in {finding.about for finding in findings}
     assert not {"migrations", "tools"} & {finding.about for finding in findings}
 
@@ -172,18 +172,18 @@ def test_an_old_python_is_a_problem(monkeypatch):
 def test_packages_that_do_not_fit_or_are_missing_are_named(monkeypatch):
     monkeypatch.setattr(host, "requires", lambda _name: ["django>=99", "no-such-package", 'x; extra == "otel"'])
 
-    says = " ".join(finding.message for finding in bad(host.packages()))
+    messages = " ".join(finding.message for finding in not_ok(host.packages()))
 
-    assert "django is" in says
-    assert ">=99" in says
-    assert "no-such-package is not installed" in says
+    assert "django is" in messages
+    assert ">=99" in messages
+    assert "no-such-package is not installed" in messages
 
 
 def test_an_extra_that_the_settings_ask_for_is_missed(settings, monkeypatch):
     settings.REDIS_URL = "redis://redis.example/0"
     monkeypatch.setitem(host.EXTRAS, "redis", "no-such-package")
 
-    (finding,) = bad(host.extras())
+    (finding,) = not_ok(host.extras())
 
     assert (finding.status, finding.fix) == (PROBLEM, "pip install -e '.[redis]'")
 
@@ -272,13 +272,13 @@ def test_a_secret_file_that_others_may_read_is_a_problem(settings, tmp_path):
     secret.write_text("s")
     secret.chmod(0o644)
 
-    said = {finding.about: finding for finding in host.data_directory()}
+    by_subject = {finding.about: finding for finding in host.data_directory()}
 
-    assert said["data directory"].status in (OK, WARNING)
-    assert said["secret.key"].status is PROBLEM
-    assert said["secret.key"].fix == f"chmod 600 {secret}"
+    assert by_subject["data directory"].status in (OK, WARNING)
+    assert by_subject["secret.key"].status is PROBLEM
+    assert by_subject["secret.key"].fix == f"chmod 600 {secret}"
     tmp_path.chmod(0o700)
-    assert the(host.data_directory(), "secret.key").status is OK
+    assert finding_about(host.data_directory(), "secret.key").status is OK
 
 
 @pytest.mark.parametrize(("free", "status"), [(50 * 2**20, PROBLEM), (500 * 2**20, WARNING), (9 * 2**30, OK)])
@@ -322,7 +322,7 @@ def test_a_migration_that_is_missing_is_a_problem():
     assert statuses(database.migrations()) == [("migrations", OK)]
     MigrationRecorder.Migration.objects.filter(app="tools_app").order_by("-name").first().delete()
 
-    (finding,) = bad(database.migrations())
+    (finding,) = not_ok(database.migrations())
 
     assert finding.status is PROBLEM
     assert "tools_app.00" in finding.message
@@ -332,7 +332,7 @@ def test_a_migration_that_is_missing_is_a_problem():
 def test_a_database_of_newer_code_is_a_problem():
     MigrationRecorder.Migration.objects.create(app="tools_app", name="0999_from_the_future")
 
-    (finding,) = bad(database.migrations())
+    (finding,) = not_ok(database.migrations())
 
     assert "0999_from_the_future" in finding.message
 
@@ -348,17 +348,17 @@ def test_a_database_of_newer_code_is_a_problem():
     ],
 )
 def test_sqlite_that_is_not_durable_or_not_sound_is_a_problem(monkeypatch, journal, synchronous, check, complaints):
-    # Not by the PRAGMAs themselves: the running hub has the same file open.
-    answers = {"journal_mode": journal, "synchronous": synchronous, "quick_check(1)": check}
-    monkeypatch.setattr(database, "_row", lambda query: (answers[query.removeprefix("PRAGMA ")],))
+    # Not with the PRAGMAs themselves: the running hub has the same file open.
+    responses = {"journal_mode": journal, "synchronous": synchronous, "quick_check(1)": check}
+    monkeypatch.setattr(database, "_row", lambda query: (responses[query.removeprefix("PRAGMA ")],))
 
-    assert statuses(bad(database.sqlite())) == complaints
+    assert statuses(not_ok(database.sqlite())) == complaints
 
 
 @pytest.mark.django_db
 def test_the_tests_own_sqlite_is_seen_as_it_is():
-    # It leaves the disk to the operating system, which no hub may.
-    assert statuses(bad(database.sqlite())) == [("durability", PROBLEM)]
+    # It does not sync to disk, which no hub may do.
+    assert statuses(not_ok(database.sqlite())) == [("durability", PROBLEM)]
 
 
 @pytest.mark.django_db
@@ -373,7 +373,7 @@ def test_slow_commits_are_a_warning(monkeypatch):
 
 
 class Inspect:
-    """What workers answer."""
+    """Fake replies of workers to Celery's inspection."""
 
     def __init__(self, registered, codes):
         self._registered, self._codes = registered, codes
@@ -400,7 +400,7 @@ def test_workers_that_do_not_do_their_work_are_named(monkeypatch, registered, co
     monkeypatch.setattr(messaging, "is_embedded", lambda: False)
     monkeypatch.setattr(messaging.current_app.control, "inspect", lambda **_: Inspect(registered, codes))
 
-    assert statuses(bad(messaging.workers())) == complaints
+    assert statuses(not_ok(messaging.workers())) == complaints
 
 
 def test_a_long_queue_is_a_warning(monkeypatch):
@@ -408,7 +408,7 @@ def test_a_long_queue_is_a_warning(monkeypatch):
     monkeypatch.setattr(messaging.readiness, "broker", lambda: None)
     monkeypatch.setattr(messaging.hub_stats, "queue_length", lambda: 5000)
 
-    (finding,) = bad(messaging.broker())
+    (finding,) = not_ok(messaging.broker())
 
     assert (finding.about, "5000" in finding.message) == ("queue", True)
 
@@ -433,7 +433,7 @@ def test_a_channel_layer_that_carries_nothing_is_a_problem(monkeypatch):
     assert statuses(messaging.round_trip()) == [("channel layer", OK)]
 
     async def drop(*_values):
-        """Carry nothing."""
+        """Drop the message."""
 
     monkeypatch.setattr(LocalChannelLayer, "group_send", drop)
     monkeypatch.setattr(messaging, "ROUND_TRIP_SECONDS", 0.3)
@@ -442,11 +442,11 @@ def test_a_channel_layer_that_carries_nothing_is_a_problem(monkeypatch):
     assert statuses(messaging.round_trip()) == [("channel layer", PROBLEM)]
 
 
-TOLD = {"redis_version": "7.2.1", "used_memory": 2**20, "maxmemory": 0, "rdb_last_bgsave_status": "ok"}
+REDIS_INFO = {"redis_version": "7.2.1", "used_memory": 2**20, "maxmemory": 0, "rdb_last_bgsave_status": "ok"}
 
 
 @pytest.mark.parametrize(
-    ("told", "complaints"),
+    ("settings", "complaints"),
     [
         ({}, []),
         ({"maxmemory_policy": "noeviction"}, []),
@@ -457,8 +457,8 @@ TOLD = {"redis_version": "7.2.1", "used_memory": 2**20, "maxmemory": 0, "rdb_las
     ],
     ids=str,
 )
-def test_a_redis_that_forgets_is_named(told, complaints):
-    assert statuses(bad(messaging._memory("redis", TOLD | told))) == complaints
+def test_a_redis_that_forgets_is_named(settings, complaints):
+    assert statuses(not_ok(messaging._memory("redis", REDIS_INFO | settings))) == complaints
 
 
 # --- What the hub offers --------------------------------------------------------------------------------------------
@@ -468,11 +468,11 @@ def test_a_redis_that_forgets_is_named(told, complaints):
 def test_a_tool_without_code_is_a_problem_unless_it_is_disabled(tenant):
     tool = Tool.objects.create(tenant=tenant, name="gone", kind="python", config={"function": "gone"})
 
-    (finding,) = bad(contents.tools())
+    (finding,) = not_ok(contents.tools())
     assert (finding.status, "acme/gone" in finding.message) == (PROBLEM, True)
     tool.enabled = False
     tool.save()
-    assert bad(contents.tools()) == []
+    assert not_ok(contents.tools()) == []
 
 
 @pytest.mark.django_db
@@ -480,22 +480,22 @@ def test_a_tool_whose_schema_cannot_be_used_any_more_is_a_problem(tenant):
     schema = {"type": "object", "properties": {"x": {"pattern": "(?=.*x)z"}}}
     tool = Tool.objects.create(tenant=tenant, name="find", kind="http", input_schema=schema)
 
-    (finding,) = bad(contents.tool_schemas())
+    (finding,) = not_ok(contents.tool_schemas())
 
     assert finding.status is PROBLEM
     assert "not offered to clients: acme/find: properties.x.pattern: '(?=.*x)z' uses look-around" in finding.message
     tool.input_schema = {"type": "object"}
     tool.save()
-    assert bad(contents.tool_schemas()) == []
+    assert not_ok(contents.tool_schemas()) == []
 
 
 @pytest.mark.django_db
 def test_a_secret_under_another_key_is_a_problem(tenant, settings):
     authoring.set_secret(tenant, "TOKEN", "hunter22")
-    assert bad(contents.secrets()) == []
+    assert not_ok(contents.secrets()) == []
     settings.SECRET_KEY = "another" * 10
 
-    (finding,) = bad(contents.secrets())
+    (finding,) = not_ok(contents.secrets())
     assert (finding.status, "acme/TOKEN" in finding.message, "hunter22" in finding.message) == (PROBLEM, True, False)
 
 
@@ -507,7 +507,7 @@ def test_a_secret_under_another_key_is_a_problem(tenant, settings):
 def test_keys_that_expire_are_named(tenant, days, complaints):
     keys.issue(tenant, "laptop", expires_at=timezone.now() + timedelta(days=days) if days else None)
 
-    findings = bad(contents.keys())
+    findings = not_ok(contents.keys())
 
     assert statuses(findings) == complaints
     assert all("acme/laptop" in finding.message for finding in findings)
@@ -515,7 +515,7 @@ def test_keys_that_expire_are_named(tenant, days, complaints):
 
 @pytest.mark.django_db
 def test_a_hub_without_an_admin_is_a_warning():
-    assert statuses(bad(contents.people())) == [("admins", WARNING)]
+    assert statuses(not_ok(contents.people())) == [("admins", WARNING)]
 
 
 @pytest.mark.parametrize(("minutes", "status"), [(None, WARNING), (60, WARNING), (1, OK)])
@@ -525,8 +525,8 @@ def test_records_that_nobody_signed_for_are_a_warning(tenant, minutes, status):
     now = timezone.now()
     Call.objects.create(tenant=tenant, finished_at=now, duration_us=1, outcome="ok", writer=uuid4())
     if minutes:
-        made = {"writer": uuid4(), "digest": b"", "signature": b"", "public_key": "", "sequence": 1}
-        Checkpoint.objects.create(made_at=now - timedelta(minutes=minutes), **made)
+        fields = {"writer": uuid4(), "digest": b"", "signature": b"", "public_key": "", "sequence": 1}
+        Checkpoint.objects.create(made_at=now - timedelta(minutes=minutes), **fields)
 
     assert statuses(contents.checkpoints()) == [("checkpoints", status)]
 
@@ -534,29 +534,29 @@ def test_records_that_nobody_signed_for_are_a_warning(tenant, minutes, status):
 # --- From outside ---------------------------------------------------------------------------------------------------
 
 
-def look(hub, key, path="/mcp"):
+def check_endpoint(hub, key, path="/mcp"):
     return list(EndpointChecks(f"{hub.url}{path}", key).checks())
 
 
 def test_a_hub_that_is_well_looks_well_from_outside(hub, key, offer):
     offer("count")
 
-    findings = look(hub, key)
+    findings = check_endpoint(hub, key)
 
     assert [finding.about for finding in findings] == ["endpoint", "session", "caller's address", "stream", "progress"]
-    assert bad(findings) == []
-    assert "5 events" in the(findings, "progress").message
+    assert not_ok(findings) == []
+    assert "5 events" in finding_about(findings, "progress").message
 
 
 def test_the_demo_tool_is_not_needed(hub, key):
-    assert bad(look(hub, key)) == []
+    assert not_ok(check_endpoint(hub, key)) == []
 
 
 @pytest.mark.parametrize(
     ("key_", "path", "word"), [("mcphub_wrong", "/mcp", "expired or revoked"), (None, "/nothing", "ends in /mcp")]
 )
 def test_a_bad_key_and_a_bad_path_are_told_apart(hub, key, key_, path, word):
-    (finding,) = look(hub, key_ or key, path)
+    (finding,) = check_endpoint(hub, key_ or key, path)
 
     assert finding.status is PROBLEM
     assert word in finding.fix
@@ -580,7 +580,7 @@ def test_an_address_where_nobody_is_is_a_problem(key):
 def test_a_hub_that_believes_anybody_about_addresses_is_a_problem(hub, key, settings):
     settings.MCPHUB_TRUSTED_PROXIES = 1
 
-    finding = the(look(hub, key), "caller's address")
+    finding = finding_about(check_endpoint(hub, key), "caller's address")
 
     assert finding.status is PROBLEM
     assert "MCPHUB_TRUSTED_PROXIES (now 1)" in finding.fix
@@ -589,11 +589,11 @@ def test_a_hub_that_believes_anybody_about_addresses_is_a_problem(hub, key, sett
 def test_a_proxy_that_hides_the_caller_is_a_warning(hub, key, monkeypatch):
     monkeypatch.setattr("tools_app.doctor.endpoint._is_local_url", lambda _url: False)
 
-    assert the(look(hub, key), "caller's address").status is WARNING
+    assert finding_about(check_endpoint(hub, key), "caller's address").status is WARNING
 
 
-class Hoarder(http.server.BaseHTTPRequestHandler):
-    """A proxy that passes an answer on when it is whole, and none that goes on for long."""
+class BufferingProxy(http.server.BaseHTTPRequestHandler):
+    """A proxy that buffers responses, and gives up on long ones."""
 
     protocol_version = "HTTP/1.1"
     target: str
@@ -602,31 +602,31 @@ class Hoarder(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
         try:
-            answer = httpx.request(
+            response = httpx.request(
                 self.command, f"{self.target}{self.path}", content=body, headers=headers, timeout=2, trust_env=False
             )
         except httpx.ReadTimeout:
             self.close_connection = True
             threading.Event().wait(1)
             return
-        self.send_response(answer.status_code)
-        for name, value in answer.headers.items():
+        self.send_response(response.status_code)
+        for name, value in response.headers.items():
             if name.lower() not in ("transfer-encoding", "content-length", "connection", "server", "date"):
                 self.send_header(name, value)
-        self.send_header("Content-Length", str(len(answer.content)))
+        self.send_header("Content-Length", str(len(response.content)))
         self.end_headers()
-        self.wfile.write(answer.content)
+        self.wfile.write(response.content)
 
     do_DELETE = do_GET = do_OPTIONS = do_POST  # noqa: N815 - the library's names
 
     def log_message(self, *_values: object) -> None:
-        """Nothing."""
+        """Log no requests."""
 
 
 @pytest.fixture
-def hoarder(hub) -> Iterator[SimpleNamespace]:
-    """The hub behind a proxy that holds streams back."""
-    handler = type("Handler", (Hoarder,), {"target": hub.url})
+def buffering_proxy(hub) -> Iterator[SimpleNamespace]:
+    """The hub behind a proxy that buffers streams."""
+    handler = type("Handler", (BufferingProxy,), {"target": hub.url})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}")
@@ -634,14 +634,14 @@ def hoarder(hub) -> Iterator[SimpleNamespace]:
     server.server_close()
 
 
-def test_a_proxy_that_holds_streams_back_is_a_problem(hoarder, key, offer, monkeypatch):
+def test_a_proxy_that_holds_streams_back_is_a_problem(buffering_proxy, key, offer, monkeypatch):
     offer("count")
     monkeypatch.setattr("tools_app.doctor.endpoint.TIMEOUT_SECONDS", 1.5)
 
-    findings = look(hoarder, key)
+    findings = check_endpoint(buffering_proxy, key)
 
-    assert statuses(bad(findings)) == [("stream", PROBLEM), ("progress", PROBLEM)]
-    assert "proxy_buffering off" in the(findings, "stream").fix
+    assert statuses(not_ok(findings)) == [("stream", PROBLEM), ("progress", PROBLEM)]
+    assert "proxy_buffering off" in finding_about(findings, "stream").fix
 
 
 # --- Signing in, as clients do it -----------------------------------------------------------------------------------
@@ -651,7 +651,7 @@ def test_a_proxy_that_holds_streams_back_is_a_problem(hoarder, key, offer, monke
 def test_all_is_well_where_clients_can_sign_in(hub, path):
     findings = list(SignInChecks(f"{hub.url}{path}").checks())
 
-    assert not bad(findings)
+    assert not not_ok(findings)
     assert [finding.about.removeprefix("sign-in: ") for finding in findings] == [
         "https", "challenge", "header", "firewall", "resource", "slash", "server", "openid", "unknown", "features",
         "browsers", "registration", "token", "page",
@@ -659,8 +659,8 @@ def test_all_is_well_where_clients_can_sign_in(hub, path):
     assert not OAuthClient.objects.exists()
 
 
-def test_a_proxy_that_hides_the_host_of_the_clients_is_a_problem(hoarder):
-    findings = bad(list(SignInChecks(f"{hoarder.url}/mcp").checks()))
+def test_a_proxy_that_hides_the_host_of_the_clients_is_a_problem(buffering_proxy):
+    findings = not_ok(list(SignInChecks(f"{buffering_proxy.url}/mcp").checks()))
 
     assert [finding.about for finding in findings][:2] == ["sign-in: challenge", "sign-in: resource"]
     assert "Host" in findings[0].fix
@@ -671,11 +671,11 @@ def test_a_tenant_that_is_open_to_everybody_is_well_too(hub, tenant, path):
     tenant.is_public = True
     tenant.save()
 
-    assert not bad(list(SignInChecks(f"{hub.url}{path}").checks()))
+    assert not not_ok(list(SignInChecks(f"{hub.url}{path}").checks()))
 
 
-class Meddler(Hoarder):
-    """A proxy that keeps the host, changes what a test wants and passes the rest on."""
+class ModifyingProxy(BufferingProxy):
+    """A proxy that keeps the host and drops, replaces or rejects what a test configures."""
 
     agents: tuple[str, ...] = ()
     drops: tuple[str, ...] = ()
@@ -684,27 +684,27 @@ class Meddler(Hoarder):
     def do_POST(self) -> None:
         agent = self.headers.get("User-Agent", "")
         if any(agent.startswith(one) for one in self.agents):
-            self._said(403, b"Forbidden")
+            self._respond(403, b"Forbidden")
             return
         if any(self.path.startswith(one) for one in self.pages):
-            self._said(200, b"<!doctype html><title>App</title>")
+            self._respond(200, b"<!doctype html><title>App</title>")
             return
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         headers = {name: value for name, value in self.headers.items() if name.lower() not in self.drops}
-        answer = httpx.request(
+        response = httpx.request(
             self.command, f"{self.target}{self.path}", content=body, headers=headers, timeout=10, trust_env=False
         )
-        self.send_response(answer.status_code)
+        self.send_response(response.status_code)
         for name in ("WWW-Authenticate", "Content-Type", "Access-Control-Allow-Origin"):
-            if name in answer.headers:
-                self.send_header(name, answer.headers[name])
-        self.send_header("Content-Length", str(len(answer.content)))
+            if name in response.headers:
+                self.send_header(name, response.headers[name])
+        self.send_header("Content-Length", str(len(response.content)))
         self.end_headers()
-        self.wfile.write(answer.content)
+        self.wfile.write(response.content)
 
     do_DELETE = do_GET = do_OPTIONS = do_POST  # noqa: N815 - the library's names
 
-    def _said(self, status: int, text: bytes) -> None:
+    def _respond(self, status: int, text: bytes) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.send_response(status)
         self.send_header("Content-Length", str(len(text)))
@@ -713,7 +713,7 @@ class Meddler(Hoarder):
 
 
 @pytest.mark.parametrize(
-    ("meddling", "about", "told"),
+    ("changes", "about", "message"),
     [
         ({}, [], ""),
         ({"drops": ("authorization",)}, ["sign-in: header"], "HTTP 401, as if there were none"),
@@ -731,25 +731,25 @@ class Meddler(Hoarder):
     ],
     ids=["nothing", "no Authorization", "firewall by name", "page for OpenID", "page for everything"],
 )
-def test_what_a_proxy_changes_on_the_way_is_named(hub, meddling, about, told):
-    handler = type("Handler", (Meddler,), {"target": hub.url, **meddling})
+def test_what_a_proxy_changes_on_the_way_is_named(hub, changes, about, message):
+    handler = type("Handler", (ModifyingProxy,), {"target": hub.url, **changes})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     try:
-        findings = bad(list(SignInChecks(f"http://127.0.0.1:{server.server_port}/mcp").checks()))
+        findings = not_ok(list(SignInChecks(f"http://127.0.0.1:{server.server_port}/mcp").checks()))
     finally:
         server.shutdown()
         server.server_close()
 
     assert [finding.about for finding in findings] == about
-    assert not about or told in findings[0].message
+    assert not about or message in findings[0].message
 
 
 def test_a_proxy_that_lets_only_the_endpoint_through_is_a_problem(hub, monkeypatch):
     monkeypatch.setattr(urlconf, "urlpatterns", [])
     clear_url_caches()
     try:
-        findings = bad(list(SignInChecks(f"{hub.url}/mcp").checks()))
+        findings = not_ok(list(SignInChecks(f"{hub.url}/mcp").checks()))
     finally:
         monkeypatch.undo()
         clear_url_caches()

@@ -21,7 +21,7 @@ SEPARATORS = {"\n", "&&", "|", "||", ";", "&"}
 
 @dataclass(frozen=True)
 class Block:
-    """One block of a page."""
+    """A fenced code block of a page."""
 
     page: str
     line: int
@@ -32,12 +32,12 @@ class Block:
         return f"{self.page}:{self.line}"
 
     def at(self, url: str, key: str) -> str:
-        """Its text for a hub at `url` and a client with `key`."""
+        """The text with the hub's `url` and a client's `key` filled in."""
         moved = self.text.replace("http://127.0.0.1:8000", url).replace("ws://127.0.0.1:8000", f"ws{url[4:]}")
         return moved.replace("YOUR_API_KEY", key)
 
     def commands(self) -> Iterator[list[str]]:
-        """The words of each command of a shell's block, without assignments before it and redirections after it."""
+        """The words of each command of a shell block, without assignments and redirections."""
         text = COMMENT.sub("", self.text).replace("\\\n", " ")
         text = SUBSTITUTION.sub("today", ALTERNATIVE.sub("]", text))
         lexer = shlex.shlex(text, posix=True, punctuation_chars="|&;<>\n")

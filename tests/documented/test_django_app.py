@@ -1,4 +1,4 @@
-"""The app of the page about Django apps, as it stands: installed, enabled, and called."""
+"""The example of docs/django.md, unchanged: installed, enabled, and called."""
 
 import importlib
 import json
@@ -23,16 +23,16 @@ TOOLS = ["get_shop_order", "list_shop_order", "order_create", "order_list", "ord
 
 @pytest.fixture
 def shop(hub: EmbeddedHub, registries: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The app that the page shows, with its table."""
-    for given in blocks("python", "docs/django.md"):
-        path = tmp_path / given.text.partition("\n")[0].removeprefix("# ")
+    """Install the app of the page, and create its table."""
+    for block in blocks("python", "docs/django.md"):
+        path = tmp_path / block.text.partition("\n")[0].removeprefix("# ")
         path.parent.mkdir(exist_ok=True)
-        path.write_text(given.text)
+        path.write_text(block.text)
     (tmp_path / "shop" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     config = AppConfig.create("shop")
     config.apps, config.default_auto_field = apps, "django.db.models.BigAutoField"
-    # Looked at while the models are imported.
+    # Checked while the models are imported.
     config.models = apps.all_models["shop"]
     apps.app_configs["shop"] = config
     apps.clear_cache()
@@ -71,13 +71,13 @@ def test_the_app_of_the_page_offers_its_tools_and_everybody_gets_their_own(
 
     ann, ben, boss = client_of("ann"), client_of("ben"), client_of("boss", is_staff=True)
     assert [tool["name"] for tool in message_of(ann.request("tools/list"))["result"]["tools"]] == TOOLS
-    made = rows(ann.result("order_create", {"product": "tea", "amount": 2}))
-    assert made == {"id": made["id"], "product": "tea", "amount": 2}
-    assert rows(ann.result("order_retrieve", {"id": made["id"]})) == made
+    created = rows(ann.result("order_create", {"product": "tea", "amount": 2}))
+    assert created == {"id": created["id"], "product": "tea", "amount": 2}
+    assert rows(ann.result("order_retrieve", {"id": created["id"]})) == created
     assert rows(ann.result("order_list", {"search": "te"}))
     for peer, seen in ((ann, 1), (ben, 0), (boss, 1)):
         assert len(rows(peer.result("list_shop_order", {"product__contains": "EA"}))["rows"]) == seen
-    assert ben.result("order_retrieve", {"id": made["id"]})["isError"]
-    assert "access_token" not in rows(boss.result("get_shop_order", {"id": made["id"]}))
+    assert ben.result("order_retrieve", {"id": created["id"]})["isError"]
+    assert "access_token" not in rows(boss.result("get_shop_order", {"id": created["id"]}))
     for client in clients:
         client.http.close()

@@ -1,4 +1,4 @@
-"""Messages that the documentation quotes are those that the hub sends."""
+"""The documentation quotes the hub's messages exactly."""
 
 import inspect
 import json

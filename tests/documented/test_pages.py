@@ -1,4 +1,4 @@
-"""What the documentation says about the code's structure and lists is what the code has."""
+"""The documentation's tables and lists agree with the code."""
 
 import re
 import tomllib

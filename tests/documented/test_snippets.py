@@ -1,8 +1,8 @@
-"""Every block of every page is run as it stands, or checked by what reads it; one that nothing here knows fails.
+"""Every code block of the documentation is run unchanged, or checked with its parser; an unknown kind fails.
 
-What needs PostgreSQL or nginx is run in `tests/services/test_documented_snippets.py`. What is run nowhere is checked
-here against the files that it names: docker, systemd, useradd and git change the machine, and claude is a program of
-others.
+Blocks that need PostgreSQL or nginx are run in `tests/services/test_documented_snippets.py`. Commands that are not run
+are checked against the files that they name: docker, systemd, useradd and git change the machine, and claude is
+third-party.
 """
 
 import json
@@ -37,16 +37,16 @@ from tools_app.tenant_config.document import read as read_tenant_file
 LIMIT_SECONDS = 30.0
 LANGUAGES = {"sh", "python", "json", "yaml", "toml", "ts", "nginx", "markdown", "text", "mermaid"}
 SETTINGS = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/settings.md").read_text(), re.MULTILINE))
-# Variables that the page itself uses, or another program reads.
+# Variables that the page itself uses, or that other programs read.
 OTHER_VARIABLES = {"MCPHUB", "TOKEN", "OTEL_EXPORTER_OTLP_ENDPOINT"}
 EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 COMPOSE = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]
-# What stands for a value in a usage line.
+# Placeholders in usage lines.
 PLACEHOLDERS = {"N": "1", "SLUG": "demo"}
 
 
 def named(found: list[Block]) -> Any:
-    return pytest.mark.parametrize("given", found, ids=str)
+    return pytest.mark.parametrize("snippet", found, ids=str)
 
 
 def test_every_block_has_a_language_that_a_test_knows() -> None:
@@ -58,16 +58,16 @@ def test_every_block_has_a_language_that_a_test_knows() -> None:
 
 
 @named(blocks("sh"))
-def test_a_shell_understands_it(given: Block) -> None:
-    # The brackets of a usage line are words to a shell, and not worth a run of it.
-    checked = subprocess.run(["sh", "-n"], input=given.text, text=True, capture_output=True, check=False, timeout=60)
+def test_a_shell_understands_it(snippet: Block) -> None:
+    # A usage line with brackets is valid shell, too.
+    checked = subprocess.run(["sh", "-n"], input=snippet.text, text=True, capture_output=True, check=False, timeout=60)
     assert checked.returncode == 0, checked.stderr
 
 
 @named(blocks("sh"))
-def test_its_commands_exist_with_their_options_and_the_files_that_they_name(given: Block) -> None:
-    for command in given.commands():
-        assert command[0] in COMMANDS, f"{given}: no test knows what {command[0]} is"
+def test_its_commands_exist_with_their_options_and_the_files_that_they_name(snippet: Block) -> None:
+    for command in snippet.commands():
+        assert command[0] in COMMANDS, f"{snippet}: no test knows what {command[0]} is"
         COMMANDS[command[0]](command[1:])
 
 
@@ -79,9 +79,11 @@ def a_python(words: list[str]) -> None:
     assert words[0] == "manage.py"
     name = words[1]
     assert name in get_commands()
-    given = [PLACEHOLDERS.get(word.strip("[]"), word.strip("[]")) for word in words[2:] if word not in ("...", "...]")]
+    arguments = [
+        PLACEHOLDERS.get(word.strip("[]"), word.strip("[]")) for word in words[2:] if word not in ("...", "...]")
+    ]
     try:
-        load_command_class(get_commands()[name], name).create_parser("manage.py", name).parse_args(given)
+        load_command_class(get_commands()[name], name).create_parser("manage.py", name).parse_args(arguments)
     except (CommandError, ArgumentError) as problem:
         pytest.fail(f"{shlex.join(words)}: {problem}")
 
@@ -128,9 +130,9 @@ def with_files(words: list[str]) -> None:
 
 
 def a_client(words: list[str]) -> None:
-    """It leads to an endpoint with a key, or asks for a token: those below run it, or what it stands for."""
+    """Check that a client is given an endpoint and a key, or requests a token. Tests below run it or its equivalent."""
     if "https://your-hub/oauth/token" in words:
-        assert "grant_type=" in " ".join(words)  # see tests/oauth, which sends the same
+        assert "grant_type=" in " ".join(words)  # tested in tests/oauth
         return
     assert re.search(r"http://127\.0\.0\.1:8000/(mcp|sse|message)\b", " ".join(words)) or "$MCPHUB/" in " ".join(words)
     assert "Authorization: Bearer " in " ".join(words)
@@ -161,21 +163,21 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
 
 @pytest.fixture
 def at(hub: EmbeddedHub, key: str, offer: Callable[..., Any]) -> Callable[[Block], str]:
-    """A block's text for the running hub and a key of a tenant that offers `echo`."""
+    """Fill in the running hub's URL and a key of a tenant that offers `echo`."""
     offer("echo")
-    return lambda given: given.at(hub.url, key)
+    return lambda snippet: snippet.at(hub.url, key)
 
 
-def run(*command: str, given: str = "") -> str:
-    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+def run(*command: str, stdin: str = "") -> str:
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
 def test_curl_calls_a_tool(at: Any) -> None:
-    said = run("sh", given=at(block("docs/connecting.md", "curl http://127.0.0.1:8000/mcp")))
-    assert json.loads(said)["result"]["content"][0]["text"] == "hello world"
+    output = run("sh", stdin=at(block("docs/connecting.md", "curl http://127.0.0.1:8000/mcp")))
+    assert json.loads(output)["result"]["content"][0]["text"] == "hello world"
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
@@ -187,21 +189,21 @@ def test_curl_opens_the_older_stream_and_posts_to_it(at: Any) -> None:
         stopping = threading.Timer(LIMIT_SECONDS, stream.kill)
         stopping.start()
         try:
-            said = (line for line in stream.stdout if not line.startswith(":") and line.strip())
-            event, data = next(said), next(said)
+            lines = (line for line in stream.stdout if not line.startswith(":") and line.strip())
+            event, data = next(lines), next(lines)
             session = data.partition("sessionId=")[2].strip()
             assert (event.strip(), data.partition("=")[0]) == (shown[0], shown[1].partition("=")[0])
-            run("sh", given=posting.replace("xk2m...", session))
-            answer = next(line for line in said if line.startswith("data: {"))
+            run("sh", stdin=posting.replace("xk2m...", session))
+            message = next(line for line in lines if line.startswith("data: {"))
         finally:
             stopping.cancel()
             stream.kill()
-    assert json.loads(answer[6:])["result"]["protocolVersion"] == "2024-11-05"
+    assert json.loads(message[6:])["result"]["protocolVersion"] == "2024-11-05"
 
 
 @named([one for one in blocks("sh") if one.text.startswith("claude mcp add --transport http")])
-def test_what_claude_is_given_leads_to_the_tools(given: Block, at: Any) -> None:
-    words = shlex.split(at(given))
+def test_what_claude_is_given_leads_to_the_tools(snippet: Block, at: Any) -> None:
+    words = shlex.split(at(snippet))
     assert tools_at(words[words.index("mcphub") + 1], words[-1].removeprefix("Authorization: ")) == ["echo"]
 
 
@@ -217,8 +219,8 @@ AUTHORING = [one for one in blocks("python") if one not in [*PROGRAMS, *STATEMEN
 
 
 @named(PROGRAMS)
-def test_a_client_in_python_calls_a_tool(given: Block, at: Any) -> None:
-    assert "hello world" in run(sys.executable, "-", given=at(given))
+def test_a_client_in_python_calls_a_tool(snippet: Block, at: Any) -> None:
+    assert "hello world" in run(sys.executable, "-", stdin=at(snippet))
 
 
 @pytest.mark.parametrize("page", sorted({one.page for one in AUTHORING}))
@@ -226,19 +228,19 @@ def test_tools_prompts_and_resources_are_registered(page: str, registries: None,
     monkeypatch.setattr(resources, "_completers", {}, raising=False)
     before = [set(kind.all_registered()) for kind in (python, prompts, resources)]
     names: dict[str, Any] = {"__name__": "documented"}
-    for given in (one for one in AUTHORING if one.page == page):
-        exec(compile(given.text, str(given), "exec"), names)
+    for snippet in (one for one in AUTHORING if one.page == page):
+        exec(compile(snippet.text, str(snippet), "exec"), names)
 
     text = "".join(one.text for one in AUTHORING if one.page == page)
-    made = set(re.findall(r"^@tool\b.*\n(?:async )?def (\w+)", text, re.MULTILINE))
+    registered = set(re.findall(r"^@tool\b.*\n(?:async )?def (\w+)", text, re.MULTILINE))
     new = [set(kind.all_registered()) - known for kind, known in zip((python, prompts, resources), before, strict=True)]
-    assert new[0] >= made
+    assert new[0] >= registered
     assert any(new)
 
 
 @named(STATEMENTS)
 def test_a_program_checks_exported_checkpoints_without_the_hub(
-    given: Block, hub: EmbeddedHub, key: str, offer: Any
+    snippet: Block, hub: EmbeddedHub, key: str, offer: Any
 ) -> None:
     offer("echo")
     client = RawClient(hub.url, key)
@@ -248,16 +250,16 @@ def test_a_program_checks_exported_checkpoints_without_the_hub(
     lines = list(statements.exported_lines(None))
 
     assert lines
-    said = run(sys.executable, "-c", given.text, given="\n".join(lines))
-    assert len(said.splitlines()) == len(lines)
+    output = run(sys.executable, "-c", snippet.text, stdin="\n".join(lines))
+    assert len(output.splitlines()) == len(lines)
 
 
 # --- Files --------------------------------------------------------------------------------------------------------
 
 
 @named(blocks("json"))
-def test_json_is_what_its_reader_takes(given: Block, at: Any, key: str) -> None:
-    read = json.loads(at(given))
+def test_json_is_what_its_reader_takes(snippet: Block, at: Any, key: str) -> None:
+    read = json.loads(at(snippet))
     servers = read.get("mcpServers", read.get("servers")) if isinstance(read, dict) else None
     if servers is not None:
         reach(servers["mcphub"], key)
@@ -266,14 +268,14 @@ def test_json_is_what_its_reader_takes(given: Block, at: Any, key: str) -> None:
     elif isinstance(read, list) and "claims" in read[0]:
         validate_rules(read)
     elif isinstance(read, list) and isinstance(read[0], dict):
-        said = block("docs/resources-and-prompts.md", '[{"name"')
-        arguments = json.loads(said.text)
+        example = block("docs/resources-and-prompts.md", '[{"name"')
+        arguments = json.loads(example.text)
         assert check_prompt_arguments(arguments) == []
         assert "role" not in read[0] or check_prompt_messages(read, names_of(arguments)) == []
 
 
 def reach(server: dict[str, Any], key: str) -> None:
-    """Ask as a client that is configured like this does."""
+    """Send a request like a client with this configuration."""
     if "manage.py" in " ".join(server.get("args", [])):
         assert server["args"][1:] == ["mcp_stdio"]
         assert set(server["env"]) <= SETTINGS
@@ -289,20 +291,20 @@ def tools_at(url: str, authorization: str) -> list[str]:
     base, path = url[: url.index("/", 8)], url[url.index("/", 8) :]
     client = RawClient(base, None, path)
     with client.http:
-        answer = client.modern("tools/list", headers={"Authorization": authorization})
-        return [tool["name"] for tool in answer.json()["result"]["tools"]]
+        response = client.modern("tools/list", headers={"Authorization": authorization})
+        return [tool["name"] for tool in response.json()["result"]["tools"]]
 
 
 @named(blocks("toml"))
-def test_toml_leads_to_the_tools(given: Block, at: Any, key: str) -> None:
-    server = tomllib.loads(at(given))["mcp_servers"]["mcphub"]
+def test_toml_leads_to_the_tools(snippet: Block, at: Any, key: str) -> None:
+    server = tomllib.loads(at(snippet))["mcp_servers"]["mcphub"]
     assert server["bearer_token_env_var"] in SETTINGS
     assert tools_at(server["url"], f"Bearer {key}") == ["echo"]
 
 
 @named(blocks("yaml", "docs/observability.md"))
-def test_what_prometheus_reads_has_its_form_and_names_metrics_that_exist(given: Block) -> None:
-    read = yaml.safe_load(given.text)
+def test_what_prometheus_reads_has_its_form_and_names_metrics_that_exist(snippet: Block) -> None:
+    read = yaml.safe_load(snippet.text)
     assert set(read) <= {"scrape_configs", "groups"}
     for rule in (rule for group in read.get("groups", []) for rule in group["rules"]):
         assert set(rule) <= {"alert", "expr", "for"}
@@ -310,8 +312,8 @@ def test_what_prometheus_reads_has_its_form_and_names_metrics_that_exist(given: 
 
 
 @named(blocks("yaml", "docs/toolsets.md"))
-def test_a_part_of_a_tenants_file_is_read(given: Block) -> None:
-    assert read_tenant_file(f"mcphub: 1\n{given.text}").sections["toolsets"]
+def test_a_part_of_a_tenants_file_is_read(snippet: Block) -> None:
+    assert read_tenant_file(f"mcphub: 1\n{snippet.text}").sections["toolsets"]
 
 
 def test_the_other_yaml_is_a_tenants_file_which_has_a_test_of_its_own() -> None:
@@ -320,8 +322,8 @@ def test_the_other_yaml_is_a_tenants_file_which_has_a_test_of_its_own() -> None:
 
 
 @named(blocks("markdown"))
-def test_a_skill_has_a_head_that_is_read(given: Block) -> None:
-    assert frontmatter(given.text, "skill://refunds/SKILL.md")["name"] == "refunds"
+def test_a_skill_has_a_head_that_is_read(snippet: Block) -> None:
+    assert frontmatter(snippet.text, "skill://refunds/SKILL.md")["name"] == "refunds"
 
 
 def test_what_other_tests_run_stands_where_they_look_for_it() -> None:

@@ -1,4 +1,4 @@
-"""`manage.py add_skill`: a directory becomes a skill, and stays one."""
+"""The command `add_skill`: adding and updating a skill from a directory."""
 
 from pathlib import Path
 
@@ -27,8 +27,8 @@ def add(directory: Path, capsys: pytest.CaptureFixture[str], prefix: str = "") -
 
 
 def test_every_file_becomes_a_resource(tenant: Tenant, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = add(directory, capsys, "pay/back")
-    assert said == "skill://pay/back/refunds/SKILL.md: 2 files, 2 new or changed, 0 removed.\n"
+    output = add(directory, capsys, "pay/back")
+    assert output == "skill://pay/back/refunds/SKILL.md: 2 files, 2 new or changed, 0 removed.\n"
     manifest, logo = Resource.objects.order_by("uri")
     assert (manifest.uri, manifest.kind, manifest.text) == ("skill://pay/back/refunds/SKILL.md", "text", HEAD)
     assert (manifest.name, manifest.description, manifest.mime_type) == ("refunds", "Pay back.", "text/markdown")
@@ -95,7 +95,7 @@ def test_a_file_that_no_resource_can_hold_and_more_files_than_a_tenant_has_room_
         add(directory, capsys)
     (directory / "more.txt").unlink()
     add(directory, capsys)
-    # What takes the place of a file that is gone finds room.
+    # A new file fits within the limit if it replaces a deleted one.
     (directory / "img" / "logo one.png").rename(directory / "logo.png")
     assert add(directory, capsys).endswith("2 files, 1 new or changed, 1 removed.\n")
 

@@ -1,4 +1,4 @@
-"""`manage.py import_openapi`: the first run, the second one, and what somebody overrode in between."""
+"""The command `import_openapi`: first and repeated imports, and overridden values."""
 
 import asyncio
 import json
@@ -141,8 +141,8 @@ def test_a_refresh_keeps_what_was_overridden_and_renews_the_rest(tenant: Tenant,
 def test_options_change_the_schemas_of_the_same_document_and_stay(tenant: Tenant, file: Callable[..., str]) -> None:
     node = {"type": "object", "properties": {"next": {"$ref": "#/components/schemas/Node"}}}
     ref = {"$ref": "#/components/schemas/Node"}
-    answer = {"responses": {"200": {"description": "OK", "content": {"application/json": {"schema": ref}}}}}
-    path = file({"/books": {"post": {**post(ref)["post"], **answer}}}, components={"schemas": {"Node": node}})
+    responses = {"responses": {"200": {"description": "OK", "content": {"application/json": {"schema": ref}}}}}
+    path = file({"/books": {"post": {**post(ref)["post"], **responses}}}, components={"schemas": {"Node": node}})
     imported(path)
     tool = Tool.objects.get()
     assert (tool.output_schema, tool.input_schema["$defs"]["Node"]) == (None, {**node, "properties": {"next": DEFS}})
@@ -228,9 +228,9 @@ def test_a_document_at_an_address_is_fetched_and_its_tools_call_the_api_with_the
     ApiSource.objects.update(secrets={"key": "TOKEN"})
     run(tenant, "books_delete", {"id": "a/b"}, context)
 
-    sent = service.received[-1]
-    assert (sent.method, sent.target) == ("DELETE", "/v1/books/a%2Fb")
-    assert sent.headers["authorization"] == "Bearer hush-hush"
+    received = service.received[-1]
+    assert (received.method, received.target) == ("DELETE", "/v1/books/a%2Fb")
+    assert received.headers["authorization"] == "Bearer hush-hush"
 
 
 def test_an_address_that_the_tenant_may_not_call_is_refused(tenant: Tenant) -> None:

@@ -1,4 +1,4 @@
-"""`manage.py issue_key`, for people and scripts."""
+"""The command `issue_key`."""
 
 from datetime import timedelta
 from io import StringIO

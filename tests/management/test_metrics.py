@@ -1,4 +1,4 @@
-"""`manage.py metrics`: the numbers of a host without a web process."""
+"""The command `metrics`, for hosts without a web process."""
 
 from io import StringIO
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`manage.py prune`, by hand or from a timer."""
+"""The command `prune`."""
 
 import re
 from io import StringIO
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def prune(*arguments: str) -> list[str]:
-    """Run it without rests; the lines that it prints, without the moments in them."""
+    """Run it without pauses; return the printed lines without times."""
     out = StringIO()
     call_command("prune", "--pause", "0", *arguments, stdout=out)
     return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "<moment>", out.getvalue()).splitlines()
@@ -21,7 +21,7 @@ def prune(*arguments: str) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def old_calls(tenant: Tenant, other_tenant: Tenant) -> None:
-    """Three calls of the one tenant that are too old, and one of the other."""
+    """Three expired calls of one tenant, and one of the other."""
     Tenant.objects.update(keep_days=30)
     write_at(tenant, days_ago(50), days_ago(45), days_ago(40), days_ago(1))
     write_at(other_tenant, days_ago(40))

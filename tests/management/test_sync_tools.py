@@ -1,4 +1,4 @@
-"""`manage.py sync_tools`, after a deployment."""
+"""The command `sync_tools`."""
 
 from io import StringIO
 

@@ -46,10 +46,10 @@ def test_what_one_command_writes_the_other_takes(tenant: Tenant, offer: Any, tmp
 
 def test_a_dry_run_tells_everything_and_changes_nothing(tenant: Tenant, offer: Any, file: str) -> None:
     offer("echo")
-    said = run("import_tenant", "acme", file, dry_run=True)
+    output = run("import_tenant", "acme", file, dry_run=True)
     for line in ("~ settings acme", '+   "name": "Filed"', "+ tool look", "The secret TOKEN is missing", "1 to create"):
-        assert line in said
-    assert "1 rows are not in the file and are kept" in said
+        assert line in output
+    assert "1 rows are not in the file and are kept" in output
     assert not Tool.objects.filter(name="look").exists()
 
 
@@ -88,17 +88,17 @@ def test_a_tenant_that_is_not_there_is_made_only_when_asked_for(file: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("mcphub: 2", "must start with"),
         ("mcphub: 1\ntools: {a: {}}", "tools.a: must have exactly one of"),
         (b"\xff", "UTF-8"),
     ],
 )
-def test_a_file_that_is_wrong_is_told(tenant: Tenant, tmp_path: Path, text: Any, says: str) -> None:
+def test_a_file_that_is_wrong_is_told(tenant: Tenant, tmp_path: Path, text: Any, message: str) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(CommandError, match=says):
+    with pytest.raises(CommandError, match=message):
         run("import_tenant", "acme", str(path), yes=True)
 
 

@@ -1,4 +1,4 @@
-"""`manage.py verify_audit` and `export_checkpoints`: what an auditor runs, with what he keeps elsewhere."""
+"""The commands `verify_audit` and `export_checkpoints`."""
 
 import json
 from io import StringIO
@@ -23,15 +23,15 @@ WRONG = "Verification of the audit log failed."
 
 @pytest.fixture
 def calls(tenant: Tenant, other_tenant: Tenant) -> list[UUID]:
-    made = record(4, tenant.pk)
+    recorded = record(4, tenant.pk)
     record(2, other_tenant.pk)
     signer.sign()
-    return made
+    return recorded
 
 
 @pytest.fixture
 def export(calls: list[UUID], tmp_path: Path) -> str:
-    """The checkpoints, in a file that the owner of the database does not reach."""
+    """The checkpoints, exported to a file out of the database owner's reach."""
     path = tmp_path / "kept elsewhere.jsonl"
     call_command("export_checkpoints", "--out", str(path), stdout=StringIO())
     return str(path)
@@ -44,7 +44,7 @@ def run(*arguments: str) -> list[str]:
 
 
 def refused(*arguments: str) -> list[str]:
-    """What it prints before it says that something is wrong."""
+    """The output before the CommandError."""
     out = StringIO()
     with pytest.raises(CommandError, match=WRONG):
         call_command("verify_audit", *arguments, stdout=out)
@@ -52,7 +52,7 @@ def refused(*arguments: str) -> list[str]:
 
 
 def rewrite_everything() -> None:
-    """What an owner does who knows the program: new hashes throughout, and no checkpoints that contradict them."""
+    """Recompute all hashes and delete the checkpoints, like a database owner who knows the algorithm."""
     heads: dict[tuple[UUID, UUID | None], bytes] = {}
     for place in list(chain_entries(Call.objects.all())):
         of = (place.writer, place.tenant_id)
@@ -100,9 +100,9 @@ def test_an_export_verifies_without_the_database(export: str) -> None:
 def test_an_export_that_agrees_is_clean(export: str, tenant: Tenant) -> None:
     record(3, tenant.pk)
     signer.sign()
-    said = run("verify_audit", "--checkpoints", export)
-    assert "1 exported checkpoints." in said
-    assert said[-1] == "No problems found."
+    output = run("verify_audit", "--checkpoints", export)
+    assert "1 exported checkpoints." in output
+    assert output[-1] == "No problems found."
 
 
 def test_who_rewrites_records_chains_and_checkpoints_contradicts_the_export(export: str, calls: list[UUID]) -> None:
@@ -160,8 +160,8 @@ def test_keys_can_be_named_by_whoever_does_not_have_them(
     monkeypatch.setattr(configured, "MCPHUB_AUDIT_KEY", "the key of an auditor's own machine")
     assert any("unknown key" in line for line in refused())
     (tmp_path / "keys").write_text(f"{'0' * 64}\n{key}\n")
-    for given in (key, str(tmp_path / "keys")):
-        assert run("verify_audit", "--public-key", given)[-1] == "No problems found."
+    for public_key in (key, str(tmp_path / "keys")):
+        assert run("verify_audit", "--public-key", public_key)[-1] == "No problems found."
     assert any("unknown key" in line for line in refused("--public-key", "0" * 64))
 
 

@@ -1,4 +1,4 @@
-"""The watch of catalogs: one for all streams, quick when it is notified, and not deaf when it is not."""
+"""The watch of catalogs: shared by all streams, driven by notifications, with polling as a fallback."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -17,21 +17,21 @@ from tools_app.core.refresh_ahead_cache import RefreshAheadCache
 from tools_app.methods import catalog_watch
 from tools_app.methods.catalog_watch import CatalogWatch, Change
 
-# A thread of the pool that reads rows may keep a connection of an earlier test, and looks after it.
+# A thread of the pool may keep a connection of an earlier test, which it closes itself.
 pytestmark = pytest.mark.django_db
 WAIT_SECONDS = 30.0
 OWN = uuid4()
 
 
 class Listener(TopicListener):
-    """Hears only what a test says."""
+    """A listener that receives only a test's notifications."""
 
     def start(self) -> None:
-        """Listen to no channel layer."""
+        """Do not use the channel layer."""
 
 
 class Store:
-    """The catalogs of all tenants, and how often they were read."""
+    """The catalogs of all tenants, with a count of reads."""
 
     def __init__(self) -> None:
         self.digest = "old"
@@ -48,7 +48,7 @@ class Store:
         return {key: SimpleNamespace(digests={"tools": self.digest}, resources={}) for key in keys}
 
     async def read(self, more: int) -> None:
-        """Return when the catalogs have been read so many times more."""
+        """Wait until the catalogs have been read this many more times."""
         loop, read = asyncio.get_running_loop(), asyncio.Semaphore(0)
         self.on_read = lambda: loop.call_soon_threadsafe(read.release)
         async with asyncio.timeout(WAIT_SECONDS):
@@ -58,15 +58,15 @@ class Store:
 
 
 class Follower:
-    """What one stream was told."""
+    """The notifications of one stream."""
 
     def __init__(self) -> None:
-        self.told: asyncio.Queue[Change] = asyncio.Queue()
-        self.tell = self.told.put_nowait
+        self.notifications: asyncio.Queue[Change] = asyncio.Queue()
+        self.notify = self.notifications.put_nowait
 
     async def next(self) -> Change:
         async with asyncio.timeout(WAIT_SECONDS):
-            return await self.told.get()
+            return await self.notifications.get()
 
 
 @pytest.fixture
@@ -82,10 +82,10 @@ async def following(
 ) -> AsyncIterator[CatalogWatch]:
     watch = CatalogWatch(listener)
     for follower in followers:
-        await watch.follow(tenant_id, follower.tell, listener)
+        await watch.follow(tenant_id, follower.notify, listener)
     yield watch
     for follower in followers:
-        watch.leave(tenant_id, follower.tell)
+        watch.leave(tenant_id, follower.notify)
 
 
 def poll_every(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
@@ -124,9 +124,9 @@ def test_a_thousand_streams_read_the_catalog_once_for_each_poll_and_have_no_task
 
             monkeypatch.setattr(store.cache, "renew", counted)
             await store.read(5)
-            assert all(follower.told.empty() for follower in followers)
+            assert all(follower.notifications.empty() for follower in followers)
             assert store.reads - before <= polls
-            # The test, the poll, the ear for notifications, and perhaps one that reads.
+            # The test, the poll, the listener, and perhaps a read.
             assert len(asyncio.all_tasks()) <= 4
 
     asyncio.run(scenario())
@@ -134,11 +134,11 @@ def test_a_thousand_streams_read_the_catalog_once_for_each_poll_and_have_no_task
 
 def test_all_tenants_are_read_in_one_query(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     poll_every(monkeypatch, 0.01)
-    asked: list[int] = []
+    batches: list[int] = []
     load = store.load
 
     def noted(keys: Sequence[UUID]) -> Mapping[UUID, Any]:
-        asked.append(len(keys))
+        batches.append(len(keys))
         return load(keys)
 
     async def scenario() -> None:
@@ -146,15 +146,15 @@ def test_all_tenants_are_read_in_one_query(store: Store, monkeypatch: pytest.Mon
         watch = CatalogWatch(listener)
         followers = [Follower() for _ in tenants]
         for tenant_id, follower in zip(tenants, followers, strict=True):
-            await watch.follow(tenant_id, follower.tell, listener)
-        asked.clear()
+            await watch.follow(tenant_id, follower.notify, listener)
+        batches.clear()
         await store.read(4)
         for tenant_id, follower in zip(tenants, followers, strict=True):
-            watch.leave(tenant_id, follower.tell)
+            watch.leave(tenant_id, follower.notify)
 
     monkeypatch.setattr(store.cache, "_load", noted)
     asyncio.run(scenario())
-    assert set(asked[1:]) == {20}
+    assert set(batches[1:]) == {20}
 
 
 def test_a_notification_is_told_without_waiting_for_the_poll(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def test_a_change_during_an_outage_is_told_after_it(store: Store, monkeypatch: p
         async with following(Listener(), follower):
             store.is_away, store.digest = True, "new"
             await store.read(3)
-            assert follower.told.empty()
+            assert follower.notifications.empty()
             store.is_away = False
             return await follower.next()
 
@@ -198,13 +198,13 @@ def test_a_stream_that_left_is_told_nothing_and_the_last_one_ends_the_watch(
     async def scenario() -> tuple[bool, int]:
         listener, gone, there = Listener(), Follower(), Follower()
         async with following(listener, gone, there) as watch:
-            watch.leave(OWN, gone.tell)
-            watch.leave(OWN, gone.tell)
+            watch.leave(OWN, gone.notify)
+            watch.leave(OWN, gone.notify)
             store.digest = "new"
             await there.next()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         assert not (await asyncio.wait(others, timeout=WAIT_SECONDS))[1]
-        return gone.told.empty(), len(listener._subscriptions)
+        return gone.notifications.empty(), len(listener._subscriptions)
 
     assert asyncio.run(scenario()) == (True, 0)
 

@@ -1,4 +1,4 @@
-"""Writes of many rows at once raise the versions of their tenants' catalogs, on either database."""
+"""Bulk writes increase the versions of their tenants' catalogs, on both databases."""
 
 from uuid import UUID
 
@@ -10,7 +10,7 @@ from tools_app.models import Tenant, Tool, ToolKind
 pytestmark = pytest.mark.django_db
 
 
-def made(slug: str) -> Tenant:
+def create_tenant(slug: str) -> Tenant:
     return Tenant.objects.create(slug=slug, name=slug)
 
 
@@ -19,7 +19,7 @@ def version(tenant_id: UUID) -> int:
 
 
 def test_rows_that_are_locked_may_be_updated() -> None:
-    tenant = made("acme")
+    tenant = create_tenant("acme")
     Tool.objects.create(tenant=tenant, name="echo", kind=ToolKind.HTTP)
     before = version(tenant.pk)
 
@@ -30,7 +30,7 @@ def test_rows_that_are_locked_may_be_updated() -> None:
 
 
 def test_bulk_update_of_the_tenant_raises_both_versions() -> None:
-    old, new = made("acme"), made("globex")
+    old, new = create_tenant("acme"), create_tenant("globex")
     tool = Tool.objects.create(tenant=old, name="echo", kind=ToolKind.HTTP)
     before = version(old.pk), version(new.pk)
 

@@ -1,4 +1,4 @@
-"""People who connect applications to a running hub."""
+"""Fixtures of the tests of OAuth: users who connect applications to a running hub."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing

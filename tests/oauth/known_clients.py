@@ -1,7 +1,7 @@
-"""What the clients that people use say of themselves: where they return to, and how they sign in.
+"""The client metadata of widely used MCP clients: redirect URIs and authentication methods.
 
-Each document has the fields and values that its URL served in August and September 2026, as several who read it quote
-it. `uses` are the addresses that the client then asks for. The ID of a single connector of ChatGPT stands in.
+Each document has the fields and values that its URL served in August and September 2026, as several sources quote it.
+`uses` are the redirect URIs in the client's requests. The ID of one connector of ChatGPT is an example.
 """
 
 from dataclasses import dataclass, field
@@ -13,14 +13,14 @@ from tools_app.access.oauth.devices import GRANT as DEVICE
 
 CODE = ("authorization_code", "refresh_token")
 JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-# The key with which ChatGPT signs; a test serves its public part at the URL that the document names.
+# The key with which ChatGPT signs; a test serves the public key at the document's `jwks_uri`.
 SIGNING_KEY = RSAKey.generate_key(2048, {"kid": "known"})
 KEYS_URL = "https://chatgpt.com/oauth/jwks.json"
 
 
 @dataclass(frozen=True)
 class KnownClient:
-    """A client by its metadata document, or without one by registration. `uses` are the redirects it asks for."""
+    """A client with a metadata document, or without one, registered. `uses` are the redirect URIs it requests."""
 
     name: str
     redirect_uris: tuple[str, ...]
@@ -33,8 +33,8 @@ class KnownClient:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the client says of itself."""
-        said = {
+        """The client metadata."""
+        fields = {
             "client_name": self.name,
             "redirect_uris": list(self.redirect_uris),
             "grant_types": list(self.grants),
@@ -42,7 +42,7 @@ class KnownClient:
             "token_endpoint_auth_method": self.auth_method,
             **self.more,
         }
-        return {"client_id": self.document, **said} if self.document else said
+        return {"client_id": self.document, **fields} if self.document else fields
 
 
 CLAUDE = KnownClient(
@@ -66,7 +66,7 @@ CLAUDE_CODE = KnownClient(
 CHATGPT_SAYS: Final = {
     "client_uri": "https://chatgpt.com/",
     "logo_uri": "https://persistent.oaistatic.com/sonic/misc/openai-logo.png",
-    # Beside the one that it prefers. It signs for a server that takes assertions, and is said not to fall back.
+    # Besides the preferred method. It signs for a server that accepts assertions, and reportedly does not fall back.
     "token_endpoint_auth_methods_supported": ["none", "private_key_jwt"],
     "token_endpoint_auth_signing_alg": "RS256",
     "jwks_uri": KEYS_URL,
@@ -99,7 +99,7 @@ CODEX = KnownClient(
 VS_CODE = KnownClient(
     "Visual Studio Code",
     ("http://127.0.0.1:33418/", "https://vscode.dev/redirect"),
-    # Another port where its own is in use.
+    # Another port if the default one is in use.
     ("http://127.0.0.1:33418/", "http://127.0.0.1:52011/", "https://vscode.dev/redirect"),
     document="https://vscode.dev/oauth/client-metadata.json",
     grants=(*CODE, DEVICE),

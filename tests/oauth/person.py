@@ -1,4 +1,4 @@
-"""A person at a browser, and an application that the person connects: both speak HTTP only."""
+"""A user with a browser, and an OAuth client that the user connects, both over plain HTTP."""
 
 import base64
 import hashlib
@@ -54,7 +54,7 @@ class _FormParser(HTMLParser):
 
 
 def parse_form(page: str) -> Form:
-    """Return the form of a page that a person fills in."""
+    """Return the first form of a page."""
     parser = _FormParser()
     parser.feed(page)
     assert parser.form is not None, page
@@ -62,7 +62,7 @@ def parse_form(page: str) -> Form:
 
 
 class Person:
-    """Somebody with an account and a browser."""
+    """A user with an account and a browser."""
 
     def __init__(self, base: str, username: str, password: str) -> None:
         self.base, self.username, self.password = base, username, password
@@ -72,7 +72,7 @@ class Person:
         self.browser.close()
 
     def open(self, url: str) -> httpx.Response:
-        """Open a page of the hub, and log in where it asks for that. Redirects to applications are not followed."""
+        """Open a page of the hub, and log in if required. Redirects to applications are not followed."""
         response = self._follow(self.browser.get(url))
         if response.status_code == 200 and urlsplit(str(response.url)).path == "/admin/login/":
             fields = parse_form(response.text).fields
@@ -83,7 +83,7 @@ class Person:
     def decide(
         self, page: httpx.Response, decision: str = "allow", tools: Sequence[str] | None = None, **fields: str
     ) -> httpx.Response:
-        """Send the consent page's form, with these tools ticked and nothing else; None: as the page is."""
+        """Submit the consent page's form with only these tools ticked; None: with the page's defaults."""
         form = parse_form(page.text)
         data: dict[str, Any] = {**form.fields, "decision": decision, **fields}
         if tools is None:
@@ -95,7 +95,7 @@ class Person:
         return self.browser.post(str(page.url), data=data, headers={"Origin": self.base})
 
     def connect(self, url: str, tools: Sequence[str] | None = None) -> str:
-        """Open an application's URL, allow what it asks for, and return where the browser is sent."""
+        """Open an application's authorization URL, allow the request, and return the redirect URL."""
         response = self.open(url)
         if response.status_code == 200:
             response = self.decide(response, tools=tools)
@@ -109,7 +109,7 @@ class Person:
 
 
 class Application:
-    """An OAuth client, as small as it can be."""
+    """A minimal OAuth client."""
 
     def __init__(self, base: str, resource: str = "", redirect_uri: str = REDIRECT) -> None:
         self.base, self.resource, self.redirect_uri = base, resource, redirect_uri
@@ -137,7 +137,7 @@ class Application:
         return response
 
     def url(self, **changes: str | None) -> str:
-        """Return the address that it opens in the person's browser. A change to None leaves a parameter out."""
+        """Return the authorization URL. A change to None omits a parameter."""
         challenge = base64.urlsafe_b64encode(hashlib.sha256(self.verifier.encode()).digest()).rstrip(b"=").decode()
         parameters: dict[str, str | None] = {
             "response_type": "code",
@@ -160,7 +160,7 @@ class Application:
         return self.http.post("/oauth/token", data=data)
 
     def exchange(self, location: str, **changes: str) -> httpx.Response:
-        """Exchange the code with which the browser came back."""
+        """Exchange the authorization code in the redirect URL for tokens."""
         fields = {
             "grant_type": "authorization_code",
             "code": redirect_parameters(location)["code"],
@@ -173,16 +173,18 @@ class Application:
         """Renew the tokens."""
         return self.token(grant_type="refresh_token", refresh_token=token, **changes)
 
-    def get_tokens(self, person: Person, tools: Sequence[str] | None = None, **asked: str | None) -> dict[str, Any]:
-        """Register, let the person allow it, and return the tokens."""
+    def get_tokens(
+        self, person: Person, tools: Sequence[str] | None = None, **parameters: str | None
+    ) -> dict[str, Any]:
+        """Register, let the person allow the request, and return the tokens."""
         if not self.client_id:
             assert self.register().status_code == 201
-        response = self.exchange(person.connect(self.url(**asked), tools))
+        response = self.exchange(person.connect(self.url(**parameters), tools))
         assert response.status_code == 200, response.text
         tokens: dict[str, Any] = response.json()
         return tokens
 
 
 def redirect_parameters(location: str) -> dict[str, str]:
-    """Return the parameters that a redirect brings to the application."""
+    """Return the query parameters of a redirect to the application."""
     return {name: values[0] for name, values in parse_qs(urlsplit(location).query).items()}

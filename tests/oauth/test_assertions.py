@@ -1,4 +1,4 @@
-"""Assertions of issuers: workloads without a stored secret, and applications that a company manages (ID-JAG)."""
+"""Assertions of trusted issuers: workload identities, and identity assertions of managed applications (ID-JAG)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,10 +55,10 @@ def client_of(hub: EmbeddedHub, token: str) -> Iterator[RawClient]:
 
 
 def tools_of(hub: EmbeddedHub, token: str) -> list[str]:
-    """The tools that a token lists."""
+    """The names of the tools that a token can list."""
     with client_of(hub, token) as client:
-        answer = client.modern("tools/list")
-    return [tool["name"] for tool in message_of(answer)["result"]["tools"]] if answer.status_code == 200 else []
+        response = client.modern("tools/list")
+    return [tool["name"] for tool in message_of(response)["result"]["tools"]] if response.status_code == 200 else []
 
 
 def post_assertion(hub: EmbeddedHub, assertion: str, **more: str) -> httpx.Response:
@@ -66,9 +66,9 @@ def post_assertion(hub: EmbeddedHub, assertion: str, **more: str) -> httpx.Respo
     return httpx.post(f"{hub.url}/oauth/token", data=data, trust_env=False)
 
 
-def error_description(answer: httpx.Response) -> str:
-    assert answer.status_code in {400, 401}, answer.text
-    return f"{answer.json()['error']}: {answer.json()['error_description']}"
+def error_description(response: httpx.Response) -> str:
+    assert response.status_code in {400, 401}, response.text
+    return f"{response.json()['error']}: {response.json()['error_description']}"
 
 
 # --- Workloads -----------------------------------------------------------------------------------------------------
@@ -76,23 +76,23 @@ def error_description(answer: httpx.Response) -> str:
 
 @pytest.fixture
 def jobs(tenant: Tenant, company: Provider, offer: Callable[..., object]) -> Issuer:
-    """A tenant that lets the jobs of its repositories in."""
+    """A tenant that accepts the workload tokens of its repositories' jobs."""
     offer("echo", "calculator", "count")
     return issuer_of(tenant, company.url, name="Jobs", use="workloads", rules=JOBS)
 
 
-def job(hub: EmbeddedHub, company: Provider, **claims: Any) -> str:
-    said = {"aud": hub.url, "repository": "acme/api", "ref": "refs/heads/main", **claims}
-    return company.token("repo:acme/api:ref:main", **said)
+def job(hub: EmbeddedHub, company: Provider, **more: Any) -> str:
+    claims = {"aud": hub.url, "repository": "acme/api", "ref": "refs/heads/main", **more}
+    return company.token("repo:acme/api:ref:main", **claims)
 
 
 def test_a_job_connects_without_a_secret_and_gets_what_the_first_rule_that_fits_says(
     hub: EmbeddedHub, company: Provider, jobs: Issuer
 ) -> None:
-    answer = post_assertion(hub, job(hub, company))
-    assert answer.status_code == 200, answer.text
-    assert set(answer.json()) == {"access_token", "token_type", "expires_in", "scope"}
-    assert tools_of(hub, answer.json()["access_token"]) == ["echo"]
+    response = post_assertion(hub, job(hub, company))
+    assert response.status_code == 200, response.text
+    assert set(response.json()) == {"access_token", "token_type", "expires_in", "scope"}
+    assert tools_of(hub, response.json()["access_token"]) == ["echo"]
     other = post_assertion(hub, job(hub, company, repository="acme/web")).json()
     assert tools_of(hub, other["access_token"]) == ["calculator"]
     row = Connection.objects.get(key__tool_patterns=["echo"])
@@ -104,13 +104,13 @@ def test_a_job_connects_without_a_secret_and_gets_what_the_first_rule_that_fits_
 def test_a_workload_of_spiffe_connects_with_the_identity_of_its_platform(
     hub: EmbeddedHub, company: Provider, jobs: Issuer
 ) -> None:
-    """A JWT-SVID, as SPIRE issues it: its discovery provider is an issuer like any other."""
+    """A JWT-SVID as SPIRE issues it: SPIRE's OIDC discovery provider is an ordinary issuer."""
     rules = [{"claims": {"sub": ["spiffe://acme.example/ns/prod/*"]}, "names": ["echo"]}]
     Issuer.objects.update(rules=rules)
     identity = "spiffe://acme.example/ns/prod/sa/reports"
-    answer = post_assertion(hub, company.token(identity, aud=[hub.url]))
-    assert answer.status_code == 200, answer.text
-    assert tools_of(hub, answer.json()["access_token"]) == ["echo"]
+    response = post_assertion(hub, company.token(identity, aud=[hub.url]))
+    assert response.status_code == 200, response.text
+    assert tools_of(hub, response.json()["access_token"]) == ["echo"]
     assert Connection.objects.get().client.name == f"Jobs: {identity}"
     other = post_assertion(hub, company.token("spiffe://acme.example/ns/test/sa/reports", aud=[hub.url]))
     assert error_description(other).startswith("invalid_grant: No rule of Acme fits its sub")
@@ -123,7 +123,7 @@ def test_the_same_job_is_the_same_connection(hub: EmbeddedHub, company: Provider
 
 
 @pytest.mark.parametrize(
-    ("claims", "why"),
+    ("claims", "reason"),
     [
         ({"repository": "globex/api"}, "No rule of Acme fits its repository (globex/api)"),
         ({"aud": "https://another.example"}, "The token is for another audience."),
@@ -133,11 +133,11 @@ def test_the_same_job_is_the_same_connection(hub: EmbeddedHub, company: Provider
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_reason(
-    hub: EmbeddedHub, company: Provider, jobs: Issuer, claims: dict[str, Any], why: str
+    hub: EmbeddedHub, company: Provider, jobs: Issuer, claims: dict[str, Any], reason: str
 ) -> None:
     company.lies = claims
-    assert error_description(post_assertion(hub, job(hub, company))).startswith(f"invalid_grant: {why}")
-    assert why in SignInEvent.objects.get(step=SignInStep.REJECTED, tenant=jobs.tenant).reason
+    assert error_description(post_assertion(hub, job(hub, company))).startswith(f"invalid_grant: {reason}")
+    assert reason in SignInEvent.objects.get(step=SignInStep.REJECTED, tenant=jobs.tenant).reason
     assert not Connection.objects.exists()
 
 
@@ -206,7 +206,7 @@ def test_a_connection_that_an_admin_ended_stays_ended(hub: EmbeddedHub, company:
 
 
 def until_refused(hub: EmbeddedHub, token: str) -> None:
-    """Wait for a token to be refused, which takes a second at most."""
+    """Wait until a token is refused, one second at most."""
     with client_of(hub, token) as client:
         for _ in range(200):
             if client.modern("tools/list").status_code == 401:
@@ -232,17 +232,17 @@ def assistant(application: Application) -> Application:
 
 
 def identity(hub: EmbeddedHub, company: Provider, application: Application, **more: Any) -> str:
-    said = {"aud": hub.url, "client_id": application.client_id, "resource": f"{hub.url}/t/acme/mcp", "typ": JAG}
-    return company.token("u1", **{**said, **more})
+    claims = {"aud": hub.url, "client_id": application.client_id, "resource": f"{hub.url}/t/acme/mcp", "typ": JAG}
+    return company.token("u1", **{**claims, **more})
 
 
 def test_a_managed_application_connects_without_asking_its_person(
     hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
 ) -> None:
-    answer = post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id)
-    assert answer.status_code == 200, answer.text
-    assert "refresh_token" not in answer.json()
-    assert tools_of(hub, answer.json()["access_token"]) == ["calculator", "echo"]
+    response = post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id)
+    assert response.status_code == 200, response.text
+    assert "refresh_token" not in response.json()
+    assert tools_of(hub, response.json()["access_token"]) == ["calculator", "echo"]
     row = Connection.objects.get()
     assert (row.person, row.client.client_id) == (User.objects.get(username="ann@acme"), assistant.client_id)
     step = SignInEvent.objects.get(step=SignInStep.ISSUED)
@@ -253,20 +253,20 @@ def test_a_managed_application_connects_without_asking_its_person(
 def test_claude_connects_by_its_metadata_document_without_asking_the_person(
     hub: EmbeddedHub, company: Provider, staff: Issuer, application: Application
 ) -> None:
-    """Its document names the grant, and no secret."""
+    """Its metadata document names the grant, and no secret."""
     assert GRANT in CLAUDE.metadata["grant_types"]
     clients.from_document(CLAUDE.document, CLAUDE.metadata)
     application.client_id = CLAUDE.document
-    answer = post_assertion(hub, identity(hub, company, application), client_id=CLAUDE.document)
-    assert answer.status_code == 200, answer.text
-    assert tools_of(hub, answer.json()["access_token"]) == ["calculator", "echo"]
-    # Nobody passes as it with an assertion for another application.
+    response = post_assertion(hub, identity(hub, company, application), client_id=CLAUDE.document)
+    assert response.status_code == 200, response.text
+    assert tools_of(hub, response.json()["access_token"]) == ["calculator", "echo"]
+    # An assertion for another application is not accepted for this client.
     other = post_assertion(hub, identity(hub, company, application, client_id="another"), client_id=CLAUDE.document)
     assert "The assertion is for another client." in error_description(other)
 
 
 @pytest.mark.parametrize(
-    ("claims", "why"),
+    ("claims", "reason"),
     [
         ({"client_id": "another"}, "The assertion is for another client."),
         ({"aud": "https://another.example"}, "The token is for another audience."),
@@ -276,10 +276,10 @@ def test_claude_connects_by_its_metadata_document_without_asking_the_person(
     ],
 )
 def test_an_identity_that_is_not_for_this_is_refused(
-    hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application, claims: dict[str, Any], why: str
+    hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application, claims: dict[str, Any], reason: str
 ) -> None:
-    answer = post_assertion(hub, identity(hub, company, assistant, **claims), client_id=assistant.client_id)
-    assert why in error_description(answer)
+    response = post_assertion(hub, identity(hub, company, assistant, **claims), client_id=assistant.client_id)
+    assert reason in error_description(response)
     assert not Connection.objects.exists()
 
 
@@ -310,8 +310,8 @@ def test_the_tenants_policy_counts_for_managed_applications(
     hub: EmbeddedHub, tenant: Tenant, company: Provider, staff: Issuer, assistant: Application, decision: str
 ) -> None:
     ClientPolicy.objects.create(tenant=tenant, host="*", decision=decision)
-    answer = post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id)
-    assert "Acme does not allow this client." in error_description(answer)
+    response = post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id)
+    assert "Acme does not allow this client." in error_description(response)
 
 
 def test_assertions_extend_the_end_that_they_set_and_none_that_an_admin_set(
@@ -339,8 +339,8 @@ def test_an_assertion_that_says_less_of_a_person_takes_nothing_away(
     hub: EmbeddedHub, company: Provider, staff: Issuer, assistant: Application
 ) -> None:
     token = post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id).json()["access_token"]
-    answer = post_assertion(hub, identity(hub, company, assistant, groups=[]), client_id=assistant.client_id)
-    assert "No rule of Acme fits" in error_description(answer)
+    response = post_assertion(hub, identity(hub, company, assistant, groups=[]), client_id=assistant.client_id)
+    assert "No rule of Acme fits" in error_description(response)
     company.people["u1"].pop("groups")
     assert post_assertion(hub, identity(hub, company, assistant), client_id=assistant.client_id).status_code == 200
     assert tools_of(hub, token) == ["calculator", "echo"]

@@ -1,4 +1,4 @@
-"""Sign-ins as attempts: one line for each, its steps behind it, and from a refusal to the policy that refused."""
+"""The list of sign-in attempts: one line for each with its steps, and links from refusals to policies."""
 
 from datetime import timedelta
 from typing import Any
@@ -43,8 +43,8 @@ def test_the_steps_of_one_attempt_are_one_line_with_the_outcome(
     assert line.step == SignInStep.ISSUED
     assert [one.step for one in vars(line)["steps_of_attempt"]] == ["asked", "allowed", "issued"]
     page = admin.get(reverse("admin:tools_app_signinevent_change", args=[line.pk])).content.decode()
-    for said in ("Access requested", "Allowed", "Tokens issued"):
-        assert said in page
+    for expected in ("Access requested", "Allowed", "Tokens issued"):
+        assert expected in page
     # Connecting again is another attempt.
     application.get_tokens(ann, ["echo"])
     assert len(rows(admin)) == 2
@@ -95,8 +95,8 @@ def test_sign_ins_are_filtered_by_client_and_by_connection(
     assert [row.pk for row in rows(admin, "?client=Other")] == [other.pk]
     connection = Connection.objects.get()
     url = reverse("admin:tools_app_connection_sign_ins_of_connection", args=[connection.pk])
-    answer = admin.get(url)
-    assert [row.step for row in rows(admin, f"?{answer['Location'].partition('?')[2]}")] == ["issued"]
+    response = admin.get(url)
+    assert [row.step for row in rows(admin, f"?{response['Location'].partition('?')[2]}")] == ["issued"]
     assert rows(admin, "?connection=nonsense") == []
 
 
@@ -108,23 +108,23 @@ def test_an_admin_changes_what_a_connection_may_use(
     url = reverse("admin:tools_app_connection_change_access", args=[row.pk])
     page = admin.get(url).content.decode()
     assert "the person can choose other names" in page
-    # What is not touched is sent back as it was, and changes nothing.
+    # A field that is submitted unchanged changes nothing.
     key = row.key
     shown = timezone.localtime(key.expires_at).strftime("%Y-%m-%dT%H:%M:%S")
     assert f'value="{shown}"' in page
     assert admin.post(url, {"tool_patterns": "echo", "expires_at": shown}).status_code == 302
     assert ApiKey.objects.get(pk=key.pk).expires_at == key.expires_at
     assert not Change.objects.filter(kind="connection", action="changed").exists()
-    said = {"tool_patterns": "count", "methods": "tools/*", "networks": "", "calls_per_minute": "7"}
+    data = {"tool_patterns": "count", "methods": "tools/*", "networks": "", "calls_per_minute": "7"}
     ends = timezone.localtime(timezone.now() + timedelta(days=2)).strftime("%Y-%m-%dT%H:%M")
-    assert admin.post(url, {**said, "expires_at": ends}).status_code == 302
+    assert admin.post(url, {**data, "expires_at": ends}).status_code == 302
     key = ApiKey.objects.get(pk=row.key_id)
     assert (key.tool_patterns, key.methods, key.calls_per_minute) == (["count"], ["tools/*"], 7)
     assert key.expires_at is not None
     assert key.expires_at < timezone.now() + timedelta(days=3)
     change = Change.objects.get(kind="connection", action="changed")
     assert '"calls_per_minute":7' in change.after.replace(" ", "")
-    assert admin.post(url, {**said, "methods": "tool/call"}).status_code == 200
+    assert admin.post(url, {**data, "methods": "tool/call"}).status_code == 200
     assert (
         "calls per minute: 7" in admin.get(reverse("admin:tools_app_connection_change", args=[row.pk])).content.decode()
     )
@@ -137,8 +137,8 @@ def test_the_api_changes_what_a_connection_may_use(admin: Client, ann: Person, a
     def patch(**body: Any) -> Any:
         return admin.patch(path, body, content_type="application/json")
 
-    told = patch(tool_patterns=["count"], calls_per_day=3, expires_at=None).json()
-    assert (told["names"], told["limits"], told["expires_at"]) == (["count"], {"calls_per_day": 3}, None)
+    updated = patch(tool_patterns=["count"], calls_per_day=3, expires_at=None).json()
+    assert (updated["names"], updated["limits"], updated["expires_at"]) == (["count"], {"calls_per_day": 3}, None)
     assert patch(tool_patterns="count").status_code == 400
     assert patch(person="ben").status_code == 400
     assert patch(networks=["nonsense"]).status_code == 400

@@ -1,4 +1,4 @@
-"""The authorization endpoint: what it asks, whom it believes, and where it sends a person."""
+"""The authorization endpoint: validation of requests, consent, and redirects."""
 
 import re
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from tools_app.server.embedded import EmbeddedHub
 
 
 def website(name: str = "Website") -> OAuthClient:
-    """A client with a metadata document, which was read just now."""
+    """A client with a metadata document that was fetched just now."""
     client_id = "https://claude.example/oauth/metadata"
     document = {"client_id": client_id, "client_name": name, "redirect_uris": ["https://claude.example/callback"]}
     return clients.from_document(client_id, document)
@@ -58,15 +58,15 @@ def test_a_faulty_request_returns_to_the_client_with_its_state_and_the_issuer(
     hub: EmbeddedHub, ann: Person, application: Application, changes: dict[str, str | None], error: str
 ) -> None:
     application.register()
-    answer = ann.open(application.url(**changes))
-    assert answer.status_code == 302
-    assert answer.headers["location"].startswith(f"{application.redirect_uri}?")
-    told = redirect_parameters(answer.headers["location"])
-    assert (told["error"], told["state"], told["iss"]) == (error, application.state, hub.url)
+    response = ann.open(application.url(**changes))
+    assert response.status_code == 302
+    assert response.headers["location"].startswith(f"{application.redirect_uri}?")
+    parameters = redirect_parameters(response.headers["location"])
+    assert (parameters["error"], parameters["state"], parameters["iss"]) == (error, application.state, hub.url)
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"client_id": "nobody"}, "does not know the application"),
         ({"client_id": None}, "does not know the application"),
@@ -79,7 +79,7 @@ def test_a_faulty_request_returns_to_the_client_with_its_state_and_the_issuer(
         ({"redirect_uri": 'http://localhost/"><script>'}, "unusual characters"),
         ({"client_id": "x" * 3000}, "too long"),
         ({"client_id": "https://claude.example"}, "could not be read"),
-        # No tenant's networks count for it.
+        # Allowed networks of tenants do not apply to it.
         (
             {"client_id": "https://127.0.0.1/metadata"},
             "its address is private or reserved. The hub sends this request to public addresses only, and no setting",
@@ -87,14 +87,14 @@ def test_a_faulty_request_returns_to_the_client_with_its_state_and_the_issuer(
     ],
 )
 def test_a_client_that_is_not_sure_gets_no_redirect_but_the_person_a_page(
-    ann: Person, application: Application, changes: dict[str, str | None], told: str
+    ann: Person, application: Application, changes: dict[str, str | None], message: str
 ) -> None:
-    """CVE-2025-4143: the redirect is checked before anything else is answered."""
+    """CVE-2025-4143: the redirect URI is checked before any other parameter."""
     application.register()
-    answer = ann.open(application.url(**changes))
-    assert answer.status_code == 400
-    assert told in unescape(answer.text)
-    assert "<script>'" not in answer.text
+    response = ann.open(application.url(**changes))
+    assert response.status_code == 400
+    assert message in unescape(response.text)
+    assert "<script>'" not in response.text
 
 
 def test_a_repeated_parameter_is_refused(ann: Person, application: Application) -> None:
@@ -126,9 +126,9 @@ def test_who_is_no_member_learns_whom_to_ask(hub: EmbeddedHub, ann: Person, appl
     Tenant.objects.create(slug="rival", name="Rival")
     application.register()
     for slug in ("rival", "nothing"):
-        answer = ann.open(application.url(resource=f"{hub.url}/t/{slug}/mcp"))
-        assert answer.status_code == 403
-        assert f"You are signed in as ann, who is no member of {slug}." in answer.text
+        response = ann.open(application.url(resource=f"{hub.url}/t/{slug}/mcp"))
+        assert response.status_code == 403
+        assert f"You are signed in as ann, who is no member of {slug}." in response.text
 
 
 def test_somebody_of_several_tenants_chooses_one(hub: EmbeddedHub, ann: Person, application: Application) -> None:
@@ -165,8 +165,8 @@ def test_the_page_says_who_asks_for_what_and_where_it_leads(
     application.register(client_name="<b>Robot</b>\n\u202e")
     page = ann.open(application.url())
     assert page.status_code == 200
-    for said in ("&lt;b&gt;Robot&lt;/b&gt;", "unverified", "Acme", "ann", "localhost:33418", "Call tools"):
-        assert said in page.text
+    for expected in ("&lt;b&gt;Robot&lt;/b&gt;", "unverified", "Acme", "ann", "localhost:33418", "Call tools"):
+        assert expected in page.text
     assert "<b>Robot" not in page.text
     assert parse_form(page.text).checked_values("tool") == ["calculator", "count", "echo"]
     policy = page.headers["content-security-policy"]
@@ -192,18 +192,18 @@ def test_toolsets_with_tools_are_presets_of_the_page(ann: Person, application: A
 
 def test_a_refusal_returns_to_the_client(ann: Person, application: Application) -> None:
     application.register()
-    told = redirect_parameters(ann.decide(ann.open(application.url()), "deny").headers["location"])
-    assert told["error"] == "access_denied"
-    assert told["iss"]
+    parameters = redirect_parameters(ann.decide(ann.open(application.url()), "deny").headers["location"])
+    assert parameters["error"] == "access_denied"
+    assert parameters["iss"]
     assert not Connection.objects.exists()
 
 
 @pytest.mark.parametrize("tools", [[], ["unknown"]])
 def test_nothing_ticked_asks_again(ann: Person, application: Application, tools: list[str]) -> None:
     application.register()
-    answer = ann.decide(ann.open(application.url()), tools=tools)
-    assert answer.status_code == 200
-    assert "Choose at least one" in answer.text
+    response = ann.decide(ann.open(application.url()), tools=tools)
+    assert response.status_code == 200
+    assert "Choose at least one" in response.text
     assert not Connection.objects.exists()
 
 
@@ -237,7 +237,7 @@ def test_everything_stays_everything(ann: Person, application: Application) -> N
 
 
 def test_the_form_of_one_browser_is_good_in_no_other(hub: EmbeddedHub, ann: Person, application: Application) -> None:
-    """CVE-2026-27124: consent belongs to the browser that began it."""
+    """CVE-2026-27124: consent is bound to the browser that began it."""
     application.register()
     page = ann.open(application.url())
     User.objects.create_superuser("eve", password=PASSWORD)
@@ -252,7 +252,7 @@ def test_the_form_of_one_browser_is_good_in_no_other(hub: EmbeddedHub, ann: Pers
 
 
 def test_each_client_needs_its_own_consent(ann: Person, site: Application, hub: EmbeddedHub) -> None:
-    """GHSA-c2jp-c369-7pvx: what one client was allowed says nothing of another."""
+    """GHSA-c2jp-c369-7pvx: consent for one client does not extend to another."""
     site.get_tokens(ann, ["echo"])
     other = Application(hub.url, site.resource)
     other.register()
@@ -356,9 +356,9 @@ def test_each_step_is_recorded_with_its_reason_and_without_a_secret(ann: Person,
         SignInStep.REPLAYED,
         SignInStep.REJECTED,
     ]
-    kept = str(list(SignInEvent.objects.values()))
+    stored = str(list(SignInEvent.objects.values()))
     for secret in (redirect_parameters(location)["code"], tokens["access_token"], tokens["refresh_token"], PASSWORD):
-        assert secret not in kept
+        assert secret not in stored
 
 
 def test_a_document_makes_a_client_known_by_its_host(db: None) -> None:

@@ -32,7 +32,7 @@ def public(*keys: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def signing(application: Application) -> Application:
-    """A client whose document has its keys."""
+    """A client whose metadata document contains its keys."""
     document = {
         "client_id": CLIENT_ID,
         "client_name": "ChatGPT",
@@ -54,10 +54,10 @@ def assertion(application: Application, key: Any = RSA, algorithm: str = "RS256"
         "jti": str(uuid4()),
         **changes,
     }
-    said = {name: value for name, value in claims.items() if value is not None}
+    payload = {name: value for name, value in claims.items() if value is not None}
     header = {"alg": algorithm, "kid": key.kid} if key.kid else {"alg": algorithm}
     registry = REGISTRY if algorithm == "EdDSA" else None
-    text = jwt.encode(header, said, key, algorithms=None if registry else [algorithm], registry=registry)
+    text = jwt.encode(header, payload, key, algorithms=None if registry else [algorithm], registry=registry)
     return {"client_assertion_type": ASSERTION_TYPE, "client_assertion": text}
 
 
@@ -98,11 +98,11 @@ def test_an_assertion_that_is_not_of_this_client_now_and_here_opens_nothing(
     ann: Person, signing: Application, changes: dict[str, Any]
 ) -> None:
     location = ann.connect(signing.url(), ["echo"])
-    answer = signing.exchange(location, **assertion(signing, **changes))
-    assert answer.status_code in (400, 401)
-    assert answer.json()["error"] == "invalid_client"
-    assert answer.json()["error_description"]
-    # The code is still good for the client itself.
+    response = signing.exchange(location, **assertion(signing, **changes))
+    assert response.status_code in (400, 401)
+    assert response.json()["error"] == "invalid_client"
+    assert response.json()["error_description"]
+    # The code is still valid for the client itself.
     assert signing.exchange(location, **assertion(signing)).status_code == 200
 
 
@@ -110,13 +110,13 @@ def test_an_assertion_is_good_once(ann: Person, signing: Application) -> None:
     location = ann.connect(signing.url(), ["echo"])
     signed = assertion(signing)
     assert signing.exchange(location, **signed).status_code == 200
-    answer = signing.exchange(location, **signed)
-    assert answer.json()["error_description"] == "The assertion was used before."
+    response = signing.exchange(location, **signed)
+    assert response.json()["error_description"] == "The assertion was used before."
 
 
 @pytest.mark.parametrize("algorithm", ["none", "HS256"])
 def test_what_is_not_signed_with_the_private_key_is_refused(ann: Person, signing: Application, algorithm: str) -> None:
-    """With HS256, anybody could use the public key as the secret."""
+    """With HS256, anyone could use the public key as the secret."""
     location = ann.connect(signing.url(), ["echo"])
     key = OctKey.import_key(json.dumps(public(RSA)))
     header, claims, signature = assertion(signing, key, "HS256")["client_assertion"].split(".")
@@ -129,18 +129,18 @@ def test_what_is_not_signed_with_the_private_key_is_refused(ann: Person, signing
 @pytest.mark.parametrize("text", ["", "x", "a.b.c", "e30.e30.e30", "." * 100])
 def test_what_is_no_assertion_is_refused(ann: Person, signing: Application, text: str) -> None:
     location = ann.connect(signing.url(), ["echo"])
-    answer = signing.exchange(location, client_assertion_type=ASSERTION_TYPE, client_assertion=text)
-    assert answer.json()["error"] == "invalid_client"
+    response = signing.exchange(location, client_assertion_type=ASSERTION_TYPE, client_assertion=text)
+    assert response.json()["error"] == "invalid_client"
 
 
 def test_new_keys_are_read_from_their_url_at_most_once_a_minute(
     ann: Person, signing: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     OAuthClient.objects.update(jwks_uri="https://chatgpt.example/jwks.json", jwks=public(RSA))
-    asked: list[str] = []
+    requested: list[str] = []
 
     async def fetch(url: str) -> client_documents.Reply:
-        asked.append(url)
+        requested.append(url)
         return client_documents.Reply(200, {}, json.dumps(public(RSA, OTHER)).encode())
 
     monkeypatch.setattr(client_documents, "fetch", fetch)
@@ -149,27 +149,27 @@ def test_new_keys_are_read_from_their_url_at_most_once_a_minute(
     assert signing.exchange(location, **assertion(signing, OTHER)).status_code == 200
     for _ in range(3):
         assert signing.exchange(location, **assertion(signing, unknown)).status_code == 401
-    assert asked == ["https://chatgpt.example/jwks.json"]
+    assert requested == ["https://chatgpt.example/jwks.json"]
     monkeypatch.setattr(client_assertions, "KEYS_REFRESH_INTERVAL", client_assertions.KEYS_REFRESH_INTERVAL * 0)
-    # Another client with the same URL does not have it read again either.
+    # Another client with the same URL does not cause another fetch either.
     signing.exchange(location, **assertion(signing, unknown))
-    assert len(asked) == 1
+    assert len(requested) == 1
 
 
 @pytest.fixture
 def published(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any] | None]:
-    """What the URLs of keys answer in turn; None: nothing, the server is away. They may be asked at any time."""
-    answers: list[dict[str, Any] | None] = []
+    """The responses of the key URLs, in order; None: the server is down. There is no limit on fetches."""
+    responses: list[dict[str, Any] | None] = []
 
     async def fetch(_url: str) -> client_documents.Reply:
-        answer = answers.pop(0)
-        if answer is None:
+        response = responses.pop(0)
+        if response is None:
             raise DocumentError("No answer within 5 seconds.")
-        return client_documents.Reply(200, {}, json.dumps(answer).encode())
+        return client_documents.Reply(200, {}, json.dumps(response).encode())
 
     monkeypatch.setattr(client_documents, "fetch", fetch)
     monkeypatch.setattr(client_documents, "SECONDS_BETWEEN_FETCHES", 0.001)
-    return answers
+    return responses
 
 
 def test_a_key_that_a_client_withdrew_ends_within_an_hour(
@@ -179,7 +179,7 @@ def test_a_key_that_a_client_withdrew_ends_within_an_hour(
     OAuthClient.objects.update(jwks_uri="https://chatgpt.example/jwks", jwks=public(RSA, OTHER), keys_fetched_at=read)
     location = ann.connect(signing.url(), ["echo"])
     published += [None, public(OTHER)]
-    # Its server is away: what is known counts until the next time.
+    # The server is down: the known keys remain valid until the next fetch.
     assert signing.exchange(location, **assertion(signing)).status_code == 200
     OAuthClient.objects.update(keys_fetched_at=read)
     location = ann.connect(signing.url(), ["echo"])
@@ -202,11 +202,11 @@ def test_keys_from_another_url_than_the_document_names_now_count_no_more(db: Non
 SIGNS = {"token_endpoint_auth_method": "private_key_jwt"}
 
 
-def registered(application: Application, **metadata: Any) -> dict[str, Any]:
-    answer = application.register(**SIGNS, **metadata)
-    assert answer.status_code == 201, answer.text
-    told: dict[str, Any] = answer.json()
-    return told
+def registered(application: Application, **fields: Any) -> dict[str, Any]:
+    response = application.register(**SIGNS, **fields)
+    assert response.status_code == 201, response.text
+    registration: dict[str, Any] = response.json()
+    return registration
 
 
 def own(application: Application, key: Any = RSA, **changes: Any) -> dict[str, str]:
@@ -218,17 +218,17 @@ def test_what_the_metadata_of_the_server_promises_can_be_registered(
 ) -> None:
     promised = application.http.get("/.well-known/oauth-authorization-server").json()
     for method in promised["token_endpoint_auth_methods_supported"]:
-        answer = application.register(token_endpoint_auth_method=method, jwks=public(RSA))
-        assert answer.status_code == 201, answer.text
-        assert answer.json()["token_endpoint_auth_method"] == method
+        response = application.register(token_endpoint_auth_method=method, jwks=public(RSA))
+        assert response.status_code == 201, response.text
+        assert response.json()["token_endpoint_auth_method"] == method
         assert bool(application.secret) == method.startswith("client_secret")
 
 
 def test_a_client_registers_its_keys_and_signs(ann: Person, application: Application) -> None:
-    told = registered(application, jwks=public(RSA))
-    assert (told["jwks"], "client_secret" in told, "jwks_uri" in told) == (public(RSA), False, False)
+    metadata = registered(application, jwks=public(RSA))
+    assert (metadata["jwks"], "client_secret" in metadata, "jwks_uri" in metadata) == (public(RSA), False, False)
     location = ann.connect(application.url(), ["echo"])
-    # Neither its name alone nor the key of somebody else is enough.
+    # Neither its client ID alone nor somebody else's key is enough.
     assert application.exchange(location).json()["error"] == "invalid_client"
     assert application.exchange(location, **own(application, OTHER)).json()["error"] == "invalid_client"
     issued = application.exchange(location, **own(application))
@@ -241,9 +241,9 @@ def test_a_client_registers_its_keys_and_signs(ann: Person, application: Applica
 def test_a_client_registers_the_url_of_its_keys(
     ann: Person, application: Application, published: list[dict[str, Any] | None]
 ) -> None:
-    told = registered(application, jwks_uri="https://app.example/jwks")
-    assert (told["jwks_uri"], "jwks" in told) == ("https://app.example/jwks", False)
-    # Keys of types that the hub does not know are none of its business.
+    metadata = registered(application, jwks_uri="https://app.example/jwks")
+    assert (metadata["jwks_uri"], "jwks" in metadata) == ("https://app.example/jwks", False)
+    # Keys of unknown types are ignored.
     published.append({"keys": [{"kty": "AKP", "alg": "ML-DSA-44", "pub": "x"}, {"kty": "EC", "crv": "P-9"}, 7]})
     published[0]["keys"] += public(RSA)["keys"]  # type: ignore[index] # not None
     location = ann.connect(application.url(), ["echo"])
@@ -265,16 +265,16 @@ def test_registrations_of_one_application_share_what_was_read(
 @pytest.mark.parametrize("url", ["https://127.0.0.1/jwks", "https://169.254.169.254/jwks", "https://localhost/jwks"])
 def test_keys_are_read_from_public_addresses_only(ann: Person, application: Application, url: str) -> None:
     registered(application, jwks_uri=url)
-    answer = application.exchange(ann.connect(application.url(), ["echo"]), **own(application))
-    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_client")
-    told = answer.json()["error_description"]
-    assert "private or reserved" in told
-    assert "no setting allows others" in told
-    assert "Allowed networks" not in told
+    response = application.exchange(ann.connect(application.url(), ["echo"]), **own(application))
+    assert (response.status_code, response.json()["error"]) == (400, "invalid_client")
+    description = response.json()["error_description"]
+    assert "private or reserved" in description
+    assert "no setting allows others" in description
+    assert "Allowed networks" not in description
 
 
 @pytest.mark.parametrize(
-    ("metadata", "told"),
+    ("metadata", "message"),
     [
         ({}, "jwks_uri"),
         ({"jwks_uri": "http://app.example/jwks"}, "jwks_uri"),
@@ -292,9 +292,9 @@ def test_keys_are_read_from_public_addresses_only(ann: Person, application: Appl
     ],
 )
 def test_keys_that_no_client_can_sign_with_are_refused(
-    application: Application, metadata: dict[str, Any], told: str
+    application: Application, metadata: dict[str, Any], message: str
 ) -> None:
-    answer = application.register(**SIGNS, **metadata)
-    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_client_metadata")
-    assert told in answer.json()["error_description"]
+    response = application.register(**SIGNS, **metadata)
+    assert (response.status_code, response.json()["error"]) == (400, "invalid_client_metadata")
+    assert message in response.json()["error_description"]
     assert not OAuthClient.objects.exists()

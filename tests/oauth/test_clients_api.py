@@ -1,4 +1,4 @@
-"""Clients in the REST API: seen by the admins of their tenants, blocked by superusers."""
+"""OAuth clients in the REST API: readable by admins of their tenants, blocked by superusers."""
 
 from typing import Any
 

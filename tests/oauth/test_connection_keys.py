@@ -1,4 +1,4 @@
-"""The key behind a connection is nobody's API key: it is shown, rotated and borrowed nowhere."""
+"""The internal key of a connection is not an API key: it cannot be shown, rotated or used elsewhere."""
 
 from datetime import timedelta
 
@@ -50,8 +50,8 @@ def test_no_list_of_keys_shows_it(browser: Client, connection: Connection) -> No
 
 
 def test_nobody_acts_as_it(browser: Client, connection: Connection) -> None:
-    answer = browser.post(reverse("admin:playground_pass"), {"key": connection.key_id})
-    assert answer.status_code == 409
+    response = browser.post(reverse("admin:playground_pass"), {"key": connection.key_id})
+    assert response.status_code == 409
 
 
 def test_it_is_not_rotated_and_its_end_is_no_alarm(tenant: Tenant, connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""Tokens of a tenant's issuer that clients use as they are, without an exchange."""
+"""Tokens of a tenant's issuer that clients use directly, without an exchange."""
 
 import asyncio
 import threading
@@ -51,7 +51,7 @@ UNFIT: list[tuple[dict[str, Any], str]] = [
     ({"aud": None}, "The token is for another audience."),
     ({"aud": [{}, 1, "http://[", *["x"] * 50]}, "The token is for another audience."),
     ({"exp": 1}, "The token has expired."),
-    # Within what clocks may differ, but not to be stored.
+    # Within the allowed clock skew, but expired, so not stored.
     ({"exp": int(time.time()) - 5}, "The token has expired."),
     ({"exp": 10**11}, "The token is valid for more than a day."),
     ({"nbf": 10**11}, "The token is not valid yet."),
@@ -72,14 +72,14 @@ def company() -> Iterator[Provider]:
 
 @pytest.fixture
 def issuer(tenant: Tenant, company: Provider, offer: Callable[..., object]) -> Issuer:
-    """A tenant that accepts the tokens of its company."""
+    """An issuer whose tokens the tenant accepts."""
     offer("echo", "calculator", "count")
     return issuer_of(tenant, company.url, name="Acme Tokens", use="direct", rules=RULES)
 
 
 def token_of(hub: EmbeddedHub, company: Provider, **claims: Any) -> str:
-    said = {"aud": f"{hub.url}/t/acme/mcp", "groups": ["sre"], "typ": "at+jwt", **claims}
-    return company.token(said.pop("sub", "ann"), **said)
+    payload = {"aud": f"{hub.url}/t/acme/mcp", "groups": ["sre"], "typ": "at+jwt", **claims}
+    return company.token(payload.pop("sub", "ann"), **payload)
 
 
 def call_endpoint(hub: EmbeddedHub, token: str, path: str = "/t/acme/mcp", **request: Any) -> httpx.Response:
@@ -88,24 +88,24 @@ def call_endpoint(hub: EmbeddedHub, token: str, path: str = "/t/acme/mcp", **req
         return client.modern(**({"method": "tools/list"} | request))
 
 
-def tools_of(answer: httpx.Response) -> list[str]:
-    assert answer.status_code == 200, answer.text
-    return [tool["name"] for tool in message_of(answer)["result"]["tools"]]
+def tools_of(response: httpx.Response) -> list[str]:
+    assert response.status_code == 200, response.text
+    return [tool["name"] for tool in message_of(response)["result"]["tools"]]
 
 
-def refusal_of(answer: httpx.Response) -> str:
-    assert answer.status_code == 401, answer.text
-    assert 'error="invalid_token"' in answer.headers["www-authenticate"]
-    assert "/.well-known/oauth-protected-resource/t/acme/mcp" in answer.headers["www-authenticate"]
-    message: str = message_of(answer)["error"]["message"]
+def refusal_of(response: httpx.Response) -> str:
+    assert response.status_code == 401, response.text
+    assert 'error="invalid_token"' in response.headers["www-authenticate"]
+    assert "/.well-known/oauth-protected-resource/t/acme/mcp" in response.headers["www-authenticate"]
+    message: str = message_of(response)["error"]["message"]
     return message
 
 
-def until(answers: Callable[[], Any], wanted: Any, within: float = 2.0) -> None:
-    """Ask until the answer is as wanted."""
+def until(fetch: Callable[[], Any], expected: Any, within: float = 2.0) -> None:
+    """Fetch repeatedly until the value is as expected."""
     deadline = time.monotonic() + within
-    while (found := answers()) != wanted:
-        assert time.monotonic() < deadline, found
+    while (actual := fetch()) != expected:
+        assert time.monotonic() < deadline, actual
         time.sleep(0.02)
 
 
@@ -121,8 +121,9 @@ def test_calls_and_records_name_the_issuer_and_the_subject(
     hub: EmbeddedHub, company: Provider, issuer: Issuer, eventually: Callable[..., Any]
 ) -> None:
     token = token_of(hub, company)
-    said = call_endpoint(hub, token, method="tools/call", params={"name": "echo", "arguments": {"message": "world"}})
-    assert message_of(said)["result"]["content"][0]["text"] == "hello world"
+    params = {"name": "echo", "arguments": {"message": "world"}}
+    response = call_endpoint(hub, token, method="tools/call", params=params)
+    assert message_of(response)["result"]["content"][0]["text"] == "hello world"
     row = Connection.objects.select_related("key").get()
     assert (row.key.name, row.person, row.tenant.slug) == ("Acme Tokens: ann", None, "acme")
     assert eventually(lambda: Call.objects.filter(api_key_id=row.key_id, tool_name="echo").first())
@@ -144,7 +145,7 @@ def test_a_token_is_verified_once_and_no_query_belongs_to_its_calls(
         return checked(*arguments, **more)
 
     monkeypatch.setattr(issued, "verify", counted)
-    # With it, the keys are read.
+    # The first token causes the keys to be fetched.
     assert tools_of(call_endpoint(hub, token_of(hub, company, jti="first"))) == ["echo"]
     verified.clear()
     AccessToken.objects.all().delete()
@@ -153,18 +154,18 @@ def test_a_token_is_verified_once_and_no_query_belongs_to_its_calls(
         assert tools_of(call_endpoint(hub, token)) == ["echo"]
     assert len(verified) == 1
     assert AccessToken.objects.count() == 1
-    # Another one of the same subject is the same connection, and a forgotten one is verified again.
+    # Another token of the same subject uses the same connection, and a deleted one is verified again.
     assert tools_of(call_endpoint(hub, token_of(hub, company, jti=uuid4().hex))) == ["echo"]
     assert Connection.objects.count() == 1
 
 
 def test_what_does_not_fit_is_refused_with_the_reason(hub: EmbeddedHub, company: Provider, issuer: Issuer) -> None:
-    for claims, why in UNFIT:
+    for claims, reason in UNFIT:
         company.lies = claims
-        assert why in refusal_of(call_endpoint(hub, token_of(hub, company)))
+        assert reason in refusal_of(call_endpoint(hub, token_of(hub, company)))
         step = SignInEvent.objects.filter(step=SignInStep.REJECTED).latest("at")
         assert step.tenant == issuer.tenant
-        assert why in step.reason
+        assert reason in step.reason
         assert step.reason.startswith("Acme Tokens: ")
     assert SignInEvent.objects.count() == len(UNFIT)
     assert not Connection.objects.exists()
@@ -181,7 +182,7 @@ def test_another_key_or_issuer_or_place_or_algorithm_gets_nothing(
     for forged in (f"{head}.{body}.{signature[:-4]}AAAA", f"eyJhbGciOiJub25lIn0.{body}.", f"{head}.{body}."):
         assert refusal_of(call_endpoint(hub, forged))
     company.published, company.key = [company.key], new_key()
-    # Nobody is told more before the signature is verified, not even that the tenant has such an issuer.
+    # Before the signature is verified, responses reveal nothing, not even that the tenant has such an issuer.
     assert refusal_of(call_endpoint(hub, token_of(hub, company))) == "A valid API key is needed."
     assert "signature" in SignInEvent.objects.filter(step=SignInStep.REJECTED).latest("at").reason
     company.key, company.lies = company.published[0], {"iss": "https://evil.example"}
@@ -191,7 +192,7 @@ def test_another_key_or_issuer_or_place_or_algorithm_gets_nothing(
     assert call_endpoint(hub, token_of(hub, company), "/mcp").status_code == 401
     assert not Connection.objects.exists()
     assert tools_of(call_endpoint(hub, good)) == ["echo"]
-    # It is another tenant's, whichever address it is sent to.
+    # It is a token of this tenant, whichever URL it is sent to.
     assert call_endpoint(hub, good, "/t/rival/mcp").status_code == 401
 
 
@@ -254,8 +255,8 @@ def test_changed_rules_count_for_a_token_that_is_in_use(hub: EmbeddedHub, compan
     setup.apply_changes(issuer)
 
     def listed() -> list[str]:
-        answer = call_endpoint(hub, token)
-        return tools_of(answer) if answer.status_code == 200 else []
+        response = call_endpoint(hub, token)
+        return tools_of(response) if response.status_code == 200 else []
 
     until(listed, ["count"])
 
@@ -323,7 +324,7 @@ def test_the_valid_tokens_of_a_subject_are_bounded_and_none_of_them_ends_for_ano
         stored(issuer, token)
     with pytest.raises(direct.TokenRejected, match="Its subject has 2 valid tokens"):
         stored(issuer, "eyJx.e33.s")
-    # Another spelling of a signature is the same token.
+    # Another encoding of the same signature is the same token.
     stored(issuer, "eyJx.e32.t")
     assert AccessToken.objects.count() == 2
 
@@ -343,8 +344,8 @@ def test_strangers_at_one_tenant_leave_the_others_their_record(
     are_too_many = direct.attempts.are_too_many_of_strangers
     monkeypatch.setattr(direct.attempts, "MAX_OF_STRANGERS", 2)
     monkeypatch.setattr(direct.attempts, "MAX_OF_ADDRESS", 1)
-    sent = [are_too_many(issuer.tenant_id, f"192.0.2.{number}") for number in (1, 1, 2, 3)]
-    assert sent == [False, True, False, True]
+    limited = [are_too_many(issuer.tenant_id, f"192.0.2.{number}") for number in (1, 1, 2, 3)]
+    assert limited == [False, True, False, True]
     assert not are_too_many(other_tenant.pk, "192.0.2.1")
 
 
@@ -382,7 +383,7 @@ def test_keys_that_cannot_be_read_are_not_asked_for_again_at_once(
     configuration.cache()._failures.clear()
     good = token_of(hub, company, jti="3")
     assert tools_of(call_endpoint(hub, good)) == ["echo"]
-    # An unknown key is looked for once a minute, and holds up nobody.
+    # Keys are fetched for an unknown key ID once a minute at most, and no other request waits.
     asked_for.clear()
     company.published, company.key = [company.key], new_key()
     for number in range(3):
@@ -393,9 +394,9 @@ def test_keys_that_cannot_be_read_are_not_asked_for_again_at_once(
 def test_a_token_to_read_is_told_what_it_lacks_to_call(hub: EmbeddedHub, company: Provider, issuer: Issuer) -> None:
     token = token_of(hub, company, scope="openid mcp:read")
     assert tools_of(call_endpoint(hub, token)) == ["echo"]
-    answer = call_endpoint(hub, token, method="tools/call", params={"name": "echo", "arguments": {"message": "x"}})
-    assert answer.status_code == 403
-    assert 'error="insufficient_scope"' in answer.headers["www-authenticate"]
+    response = call_endpoint(hub, token, method="tools/call", params={"name": "echo", "arguments": {"message": "x"}})
+    assert response.status_code == 403
+    assert 'error="insufficient_scope"' in response.headers["www-authenticate"]
 
 
 def test_what_was_decided_by_rules_that_changed_meanwhile_is_not_stored(
@@ -407,7 +408,7 @@ def test_what_was_decided_by_rules_that_changed_meanwhile_is_not_stored(
         direct._store(issuer, "eyJx", claims, "127.0.0.1")
     assert not Connection.objects.exists()
     Issuer.objects.update(rules=RULES)
-    for _ in range(2):  # the second is that of another process
+    for _ in range(2):  # the second one stands for another process
         direct._store(issuer, "eyJx", claims, "127.0.0.1")
     assert AccessToken.objects.count() == 1
 
@@ -438,8 +439,8 @@ def test_too_many_at_once_are_told_to_come_again(
     hub: EmbeddedHub, company: Provider, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(direct, "MAX_WAITING", 0)
-    answer = call_endpoint(hub, token_of(hub, company))
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    response = call_endpoint(hub, token_of(hub, company))
+    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
 
 
 def test_the_subjects_of_an_issuer_are_bounded(
@@ -467,11 +468,11 @@ def test_rules_for_everybody_and_roles_are_refused_when_they_are_saved(issuer: I
 
 def test_a_token_can_be_tried_out_without_being_accepted(company: Provider, issuer: Issuer) -> None:
     ours = "https://hub.example"
-    said = {"aud": f"{ours}/t/acme/mcp/", "groups": ["sre"]}
-    trial = setup.try_rules(issuer, company.token("ann", **said), ours)
+    claims = {"aud": f"{ours}/t/acme/mcp/", "groups": ["sre"]}
+    trial = setup.try_rules(issuer, company.token("ann", **claims), ours)
     assert (trial.rule, trial.problem) == (Rule(1, "", ["echo"], ["tools/*"]), "")
-    assert "its type" in setup.try_rules(issuer, company.token("ann", typ="logout+jwt", **said), ours).problem
-    assert "audience" in setup.try_rules(issuer, company.token("ann", **said | {"aud": ours}), ours).problem
+    assert "its type" in setup.try_rules(issuer, company.token("ann", typ="logout+jwt", **claims), ours).problem
+    assert "audience" in setup.try_rules(issuer, company.token("ann", **claims | {"aud": ours}), ours).problem
     assert not AccessToken.objects.exists()
 
 
@@ -485,14 +486,14 @@ def test_an_admin_sets_one_up_in_the_admin_and_by_the_api(client: Client, tenant
     Membership.objects.create(user=boss, tenant=tenant, role=Role.ADMIN)
     client.force_login(boss)
     Tenant.objects.update(allowed_networks=LOOPBACK)
-    said = {"tenant": "acme", "name": "Tokens", "use": "direct", "issuer": company.url, "rules": RULES}
-    made = client.post("/api/v1/issuers/", said, content_type="application/json")
-    assert made.status_code == 201, made.content
+    body = {"tenant": "acme", "name": "Tokens", "use": "direct", "issuer": company.url, "rules": RULES}
+    created = client.post("/api/v1/issuers/", body, content_type="application/json")
+    assert created.status_code == 201, created.content
     assert "Direct tokens" in client.get(reverse("admin:tools_app_issuer_changelist")).content.decode()
-    page = reverse("admin:tools_app_issuer_change", args=[made.json()["id"]])
+    page = reverse("admin:tools_app_issuer_change", args=[created.json()["id"]])
     form = client.get(page).context["adminform"].form
-    sent = {bound.html_name: bound.value() for bound in form if bound.value() not in (None, False)}
-    answer = client.post(page, sent | {"rules": '[{"claims": {"sub": ["*"]}, "role": "admin"}]'})
-    assert "in place of a role" in answer.content.decode()
-    assert client.post(page, sent | {"audience": "api://hub"}).status_code == 302
+    data = {bound.html_name: bound.value() for bound in form if bound.value() not in (None, False)}
+    response = client.post(page, data | {"rules": '[{"claims": {"sub": ["*"]}, "role": "admin"}]'})
+    assert "in place of a role" in response.content.decode()
+    assert client.post(page, data | {"audience": "api://hub"}).status_code == 302
     assert Issuer.objects.get().audience == "api://hub"

@@ -1,4 +1,4 @@
-"""Discovery and registration: what a client that knows nothing but the URL finds, and what it may register."""
+"""Discovery and registration: metadata found from the endpoint's URL, and what clients may register."""
 
 import json
 import logging
@@ -27,9 +27,9 @@ PATHS = ["/mcp", "/t/acme/mcp", "/t/acme/mcp/", "/t/acme/sse", "/t/no-such-tenan
 
 @pytest.mark.parametrize("path", PATHS)
 def test_each_endpoint_tells_where_to_sign_in(hub: EmbeddedHub, http: httpx.Client, path: str) -> None:
-    answer = http.get(f"/.well-known/oauth-protected-resource{path}", headers={"Origin": "https://client.example"})
-    assert answer.headers["access-control-allow-origin"] == "*"
-    assert answer.json() == {
+    response = http.get(f"/.well-known/oauth-protected-resource{path}", headers={"Origin": "https://client.example"})
+    assert response.headers["access-control-allow-origin"] == "*"
+    assert response.json() == {
         "resource": f"{hub.url}{path}",
         "authorization_servers": [hub.url],
         "scopes_supported": ["mcp:read", "mcp:call"],
@@ -63,13 +63,13 @@ def test_the_authorization_server_says_what_clients_look_for(hub: EmbeddedHub, h
 
 @pytest.mark.parametrize("host", ["evil.example", "a$(calc)", "127.0.0.1:1$(calc)", "127.0.0.1/x"])
 def test_no_metadata_leads_elsewhere_than_to_the_hub(hub: EmbeddedHub, http: httpx.Client, host: str) -> None:
-    """CVE-2025-6514: clients open, or even run, what metadata names."""
+    """CVE-2025-6514: clients open, or even execute, URLs in the metadata."""
     for path in ("/.well-known/oauth-authorization-server", "/.well-known/oauth-protected-resource/mcp", "/mcp"):
-        answer = http.get(path, headers={"Host": host})
-        assert answer.status_code in {400, 421}, answer.text
-        assert host not in answer.headers.get("www-authenticate", "")
-    said = http.get("/.well-known/oauth-authorization-server").json()
-    addresses = [value for name, value in said.items() if name.endswith(("_endpoint", "_uri"))]
+        response = http.get(path, headers={"Host": host})
+        assert response.status_code in {400, 421}, response.text
+        assert host not in response.headers.get("www-authenticate", "")
+    metadata = http.get("/.well-known/oauth-authorization-server").json()
+    addresses = [value for name, value in metadata.items() if name.endswith(("_endpoint", "_uri"))]
     assert addresses
     assert all(address.startswith(f"{hub.url}/") for address in addresses)
 
@@ -79,21 +79,21 @@ def test_no_metadata_leads_elsewhere_than_to_the_hub(hub: EmbeddedHub, http: htt
 def test_each_401_leads_to_the_metadata_of_its_own_url(
     hub: EmbeddedHub, http: httpx.Client, path: str, method: str
 ) -> None:
-    answer = http.request(method, path, headers={"Accept": "text/event-stream, application/json"})
-    if answer.status_code == 405:
+    response = http.request(method, path, headers={"Accept": "text/event-stream, application/json"})
+    if response.status_code == 405:
         return
-    assert answer.status_code == 401
-    challenge = answer.headers["www-authenticate"]
+    assert response.status_code == 401
+    challenge = response.headers["www-authenticate"]
     assert f'resource_metadata="{hub.url}/.well-known/oauth-protected-resource{path}"' in challenge
     assert "offline_access" not in challenge
 
 
 @pytest.mark.parametrize("path", ["/t/a%0d%0aX-Evil:%201/mcp", '/t/a"b/mcp', "/t/%C3%A4/mcp"])
 def test_a_path_that_is_no_endpoint_is_not_repeated_in_a_header(http: httpx.Client, path: str) -> None:
-    answer = http.post(path, json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
-    assert answer.status_code == 401
-    assert "resource_metadata" not in answer.headers["www-authenticate"]
-    assert "x-evil" not in answer.headers
+    response = http.post(path, json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
+    assert response.status_code == 401
+    assert "resource_metadata" not in response.headers["www-authenticate"]
+    assert "x-evil" not in response.headers
 
 
 def test_a_key_that_works_is_not_asked_to_sign_in(hub: EmbeddedHub, key: str) -> None:
@@ -104,9 +104,9 @@ def test_a_key_that_works_is_not_asked_to_sign_in(hub: EmbeddedHub, key: str) ->
 
 @pytest.mark.parametrize("endpoint", ["token", "register", "revoke", "device_authorization", "introspect"])
 def test_pages_of_every_origin_may_ask_and_none_is_answered_otherwise(http: httpx.Client, endpoint: str) -> None:
-    asked = http.options(f"/oauth/{endpoint}", headers={"Origin": "https://client.example"})
-    assert (asked.status_code, asked.headers["access-control-allow-origin"]) == (204, "*")
-    assert "access-control-allow-credentials" not in asked.headers
+    preflight = http.options(f"/oauth/{endpoint}", headers={"Origin": "https://client.example"})
+    assert (preflight.status_code, preflight.headers["access-control-allow-origin"]) == (204, "*")
+    assert "access-control-allow-credentials" not in preflight.headers
     assert http.get(f"/oauth/{endpoint}").status_code == 405
     assert "access-control-allow-origin" not in http.get("/oauth/authorize").headers
 
@@ -115,11 +115,11 @@ def test_pages_of_every_origin_may_ask_and_none_is_answered_otherwise(http: http
 
 
 def test_a_public_client_registers_and_gets_no_secret(application: Application) -> None:
-    told = application.register(client_name="  Robot\n\x00 two  ", unknown_member={"a": 1}).json()
-    assert told["client_name"] == "Robot two"
-    assert told["redirect_uris"] == [application.redirect_uri]
-    assert "client_secret" not in told
-    assert OAuthClient.objects.get().client_id == told["client_id"]
+    registered = application.register(client_name="  Robot\n\x00 two  ", unknown_member={"a": 1}).json()
+    assert registered["client_name"] == "Robot two"
+    assert registered["redirect_uris"] == [application.redirect_uri]
+    assert "client_secret" not in registered
+    assert OAuthClient.objects.get().client_id == registered["client_id"]
 
 
 @pytest.mark.parametrize(
@@ -148,17 +148,17 @@ def test_a_public_client_registers_and_gets_no_secret(application: Application) 
 def test_what_cannot_be_registered_is_said_with_its_reason(
     application: Application, metadata: dict[str, object], error: str
 ) -> None:
-    answer = application.register(**metadata)
-    assert answer.status_code == 400
-    assert answer.json()["error"] == error
-    assert answer.json()["error_description"]
+    response = application.register(**metadata)
+    assert response.status_code == 400
+    assert response.json()["error"] == error
+    assert response.json()["error_description"]
     assert not OAuthClient.objects.exists()
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff", b"[" * 10_000])
 def test_a_body_that_is_no_object_is_refused(application: Application, body: bytes) -> None:
-    answer = application.http.post("/oauth/register", content=body)
-    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_client_metadata")
+    response = application.http.post("/oauth/register", content=body)
+    assert (response.status_code, response.json()["error"]) == (400, "invalid_client_metadata")
 
 
 def test_an_address_registers_ten_clients_a_minute(application: Application, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,19 +180,19 @@ DOCUMENT = {
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch, hub: EmbeddedHub) -> list[object]:
-    """What the host of the client answers in turn: a status with a body, or an error."""
-    answers: list[object] = []
+    """The responses of the client's host, in order: a status with a body, or an error."""
+    responses: list[object] = []
 
     async def fetch(_url: str) -> client_documents.Reply:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        status, body = answer
+        response = responses.pop(0)
+        if isinstance(response, Exception):
+            raise response
+        status, body = response
         return client_documents.Reply(status, {}, body if isinstance(body, bytes) else json.dumps(body).encode())
 
     monkeypatch.setattr(client_documents, "fetch", fetch)
     monkeypatch.setattr(client_documents, "SECONDS_BETWEEN_FETCHES", 0.001)
-    return answers
+    return responses
 
 
 def test_a_client_is_known_by_its_document(served: list[object]) -> None:
@@ -200,12 +200,12 @@ def test_a_client_is_known_by_its_document(served: list[object]) -> None:
     client = client_documents.find(CLIENT_ID)
     assert client is not None
     assert (client.name, clients.host_of(client)) == ("Claude", "claude.example")
-    # It is not asked for again while it is fresh.
+    # It is not fetched again while it is fresh.
     assert client_documents.find(CLIENT_ID) == client
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("response", "message"),
     [
         ((404, DOCUMENT), "status 404"),
         ((302, DOCUMENT), "status 302"),
@@ -221,14 +221,14 @@ def test_a_client_is_known_by_its_document(served: list[object]) -> None:
     ],
 )
 def test_a_bad_document_is_said_to_the_person(
-    ann: Person, application: Application, served: list[object], answer: object, told: str
+    ann: Person, application: Application, served: list[object], response: object, message: str
 ) -> None:
-    served.append(answer)
+    served.append(response)
     application.client_id, application.redirect_uri = CLIENT_ID, DOCUMENT["redirect_uris"][0]
     page = ann.browser.get(application.url())
     assert page.status_code == 400
     assert f"This client&#x27;s document at {CLIENT_ID} could not be read" in page.text
-    assert told in page.text
+    assert message in page.text
     assert "Connect it again later, or tell the people who make it." in page.text
 
 
@@ -279,7 +279,7 @@ def test_no_code_token_or_secret_is_kept_or_logged(
     again = application.refresh(issued["refresh_token"], client_secret=application.secret).json()
     secrets = [application.secret, redirect_parameters(location)["code"], application.verifier]
     secrets += [pair[name] for pair in (issued, again) for name in ("access_token", "refresh_token")]
-    kept = str([list(model.objects.values()) for model in (SignInEvent, Change, OAuthClient)])
+    stored = str([list(model.objects.values()) for model in (SignInEvent, Change, OAuthClient)])
     for secret in secrets:
-        assert secret not in kept
+        assert secret not in stored
         assert secret not in caplog.text

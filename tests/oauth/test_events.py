@@ -1,4 +1,4 @@
-"""What the record of sign-ins says of refusals before anybody is asked, to whom, and that nothing sent breaks it."""
+"""Sign-in events of refusals before a user is asked: contents, visibility, and hostile input."""
 
 from urllib.parse import unquote
 
@@ -26,7 +26,7 @@ def reasons(user: Client) -> list[tuple[str, str]]:
 def test_an_admin_sees_why_a_client_came_to_nothing_before_its_person_was_asked(
     admin: Client, ann: Person, application: Application
 ) -> None:
-    """A stranger's browser counts, too: the request names the tenant's endpoint."""
+    """Requests of anonymous browsers are recorded, too: they name the tenant's endpoint."""
     application.register(client_name="Robot")
     httpx.get(application.url(redirect_uri="https://evil.example/"), trust_env=False)
     ann.open(application.url(code_challenge_method="plain"))
@@ -57,22 +57,22 @@ def test_an_admin_sees_that_a_service_client_sent_a_wrong_secret(
     theirs, _ = service_clients.create(other_tenant, "Theirs")
     for client in (row, theirs):
         known = (client.connection.client.client_id, "wrong")
-        answer = application.http.post("/oauth/token", data={"grant_type": "client_credentials"}, auth=known)
-        assert answer.status_code == 401
+        response = application.http.post("/oauth/token", data={"grant_type": "client_credentials"}, auth=known)
+        assert response.status_code == 401
     assert [client for client, _ in reasons(admin)] == ["Nightly"]
     assert secret not in str(list(SignInEvent.objects.values()))
 
 
-@pytest.mark.parametrize("sent", [b"//79", b"AA==", b"OjpX", b"%%%", b"JTAwOng="])
-def test_what_is_no_name_and_secret_is_refused(application: Application, sent: bytes) -> None:
-    said = {"Authorization": b"Basic " + sent}
-    answer = application.http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=said)
-    assert (answer.status_code, answer.json()["error"]) == (401, "invalid_client")
+@pytest.mark.parametrize("credentials", [b"//79", b"AA==", b"OjpX", b"%%%", b"JTAwOng="])
+def test_what_is_no_name_and_secret_is_refused(application: Application, credentials: bytes) -> None:
+    headers = {"Authorization": b"Basic " + credentials}
+    response = application.http.post("/oauth/token", data={"grant_type": "client_credentials"}, headers=headers)
+    assert (response.status_code, response.json()["error"]) == (401, "invalid_client")
 
 
 @pytest.mark.parametrize("text", ["%00", "%ED%A0%80", "https://%00", "a%22b"])
 def test_no_client_id_breaks_a_page_or_a_record(superuser: Client, application: Application, text: str) -> None:
-    answer = application.http.get(f"/oauth/authorize?client_id={text}&response_type=code")
-    assert answer.status_code == 400
+    response = application.http.get(f"/oauth/authorize?client_id={text}&response_type=code")
+    assert response.status_code == 400
     assert application.http.post("/oauth/token", data={"client_id": unquote(text)}).status_code in {400, 401}
     assert len(reasons(superuser)) >= 1

@@ -1,4 +1,4 @@
-"""An admin sees and ends what people connected, decides about clients, and reads why a sign-in failed."""
+"""Connections and client policies in the admin, and the reasons of failed sign-ins."""
 
 from typing import Any
 
@@ -25,19 +25,19 @@ from tools_app.models import (
 
 @pytest.fixture
 def connect(tenant: Tenant) -> Any:
-    """Connect a client for somebody: `connect("ann")`."""
+    """Connect a client for a user: `connect("ann")`."""
 
     def make(name: str, client: str = "Robot") -> Connection:
         person = User.objects.create_user(name)
         Membership.objects.create(user=person, tenant=tenant, role=Role.OPERATOR)
         row, _ = clients.register({"client_name": client, "redirect_uris": ["http://localhost/callback"]})
         allowed = {"patterns": ["echo"], "scope": "mcp:call", "redirect_uri": "http://localhost/callback", "days": 7}
-        made = connections.allow(tenant, person, row, **allowed)
-        code = tokens.issue_code(made, redirect_uri="http://localhost/callback", challenge="", scope="mcp:call")
+        connection = connections.allow(tenant, person, row, **allowed)
+        code = tokens.issue_code(connection, redirect_uri="http://localhost/callback", challenge="", scope="mcp:call")
         found = tokens.find_code(code, row.pk)
         assert found is not None
         tokens.exchange_code(found)
-        return made
+        return connection
 
     return make
 
@@ -49,8 +49,8 @@ def test_the_list_says_who_connected_what_and_how_it_stands(admin: Client, conne
     expired.key.save()
     Membership.objects.filter(user=gone.person).delete()
     page = admin.get(reverse("admin:tools_app_connection_changelist")).content.decode()
-    for said in ("Robot", "ann", "ben", "cleo", "Active", "Expired", "Person left", "1 name"):
-        assert said in page
+    for expected in ("Robot", "ann", "ben", "cleo", "Active", "Expired", "Person left", "1 name"):
+        assert expected in page
     active = admin.get(reverse("admin:tools_app_connection_changelist") + "?status=active")
     assert [row.person.username for row in active.context["cl"].queryset] == ["ann"]
     ended = admin.get(reverse("admin:tools_app_connection_changelist") + "?status=ended")
@@ -72,8 +72,8 @@ def test_ending_one_asks_first_and_is_recorded(admin: Client, connect: Any) -> N
 def test_many_are_ended_at_once_and_none_of_another_tenant(admin: Client, connect: Any, other_tenant: Tenant) -> None:
     mine, foreign = connect("ann"), connect("ben")
     Connection.objects.filter(pk=foreign.pk).update(tenant=other_tenant)
-    said = {"action": "end_selected", "confirmed": "1", "_selected_action": [mine.pk, foreign.pk]}
-    admin.post(reverse("admin:tools_app_connection_changelist"), said)
+    data = {"action": "end_selected", "confirmed": "1", "_selected_action": [mine.pk, foreign.pk]}
+    admin.post(reverse("admin:tools_app_connection_changelist"), data)
     mine.key.refresh_from_db()
     foreign.key.refresh_from_db()
     assert mine.key.revoked_at
@@ -123,11 +123,11 @@ def test_a_superuser_blocks_a_client_everywhere_and_lets_it_in_again(superuser: 
 
 @pytest.mark.parametrize("host", ["", "https://claude.ai", "claude.ai/path", "two words", "a" * 300, "\u00e4.example"])
 def test_a_host_that_could_match_nothing_is_refused_everywhere(admin: Client, tenant: Tenant, host: str) -> None:
-    said = {"tenant": str(tenant.pk), "host": host, "decision": "deny"}
-    assert admin.post(reverse("admin:tools_app_clientpolicy_add"), said).status_code == 200
+    data = {"tenant": str(tenant.pk), "host": host, "decision": "deny"}
+    assert admin.post(reverse("admin:tools_app_clientpolicy_add"), data).status_code == 200
     body = {"tenant": tenant.slug, "host": host, "decision": "deny"}
-    answer = admin.post("/api/v1/client-policies/", body, content_type="application/json")
-    assert answer.status_code == 400
+    response = admin.post("/api/v1/client-policies/", body, content_type="application/json")
+    assert response.status_code == 400
     assert not ClientPolicy.objects.exists()
 
 
@@ -135,10 +135,10 @@ def test_a_tenant_has_so_many_policies_and_one_for_each_host(
     admin: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tools_app.access.oauth.hosts.MAX_POLICIES", 1)
-    said = {"tenant": str(tenant.pk), "host": "Claude.AI", "decision": "deny"}
-    assert admin.post(reverse("admin:tools_app_clientpolicy_add"), said).status_code == 302
+    data = {"tenant": str(tenant.pk), "host": "Claude.AI", "decision": "deny"}
+    assert admin.post(reverse("admin:tools_app_clientpolicy_add"), data).status_code == 302
     assert ClientPolicy.objects.get().host == "claude.ai"
-    page = admin.post(reverse("admin:tools_app_clientpolicy_add"), {**said, "host": "other.example"})
+    page = admin.post(reverse("admin:tools_app_clientpolicy_add"), {**data, "host": "other.example"})
     assert "at most 1 client policies" in page.content.decode()
     monkeypatch.setattr("tools_app.access.oauth.hosts.MAX_POLICIES", 2)
     body = {"tenant": tenant.slug, "host": "claude.ai", "decision": "allow"}

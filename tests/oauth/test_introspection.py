@@ -1,4 +1,4 @@
-"""Introspection: a client learns what its own tokens are good for, and nothing of those of others (RFC 7662)."""
+"""Token introspection (RFC 7662): of a client's own tokens only."""
 
 from typing import Any
 
@@ -12,16 +12,16 @@ from tools_app.models import Tenant
 from tools_app.server.embedded import EmbeddedHub
 
 
-def ask(application: Application, token: str, **fields: str) -> httpx.Response:
+def post_introspection(application: Application, token: str, **fields: str) -> httpx.Response:
     data = {"client_id": application.client_id, "token": token, **fields}
     return application.http.post("/oauth/introspect", data=data)
 
 
 def introspect(application: Application, token: str, **fields: str) -> dict[str, Any]:
-    answer = ask(application, token, **fields)
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["cache-control"] == "no-store"
-    found: dict[str, Any] = answer.json()
+    response = post_introspection(application, token, **fields)
+    assert response.status_code == 200, response.text
+    assert response.headers["cache-control"] == "no-store"
+    found: dict[str, Any] = response.json()
     return found
 
 
@@ -73,7 +73,7 @@ def test_a_client_with_a_secret_has_to_know_it(application: Application, tenant:
     application.client_id = row.connection.client.client_id
     fields = {"client_id": application.client_id, "client_secret": secret}
     token = application.token(grant_type="client_credentials", **fields).json()["access_token"]
-    assert ask(application, token).json()["error"] == "invalid_client"
+    assert post_introspection(application, token).json()["error"] == "invalid_client"
     found = introspect(application, token, **fields)
     assert (found["active"], found["sub"]) == (True, application.client_id)
     assert "username" not in found
@@ -89,10 +89,10 @@ def test_a_client_with_a_secret_has_to_know_it(application: Application, tenant:
 )
 def test_a_faulty_question_is_refused(application: Application, fields: dict[str, str], error: str) -> None:
     application.register()
-    assert ask(application, **{"token": "x", **fields}).json()["error"] == error
+    assert post_introspection(application, **{"token": "x", **fields}).json()["error"] == error
 
 
 def test_without_a_token_there_is_nothing_to_tell(application: Application) -> None:
     application.register()
-    answer = application.http.post("/oauth/introspect", data={"client_id": application.client_id})
-    assert answer.json()["error"] == "invalid_request"
+    response = application.http.post("/oauth/introspect", data={"client_id": application.client_id})
+    assert response.json()["error"] == "invalid_request"

@@ -1,4 +1,4 @@
-"""The clients that people use: what each says of itself is accepted, and it gets tokens as it asks for them."""
+"""Widely used MCP clients: their metadata is accepted, and their token requests work."""
 
 import json
 import time
@@ -28,22 +28,22 @@ REDIRECTS = [
 
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch, hub: EmbeddedHub) -> list[str]:
-    """The websites of the clients, and which URLs were asked for."""
-    asked: list[str] = []
+    """Serve the clients' metadata documents, and record the requested URLs."""
+    requested: list[str] = []
     pages: dict[str, Any] = {client.document: client.metadata for client in DOCUMENTS}
     pages[KEYS_URL] = {"keys": [SIGNING_KEY.as_dict(private=False)]}
 
     async def fetch(url: str) -> client_documents.Reply:
-        asked.append(url)
+        requested.append(url)
         return client_documents.Reply(200, {}, json.dumps(pages[url]).encode())
 
     monkeypatch.setattr(client_documents, "fetch", fetch)
     monkeypatch.setattr(client_documents, "SECONDS_BETWEEN_FETCHES", 0.001)
-    return asked
+    return requested
 
 
 def signed(application: Application, client: KnownClient) -> dict[str, str]:
-    """How the client proves itself at the token endpoint."""
+    """The client authentication parameters for the token endpoint."""
     if client.auth_method != clients.SIGNED:
         return {}
     claims = {
@@ -58,14 +58,14 @@ def signed(application: Application, client: KnownClient) -> dict[str, str]:
 
 
 def become(application: Application, client: KnownClient) -> None:
-    """Let the application be this client."""
+    """Make the application behave as this client."""
     if client.document:
         application.client_id = client.document
         return
-    answer = application.register(**client.metadata)
-    assert answer.status_code == 201, answer.text
-    # One refused address would spoil all.
-    assert answer.json()["redirect_uris"] == list(client.redirect_uris)
+    response = application.register(**client.metadata)
+    assert response.status_code == 201, response.text
+    # One rejected redirect URI would reject the registration.
+    assert response.json()["redirect_uris"] == list(client.redirect_uris)
 
 
 @pytest.mark.parametrize(("client", "uri"), REDIRECTS)
@@ -74,7 +74,7 @@ def test_a_client_connects_calls_and_renews(
 ) -> None:
     become(application, client)
     application.redirect_uri = uri
-    # As the SDKs do, which every one of these clients is made with or like.
+    # As the MCP SDKs do, which these clients use or imitate.
     page = ann.open(application.url(scope="mcp:read mcp:call offline_access"))
     assert page.status_code == 200, page.text
     assert client.name in page.text
@@ -110,7 +110,7 @@ def chatgpt(web: list[str], application: Application) -> Application:
 def test_chatgpt_connects_and_renews_without_a_signature_too(
     hub: EmbeddedHub, ann: Person, chatgpt: Application
 ) -> None:
-    """Its document names `none` beside the way that it prefers: PKCE and its own redirect URI protect the code."""
+    """Its document also names `none`: PKCE and the redirect URI protect the code."""
     issued = chatgpt.exchange(ann.connect(chatgpt.url(), ["echo"]))
     assert issued.status_code == 200, issued.text
     renewed = chatgpt.refresh(issued.json()["refresh_token"])
@@ -120,7 +120,7 @@ def test_chatgpt_connects_and_renews_without_a_signature_too(
 def test_a_refresh_token_that_was_given_for_a_signature_is_good_for_nobody_who_does_not_sign(
     ann: Person, chatgpt: Application
 ) -> None:
-    """Also after a renewal. What was begun without a signature has to be signed once it was."""
+    """Also after a refresh. A grant that began unsigned has to be signed once it was signed."""
     proof = partial(signed, chatgpt, known_clients.CHATGPT)
     token = chatgpt.exchange(ann.connect(chatgpt.url(), ["echo"]), **proof()).json()["refresh_token"]
     for _ in range(2):
@@ -143,7 +143,7 @@ def test_a_signature_that_is_wrong_is_not_taken_for_none(ann: Person, chatgpt: A
 
 
 @pytest.mark.parametrize(
-    ("said", "methods"),
+    ("metadata", "methods"),
     [
         ({}, ["none"]),
         ({"token_endpoint_auth_method": "private_key_jwt", "jwks_uri": KEYS_URL}, ["private_key_jwt"]),
@@ -156,10 +156,10 @@ def test_a_signature_that_is_wrong_is_not_taken_for_none(ann: Person, chatgpt: A
     ],
 )
 def test_a_client_authenticates_in_the_ways_that_its_document_names(
-    db: None, said: dict[str, Any], methods: list[str]
+    db: None, metadata: dict[str, Any], methods: list[str]
 ) -> None:
     url = "https://app.example/client.json"
-    row = clients.from_document(url, {"client_id": url, "redirect_uris": ["https://app.example/back"], **said})
+    row = clients.from_document(url, {"client_id": url, "redirect_uris": ["https://app.example/back"], **metadata})
     assert clients.methods_of(row) == methods
 
 
@@ -198,10 +198,10 @@ def test_vs_code_signs_in_on_a_machine_without_a_browser(
     hub: EmbeddedHub, web: list[str], ann: Person, application: Application
 ) -> None:
     become(application, VS_CODE)
-    asked = {"client_id": VS_CODE.document, "resource": application.resource}
-    codes = application.http.post("/oauth/device_authorization", data=asked).json()
-    sent = parse_form(ann.open(codes["verification_uri_complete"]).text).fields
-    page = ann.browser.post("/device", data=sent, headers={"Origin": hub.url})
+    data = {"client_id": VS_CODE.document, "resource": application.resource}
+    codes = application.http.post("/oauth/device_authorization", data=data).json()
+    fields = parse_form(ann.open(codes["verification_uri_complete"]).text).fields
+    page = ann.browser.post("/device", data=fields, headers={"Origin": hub.url})
     assert "Visual Studio Code" in page.text
     ann.decide(page, tools=["echo"])
     issued = application.token(grant_type=devices.GRANT, device_code=codes["device_code"])
@@ -214,7 +214,7 @@ def test_vs_code_signs_in_on_a_machine_without_a_browser(
 def test_nobody_asks_on_a_device_in_the_name_of_the_others(
     web: list[str], application: Application, client: KnownClient
 ) -> None:
-    asked = {"client_id": client.document, "resource": application.resource, **signed(application, client)}
-    answer = application.http.post("/oauth/device_authorization", data=asked)
-    assert answer.json()["error"] == "unauthorized_client"
+    data = {"client_id": client.document, "resource": application.resource, **signed(application, client)}
+    response = application.http.post("/oauth/device_authorization", data=data)
+    assert response.json()["error"] == "unauthorized_client"
     assert OAuthClient.objects.get().name == client.name

@@ -1,4 +1,4 @@
-"""Tools that need a person run for who connected the client."""
+"""Tools that need a person run for the user who connected the client."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The official SDK connects with nothing but the URL."""
+"""The official SDK connects given only the endpoint's URL."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from tools_app.server.embedded import EmbeddedHub
 
 
 class Storage:
-    """What an application remembers."""
+    """An in-memory token storage."""
 
     def __init__(self) -> None:
         self.tokens: OAuthToken | None = None
@@ -64,8 +64,8 @@ async def seen_by(url: str, auth: OAuthClientProvider, mode: Any) -> tuple[list[
         Client(streamable_http_client(url, http_client=http), mode=mode) as client,
     ):
         tools = [tool.name for tool in (await client.list_tools()).tools]
-        said = await client.call_tool("echo", {"message": "world"})
-        return tools, said.content[0].text  # type: ignore[union-attr]
+        result = await client.call_tool("echo", {"message": "world"})
+        return tools, result.content[0].text  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
@@ -76,7 +76,7 @@ def test_the_sdk_connects_with_nothing_but_the_url(hub: EmbeddedHub, ann: Person
     assert asyncio.run(seen_by(hub.url + path, auth, mode)) == (["echo"], "hello world")
     connection = Connection.objects.get()
     assert Call.objects.get(tool_name="echo").api_key_id == connection.key_id
-    # The second run needs no person.
+    # The second run needs no user interaction.
     again = provider(hub.url + path, None, storage)
     assert asyncio.run(seen_by(hub.url + path, again, mode)) == (["echo"], "hello world")
 
@@ -85,7 +85,7 @@ def test_the_sdk_connects_with_nothing_but_the_url(hub: EmbeddedHub, ann: Person
 def test_a_service_client_connects_with_client_credentials(
     hub: EmbeddedHub, tenant: Tenant, offer: Callable[..., object], proof: str
 ) -> None:
-    """With its secret, or an assertion that it signs."""
+    """With its secret, or a signed assertion."""
     offer("echo", "count")
     key = ECKey.generate_key("P-256")
     public = {"keys": [key.as_dict(private=False)]} if proof == "key" else None

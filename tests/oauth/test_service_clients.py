@@ -1,4 +1,4 @@
-"""Service clients: programs without a person, which an admin creates and which ask for their own tokens."""
+"""Service clients: programs with the client credentials grant, created by admins."""
 
 import base64
 import json
@@ -55,51 +55,51 @@ class Program:
         return self.application.http.post("/oauth/token", data=data | fields, headers=headers)
 
 
-def access(answer: httpx.Response) -> str:
-    assert answer.status_code == 200, answer.text
-    token: str = answer.json()["access_token"]
+def access(response: httpx.Response) -> str:
+    assert response.status_code == 200, response.text
+    token: str = response.json()["access_token"]
     return token
 
 
 def tools(hub: EmbeddedHub, token: str, path: str = "/t/acme/mcp") -> list[str] | int:
-    """The tools that a token lists, or the status that refuses it."""
+    """The names of the tools that a token can list, or the error status."""
     client = RawClient(hub.url, token, path)
     with client.http:
-        answer = client.modern("tools/list")
-    if answer.status_code != 200:
-        return answer.status_code
-    return sorted(tool["name"] for tool in answer.json()["result"]["tools"])
+        response = client.modern("tools/list")
+    if response.status_code != 200:
+        return response.status_code
+    return sorted(tool["name"] for tool in response.json()["result"]["tools"])
 
 
 @pytest.fixture
-def made(hub: EmbeddedHub, tenant: Tenant, offer: Any) -> tuple[ServiceClient, str]:
+def issued(hub: EmbeddedHub, tenant: Tenant, offer: Any) -> tuple[ServiceClient, str]:
     offer("calculator", "count", "echo")
     return service_clients.create(tenant, "Nightly report", scopes_of_key={"tool_patterns": ["echo", "count"]})
 
 
 @pytest.fixture
-def program(application: Application, made: tuple[ServiceClient, str]) -> Program:
-    return Program(application, *made)
+def program(application: Application, issued: tuple[ServiceClient, str]) -> Program:
+    return Program(application, *issued)
 
 
 @pytest.mark.parametrize("basic", [True, False])
 def test_a_program_gets_a_token_for_an_hour_and_nothing_to_renew_it(
     hub: EmbeddedHub, program: Program, basic: bool
 ) -> None:
-    answer = program.token(basic=basic, resource=program.application.resource)
-    said = answer.json()
-    assert (said["token_type"], said["expires_in"], said["scope"]) == ("Bearer", 3600, "mcp:read mcp:call")
-    assert "refresh_token" not in said
-    assert answer.headers["cache-control"] == "no-store"
-    assert tools(hub, access(answer)) == ["count", "echo"]
-    assert tools(hub, access(answer), "/t/rival/mcp") == 401
+    response = program.token(basic=basic, resource=program.application.resource)
+    token = response.json()
+    assert (token["token_type"], token["expires_in"], token["scope"]) == ("Bearer", 3600, "mcp:read mcp:call")
+    assert "refresh_token" not in token
+    assert response.headers["cache-control"] == "no-store"
+    assert tools(hub, access(response)) == ["count", "echo"]
+    assert tools(hub, access(response), "/t/rival/mcp") == 401
 
 
 def test_its_calls_are_recorded_under_its_name(hub: EmbeddedHub, program: Program, eventually: Any) -> None:
     client = RawClient(hub.url, access(program.token()), "/t/acme/mcp")
     with client.http:
-        answer = client.modern("tools/call", {"name": "echo", "arguments": {"message": "x"}})
-    assert "result" in answer.json()
+        response = client.modern("tools/call", {"name": "echo", "arguments": {"message": "x"}})
+    assert "result" in response.json()
     eventually(lambda: Call.objects.filter(api_key__name="Nightly report").exists())
     event = SignInEvent.objects.get()
     assert (event.step, event.person_name, event.client_name) == ("issued", "", "Nightly report")
@@ -123,14 +123,14 @@ def test_whoever_is_not_the_program_gets_nothing(program: Program, fields: dict[
 def test_a_token_is_of_the_tenant_that_made_the_client(
     hub: EmbeddedHub, program: Program, other_tenant: Tenant
 ) -> None:
-    answer = program.token(resource=f"{hub.url}/t/{other_tenant.slug}/mcp")
-    assert answer.json()["error"] == "invalid_target"
+    response = program.token(resource=f"{hub.url}/t/{other_tenant.slug}/mcp")
+    assert response.json()["error"] == "invalid_target"
 
 
 def test_another_client_does_not_use_this_grant(application: Application) -> None:
     application.register(token_endpoint_auth_method="client_secret_post")
-    answer = application.token(grant_type="client_credentials", client_secret=application.secret)
-    assert answer.json()["error"] == "unauthorized_client"
+    response = application.token(grant_type="client_credentials", client_secret=application.secret)
+    assert response.json()["error"] == "unauthorized_client"
 
 
 def test_no_person_is_ever_asked_for_a_service_client(ann: Any, program: Program) -> None:
@@ -139,22 +139,22 @@ def test_no_person_is_ever_asked_for_a_service_client(ann: Any, program: Program
 
 
 def test_a_token_may_be_asked_for_less(hub: EmbeddedHub, program: Program) -> None:
-    answer = program.token(scope="mcp:read")
-    assert answer.json()["scope"] == "mcp:read"
-    client = RawClient(hub.url, access(answer), "/t/acme/mcp")
+    response = program.token(scope="mcp:read")
+    assert response.json()["scope"] == "mcp:read"
+    client = RawClient(hub.url, access(response), "/t/acme/mcp")
     with client.http:
         assert client.modern("tools/call", {"name": "echo", "arguments": {"message": "x"}}).status_code == 403
 
 
 @pytest.mark.parametrize("end", ["revoked", "blocked", "expired", "disabled"])
 def test_what_ends_a_service_client_ends_its_tokens_within_a_second(
-    hub: EmbeddedHub, program: Program, made: tuple[ServiceClient, str], eventually: Any, end: str
+    hub: EmbeddedHub, program: Program, issued: tuple[ServiceClient, str], eventually: Any, end: str
 ) -> None:
     token = access(program.token())
     assert tools(hub, token) == ["count", "echo"]
     match end:
         case "revoked":
-            service_changes.revoke(made[0])
+            service_changes.revoke(issued[0])
         case "blocked":
             OAuthClient.objects.update(blocked_at=timezone.now())
         case "expired":
@@ -182,10 +182,10 @@ def test_the_policies_for_what_people_connect_do_not_concern_it(program: Program
 
 
 def test_a_new_secret_replaces_the_old_one_at_once(
-    hub: EmbeddedHub, program: Program, made: tuple[ServiceClient, str]
+    hub: EmbeddedHub, program: Program, issued: tuple[ServiceClient, str]
 ) -> None:
     token = access(program.token())
-    secret = service_changes.rotate_secret(made[0])
+    secret = service_changes.rotate_secret(issued[0])
     assert program.token().json()["error"] == "invalid_client"
     program.secret = secret
     assert program.token().status_code == 200
@@ -240,22 +240,22 @@ def test_keys_that_are_none_or_private_are_refused(tenant: Tenant, public_keys: 
 
 
 def test_an_admin_creates_one_and_sees_its_secret_once(admin: Client, tenant: Tenant) -> None:
-    said = {"tenant": str(tenant.pk), "name": "Job", "tool_patterns": "echo", "methods": "", "networks": ""}
-    answer = admin.post(reverse("admin:tools_app_serviceclient_add"), said)
-    assert answer.status_code == 302, answer.content.decode()
+    data = {"tenant": str(tenant.pk), "name": "Job", "tool_patterns": "echo", "methods": "", "networks": ""}
+    response = admin.post(reverse("admin:tools_app_serviceclient_add"), data)
+    assert response.status_code == 302, response.content.decode()
     row = ServiceClient.objects.get()
-    assert answer["Location"] == reverse("admin:tools_app_serviceclient_issued", args=[row.pk])
-    page = admin.get(answer["Location"]).content.decode()
+    assert response["Location"] == reverse("admin:tools_app_serviceclient_issued", args=[row.pk])
+    page = admin.get(response["Location"]).content.decode()
     assert "mcphub_cs_" in page
     assert row.connection.client.client_id in page
-    gone = admin.get(answer["Location"])
+    gone = admin.get(response["Location"])
     assert gone.status_code == 410
     assert "mcphub_cs_" not in gone.content.decode()
-    kept = str([list(model.objects.values()) for model in (Change, OAuthClient, ServiceClient)])
+    stored = str([list(model.objects.values()) for model in (Change, OAuthClient, ServiceClient)])
     secret = page.split("mcphub_cs_")[1][:43]
-    assert secret not in kept
+    assert secret not in stored
     assert row.connection.client.secret_digest not in str(list(Change.objects.values()))
-    # It is among neither the keys nor nameless among the connections.
+    # It is not listed among the API keys, and has its name among the connections.
     assert "Job" not in admin.get(reverse("admin:tools_app_apikey_changelist")).content.decode()
     assert "Service client" in admin.get(reverse("admin:tools_app_connection_changelist")).content.decode()
 
@@ -264,9 +264,9 @@ def test_an_admin_changes_rotates_and_revokes_one(admin: Client, tenant: Tenant)
     row, _ = service_clients.create(tenant, "Job")
     url = reverse("admin:tools_app_serviceclient_change", args=[row.pk])
     page = admin.get(url)
-    said = {"name": "Weekly", "tool_patterns": "echo", "methods": "tools/*", "networks": "", "calls_per_minute": "3"}
+    data = {"name": "Weekly", "tool_patterns": "echo", "methods": "tools/*", "networks": "", "calls_per_minute": "3"}
     hidden = {name: value for name, value in page.context["adminform"].form.initial.items() if name == "seen"}
-    assert admin.post(url, {**said, **hidden}).status_code == 302
+    assert admin.post(url, {**data, **hidden}).status_code == 302
     row.refresh_from_db()
     assert (row.tool_patterns, row.methods, row.calls_per_minute) == (["echo"], ["tools/*"], 3)
     assert OAuthClient.objects.get().name == "Weekly"
@@ -287,9 +287,9 @@ def test_an_admin_replaces_the_keys_of_a_client_that_signs(admin: Client, tenant
     row, _ = service_clients.create(tenant, "Signer", public_keys=KEY.as_dict(private=False))
     url = reverse("admin:tools_app_serviceclient_change", args=[row.pk])
     other = ECKey.generate_key("P-256", {"kid": "two"})
-    said = {"name": "Signer", "tool_patterns": "", "methods": "", "networks": ""}
-    assert admin.post(url, {**said, "public_keys": json.dumps(other.as_dict(private=True))}).status_code == 200
-    assert admin.post(url, {**said, "public_keys": json.dumps(other.as_dict(private=False))}).status_code == 302
+    data = {"name": "Signer", "tool_patterns": "", "methods": "", "networks": ""}
+    assert admin.post(url, {**data, "public_keys": json.dumps(other.as_dict(private=True))}).status_code == 200
+    assert admin.post(url, {**data, "public_keys": json.dumps(other.as_dict(private=False))}).status_code == 302
     stored: Any = OAuthClient.objects.get().jwks
     assert stored["keys"][0]["kid"] == "two"
 
@@ -300,37 +300,38 @@ def test_the_api_creates_changes_rotates_and_revokes_one(admin: Client, tenant: 
         return getattr(admin, method)(address, body, content_type="application/json")
 
     ends = (timezone.now() + timedelta(days=9)).isoformat()
-    made = send("post", tenant="acme", name="Job", tool_patterns=["echo"], expires_at=ends)
-    assert made.status_code == 201, made.content
-    told = made.json()
-    assert told["secret"].startswith("mcphub_cs_")
-    assert (told["auth_method"], told["public_keys"], told["status"]) == ("client_secret_basic", None, "active")
-    path = f"{told['id']}/"
+    response = send("post", tenant="acme", name="Job", tool_patterns=["echo"], expires_at=ends)
+    assert response.status_code == 201, response.content
+    created = response.json()
+    assert created["secret"].startswith("mcphub_cs_")
+    assert (created["auth_method"], created["status"]) == ("client_secret_basic", "active")
+    assert created["public_keys"] is None
+    path = f"{created['id']}/"
     assert "secret" not in admin.get(f"/api/v1/service-clients/{path}").json()
     assert send("patch", path, methods=["tools/*"], calls_per_day=5).json()["calls_per_day"] == 5
     assert send("patch", path, public_keys=KEY.as_dict(private=False)).status_code == 400
     assert send("patch", path, name="Weekly").json()["name"] == "Weekly"
     assert admin.get("/api/v1/connections/").json()["results"][0]["client"] == "Weekly"
-    assert send("patch", path, client_id="other").json()["client_id"] == told["client_id"]
+    assert send("patch", path, client_id="other").json()["client_id"] == created["client_id"]
     rotated = send("post", f"{path}rotate/").json()
-    assert rotated["secret"] != told["secret"]
+    assert rotated["secret"] != created["secret"]
     assert send("post", f"{path}revoke/").json()["status"] == "revoked"
     (row,) = admin.get("/api/v1/service-clients/?status=revoked").json()["results"]
-    assert row["client_id"] == told["client_id"]
+    assert row["client_id"] == created["client_id"]
     assert admin.get("/api/v1/connections/").json()["results"][0]["person"] is None
     assert admin.get("/api/v1/keys/").json()["results"] == []
 
 
 def test_the_api_takes_and_replaces_public_keys(admin: Client, tenant: Tenant) -> None:
     body = {"tenant": "acme", "name": "Signer", "public_keys": {"keys": [KEY.as_dict(private=False)]}}
-    made = admin.post("/api/v1/service-clients/", body, content_type="application/json").json()
-    assert (made["auth_method"], made["secret"]) == ("private_key_jwt", "")
-    path = f"/api/v1/service-clients/{made['id']}/"
+    created = admin.post("/api/v1/service-clients/", body, content_type="application/json").json()
+    assert (created["auth_method"], created["secret"]) == ("private_key_jwt", "")
+    path = f"/api/v1/service-clients/{created['id']}/"
     other = {"keys": [ECKey.generate_key("P-256", {"kid": "two"}).as_dict(private=False)]}
     changed = admin.patch(path, {"public_keys": other}, content_type="application/json")
     assert changed.json()["public_keys"] == other
     private = {"public_keys": {"keys": [KEY.as_dict(private=True)]}}
-    answer = admin.patch(path, private, content_type="application/json")
-    assert "private key" in str(answer.json())
-    assert KEY.as_dict(private=True)["d"] not in str(answer.json())
+    response = admin.patch(path, private, content_type="application/json")
+    assert "private key" in str(response.json())
+    assert KEY.as_dict(private=True)["d"] not in str(response.json())
     assert admin.post(f"{path}rotate/", content_type="application/json").status_code == 409

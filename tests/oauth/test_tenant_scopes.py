@@ -1,4 +1,4 @@
-"""Scopes that a tenant names: told to clients, allowed by people, and enforced beside membership and consent."""
+"""Tenant scopes: advertised to clients, consented to by users, and enforced besides membership and consent."""
 
 from typing import Any
 
@@ -73,13 +73,13 @@ def test_a_token_with_a_scope_lists_and_calls_what_it_names_and_no_more(
 def test_a_scope_permits_nothing_that_was_not_ticked(
     hub: EmbeddedHub, ann: Person, application: Application, reports: TenantScope
 ) -> None:
-    """Membership, consent and scope: all three."""
+    """Membership, consent and scope are all required."""
     issued = application.get_tokens(ann, ["count"], scope="reports")
     client = client_of(hub, issued["access_token"])
     with client.http:
         assert tool_names(client) == []
-        answer = client.modern("tools/call", {"name": "echo", "arguments": {"message": "x"}})
-        assert "Unknown tool" in answer.json()["error"]["message"]
+        response = client.modern("tools/call", {"name": "echo", "arguments": {"message": "x"}})
+        assert "Unknown tool" in response.json()["error"]["message"]
 
 
 def test_a_client_steps_up_to_what_it_lacks(
@@ -125,8 +125,8 @@ def test_a_search_and_a_tool_of_a_reserved_name_need_the_scope_that_permits_the_
         key.save()
         reset_process_state()
         search = {"name": "find_tools", "arguments": {"query": "echo numbers find"}}
-        told = message_of(client.peer("2025-11-25").request("tools/call", search))["result"]
-        assert [one["name"] for one in told["structuredContent"]["tools"]] == ["echo"]
+        result = message_of(client.peer("2025-11-25").request("tools/call", search))["result"]
+        assert [one["name"] for one in result["structuredContent"]["tools"]] == ["echo"]
 
 
 @pytest.mark.parametrize("how", ["changed", "deleted"])
@@ -157,11 +157,11 @@ def test_a_device_and_a_service_client_ask_for_them_too(
     with client.http:
         assert tool_names(client) == ["echo"]
     application.register(redirect_uris=[], grant_types=[devices.GRANT])
-    asked = {"client_id": application.client_id, "scope": "reports", "resource": application.resource}
-    codes = application.http.post("/oauth/device_authorization", data=asked).json()
+    parameters = {"client_id": application.client_id, "scope": "reports", "resource": application.resource}
+    codes = application.http.post("/oauth/device_authorization", data=parameters).json()
     ann.open(f"{hub.url}/device")
-    sent = {**page_fields(ann, hub), "user_code": codes["user_code"]}
-    page = ann.browser.post("/device", data=sent, headers={"Origin": hub.url})
+    data = {**page_fields(ann, hub), "user_code": codes["user_code"]}
+    page = ann.browser.post("/device", data=data, headers={"Origin": hub.url})
     assert "Echo only" in page.text
     ann.decide(page)
     token = application.token(grant_type=devices.GRANT, device_code=codes["device_code"]).json()
@@ -182,17 +182,17 @@ BAD_NAMES = ["", "Reports", "two words", "mcp:write", "offline_access", "openid"
 
 @pytest.mark.parametrize("name", BAD_NAMES)
 def test_a_name_that_no_client_could_ask_for_is_refused_everywhere(admin: Client, tenant: Tenant, name: str) -> None:
-    said = {"tenant": str(tenant.pk), "name": name, "tool_patterns": "", "methods": ""}
-    assert admin.post(reverse("admin:tools_app_tenantscope_add"), said).status_code == 200
-    answer = admin.post("/api/v1/scopes/", {"tenant": "acme", "name": name}, content_type="application/json")
-    assert answer.status_code == 400
+    data = {"tenant": str(tenant.pk), "name": name, "tool_patterns": "", "methods": ""}
+    assert admin.post(reverse("admin:tools_app_tenantscope_add"), data).status_code == 200
+    response = admin.post("/api/v1/scopes/", {"tenant": "acme", "name": name}, content_type="application/json")
+    assert response.status_code == 400
     assert not TenantScope.objects.exists()
 
 
 def test_an_admin_names_changes_and_deletes_one(admin: Client, tenant: Tenant) -> None:
-    said = {"tenant": str(tenant.pk), "name": "reports", "tool_patterns": "report_*", "methods": "tools/call"}
-    assert admin.post(reverse("admin:tools_app_tenantscope_add"), said).status_code == 302
-    page = admin.post(reverse("admin:tools_app_tenantscope_add"), said).content.decode()
+    data = {"tenant": str(tenant.pk), "name": "reports", "tool_patterns": "report_*", "methods": "tools/call"}
+    assert admin.post(reverse("admin:tools_app_tenantscope_add"), data).status_code == 302
+    page = admin.post(reverse("admin:tools_app_tenantscope_add"), data).content.decode()
     assert "already has a scope" in page
     row = TenantScope.objects.get()
     assert (row.tool_patterns, row.methods) == (["report_*"], ["tools/call"])
@@ -207,14 +207,14 @@ def test_an_admin_names_changes_and_deletes_one(admin: Client, tenant: Tenant) -
 
 
 def test_a_method_that_does_not_exist_is_refused(admin: Client, tenant: Tenant) -> None:
-    said = {"tenant": str(tenant.pk), "name": "reports", "tool_patterns": "", "methods": "tool/call"}
-    assert "Line 1" in admin.post(reverse("admin:tools_app_tenantscope_add"), said).content.decode()
+    data = {"tenant": str(tenant.pk), "name": "reports", "tool_patterns": "", "methods": "tool/call"}
+    assert "Line 1" in admin.post(reverse("admin:tools_app_tenantscope_add"), data).content.decode()
 
 
 def test_a_tenant_names_so_many(admin: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tools_app.access.oauth.tenant_scopes.MAX_SCOPES", 1)
     TenantScope.objects.create(tenant=tenant, name="one")
-    said = {"tenant": str(tenant.pk), "name": "two", "tool_patterns": "", "methods": ""}
-    assert "at most 1 scopes" in admin.post(reverse("admin:tools_app_tenantscope_add"), said).content.decode()
-    answer = admin.post("/api/v1/scopes/", {"tenant": "acme", "name": "two"}, content_type="application/json")
-    assert answer.status_code == 400
+    data = {"tenant": str(tenant.pk), "name": "two", "tool_patterns": "", "methods": ""}
+    assert "at most 1 scopes" in admin.post(reverse("admin:tools_app_tenantscope_add"), data).content.decode()
+    response = admin.post("/api/v1/scopes/", {"tenant": "acme", "name": "two"}, content_type="application/json")
+    assert response.status_code == 400

@@ -1,4 +1,4 @@
-"""Tokens: exchanged once, renewed in turn, valid where and as long as they should be."""
+"""Tokens: exchange, rotation of refresh tokens, audience and lifetime."""
 
 import time
 from collections.abc import Iterator
@@ -36,24 +36,24 @@ from tools_app.server.embedded import EmbeddedHub
 
 @contextmanager
 def client_of(hub: EmbeddedHub, token: str | None, path: str = "/t/acme/mcp") -> Iterator[RawClient]:
-    """A client that sends a token."""
+    """An MCP client that sends a token."""
     client = RawClient(hub.url, token, path)
     with client.http:
         yield client
 
 
 def status(hub: EmbeddedHub, token: str) -> int:
-    """Ask something with a token."""
+    """The status of a request with a token."""
     with client_of(hub, token) as client:
         return client.modern("tools/list").status_code
 
 
-def error_of(answer) -> str:  # type: ignore[no-untyped-def]
-    assert answer.status_code in (400, 401), answer.text
-    assert answer.headers["cache-control"] == "no-store"
-    told = answer.json()
-    assert told["error_description"]
-    return str(told["error"])
+def error_of(response) -> str:  # type: ignore[no-untyped-def]
+    assert response.status_code in (400, 401), response.text
+    assert response.headers["cache-control"] == "no-store"
+    error = response.json()
+    assert error["error_description"]
+    return str(error["error"])
 
 
 # --- The code -------------------------------------------------------------------------------------------------------
@@ -75,9 +75,9 @@ def test_of_two_exchanges_at_once_one_wins(ann: Person, application: Application
     application.register()
     location = ann.connect(application.url(), ["echo"])
     with ThreadPoolExecutor(4) as pool:
-        answers = [future.result() for future in [pool.submit(application.exchange, location) for _ in range(4)]]
-    assert sum(answer.status_code == 200 for answer in answers) == 1
-    # Whoever came second may have been a thief.
+        responses = [future.result() for future in [pool.submit(application.exchange, location) for _ in range(4)]]
+    assert sum(response.status_code == 200 for response in responses) == 1
+    # The second use may be an attacker's.
     assert not AccessToken.objects.exists()
 
 
@@ -146,8 +146,8 @@ def test_parallel_sessions_may_renew_with_the_same_token_for_five_minutes(
 ) -> None:
     first = application.get_tokens(ann, ["echo"])
     with ThreadPoolExecutor(3) as pool:
-        answers = [pool.submit(application.refresh, first["refresh_token"]) for _ in range(3)]
-    pairs = [answer.result().json() for answer in answers]
+        responses = [pool.submit(application.refresh, first["refresh_token"]) for _ in range(3)]
+    pairs = [response.result().json() for response in responses]
     assert len({pair["refresh_token"] for pair in pairs}) == 3
     assert all(status(hub, pair["access_token"]) == 200 for pair in pairs)
     late = timezone.now() - tokens.GRACE - timedelta(seconds=1)
@@ -197,26 +197,26 @@ def end_by(end: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("decision", "told"),
+    ("decision", "message"),
     [
         (ClientDecision.DENY, "does not allow this client any more"),
         (ClientDecision.ASK, "an admin has to allow it first"),
     ],
 )
 def test_a_client_that_a_tenant_does_not_allow_gets_no_new_tokens(
-    ann: Person, application: Application, tenant: Tenant, decision: ClientDecision, told: str
+    ann: Person, application: Application, tenant: Tenant, decision: ClientDecision, message: str
 ) -> None:
     issued = application.get_tokens(ann, ["echo"])
     application.register()
     location = ann.connect(application.url(), ["echo"])
     ClientPolicy.objects.create(tenant=tenant, host="*", decision=decision)
-    assert told in application.exchange(location).json()["error_description"]
+    assert message in application.exchange(location).json()["error_description"]
     first = Application(application.base, application.resource)
     first.client_id = Connection.objects.exclude(client__client_id=application.client_id).get().client.client_id
     refused = first.refresh(issued["refresh_token"])
     assert error_of(refused) == "invalid_grant"
-    assert told in refused.json()["error_description"]
-    # Once an admin allows it, the client goes on where it was.
+    assert message in refused.json()["error_description"]
+    # Once an admin allows it, the client can refresh again.
     ClientPolicy.objects.create(tenant=tenant, host="localhost", decision=ClientDecision.ALLOW)
     assert first.refresh(issued["refresh_token"]).status_code == 200
     first.close()
@@ -242,12 +242,12 @@ def test_a_client_can_end_its_own_tokens_and_no_others(
 def test_a_token_is_of_one_tenant(
     hub: EmbeddedHub, ann: Person, application: Application, other_tenant: Tenant
 ) -> None:
-    """CVE-2025-69196: the resource is honoured."""
+    """CVE-2025-69196: the `resource` parameter is enforced."""
     issued = application.get_tokens(ann, ["echo"])
     with client_of(hub, issued["access_token"], "/t/rival/mcp") as client:
-        answer = client.modern("tools/list")
-    assert answer.status_code == 401
-    assert "/.well-known/oauth-protected-resource/t/rival/mcp" in answer.headers["www-authenticate"]
+        response = client.modern("tools/list")
+    assert response.status_code == 401
+    assert "/.well-known/oauth-protected-resource/t/rival/mcp" in response.headers["www-authenticate"]
 
 
 def test_calls_with_a_token_share_its_lookup_as_those_with_a_key_do(
@@ -265,7 +265,7 @@ def test_calls_with_a_token_share_its_lookup_as_those_with_a_key_do(
         began = time.monotonic()
         assert {client.modern("tools/list").status_code for _ in range(60)} == {200}
         seconds = time.monotonic() - began
-    # It is read again each second, so that its end counts within one.
+    # Read again each second, so that revocation takes effect within a second.
     assert 0 < len(looked_up) <= min(59, 2 + 2 * seconds)
 
 
@@ -276,7 +276,7 @@ def test_a_token_is_accepted_in_the_header_only(
     issued = application.get_tokens(ann, ["echo"])
     with client_of(hub, None, f"/mcp?api_key={issued['access_token']}") as client:
         assert client.modern("tools/list").status_code == 401
-    # Nor does it open the REST API, which has tokens of its own.
+    # Nor is it valid for the REST API, which has its own tokens.
     headers = {"Authorization": f"Bearer {issued['access_token']}"}
     assert application.http.get("/api/v1/me/", headers=headers).status_code == 401
 

@@ -1,4 +1,4 @@
-"""What holds for whatever comes in: no input makes the pure functions of the protocol fail.
+"""Properties of the protocol's pure functions: no input makes them fail.
 
 The examples are the same in each run. Each test names the property, and Hypothesis looks for what breaks it.
 """
@@ -45,7 +45,7 @@ OBJECTS = st.dictionaries(KEYS, JSON, max_size=4)
 
 
 def mostly(likely: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """What is expected somewhere, or anything in its place."""
+    """A strategy for the expected value, or sometimes any other."""
     return likely | likely | JSON
 
 
@@ -84,7 +84,7 @@ HEADERS = st.fixed_dictionaries(
 
 @st.composite
 def modern(draw: st.DrawFn) -> tuple[dict[str, str], dict[str, Any]]:
-    """A sound request of the modern era with its headers, of which now and then one part is another one."""
+    """A valid request of the modern era with its headers; sometimes one part is replaced."""
     method = draw(METHODS)
     meta = {VERSION_META: MODERN_VERSIONS[0], CAPABILITIES_META: draw(OBJECTS)}
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"_meta": meta, "uri": "a", "name": "a"}}
@@ -95,7 +95,7 @@ def modern(draw: st.DrawFn) -> tuple[dict[str, str], dict[str, Any]]:
 
 
 def tried(refusal: type[Exception], function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function gives, or with what it refuses: any other exception fails the test."""
+    """The function's result, or its error: any other exception fails the test."""
     try:
         return function(*arguments)
     except refusal as problem:
@@ -103,7 +103,7 @@ def tried(refusal: type[Exception], function: Callable[..., Any], *arguments: An
 
 
 def tellable(refusal: RpcError) -> bool:
-    """Whether a refusal can be written to its client."""
+    """Whether an error can be sent to the client."""
     return bool(orjson.loads(jsonrpc.error_message("id", refusal))["error"]["code"] == refusal.code)
 
 
@@ -231,7 +231,7 @@ def test_a_header_value_is_always_decoded_to_a_text_or_to_nothing(value: str) ->
 
 
 def events_in(stream: bytes) -> Iterator[tuple[str, str, str]]:
-    """Type, data and id of each event, as a browser reads them (WHATWG HTML, §9.2.6)."""
+    """Type, data and ID of each event, as browsers parse them (WHATWG HTML, §9.2.6)."""
     kind, data, last_id = "", [], ""
     for line in re.split("\r\n|\n|\r", stream.decode()):
         name, _, value = line.partition(":")
@@ -252,15 +252,15 @@ IDS = st.text(st.characters(exclude_categories=["Cc", "Cs"]), max_size=20)
 
 
 @same_each_time
-@given(said=st.lists(st.tuples(JSON, IDS), max_size=5))
-def test_a_stream_is_read_back_as_it_was_written(said: list[tuple[Any, str]]) -> None:
-    frames = [sse.Frame(orjson.dumps(value), id) for value, id in said]
+@given(messages=st.lists(st.tuples(JSON, IDS), max_size=5))
+def test_a_stream_is_read_back_as_it_was_written(messages: list[tuple[Any, str]]) -> None:
+    frames = [sse.Frame(orjson.dumps(value), id) for value, id in messages]
     stream = sse.priming("0") + b"".join(sse.event(frame) + sse.KEEPALIVE for frame in frames)
-    heard, last_id = list(events_in(stream)), "0"
-    assert heard[:1] == [("message", "", "0")]
-    for (value, id), (kind, data, heard_id) in zip(said, heard[1:], strict=True):
+    received, last_id = list(events_in(stream)), "0"
+    assert received[:1] == [("message", "", "0")]
+    for (value, id), (kind, data, received_id) in zip(messages, received[1:], strict=True):
         last_id = id or last_id
-        assert (kind, orjson.loads(data), heard_id) == ("message", value, last_id)
+        assert (kind, orjson.loads(data), received_id) == ("message", value, last_id)
 
 
 # --- Parameters in headers ----------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ REPEATED = st.integers(-mirrored.MAX_NUMBER, mirrored.MAX_NUMBER) | st.booleans(
 
 
 def as_header(value: Any) -> str:
-    """A value as a client is told to write it (2026-07-28, Streamable HTTP, §Value Encoding)."""
+    """A value as clients encode it (2026-07-28, Streamable HTTP, §Value Encoding)."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     if re.fullmatch(r"[\x20-\x7e]*", text) and text == text.strip() and not text.startswith("=?base64?"):
         return text
@@ -413,8 +413,8 @@ def test_sealed_bytes_open_only_as_they_are(plaintext: bytes, where: int, change
 
 
 def without_meta(params: dict[str, Any]) -> bytes:
-    kept = {name: value for name, value in params.items() if name != "_meta"}
-    return orjson.dumps(kept, option=orjson.OPT_SORT_KEYS)
+    rest = {name: value for name, value in params.items() if name != "_meta"}
+    return orjson.dumps(rest, option=orjson.OPT_SORT_KEYS)
 
 
 @same_each_time

@@ -1,4 +1,4 @@
-"""What a client takes for an answer."""
+"""The `Accept` header."""
 
 import pytest
 
@@ -10,7 +10,7 @@ BOTH, ONLY_JSON, ONLY_STREAM = "what fits", "json", "a stream"
 
 
 @pytest.mark.parametrize(
-    ("header", "taken"),
+    ("header", "expected"),
     [
         (None, WHATEVER),
         ("", WHATEVER),
@@ -44,7 +44,7 @@ BOTH, ONLY_JSON, ONLY_STREAM = "what fits", "json", "a stream"
         ("application/json-seq, text/event-streams", NEITHER),
     ],
 )
-def test_a_header_says_what_may_answer(header: str | None, taken: str) -> None:
+def test_a_header_says_what_may_answer(header: str | None, expected: str) -> None:
     found = accepted(header)
     assert (found.json, found.stream) == {
         WHATEVER: (True, False),
@@ -52,5 +52,5 @@ def test_a_header_says_what_may_answer(header: str | None, taken: str) -> None:
         ONLY_JSON: (True, False),
         ONLY_STREAM: (False, True),
         NEITHER: (False, False),
-    }[taken]
-    assert found.only_stream is (taken in (WHATEVER, BOTH, ONLY_STREAM))
+    }[expected]
+    assert found.only_stream is (expected in (WHATEVER, BOTH, ONLY_STREAM))

@@ -1,4 +1,4 @@
-"""Schemas that people write: what is wrong with them, and where."""
+"""Validation of schemas that people write: errors and their paths."""
 
 from typing import Any
 

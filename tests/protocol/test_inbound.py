@@ -15,11 +15,11 @@ HEADERS = {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name
 
 def request(method: str = "tools/call", **params: Any) -> Request:
     meta = {VERSION_META: MODERN, CAPABILITIES_META: {}}
-    made = jsonrpc.message(
+    message = jsonrpc.message(
         {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"name": "echo", "_meta": meta, **params}}
     )
-    assert isinstance(made, Request)
-    return made
+    assert isinstance(message, Request)
+    return message
 
 
 def test_a_request_that_says_all_is_modern() -> None:

@@ -1,4 +1,4 @@
-"""Which parameters headers may repeat, and whether headers repeat them: pure functions over schemas and headers."""
+"""Parameters mirrored in headers: declarations in schemas, and comparison with headers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Counting a byte: the same as `bytes.count`, also where it is seldom and where it is frequent."""
+"""Counting a byte: the same result as `bytes.count`, for rare and frequent bytes."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def test_the_number_is_the_same(length: int, every: int) -> None:
 
 
 class Counted(bytes):
-    """Remembers how much of it was counted."""
+    """Bytes that record how much of them was counted."""
 
     counted = 0
 

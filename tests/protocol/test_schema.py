@@ -1,4 +1,4 @@
-"""Schemas compiled once, with every failing field named."""
+"""Compiled schemas: all invalid fields are named."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How much work a schema may make (2026-07-28, base protocol, §JSON Schema Usage)."""
+"""Bounds on the work of a schema (2026-07-28, base protocol, §JSON Schema Usage)."""
 
 import time
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from tools_app.protocol.schema_bounds import TOO_DEEP, TOO_LARGE, TOO_MANY_ALTER
 from tools_app.toolkit import tool
 
 LEVELS = 40
-# Whoever followed every way through such a schema would be busy for hours.
+# Following every path through such a schema would take hours.
 MAX_SECONDS = 30.0
 
 
 def fanning_out(levels: int, named: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
-    """A schema of which each level refers twice to the one below, by what `named` gives."""
+    """A schema of which each level refers twice to the one below, with references made by `named`."""
     inner = {f"a{level}": {"anyOf": [named(level + 1)["ref"]] * 2, **named(level)["own"]} for level in range(levels)}
     lowest = {"type": "string", **named(levels)["own"]}
     return {"type": "object", "$defs": {**inner, f"a{levels}": lowest}, "properties": {"x": named(0)["ref"]}}
@@ -48,7 +48,7 @@ def nested(levels: int) -> dict[str, Any]:
 
 
 def stairs(levels: int) -> dict[str, Any]:
-    """A schema that looks at each inner value twice as often as at the one around it."""
+    """A schema that validates each inner value twice as often as the one around it."""
     inner = {
         f"a{level}": {"allOf": [{"properties": {"x": {"$ref": f"#/$defs/a{level + 1}"}}}] * 2}
         for level in range(levels)
@@ -73,12 +73,12 @@ REFUSED = {
 
 
 @pytest.mark.shows("json-schema.bounds")
-@pytest.mark.parametrize(("schema", "why"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_schema_of_too_much_work_is_refused_at_once(registries: None, schema: dict[str, Any], why: str) -> None:
+@pytest.mark.parametrize(("schema", "reason"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_schema_of_too_much_work_is_refused_at_once(registries: None, schema: dict[str, Any], reason: str) -> None:
     began = time.thread_time()
-    with pytest.raises(InvalidSchema, match=why):
+    with pytest.raises(InvalidSchema, match=reason):
         CompiledSchema(schema)
-    with pytest.raises(ImproperlyConfigured, match=why):
+    with pytest.raises(ImproperlyConfigured, match=reason):
         tool(input_schema=schema)(give)
     assert time.thread_time() - began < MAX_SECONDS
 
@@ -110,7 +110,7 @@ TREE = {
 
 
 def friends(count: int) -> dict[str, Any]:
-    """As many kinds, each of which refers to all others."""
+    """A number of definitions, each of which refers to all others."""
     known = {f"k{number}": {"$ref": f"#/$defs/k{number}"} for number in range(count)}
     kind = {"type": "object", "properties": known, "additionalProperties": False}
     return {

@@ -1,4 +1,4 @@
-"""Which dialects of JSON Schema there are (2025-11-25, base protocol, §JSON Schema Usage)."""
+"""Supported dialects of JSON Schema (2025-11-25, base protocol, §JSON Schema Usage)."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Regular expressions in schemas: which are taken, and what the others are told."""
+"""Regular expressions in schemas: accepted ones, and errors of the others."""
 
 from typing import Any
 
@@ -44,12 +44,12 @@ PLACES: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("pattern", "why"), REFUSED.items(), ids=[pattern[:20] for pattern in REFUSED])
-def test_what_has_no_bound_or_no_meaning_is_refused_by_name(pattern: str, why: str) -> None:
+@pytest.mark.parametrize(("pattern", "reason"), REFUSED.items(), ids=[pattern[:20] for pattern in REFUSED])
+def test_what_has_no_bound_or_no_meaning_is_refused_by_name(pattern: str, reason: str) -> None:
     problem = check_schema({"properties": {"a": {"pattern": pattern}}})[0]
     assert str(problem).startswith(f"properties.a.pattern: {pattern[:80]!r}"[:60])
-    assert why in problem.message
-    with pytest.raises(InvalidSchema, match=why):
+    assert reason in problem.message
+    with pytest.raises(InvalidSchema, match=reason):
         CompiledSchema({"properties": {"a": {"pattern": pattern}}})
 
 
@@ -98,9 +98,9 @@ def test_data_that_looks_like_a_pattern_is_none() -> None:
 def test_the_number_of_patterns_and_what_they_take_together_are_bounded() -> None:
     many = {"patternProperties": {f"^a{number}$": {} for number in range(MAX_PATTERNS + 1)}}
     large = {"properties": {f"a{number}": {"pattern": f"^.{{1,{400 + number}}}$"} for number in range(20)}}
-    for schema, why in ((many, "more than 500 regular expressions"), (large, "more than 4096 KiB together")):
-        assert why in str(check_schema(schema)[0])
-        with pytest.raises(InvalidSchema, match=why):
+    for schema, reason in ((many, "more than 500 regular expressions"), (large, "more than 4096 KiB together")):
+        assert reason in str(check_schema(schema)[0])
+        with pytest.raises(InvalidSchema, match=reason):
             CompiledSchema(schema)
 
 

@@ -1,4 +1,4 @@
-"""Values whose check would take long are refused, whatever the schema; others are checked however long they are."""
+"""Values whose validation would take too long are rejected; others are validated, however long they are."""
 
 import time
 from typing import Any

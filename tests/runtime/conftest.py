@@ -1,4 +1,4 @@
-"""Fixtures that certify a web service."""
+"""Fixtures with certificates for web services."""
 
 from tests.web_services import certified
 

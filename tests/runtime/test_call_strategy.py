@@ -1,4 +1,4 @@
-"""How a worker runs the messages of calls: in its threads, each acknowledged as it starts."""
+"""The worker's strategy for messages of calls: run in threads, acknowledged at the start."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ def pool() -> Iterator[Any]:
 
 @pytest.fixture
 def receive(pool: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[UUID, list[UUID]], None]:
-    """What the consumer calls with a message of this id, which appends the id when it is acknowledged."""
+    """Deliver a message with this ID to the consumer; its acknowledgement appends the ID."""
     monkeypatch.setattr(process, "start", lambda _kind: None)
     task: Any = tasks.run_call
     take = task.start_strategy(current_app, SimpleNamespace(pool=pool, connection_errors=(OSError,)))
@@ -87,5 +87,5 @@ def test_a_pool_of_processes_runs_calls_as_celery_does() -> None:
     consumer = SimpleNamespace(pool=Processes.__new__(Processes))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("celery.worker.strategy.default", lambda *given: given)
+        patch.setattr("celery.worker.strategy.default", lambda *arguments: arguments)
         assert call_strategy("task", "app", consumer) == ("task", "app", consumer)  # type: ignore[arg-type, comparison-overlap]

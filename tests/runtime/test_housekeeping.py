@@ -1,4 +1,4 @@
-"""Housekeeping goes on: a process whose heart stopped would be taken for dead."""
+"""Housekeeping continues after failures: a process without heartbeats would be considered dead."""
 
 from threading import Event
 

@@ -1,4 +1,4 @@
-"""Checkpoints reach another machine: by POST or syslog, again and again until they do, and nobody waits for that."""
+"""Forwarding of checkpoints to another machine, by POST or syslog, with retries and without blocking."""
 
 import http.server
 import json
@@ -22,7 +22,7 @@ WAIT_SECONDS = 8.0
 
 
 class Receiver(http.server.ThreadingHTTPServer):
-    """Answers as it is told and keeps what it was sent."""
+    """A receiver with configurable responses that stores the requests."""
 
     def __init__(self) -> None:
         self.answers: list[int] = []
@@ -49,7 +49,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_arguments: Any) -> None:
-        """Say nothing."""
+        """Log no requests."""
 
 
 @pytest.fixture
@@ -121,19 +121,19 @@ def test_what_is_not_delivered_is_tried_again_in_its_order(
     monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., object], caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(witness_forwarding, "FIRST_RETRY_SECONDS", 0.01)
-    failures, sent = [NotDelivered("away")] * 3, []
+    failures, lines = [NotDelivered("away")] * 3, []
 
     def send(line: str) -> None:
         if failures:
             raise failures.pop()
-        sent.append(line)
+        lines.append(line)
 
     forwarder = Forwarder(send)
     for line in ("1", "2", "3"):
         forwarder.take(line)
-    eventually(lambda: len(sent) == 3)
+    eventually(lambda: len(lines) == 3)
     forwarder.close()
-    assert sent == ["1", "2", "3"]
+    assert lines == ["1", "2", "3"]
     assert caplog.text.count("cannot be delivered to MCPHUB_AUDIT_CHECKPOINTS_URL") == 1
 
 
@@ -142,16 +142,16 @@ def test_whatever_a_sender_raises_the_line_is_tried_again_and_the_address_is_not
 ) -> None:
     monkeypatch.setattr(witness_forwarding, "FIRST_RETRY_SECONDS", 0.01)
     failures: list[Exception] = [ValueError("https://host/?key=hush"), RuntimeError("no event loop")]
-    sent = []
+    lines = []
 
     def send(line: str) -> None:
         if failures:
             raise failures.pop()
-        sent.append(line)
+        lines.append(line)
 
     forwarder = Forwarder(send)
     forwarder.take("1")
-    eventually(lambda: sent == ["1"])
+    eventually(lambda: lines == ["1"])
     forwarder.close()
     assert "RuntimeError" in caplog.text
     assert "hush" not in caplog.text
@@ -161,14 +161,14 @@ def test_syslog_over_tls_gets_the_same_message_and_only_from_a_server_that_is_tr
     monkeypatch: pytest.MonkeyPatch, certified: Callable[[str], TlsContexts]
 ) -> None:
     localhost = certified("localhost")
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     def serve(server: socket.socket) -> None:
         for _ in range(2):
             connection, _ = server.accept()
             connection.settimeout(WAIT_SECONDS)
             with connection, suppress(OSError), localhost.server.wrap_socket(connection, server_side=True) as sealed:
-                heard.append(b"".join(iter(lambda: sealed.recv(4096), b"")))
+                received.append(b"".join(iter(lambda: sealed.recv(4096), b"")))
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(WAIT_SECONDS)
@@ -180,7 +180,7 @@ def test_syslog_over_tls_gets_the_same_message_and_only_from_a_server_that_is_tr
         monkeypatch.setattr(witness_forwarding, "trusted_certificates", lambda: localhost.client)
         log_to_syslog(url, '{"statement": 1}')
         serving.join(WAIT_SECONDS)
-    (raw,) = heard
+    (raw,) = received
     length, _, message = raw.partition(b" ")
     assert int(length) == len(message)
     assert message.endswith(b' checkpoint - {"statement": 1}')
@@ -188,11 +188,11 @@ def test_syslog_over_tls_gets_the_same_message_and_only_from_a_server_that_is_tr
 
 def test_a_receiver_that_hangs_holds_nobody_up_and_the_newest_lines_wait() -> None:
     held, began = threading.Event(), monotonic()
-    sent: list[str] = []
+    lines: list[str] = []
 
     def send(line: str) -> None:
         held.wait(WAIT_SECONDS)
-        sent.append(line)
+        lines.append(line)
 
     forwarder = Forwarder(send)
     for number in range(witness_forwarding.MAX_WAITING * 2):
@@ -200,7 +200,7 @@ def test_a_receiver_that_hangs_holds_nobody_up_and_the_newest_lines_wait() -> No
     assert monotonic() - began < WAIT_SECONDS
     held.set()
     forwarder.close()
-    assert sent[-witness_forwarding.MAX_WAITING :] == [str(number) for number in range(100, 200)]
+    assert lines[-witness_forwarding.MAX_WAITING :] == [str(number) for number in range(100, 200)]
 
 
 def test_who_ends_tries_once_more_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A handshake-era client that can talk to several processes in one session."""
+"""A client of the handshake era that sends requests of one session to several processes."""
 
 import json
 import threading
@@ -13,7 +13,7 @@ WAIT_SECONDS = 30.0
 
 @dataclass
 class Caller:
-    """A session, made at the first URL it talks to."""
+    """A session, created at the first URL that it uses."""
 
     key: str
     wire_id: str = ""
@@ -24,11 +24,11 @@ class Caller:
         return {**headers, "Mcp-Session-Id": self.wire_id} if self.wire_id else headers
 
     def open(self, url: str) -> "Caller":
-        """Initialize a session there."""
+        """Initialize a session at this URL."""
         params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-        answer = self.post(url, {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
-        assert answer.status_code == 200, answer.text
-        self.wire_id = answer.headers["mcp-session-id"]
+        response = self.post(url, {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
+        assert response.status_code == 200, response.text
+        self.wire_id = response.headers["mcp-session-id"]
         return self
 
     def post(self, url: str, body: Any) -> httpx.Response:
@@ -39,14 +39,14 @@ class Caller:
         return self.post(url, {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
 
     def calling(self, url: str, name: str, arguments: dict[str, Any], id: int) -> "Stream":
-        """A call whose answer is read in a thread, as a stream, with progress under its own id."""
+        """Start a call whose response stream is read in a thread, with its ID as the progress token."""
         params = {"name": name, "arguments": arguments, "_meta": {"progressToken": id}}
         only_a_stream = {"Accept": "text/event-stream"}
         body = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
         return Stream("POST", url, body, self.headers | only_a_stream)
 
     def counting(self, url: str, steps: int, id: int) -> "Stream":
-        """A `count` whose stream is read in a thread."""
+        """Start a call of `count` whose stream is read in a thread."""
         return self.calling(url, "count", {"n": steps}, id)
 
     def listening(self, url: str) -> "Stream":
@@ -55,7 +55,7 @@ class Caller:
 
 
 class Stream(threading.Thread):
-    """Reads a stream to its end: `seen` is what came, as (seconds since the request, message)."""
+    """Reads a stream to its end: `seen` has (seconds since the request, message)."""
 
     def __init__(self, verb: str, url: str, body: Any, headers: dict[str, str]) -> None:
         super().__init__(daemon=True)
@@ -68,16 +68,16 @@ class Stream(threading.Thread):
         verb, url, body, headers = self._request
         began = time.monotonic()
         try:
-            with httpx.stream(verb, url, json=body, headers=headers, timeout=WAIT_SECONDS) as answer:
+            with httpx.stream(verb, url, json=body, headers=headers, timeout=WAIT_SECONDS) as response:
                 self.opened.set()
-                for line in answer.iter_lines():
+                for line in response.iter_lines():
                     if line.startswith("data: {"):
                         self.seen.append((time.monotonic() - began, json.loads(line[6:])))
         except httpx.HTTPError:
-            return  # a process that was killed closes nothing properly
+            return  # a killed process does not close its connections properly
 
     def finished(self, seconds: float = WAIT_SECONDS) -> list[tuple[float, dict[str, Any]]]:
-        """What came, once the stream is over. Raises AssertionError if it is not within `seconds`."""
+        """The messages, once the stream has ended. Raises AssertionError if it does not end within `seconds`."""
         self.join(seconds)
         assert not self.is_alive(), "the stream did not end"
         return self.seen

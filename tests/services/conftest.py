@@ -35,7 +35,7 @@ authoring.add_code_tools(tenant, names.split())
 
 @dataclass
 class Hub:
-    """Two web processes, one under each of SERVERS, and one worker."""
+    """Two web processes, one for each of SERVERS, and one worker."""
 
     stack: Stack
     webs: list[Running]
@@ -47,12 +47,12 @@ class Hub:
         return [f"{web.url}/mcp" for web in self.webs]
 
     def outcomes(self, tool: str) -> list[str]:
-        """How the recorded calls of a tool ended, in the order in which they were recorded."""
+        """The outcomes of the recorded calls of a tool, in the order of recording."""
         query = "SELECT outcome FROM tools_app_call WHERE tool_name = %s ORDER BY finished_at"
         return [row[0] for row in self.stack.rows(query, tool)]
 
     def restart_web(self, number: int) -> None:
-        """Start a web process that has ended again, on the same port."""
+        """Restart a web process that has ended, on the same port."""
         port = int(self.webs[number].url.rpartition(":")[2])
         self.webs[number] = self.stack.web(SERVERS[number], port)
 
@@ -63,7 +63,7 @@ class Hub:
 
 @contextmanager
 def new_database(template: str = "template1") -> Iterator[str]:
-    """The address of a database, empty or a copy, which is dropped in the end."""
+    """The URL of a database, empty or a copy, which is dropped at the end."""
     base = os.environ.get("MCPHUB_TEST_DATABASE_URL") or os.environ.get("DATABASE_URL") or DATABASE_URL
     name = f"mcphub_test_{uuid.uuid4().hex}"
     with psycopg.connect(base, autocommit=True) as connection:
@@ -74,7 +74,7 @@ def new_database(template: str = "template1") -> Iterator[str]:
 
 
 def redis_url() -> str:
-    """The address of Redis, with a database for each process of the tests: what Celery asks reaches every worker."""
+    """The URL of Redis, with a database for each test process: Celery's broadcasts reach every worker."""
     base = os.environ.get("MCPHUB_TEST_REDIS_URL") or os.environ.get("REDIS_URL") or REDIS_URL
     process = os.environ.get("PYTEST_XDIST_WORKER")
     return urlunsplit(urlsplit(base)._replace(path=f"/{int(process[2:]) + 1}")) if process else base
@@ -82,7 +82,7 @@ def redis_url() -> str:
 
 @pytest.fixture(scope="session")
 def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A migrated hub with the tenant `demo` and its tools, which no process serves: each module has a copy."""
+    """A migrated hub with the tenant `demo` and its tools, without processes: each module gets a copy."""
     home = tmp_path_factory.mktemp("seeded")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     with new_database() as url:
@@ -123,20 +123,20 @@ def stack(seeded: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 @pytest.fixture(scope="module")
 def running(stack: Stack) -> Hub:
-    """The processes, shared by the tests of a module: each test leaves all of them running."""
+    """The processes, shared by the tests of a module: each test leaves them running."""
     worker = stack.worker()
     return Hub(stack, stack.webs(*SERVERS), worker)
 
 
 @pytest.fixture
 def hub(running: Hub) -> Hub:
-    """The hub at scale, in place of the embedded one that tests elsewhere know by this name."""
+    """The hub at scale. In other directories, this fixture is the embedded hub."""
     return running
 
 
 @pytest.fixture
 def caller(hub: Hub) -> Caller:
-    """A session made in the first web process."""
+    """A session created in the first web process."""
     return Caller(hub.stack.key).open(hub.urls[0])
 
 
@@ -160,5 +160,5 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def node_program(place: Path) -> str:
-    """Node 22, whatever the system has."""
+    """The executable of Node 22."""
     return str(place / "node_modules" / ".bin" / "node")

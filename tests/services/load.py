@@ -1,4 +1,4 @@
-"""Calls without pause from several threads, while a test does something to the processes that answer them."""
+"""Continuous calls from several threads, while a test restarts or kills processes."""
 
 import threading
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ CLIENTS = 4
 
 
 class Load:
-    """Clients of one session each, on connections that they keep."""
+    """Clients with one session each, on persistent connections."""
 
     def __init__(self, url: str, key: str) -> None:
         self.answered = 0
@@ -42,19 +42,19 @@ class Load:
 
 
 def _failure(client: httpx.Client, url: str, request: object) -> str:
-    """What was wrong with the answer; nothing, if nothing was."""
+    """What was wrong with the response, or an empty text."""
     try:
-        answer = client.post(url, json=request)
+        response = client.post(url, json=request)
     except httpx.HTTPError as problem:
         return repr(problem)
-    if answer.status_code != 200 or answer.json()["result"]["content"][0]["text"] != "hello x":
-        return f"{answer.status_code} {answer.text}"
+    if response.status_code != 200 or response.json()["result"]["content"][0]["text"] != "hello x":
+        return f"{response.status_code} {response.text}"
     return ""
 
 
 @contextmanager
 def loading(url: str, key: str) -> Iterator[Load]:
-    """Calls go on while the block runs."""
+    """Make calls while the block runs."""
     load = Load(url, key)
     try:
         yield load

@@ -1,4 +1,4 @@
-"""python protected.py ISSUER URL: an MCP server that takes the signed tokens of one issuer for itself only."""
+"""python protected.py ISSUER URL: an MCP server that accepts signed tokens of one issuer with its own audience."""
 
 import sys
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ keys = jwt.PyJWKClient(f"{issuer}/jwks")
 
 
 class Verifier:
-    """Verifies tokens by the issuer's keys."""
+    """Verifies tokens with the issuer's keys."""
 
     async def verify_token(self, token: str) -> AccessToken | None:
         try:

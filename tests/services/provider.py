@@ -1,4 +1,4 @@
-"""A company's identity provider beside a hub, and how people begin to sign in with it."""
+"""An identity provider next to a hub, and the beginning of a sign-in with it."""
 
 import re
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Provider:
 
     @property
     def hub_url(self) -> str:
-        """The address of the hub."""
+        """The URL of the hub."""
         return self.hub.webs[0].url
 
     def begin_sign_in(self, browser: httpx.Client) -> httpx.Response:

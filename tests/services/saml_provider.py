@@ -1,7 +1,7 @@
-"""A company's identity provider by SAML 2.0, of the package pysaml2: python saml_provider.py PORT DIRECTORY.
+"""A SAML 2.0 identity provider, based on pysaml2: python saml_provider.py PORT DIRECTORY.
 
-Everybody can sign in under any name, with any groups. What else the login form has makes answers that a hub has to
-refuse. It reads the metadata of hubs where their requests say that it is.
+Anyone can sign in with any name and groups. Other fields of the login form make responses that a hub has to reject.
+It fetches a hub's metadata from the URL in its request.
 """
 
 import html
@@ -28,12 +28,12 @@ FORM = """<!doctype html><form method="post" action="/login">
 <button>Log in</button></form>"""
 ANSWER = """<!doctype html><form method="post" action="{}">
 <input type="hidden" name="SAMLResponse" value="{}"><button>Continue</button></form>"""
-# Another application of the company, which the hub is not.
+# Another service provider than the hub.
 OTHER = "https://wiki.acme.example/metadata"
 
 
 def started(port: int, place: Path, hubs: list[str], minutes: int = 15) -> Server:
-    """The provider as it knows these metadata, with assertions that are valid for so many minutes."""
+    """The provider with these metadata, and assertions that are valid for this many minutes."""
     url = f"http://localhost:{port}"
     config = IdPConfig()
     config.load(
@@ -60,8 +60,8 @@ def started(port: int, place: Path, hubs: list[str], minutes: int = 15) -> Serve
 def fetched(url: str) -> str:
     """The metadata of a hub."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with direct.open(url, timeout=10) as answer:
-        return answer.read().decode()
+    with direct.open(url, timeout=10) as response:
+        return response.read().decode()
 
 
 class Pages(BaseHTTPRequestHandler):
@@ -73,33 +73,33 @@ class Pages(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
         if path == "/metadata":
-            self._answer(str(entity_descriptor(started(self.port, self.place, []).config)))
+            self._respond(str(entity_descriptor(started(self.port, self.place, []).config)))
         else:
-            self._answer(FORM.format(html.escape(parse_qs(query)["SAMLRequest"][0])))
+            self._respond(FORM.format(html.escape(parse_qs(query)["SAMLRequest"][0])))
 
     def do_POST(self) -> None:
         text = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        said = {name: value[0] for name, value in parse_qs(text).items()}
-        # Who asks is in the request, which is not trusted before its metadata is known.
-        asking = started(self.port, self.place, []).parse_authn_request(said["request"], BINDING_HTTP_REDIRECT)
-        entity = asking.message.issuer.text
+        form = {name: value[0] for name, value in parse_qs(text).items()}
+        # The issuer is in the request, which is not trusted before its metadata is known.
+        unverified = started(self.port, self.place, []).parse_authn_request(form["request"], BINDING_HTTP_REDIRECT)
+        entity = unverified.message.issuer.text
         known = fetched(entity)
-        minutes = int(said["minutes"])
+        minutes = int(form["minutes"])
         provider = started(self.port, self.place, [known, known.replace(entity, OTHER)], minutes)
-        request = provider.parse_authn_request(said["request"], BINDING_HTTP_REDIRECT)
+        request = provider.parse_authn_request(form["request"], BINDING_HTTP_REDIRECT)
         to = provider.response_args(request.message, [BINDING_HTTP_POST])
-        audience = OTHER if said.get("audience") else entity
-        ends = datetime.now(UTC) + timedelta(minutes=int(said["session"])) if said.get("session") else None
+        audience = OTHER if form.get("audience") else entity
+        ends = datetime.now(UTC) + timedelta(minutes=int(form["session"])) if form.get("session") else None
         response = provider.create_authn_response(
             {
-                "eduPersonAffiliation": said["groups"].split(),
-                "mail": f"{said['login']}@acme.example",
-                "givenName": said["login"].capitalize(),
+                "eduPersonAffiliation": form["groups"].split(),
+                "mail": f"{form['login']}@acme.example",
+                "givenName": form["login"].capitalize(),
             },
             to["in_response_to"],
             to["destination"],
             audience,
-            name_id=NameID(format=NAMEID_FORMAT_PERSISTENT, sp_name_qualifier=audience, text=f"id-{said['login']}"),
+            name_id=NameID(format=NAMEID_FORMAT_PERSISTENT, sp_name_qualifier=audience, text=f"id-{form['login']}"),
             authn={"class_ref": "urn:oasis:names:tc:SAML:2.0:ac:classes:Password", "authn_instant": int(time.time())},
             sign_assertion=True,
             session_not_on_or_after=ends.strftime("%Y-%m-%dT%H:%M:%SZ") if ends else None,
@@ -107,16 +107,16 @@ class Pages(BaseHTTPRequestHandler):
         sent = provider.apply_binding(BINDING_HTTP_POST, str(response), to["destination"], response=True)
         assert to["destination"] in sent["data"]
         value = sent["data"].partition('name="SAMLResponse" value="')[2].partition('"')[0]
-        self._answer(ANSWER.format(html.escape(to["destination"]), value))
+        self._respond(ANSWER.format(html.escape(to["destination"]), value))
 
-    def _answer(self, text: str) -> None:
+    def _respond(self, text: str) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.end_headers()
         self.wfile.write(text.encode())
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log no requests."""
 
 
 def main() -> None:

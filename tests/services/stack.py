@@ -1,7 +1,7 @@
-"""A hub as it is run at scale: web processes and Celery workers of their own, over PostgreSQL and Redis.
+"""A hub at scale: separate web processes and Celery workers, on PostgreSQL and Redis.
 
-Each process leads a group, so that it can be ended with all its children, and only it. What it writes goes to a file
-that a failure shows.
+Each process leads a process group, so that it can be killed with its children. Its output goes to a file that is shown
+if a test fails.
 """
 
 import os
@@ -32,18 +32,18 @@ WEB_COMMANDS = {
     for server in ("daphne", "uvicorn")
 }
 WEB_COMMANDS["uvicorn by hand"] = ["uvicorn", "mcphub.asgi:application", "--port", "{port}", "--log-level", "warning"]
-# A pool of threads runs calls in its own way, without Celery's; without this option, workers have a pool of processes.
+# A pool of threads runs calls with the hub's own strategy. Without this option, workers use Celery's pool of processes.
 THREADS = ("--pool", "threads")
 WORKER_COMMAND = ["celery", "-A", "mcphub", "worker", "--concurrency", "2", "--loglevel", "WARNING"]
 
 
-def eventually(question: Callable[[], T], within: float = WAIT_SECONDS) -> T:
-    """Ask until the answer is true, for a bounded time, and give it back."""
+def eventually(condition: Callable[[], T], within: float = WAIT_SECONDS) -> T:
+    """Call until the result is true, for a bounded time, and return it."""
     deadline = time.monotonic() + within
-    while not (answer := question()):
-        assert time.monotonic() < deadline, f"still {answer!r} after {within} seconds"
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"still {result!r} after {within} seconds"
         time.sleep(POLL_SECONDS)
-    return answer
+    return result
 
 
 @dataclass
@@ -72,12 +72,12 @@ class Running:
         self.process.send_signal(what)
 
     def terminate(self) -> int:
-        """Ask it to end and wait for that; its exit code."""
+        """Send SIGTERM and wait; return the exit code."""
         self.signal(signal.SIGTERM)
         return self.process.wait(WAIT_SECONDS)
 
     def kill(self) -> None:
-        """End it and its children without a word."""
+        """Kill it and its children with SIGKILL."""
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -86,13 +86,13 @@ class Running:
             self.process.wait(WAIT_SECONDS)
 
     def output(self) -> str:
-        """All that it wrote."""
+        """Its whole output."""
         return self.log.read_text(errors="replace")
 
 
 @dataclass
 class Stack:
-    """A database and a queue of its own, and the processes that a test starts on them."""
+    """A separate database and queue, and the processes that a test starts on them."""
 
     database_url: str
     environment: dict[str, str]
@@ -101,23 +101,23 @@ class Stack:
     started: list[Running] = field(default_factory=list)
 
     def web(self, server: str, port: int | None = None, processes: int = 0) -> Running:
-        """A web process that answers, on `port` or on a free one; with `processes`, a supervisor of so many."""
+        """Start a web process on `port` or a free one, and wait for it; with `processes`, a supervisor of that many."""
         web = self._start_web(server, port, processes)
         eventually(lambda: _is_ready(web) and (not processes or BANNER_END in web.output()), START_SECONDS)
         return web
 
     def webs(self, *servers: str) -> list[Running]:
-        """Web processes that answer, started at the same time."""
+        """Start web processes at the same time, and wait for them."""
         webs = [self._start_web(server) for server in servers]
         eventually(lambda: all(map(_is_ready, webs)), START_SECONDS)
         return webs
 
     def worker(self, *options: str) -> Running:
-        """A Celery worker. It is known to work when a call is answered."""
+        """Start a Celery worker. A call that finishes shows that it works."""
         return self._start([*WORKER_COMMAND, "--hostname", f"worker{len(self.started)}@%h", *options])
 
     def manage(self, *arguments: str) -> str:
-        """Run a management command in a process of its own; what it printed."""
+        """Run a management command in its own process; return its output."""
         result = subprocess.run(
             [sys.executable, "manage.py", *arguments],
             cwd=ROOT,
@@ -131,21 +131,21 @@ class Stack:
         return result.stdout.strip()
 
     def shell(self, code: str) -> str:
-        """Run a line of Python with the models at hand, as another process of the hub."""
+        """Run Python code with access to the models, in another process of the hub."""
         return self.manage("shell", "--no-imports", "-c", code)
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Ask the database, beside the hub."""
+        """Query the database directly."""
         with psycopg.connect(self.database_url) as connection:
             return connection.execute(query, values).fetchall()
 
     def execute(self, statement: str, *values: Any) -> None:
-        """Change the database, beside the hub."""
+        """Change the database directly."""
         with psycopg.connect(self.database_url) as connection:
             connection.execute(statement, values)
 
     def end(self) -> None:
-        """End every process that was started and show what each wrote."""
+        """Kill every started process and print its output."""
         for running in self.started:
             running.kill()
             sys.stdout.write(f"--- {' '.join(running.command)}\n{running.output()}\n")
@@ -162,7 +162,7 @@ class Stack:
 
 
 def free_port() -> int:
-    """A port that nobody listened on a moment ago."""
+    """A port that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Alerts of processes that evaluate and deliver at once, each with a connection of its own to PostgreSQL."""
+"""Concurrent evaluation and delivery of alerts by several processes, on PostgreSQL."""
 
 import json
 

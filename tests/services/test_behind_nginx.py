@@ -1,4 +1,4 @@
-"""nginx as deploy/nginx.conf has it, in front of two web processes of each server in turn."""
+"""nginx with deploy/nginx.conf, in front of two web processes of each server."""
 
 import json
 import os
@@ -31,7 +31,7 @@ INITIALIZE = {
 
 
 class Nginx:
-    """nginx of our own, in a directory of its own."""
+    """An nginx process with its own directory."""
 
     def __init__(self, home: Path, upstream: str) -> None:
         home.mkdir()
@@ -54,7 +54,7 @@ class Nginx:
     def _command(self) -> list[str]:
         nginx = shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin")
         assert nginx, "These tests need nginx; `.ci/run` installs it on Debian."
-        # Its workers could not enter the directory otherwise.
+        # Otherwise its workers could not enter the directory.
         more = "daemon off;" + (" user root;" if os.getuid() == 0 else "")
         return [nginx, "-p", str(self._home), "-c", str(self._home / "nginx.conf"), "-g", more]
 
@@ -67,7 +67,7 @@ class Nginx:
 
 
 def rendered(home: Path, port: int) -> str:
-    """The configuration as it is deployed, but for places and the port."""
+    """The deployed configuration, with other paths and another port."""
     text = CONFIGURATION.read_text()
     places = "".join(f"    {name}_temp_path {home}/{name};\n" for name in TEMPORARY)
     for old, new in {
@@ -84,7 +84,7 @@ def rendered(home: Path, port: int) -> str:
 
 @dataclass
 class Front:
-    """nginx, and what is behind it."""
+    """nginx, and the processes behind it."""
 
     stack: Stack
     server: str
@@ -139,11 +139,11 @@ def test_the_sessions_stream_is_open_before_there_is_anything_to_say(front: Fron
 def test_http_and_sse_passes(front: Front) -> None:
     key = {"Authorization": f"Bearer {front.stack.key}"}
     with httpx.stream("GET", f"{front.nginx.url}/sse", headers=key, timeout=10, trust_env=False) as stream:
-        said = (line[6:] for line in stream.iter_lines() if line.startswith("data: "))
-        address = next(said)
-        told = httpx.post(front.nginx.url + address, json=INITIALIZE, headers=key, timeout=10, trust_env=False)
-        assert told.status_code == 202
-        assert json.loads(next(said))["result"]["protocolVersion"] == "2025-11-25"
+        events = (line[6:] for line in stream.iter_lines() if line.startswith("data: "))
+        address = next(events)
+        response = httpx.post(front.nginx.url + address, json=INITIALIZE, headers=key, timeout=10, trust_env=False)
+        assert response.status_code == 202
+        assert json.loads(next(events))["result"]["protocolVersion"] == "2025-11-25"
 
 
 def test_a_websocket_passes(front: Front) -> None:
@@ -158,8 +158,8 @@ def test_the_callers_address_is_the_one_that_nginx_saw(front: Front, caller: Cal
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "echo_ip", "arguments": {}}}
     headers = {**caller.headers, "X-Forwarded-For": "203.0.113.9"}
     with httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.2")) as elsewhere:
-        answer = elsewhere.post(front.url, json=request, headers=headers)
-    assert answer.json()["result"]["content"][0]["text"] == "127.0.0.2"
+        response = elsewhere.post(front.url, json=request, headers=headers)
+    assert response.json()["result"]["content"][0]["text"] == "127.0.0.2"
 
 
 @pytest.mark.parametrize(("size", "status"), [(LIMIT, 200), (LIMIT + 1, 413)])
@@ -171,8 +171,8 @@ def test_a_body_has_a_largest_size(front: Front, caller: Caller, size: int, stat
 
 def test_a_process_that_is_killed_is_no_loss_to_the_next_requests(front: Front, caller: Caller) -> None:
     front.webs[0].kill()
-    answers = [caller.call(front.url, "echo", {"message": "x"}, id=turn) for turn in range(10)]
-    assert {answer.status_code for answer in answers} == {200}
+    responses = [caller.call(front.url, "echo", {"message": "x"}, id=turn) for turn in range(10)]
+    assert {response.status_code for response in responses} == {200}
     front.restart(0)
 
 
@@ -188,7 +188,7 @@ def test_processes_are_restarted_in_turn_and_no_call_fails(front: Front) -> None
 
 @pytest.fixture
 def nginx(tmp_path: Path) -> Iterator[Callable[[str], Nginx]]:
-    """Another nginx with an upstream of the test's own."""
+    """Another nginx with an upstream of the test."""
     started: list[Nginx] = []
 
     def start(upstream: str) -> Nginx:
@@ -223,7 +223,7 @@ def test_a_call_that_was_sent_is_never_sent_again(front: Front, caller: Caller, 
 
 
 class Silent:
-    """A call whose client takes no stream: nothing of the answer is sent before the call ends."""
+    """A call without a stream: nothing of the response is sent before the call ends."""
 
     def __init__(self, caller: Caller, url: str) -> None:
         self._answers: list[httpx.Response] = []

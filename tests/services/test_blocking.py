@@ -1,4 +1,4 @@
-"""A client that is blocked in one process is rejected by all, with the tokens and streams that it has."""
+"""Blocking a client in one process takes effect in all: for its tokens and its open streams."""
 
 import time
 from urllib.parse import urljoin
@@ -24,13 +24,13 @@ connections.set_blocked(OAuthClient.objects.get(client_id={client!r}), blocked={
 
 def test_a_block_counts_in_every_process_within_a_second(hub: Hub) -> None:
     client, secret = hub.stack.shell(CREATE).split()[-2:]
-    asked = {"grant_type": "client_credentials", "client_id": client, "client_secret": secret}
+    data = {"grant_type": "client_credentials", "client_id": client, "client_secret": secret}
 
-    def ask(url: str) -> httpx.Response:
-        return httpx.post(urljoin(url, "/oauth/token"), data=asked, timeout=10)
+    def request_token(url: str) -> httpx.Response:
+        return httpx.post(urljoin(url, "/oauth/token"), data=data, timeout=10)
 
-    # Issued by one process, used in the other.
-    caller = Caller(ask(hub.urls[0]).json()["access_token"]).open(hub.urls[1])
+    # Issued by one process, used in another.
+    caller = Caller(request_token(hub.urls[0]).json()["access_token"]).open(hub.urls[1])
 
     def statuses() -> set[int]:
         return {caller.call(url, "echo", {"message": "x"}).status_code for url in hub.urls}
@@ -45,6 +45,6 @@ def test_a_block_counts_in_every_process_within_a_second(hub: Hub) -> None:
         stream.finished(5)
     eventually(lambda: statuses() == {401}, 3)
     assert time.monotonic() - blocked < 5
-    assert {ask(url).json()["error"] for url in hub.urls} == {"invalid_client"}
+    assert {request_token(url).json()["error"] for url in hub.urls} == {"invalid_client"}
     hub.stack.shell(BLOCK.format(client=client, blocked=False))
     eventually(lambda: statuses() == {200}, 3)

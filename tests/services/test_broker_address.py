@@ -1,4 +1,4 @@
-"""How Celery reads the address of a Redis socket that the settings make for it."""
+"""The broker URL of a Redis socket, as Celery parses it."""
 
 from types import SimpleNamespace
 

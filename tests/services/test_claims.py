@@ -1,4 +1,4 @@
-"""Claims on PostgreSQL: whoever has locked the row of one call holds up no other, and each call is claimed once."""
+"""Claiming calls on PostgreSQL: a locked row does not block other calls, and each call is claimed once."""
 
 import json
 from typing import Any
@@ -35,7 +35,7 @@ def claim(ids):
 
 
 def run(stack: Stack, code: str) -> Any:
-    """What code in a process of the hub prints as JSON, with the names of PREPARE at hand."""
+    """Run code after PREPARE in a process of the hub, and return the JSON that it prints."""
     return json.loads(stack.shell(PREPARE + code))
 
 

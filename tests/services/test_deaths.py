@@ -31,8 +31,8 @@ def test_what_was_answered_before_a_web_process_was_killed_is_recorded(hub: Hub,
     before = len(hub.outcomes("echo"))
     answered = 0
     for turn in range(50):
-        answer = caller.call(hub.urls[number], "echo", {"message": str(turn)}, id=turn)
-        answered += answer.status_code == 200
+        response = caller.call(hub.urls[number], "echo", {"message": str(turn)}, id=turn)
+        answered += response.status_code == 200
     hub.webs[number].kill()
     assert answered == 50
     assert len(hub.outcomes("echo")) - before == answered

@@ -1,4 +1,4 @@
-"""What the pages tell an operator to type, typed as it stands, on PostgreSQL and Redis."""
+"""Shell commands in the documentation for operators, run unchanged on PostgreSQL and Redis."""
 
 import json
 import os
@@ -28,7 +28,7 @@ tenant, _ = Tenant.objects.get_or_create(slug="acme", defaults={"name": "Acme"})
 authoring.add_code_tools(tenant, ["echo"])
 """
 
-Type = Callable[[str], str]
+Shell = Callable[[str], str]
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +38,8 @@ def acme(stack: Stack) -> Stack:
 
 
 @pytest.fixture
-def typed(acme: Stack, tmp_path: Path) -> Type:
-    """Type lines in a directory that has `manage.py`, and give back what they print. The first that fails ends it."""
+def shell(acme: Stack, tmp_path: Path) -> Shell:
+    """Run lines of shell in a directory with `manage.py`, and return their output. The first failing line fails."""
     (tmp_path / "manage.py").symlink_to(ROOT / "manage.py")
     path = f"{Path(sys.executable).parent}{os.pathsep}{acme.environment['PATH']}"
 
@@ -59,74 +59,74 @@ def typed(acme: Stack, tmp_path: Path) -> Type:
     return run
 
 
-def test_calls_are_exported(typed: Type, tmp_path: Path) -> None:
-    typed(block("docs/audit.md", "python manage.py export_calls").text)
+def test_calls_are_exported(shell: Shell, tmp_path: Path) -> None:
+    shell(block("docs/audit.md", "python manage.py export_calls").text)
 
     assert (tmp_path / "calls.csv").read_text().count("\n") == 1
     assert (tmp_path / "calls.jsonl.gz").exists()
 
 
-def test_checkpoints_are_exported_and_verified(typed: Type) -> None:
+def test_checkpoints_are_exported_and_verified(shell: Shell) -> None:
     lines = block("docs/audit.md", "python manage.py export_checkpoints").text
 
-    typed(lines.replace(PAGE_DATE, "$(date +%F)"))
+    shell(lines.replace(PAGE_DATE, "$(date +%F)"))
 
 
-def test_a_tenant_is_exported_and_imported(typed: Type, tmp_path: Path) -> None:
-    typed(block("docs/configuration-files.md", "python manage.py export_tenant").text)
+def test_a_tenant_is_exported_and_imported(shell: Shell, tmp_path: Path) -> None:
+    shell(block("docs/configuration-files.md", "python manage.py export_tenant").text)
 
     assert "echo" in (tmp_path / "acme.yaml").read_text()
 
 
-def test_a_skill_is_added(typed: Type, tmp_path: Path) -> None:
+def test_a_skill_is_added(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "refunds").mkdir()
     (tmp_path / "refunds" / "SKILL.md").write_text(block("docs/skills.md", "---").text)
 
-    said = typed(block("docs/skills.md", "python manage.py add_skill").text)
+    output = shell(block("docs/skills.md", "python manage.py add_skill").text)
 
-    assert said.startswith("skill://acme/billing/refunds/SKILL.md: 1 files, 1 new")
+    assert output.startswith("skill://acme/billing/refunds/SKILL.md: 1 files, 1 new")
 
 
-def test_pruning_is_tried(typed: Type) -> None:
+def test_pruning_is_tried(shell: Shell) -> None:
     trial, _usage = block("docs/retention.md", "python manage.py prune").text.splitlines()
 
-    typed(trial)
+    shell(trial)
 
 
-def test_a_conversation_is_printed_into_a_pipe(typed: Type) -> None:
-    said = typed(block("docs/transports.md", "printf").text)
+def test_a_conversation_is_printed_into_a_pipe(shell: Shell) -> None:
+    output = shell(block("docs/transports.md", "printf").text)
 
-    answers = [json.loads(line) for line in said.splitlines()]
-    assert [answer["id"] for answer in answers] == [1, 2]
-    assert answers[1]["result"]["content"][0]["text"] == "hello world"
+    responses = [json.loads(line) for line in output.splitlines()]
+    assert [message["id"] for message in responses] == [1, 2]
+    assert responses[1]["result"]["content"][0]["text"] == "hello world"
 
 
-def test_the_database_is_migrated_and_tools_are_synchronized_as_the_page_says(typed: Type) -> None:
+def test_the_database_is_migrated_and_tools_are_synchronized_as_the_page_says(shell: Shell) -> None:
     lines = block("docs/running-scaled.md", "pip install -e '.[postgres").text.splitlines()
 
-    typed("\n".join(line for line in lines if "migrate" in line or "sync_tools" in line))
+    shell("\n".join(line for line in lines if "migrate" in line or "sync_tools" in line))
 
 
-def test_the_doctor_looks(typed: Type) -> None:
-    # Its exit code tells of problems, and here no worker runs.
-    said = typed(f"{block('docs/observability.md', 'python manage.py doctor').text.splitlines()[0]} || test $? = 1")
+def test_the_doctor_looks(shell: Shell) -> None:
+    # Its exit code reports problems, and no worker is running here.
+    output = shell(f"{block('docs/observability.md', 'python manage.py doctor').text.splitlines()[0]} || test $? = 1")
 
-    assert "database: PostgreSQL" in said
+    assert "database: PostgreSQL" in output
 
 
 def certificate(home: Path) -> tuple[Path, Path]:
-    """A certificate for nobody, and its key."""
+    """A self-signed certificate, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hub.example")])
     now = datetime.now(UTC)
-    made = (
+    signed = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
         .not_valid_before(now)
         .not_valid_after(now + timedelta(days=1))
         .sign(key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
-    (home / "hub.crt").write_bytes(made.public_bytes(pem))
+    (home / "hub.crt").write_bytes(signed.public_bytes(pem))
     secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     (home / "hub.key").write_bytes(secret)
     return home / "hub.crt", home / "hub.key"
@@ -155,5 +155,5 @@ def test_nginx_takes_the_lines_for_https(tmp_path: Path) -> None:
 
 
 def version(nginx: str) -> tuple[int, ...]:
-    said = subprocess.run([nginx, "-v"], capture_output=True, text=True, timeout=LIMIT_SECONDS, check=True).stderr
-    return tuple(int(part) for part in said.partition("nginx/")[2].split()[0].split("."))
+    output = subprocess.run([nginx, "-v"], capture_output=True, text=True, timeout=LIMIT_SECONDS, check=True).stderr
+    return tuple(int(part) for part in output.partition("nginx/")[2].split()[0].split("."))

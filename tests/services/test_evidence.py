@@ -1,4 +1,4 @@
-"""Tamper evidence of a whole hub on PostgreSQL: clean as it runs and after deaths, and not after a change by SQL."""
+"""Tamper evidence of a hub on PostgreSQL: no findings in operation and after crashes, findings after changes by SQL."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ WAIT_SECONDS = 60.0
 
 
 def verify(stack: Stack, *arguments: str) -> tuple[int, str]:
-    """The exit code of `verify_audit`, and what it printed."""
+    """The exit code of `verify_audit`, and its output."""
     done = subprocess.run(
         [sys.executable, "manage.py", "verify_audit", *arguments],
         cwd=ROOT,
@@ -32,13 +32,13 @@ def verify(stack: Stack, *arguments: str) -> tuple[int, str]:
 
 
 def is_clean(stack: Stack, *arguments: str) -> bool:
-    code, said = verify(stack, *arguments)
-    assert (code, NOTHING in said) == (0, True), said
+    code, output = verify(stack, *arguments)
+    assert (code, NOTHING in output) == (0, True), output
     return True
 
 
 def writer_of(hub: Hub, web: Running) -> str:
-    """The id under which a web process records."""
+    """The writer ID of a web process."""
     return hub.stack.rows("SELECT id::text FROM tools_app_process WHERE pid = %s", web.process.pid)[0][0]
 
 
@@ -58,7 +58,7 @@ def last_words(stack: Stack, writer: str) -> list[int]:
 
 @contextmanager
 def without_rows(stack: Stack, *tables: str) -> Iterator[None]:
-    """Take all rows away for a while."""
+    """Temporarily delete all rows."""
     for table in tables:
         stack.execute(f"CREATE TABLE {table}_kept AS SELECT * FROM {table}")
         stack.execute(f"DELETE FROM {table}")
@@ -118,9 +118,9 @@ def test_a_change_by_sql_is_named(hub: Hub, caller: Caller) -> None:
     )
     change = "UPDATE tools_app_callpayload SET arguments = %s WHERE call_id = %s"
     hub.stack.execute(change, '{"message":"paid 1"}', call_id)
-    code, said = verify(hub.stack)
+    code, output = verify(hub.stack)
     assert code == 1
-    assert f"CHANGED, call {call_id}, position {position}, tenant demo" in said
+    assert f"CHANGED, call {call_id}, position {position}, tenant demo" in output
     hub.stack.execute(change, before, call_id)
     assert is_clean(hub.stack)
 
@@ -132,6 +132,6 @@ def test_who_takes_everything_away_contradicts_what_was_exported(hub: Hub, calle
     hub.stack.manage("export_checkpoints", "--out", export)
     assert is_clean(hub.stack, "--checkpoints", export)
     with without_rows(hub.stack, "tools_app_call", "tools_app_checkpoint"):
-        code, said = verify(hub.stack, "--checkpoints", export)
-    assert (code, "MISSING, position 1, tenant demo" in said) == (1, True), said
+        code, output = verify(hub.stack, "--checkpoints", export)
+    assert (code, "MISSING, position 1, tenant demo" in output) == (1, True), output
     hub.restart_web(0)

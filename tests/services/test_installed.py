@@ -1,4 +1,4 @@
-"""The hub installed as a package, away from its checkout: it has its pages, styles, migrations and documentation."""
+"""The hub installed as a package: its templates, styles, migrations and documentation are included."""
 
 import json
 import os
@@ -38,7 +38,7 @@ print(json.dumps({
 def test_a_package_without_a_checkout_has_everything(tmp_path: Path) -> None:
     source, target, away = tmp_path / "source", tmp_path / "target", tmp_path / "away"
     away.mkdir()
-    # Of a copy: building leaves files in the tree that it builds from.
+    # Built from a copy, because building leaves files in the source tree.
     files = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True).split("\0")
     for file in filter(None, files):
         (source / file).parent.mkdir(parents=True, exist_ok=True)
@@ -58,9 +58,9 @@ def test_a_package_without_a_checkout_has_everything(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert Path(said["package"]).is_relative_to(target)
-    assert Path(said["data"]) == away / ".mcphub"
-    assert {"README.md", "docs/keys.md"} <= set(said["found"])
-    assert said["documentation"] > 1_000
-    assert (said["page"], said["styles"]) == (200, True)
+    report = json.loads(done.stdout)
+    assert Path(report["package"]).is_relative_to(target)
+    assert Path(report["data"]) == away / ".mcphub"
+    assert {"README.md", "docs/keys.md"} <= set(report["found"])
+    assert report["documentation"] > 1_000
+    assert (report["page"], report["styles"]) == (200, True)

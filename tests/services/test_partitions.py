@@ -1,4 +1,4 @@
-"""The audit log on PostgreSQL: it lies in months, no row is lost on the way there, and months go while calls run."""
+"""Monthly partitions of the audit log on PostgreSQL: migration without loss, and dropping while calls run."""
 
 import threading
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from tools_app.audit.partitions import TABLES, Month
 
 NAMES = [table.name for table in TABLES]
 PLAIN, IN_PARTITIONS = "r", "p"
-# Django's own names; whoever reads a plan or a migration looks for them.
+# Django's names, which plans and migrations use.
 INDEXES = {"call_by_tenant", "call_by_tool", "call_by_outcome", *(f"{name}_pkey" for name in NAMES)}
 MAX_CALL_SECONDS = 5.0
 
@@ -67,7 +67,7 @@ def month(back: int) -> Month:
 
 
 def name(back: int) -> str:
-    """What the partition of so many months ago adds to the name of its table."""
+    """The suffix of the partition of this many months ago."""
     return name_of(month(back))
 
 
@@ -76,25 +76,25 @@ def name_of(month: Month) -> str:
 
 
 def run(stack: Stack, code: str) -> str:
-    """Run code in a process of the hub, with the names of PREPARE at hand."""
+    """Run code after PREPARE in a process of the hub."""
     return stack.shell(PREPARE + code + SIGN)
 
 
 def kinds(stack: Stack) -> set[str]:
-    """What the tables are: PLAIN or IN_PARTITIONS."""
+    """The kinds of the tables: PLAIN or IN_PARTITIONS."""
     return {row[0] for row in stack.rows("SELECT relkind FROM pg_class WHERE relname = ANY(%s)", NAMES)}
 
 
 def partitions(stack: Stack) -> set[str]:
-    """What the partitions add to the name of their table; the same for each table."""
+    """The suffixes of the partitions, which are the same for each table."""
     query = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = %s::regclass"
     found = [{row[0].removeprefix(table) for row in stack.rows(query, table)} for table in NAMES]
     assert found[0] == found[1] == found[2]
     return found[0]
 
 
-def where(stack: Stack, slug: str) -> list[str]:
-    """In which partitions the calls of a tenant are, each with its payload and both of its events."""
+def months_of(stack: Stack, slug: str) -> list[str]:
+    """The partitions of a tenant's calls, which their payloads and events share."""
     query = """
         SELECT e.tableoid::regclass::text, c.tableoid::regclass::text, p.tableoid::regclass::text
         FROM tools_app_tenant t JOIN tools_app_call c ON c.tenant_id = t.id
@@ -114,7 +114,7 @@ def verified(stack: Stack) -> None:
 
 
 def contents(stack: Stack) -> list[list[tuple[Any, ...]]]:
-    """All that the three tables hold, whatever its order and the keys that a database makes by itself."""
+    """The contents of the three tables, without order and generated keys."""
     return [
         stack.rows("SELECT call_id, sequence, at, kind, data FROM tools_app_callevent ORDER BY 1, 2"),
         stack.rows("SELECT id, tool_name, started_at, outcome, writer FROM tools_app_call ORDER BY 1"),
@@ -124,14 +124,14 @@ def contents(stack: Stack) -> list[list[tuple[Any, ...]]]:
 
 @pytest.fixture
 def fresh(stack: Stack) -> Iterator[Stack]:
-    """A hub with an empty database of the test's own, not migrated yet."""
+    """A hub with its own empty database, not migrated yet."""
     with new_database() as url:
         yield replace(stack, database_url=url, environment=stack.environment | {"DATABASE_URL": url}, started=[])
 
 
 @pytest.fixture
 def calling(hub: Hub, caller: Caller) -> Iterator[list[tuple[int, float]]]:
-    """Calls, one after another, of both web processes, as long as the test runs: status and seconds of each."""
+    """Call both web processes alternately while the test runs; collect the status and seconds of each call."""
     answers: list[tuple[int, float]] = []
     over = threading.Event()
 
@@ -219,8 +219,8 @@ edge = month(13).begin
 write_at(tenant("landing"), *days_of(14, 1, 15), edge - timedelta(milliseconds=1), edge, *days_of(0, 1))
 """,
     )
-    # There is no partition of the month that begins at the edge.
-    assert where(stack, "landing") == [name(14)] * 3 + ["_default", name(0)]
+    # There is no partition for the month that begins at the boundary.
+    assert months_of(stack, "landing") == [name(14)] * 3 + ["_default", name(0)]
 
 
 def test_a_month_that_the_default_partition_has_begun_is_taken_over_on_another_day(stack: Stack) -> None:
@@ -235,7 +235,7 @@ assert partitions.create_upcoming() == []
 write_at(begun, *days_of(-2, 3, 4))
 """,
     )
-    assert where(stack, "begun") == ["_default", "_default", name(-2)]
+    assert months_of(stack, "begun") == ["_default", "_default", name(-2)]
 
 
 def test_a_month_of_which_the_default_partition_has_the_last_day_is_not_made(stack: Stack) -> None:
@@ -248,7 +248,7 @@ with partitions.partition_lock(), connection.cursor() as cursor:
 """,
     )
     assert name(18) not in partitions(stack)
-    assert where(stack, "late") == ["_default"]
+    assert months_of(stack, "late") == ["_default"]
 
 
 def test_many_processes_make_and_drop_partitions_at_once(stack: Stack) -> None:
@@ -277,12 +277,12 @@ write_at(brief, *days_of(8, 2, 3), *days_of(9, 2), *days_of(10, 2))
 write_at(lasting, *days_of(9, 2))
 """,
     )
-    told = stack.manage("prune", "--pause", "0")
-    assert f"{month(8)}: 2 calls with their month pruned" in told
-    assert f"{month(10)}: 1 calls with their month pruned" in told
-    assert "brief: 1 calls pruned" in told
-    assert where(stack, "brief") == []
-    assert where(stack, "lasting") == [name(9)]
+    output = stack.manage("prune", "--pause", "0")
+    assert f"{month(8)}: 2 calls with their month pruned" in output
+    assert f"{month(10)}: 1 calls with their month pruned" in output
+    assert "brief: 1 calls pruned" in output
+    assert months_of(stack, "brief") == []
+    assert months_of(stack, "lasting") == [name(9)]
     assert partitions(stack) & {name(8), name(9), name(10)} == {name(9)}
     verified(stack)
 
@@ -321,7 +321,7 @@ write_at(many, *days_of(20, *range(1, 28)))
     )
     before = len(calling)
     stack.manage("prune", "--pause", "0.01", "--batch", "3")
-    assert where(stack, "many") == []
+    assert months_of(stack, "many") == []
     assert partitions(stack) & {name(4), name(5), name(6), name(7)} == {name(4)}
     assert len(calling) - before > 10
     verified(stack)
@@ -334,7 +334,7 @@ def test_a_month_that_somebody_reads_is_left_for_another_time(stack: Stack, call
         before = len(calling)
         stack.manage("prune", "--pause", "0")
         assert len(calling) - before > 10
-    assert where(stack, "read") == []
+    assert months_of(stack, "read") == []
     assert name(3) in partitions(stack)
     stack.manage("prune", "--pause", "0")
     assert name(3) not in partitions(stack)
@@ -342,7 +342,7 @@ def test_a_month_that_somebody_reads_is_left_for_another_time(stack: Stack, call
 
 def test_a_worker_prunes_when_the_beat_says_so(stack: Stack, hub: Hub) -> None:
     run(stack, 'write_at(tenant("nightly", 30), *days_of(17, 1, 2))')
-    assert where(stack, "nightly") == ["_default"] * 2
+    assert months_of(stack, "nightly") == ["_default"] * 2
     run(
         stack,
         """
@@ -351,7 +351,7 @@ from django.conf import settings
 current_app.send_task(settings.CELERY_BEAT_SCHEDULE["prune"]["task"])
 """,
     )
-    eventually(lambda: not where(stack, "nightly"))
+    eventually(lambda: not months_of(stack, "nightly"))
     verified(stack)
 
 
@@ -359,9 +359,9 @@ def test_two_prunings_at_once_prune_everything_once(stack: Stack) -> None:
     run(stack, 'write_at(tenant("twice", 30), *days_of(16, *range(1, 28)))')
     with ThreadPoolExecutor(2) as pool:
         both = [pool.submit(stack.manage, "prune", "--pause", "0", "--batch", "2") for _ in range(2)]
-        told = [one.result() for one in both]
-    assert where(stack, "twice") == []
-    last = [lines[-1].split()[1] for text in told if (lines := [row for row in text.splitlines() if "twice" in row])]
-    # A process of the hub may take its turn between them.
+        outputs = [one.result() for one in both]
+    assert months_of(stack, "twice") == []
+    last = [lines[-1].split()[1] for text in outputs if (lines := [row for row in text.splitlines() if "twice" in row])]
+    # A process of the hub may run between them.
     assert sum(map(int, last)) <= 27
     verified(stack)

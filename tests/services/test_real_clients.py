@@ -1,7 +1,7 @@
-"""The clients that people use, over each transport they have: official SDKs in Python and TypeScript, the Inspector.
+"""Real clients over each of their transports: the official SDKs in Python and TypeScript, and the Inspector.
 
-HTTP clients talk to two web processes in turn, a connection each, so that what they POST reaches another process than
-the one that holds their stream.
+HTTP clients connect to two web processes alternately, so that their POSTs reach another process than the one that
+holds their stream.
 """
 
 import asyncio
@@ -43,10 +43,10 @@ authoring.add_code_tools(tenant, {OFFERED[2:]!r})
 authoring.add_code_resources(tenant, ["test://static-text"])
 authoring.add_code_prompts(tenant, ["test_prompt_with_arguments"])
 """
-# This client hands down to a process only what it is told to.
+# This client passes only the configured environment to a process.
 OF_THE_HUB = ("MCPHUB_", "DATABASE_URL", "REDIS_URL", "DJANGO_SETTINGS_MODULE", "PATH")
 STDIO = [sys.executable, "manage.py", "mcp_stdio"]
-# What every client sees, beside the revision that it speaks.
+# What every client sees, apart from its protocol version.
 SEEN = {
     "echo": "hello world",
     "count": "3",
@@ -60,7 +60,7 @@ SEEN = {
 
 
 class Balancer(threading.Thread):
-    """Hands each connection on to the next of several servers."""
+    """Distributes connections to several servers in turn."""
 
     def __init__(self, ports: list[int]) -> None:
         super().__init__(daemon=True)
@@ -87,7 +87,7 @@ class Balancer(threading.Thread):
         self.join(WAIT_SECONDS)
 
     def skip(self) -> None:
-        """Let another server take the next connection."""
+        """Send the next connection to another server."""
         next(self._ports)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -128,7 +128,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def run(hub: Hub) -> Run:
-    """Run a client to its end; the JSON that it prints."""
+    """Run a client; return the JSON that it prints."""
 
     def play(*command: str, **variables: str) -> Any:
         done = subprocess.run(
@@ -147,17 +147,17 @@ def run(hub: Hub) -> Run:
 
 
 @pytest.fixture
-def where(hub: Hub, balancer: Balancer) -> Callable[[str], list[str]]:
-    """What a client is told to connect to: an address, or a command."""
+def client_arguments(hub: Hub, balancer: Balancer) -> Callable[[str], list[str]]:
+    """The arguments for a client: a URL, or a command."""
 
-    def told(how: str) -> list[str]:
+    def arguments(how: str) -> list[str]:
         if how == "stdio":
             return STDIO
         if how.startswith("ws"):
             return [hub.webs[int(how.partition("-")[2])].url.replace("http", "ws", 1) + "/ws"]
         return [balancer.url + ("/mcp" if how == "http" else "/t/demo/sse")]
 
-    return told
+    return arguments
 
 
 def check(seen: dict[str, Any], version: str) -> None:
@@ -168,50 +168,52 @@ def check(seen: dict[str, Any], version: str) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(hub: Hub) -> Iterator[None]:
-    """A client that closes properly leaves neither calls nor messages behind."""
+    """Fail if a client leaves calls or messages behind after closing."""
     yield
     eventually(lambda: not hub.stack.rows("SELECT 1 FROM tools_app_runningcall"))
     eventually(lambda: not hub.stack.rows("SELECT 1 FROM tools_app_sessionmessage"))
 
 
 @pytest.mark.parametrize("how", ["http", "sse", "stdio", "ws-0", "ws-1"])
-def test_the_python_sdk_1(run: Run, where: Callable[[str], list[str]], how: str) -> None:
+def test_the_python_sdk_1(run: Run, client_arguments: Callable[[str], list[str]], how: str) -> None:
     python = os.environ.get("MCPHUB_MCP1_PYTHON")
     assert python, "MCPHUB_MCP1_PYTHON must name an interpreter that has `mcp[ws]<2`; `.ci/run` makes one"
-    seen = run(python, str(CLIENTS / "everything_v1.py"), how.partition("-")[0], *where(how))
+    seen = run(python, str(CLIENTS / "everything_v1.py"), how.partition("-")[0], *client_arguments(how))
     check(seen, "2025-11-25")
 
 
 @pytest.mark.parametrize(("mode", "version"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
 @pytest.mark.parametrize("how", ["http", "sse", "stdio"])
-def test_the_python_sdk_2(run: Run, where: Callable[[str], list[str]], how: str, mode: str, version: str) -> None:
-    check(run(sys.executable, str(CLIENTS / "everything_v2.py"), how, mode, *where(how)), version)
+def test_the_python_sdk_2(
+    run: Run, client_arguments: Callable[[str], list[str]], how: str, mode: str, version: str
+) -> None:
+    check(run(sys.executable, str(CLIENTS / "everything_v2.py"), how, mode, *client_arguments(how)), version)
 
 
 @pytest.mark.parametrize("how", ["http", "sse", "stdio", "ws-0", "ws-1"])
-def test_the_typescript_sdk_1(run: Run, node: Path, where: Callable[[str], list[str]], how: str) -> None:
-    seen = run(node_program(node), str(node / "v1.mjs"), how.partition("-")[0], *where(how))
+def test_the_typescript_sdk_1(run: Run, node: Path, client_arguments: Callable[[str], list[str]], how: str) -> None:
+    seen = run(node_program(node), str(node / "v1.mjs"), how.partition("-")[0], *client_arguments(how))
     check(seen, "2025-11-25")
 
 
 @pytest.mark.parametrize(("mode", "version"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
 @pytest.mark.parametrize("how", ["http", "sse", "stdio"])
 def test_the_typescript_sdk_2(
-    run: Run, node: Path, where: Callable[[str], list[str]], how: str, mode: str, version: str
+    run: Run, node: Path, client_arguments: Callable[[str], list[str]], how: str, mode: str, version: str
 ) -> None:
-    check(run(node_program(node), str(node / "v2.mjs"), how, mode, *where(how)), version)
+    check(run(node_program(node), str(node / "v2.mjs"), how, mode, *client_arguments(how)), version)
 
 
 @pytest.mark.parametrize("how", ["http", "sse", "stdio"])
 def test_the_inspector(
-    run: Run, hub: Hub, node: Path, where: Callable[[str], list[str]], tmp_path: Path, how: str
+    run: Run, hub: Hub, node: Path, client_arguments: Callable[[str], list[str]], tmp_path: Path, how: str
 ) -> None:
     def inspect(*arguments: str) -> Any:
-        target = where(how) if how == "stdio" else [where(how)[0], "--transport", how]
+        target = client_arguments(how) if how == "stdio" else [client_arguments(how)[0], "--transport", how]
         command = [node_program(node), str(node / "node_modules" / ".bin" / "mcp-inspector"), "--cli", *target]
         return run(*command, *credentials, *patience, *arguments, HOME=str(tmp_path))
 
-    # Its own 15 seconds are too few for a hub that starts beside other tests.
+    # Its default of 15 seconds is too short for a hub that starts while other tests run.
     patience = ["--connect-timeout", str(int(PLAY_SECONDS * 1000))]
     credentials = ["--header", f"Authorization: Bearer {hub.stack.key}"]
     if how == "stdio":
@@ -230,8 +232,8 @@ def test_the_inspector(
     assert inspect("--method", "prompts/get", *about)["messages"][0]["content"]["text"] == SEEN["prompt"]
 
 
-class Talk:
-    """A program that says what it does in lines of JSON, and is answered in lines."""
+class LineProcess:
+    """A program that writes lines of JSON, and reads lines."""
 
     def __init__(self, hub: Hub, *command: str) -> None:
         pipe = subprocess.PIPE
@@ -241,19 +243,19 @@ class Talk:
         self._timer = threading.Timer(PLAY_SECONDS, self.process.kill)
         self._timer.start()
 
-    def hear(self) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         line = self.process.stdout.readline()
         assert line, self.process.stderr.read()
-        heard: dict[str, Any] = json.loads(line)
-        return heard
+        message: dict[str, Any] = json.loads(line)
+        return message
 
-    def say(self, line: str) -> dict[str, Any]:
+    def send(self, line: str) -> dict[str, Any]:
         assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
-        return self.hear()
+        return self.receive()
 
     def end(self) -> None:
         self.process.kill()
@@ -277,25 +279,27 @@ OAuthClient.objects.create(
 )
 """
 PROGRAMS = ["typescript-1", "typescript-2", "python-1", "python-2"]
-ALLOWED = {"tools": ["echo"], "said": SEEN["echo"]}
+ALLOWED = {"tools": ["echo"], "text": SEEN["echo"]}
 
 
 @pytest.fixture(scope="module")
 def people(running: Hub) -> None:
-    """A member of the tenant for each program, and the client that has a metadata document."""
+    """Create a member of the tenant for each program, and the client with a metadata document."""
     running.stack.shell(CLIENT_DOCUMENT.format(PROGRAMS))
 
 
 def status_of(base: str, token: str) -> int:
-    """How a process answers to a token."""
+    """The status of a request with a token."""
     headers = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
     body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     return httpx.post(f"{base}/mcp", json=body, headers=headers, trust_env=False).status_code
 
 
 @contextmanager
-def signing_in(hub: Hub, balancer: Balancer, node: Path, program: str, *document: str) -> Iterator[tuple[Talk, Person]]:
-    """A program that knows the URL, and maybe that of its document, with its person."""
+def signing_in(
+    hub: Hub, balancer: Balancer, node: Path, program: str, *document: str
+) -> Iterator[tuple[LineProcess, Person]]:
+    """Run a program with the endpoint's URL, and optionally its document's, and a user for it."""
     url = f"{balancer.url}/t/demo/mcp"
     script = str(node / "sign_in.mjs")
     command = {
@@ -304,71 +308,71 @@ def signing_in(hub: Hub, balancer: Balancer, node: Path, program: str, *document
         "python-1": [os.environ["MCPHUB_MCP1_PYTHON"], str(CLIENTS / "sign_in_v1.py")],
         "python-2": [sys.executable, str(CLIENTS / "sign_in_v2.py")],
     }[program]
-    talk = Talk(hub, *command, url, *document)
+    process = LineProcess(hub, *command, url, *document)
     with closing(Person(balancer.url, program, "correct horse battery")) as person:
         try:
-            yield talk, person
+            yield process, person
         finally:
-            talk.end()
+            process.end()
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_client_that_knows_nothing_but_the_url(
     hub: Hub, balancer: Balancer, node: Path, people: None, program: str
 ) -> None:
-    """It registers, signs in, renews its tokens by itself, and asks its person again when the connection was ended."""
-    with signing_in(hub, balancer, node, program) as (talk, person):
-        assert talk.say(person.connect(talk.hear()["open"], ["echo"])) == ALLOWED
+    """It registers, signs in, refreshes its tokens, and asks for consent again when the connection was ended."""
+    with signing_in(hub, balancer, node, program) as (process, person):
+        assert process.send(person.connect(process.receive()["open"], ["echo"])) == ALLOWED
         hub.stack.execute("UPDATE tools_app_accesstoken SET expires_at = now()")
-        assert talk.say("expired") == ALLOWED
-        token = talk.say("token")["token"]
+        assert process.send("expired") == ALLOWED
+        token = process.send("token")["token"]
         ended = person.browser.post("/connections", data=parse_form(person.open("/connections").text).fields)
         assert ended.status_code == 302
         eventually(lambda: {status_of(web.url, token) for web in hub.webs} == {401})
-        assert talk.say(person.connect(talk.say("again")["open"], ["echo"])) == ALLOWED
+        assert process.send(person.connect(process.send("again")["open"], ["echo"])) == ALLOWED
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_client_with_a_metadata_document_asks_for_more_when_its_token_permits_too_little(
     hub: Hub, balancer: Balancer, node: Path, people: None, program: str
 ) -> None:
-    """It is known by its document and registers nothing. Its person allows it to read first: the call is refused (403).
+    """It has a metadata document, so it does not register. It may only read at first: the call is rejected with 403.
 
-    The TypeScript client 1.x renews such a token in place of asking for more, so it is allowed everything at once.
+    The TypeScript client 1.x refreshes such a token instead of asking for more scope, so it may do everything at once.
     """
     registered = hub.stack.rows("SELECT count(*) FROM tools_app_oauthclient")
-    with signing_in(hub, balancer, node, program, "https://client.example/metadata.json") as (talk, person):
-        asked = talk.hear()["open"]
+    with signing_in(hub, balancer, node, program, "https://client.example/metadata.json") as (process, person):
+        url = process.receive()["open"]
         if program != "typescript-1":
-            asked = talk.say(person.connect(asked.replace("+mcp%3Acall", ""), ["echo"]))["open"]
-            assert "mcp%3Acall" in asked
-        assert talk.say(person.connect(asked, ["echo"])) == ALLOWED
+            url = process.send(person.connect(url.replace("+mcp%3Acall", ""), ["echo"]))["open"]
+            assert "mcp%3Acall" in url
+        assert process.send(person.connect(url, ["echo"])) == ALLOWED
     assert hub.stack.rows("SELECT count(*) FROM tools_app_oauthclient") == registered
 
 
 @pytest.mark.parametrize("version", ["2026-07-28", "2025-11-25"])
 def test_what_the_admin_shows_as_typescript(hub: Hub, node: Path, version: str) -> None:
-    asked = SnippetRequest("tools/call", {"name": "echo", "arguments": {"message": 'it\'s "ü" $HOME'}}, version)
+    request = SnippetRequest("tools/call", {"name": "echo", "arguments": {"message": 'it\'s "ü" $HOME'}}, version)
     program = node / "snippet.mjs"
-    program.write_text(calls.typescript(hub.urls[0], hub.stack.key, asked))
-    assert json.loads(said_by([node_program(node), str(program)]))["content"][0]["text"] == 'hello it\'s "ü" $HOME'
+    program.write_text(calls.typescript(hub.urls[0], hub.stack.key, request))
+    assert json.loads(output_of([node_program(node), str(program)]))["content"][0]["text"] == 'hello it\'s "ü" $HOME'
     program.write_text(calls.typescript(hub.urls[0], hub.stack.key, SnippetRequest(version=version)))
-    assert set(OFFERED) <= set(said_by([node_program(node), str(program)]).split())
+    assert set(OFFERED) <= set(output_of([node_program(node), str(program)]).split())
 
 
 def test_the_documented_program_in_typescript(hub: Hub, node: Path) -> None:
     program = node / "documented.mjs"
     program.write_text(block("docs/connecting.md", "import { Client").at(hub.webs[0].url, hub.stack.key))
-    assert SEEN["echo"] in said_by([node_program(node), str(program)])
+    assert SEEN["echo"] in output_of([node_program(node), str(program)])
 
 
 def test_the_documented_command_of_the_inspector(hub: Hub, node: Path) -> None:
     (words,) = block("docs/connecting.md", "npx -y @modelcontextprotocol/inspector").commands()
     inspector = str(node / "node_modules" / ".bin" / "mcp-inspector")
-    given = [
+    command = [
         word.replace("http://127.0.0.1:8000", hub.webs[0].url).replace("YOUR_API_KEY", hub.stack.key) for word in words
     ]
-    listed = json.loads(said_by([node_program(node), inspector, *given[3:]], HOME=str(node)))
+    listed = json.loads(output_of([node_program(node), inspector, *command[3:]], HOME=str(node)))
     assert set(OFFERED) <= {tool["name"] for tool in listed["tools"]}
 
 
@@ -376,11 +380,11 @@ def test_what_the_admin_shows_for_the_inspector(hub: Hub, node: Path) -> None:
     words = shlex.split(clients.inspector(hub.urls[0], hub.stack.key))
     assert words[:3] == ["npx", "-y", "@modelcontextprotocol/inspector"]
     inspector = str(node / "node_modules" / ".bin" / "mcp-inspector")
-    listed = json.loads(said_by([node_program(node), inspector, *words[3:]], HOME=str(node)))
+    listed = json.loads(output_of([node_program(node), inspector, *words[3:]], HOME=str(node)))
     assert set(OFFERED) <= {tool["name"] for tool in listed["tools"]}
 
 
-def said_by(command: list[str], **variables: str) -> str:
+def output_of(command: list[str], **variables: str) -> str:
     done = subprocess.run(
         command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=PLAY_SECONDS, check=False
     )
@@ -389,10 +393,13 @@ def said_by(command: list[str], **variables: str) -> str:
 
 
 def test_a_stream_is_in_one_process_and_its_messages_come_to_the_other(
-    run: Run, hub: Hub, balancer: Balancer, where: Callable[[str], list[str]]
+    run: Run, hub: Hub, balancer: Balancer, client_arguments: Callable[[str], list[str]]
 ) -> None:
     for _ in hub.webs:
         before = len(balancer.served)
-        check(run(sys.executable, str(CLIENTS / "everything_v2.py"), "sse", "legacy", *where("sse")), "2025-11-25")
+        check(
+            run(sys.executable, str(CLIENTS / "everything_v2.py"), "sse", "legacy", *client_arguments("sse")),
+            "2025-11-25",
+        )
         assert len(set(balancer.served[before : before + 2])) == 2
         balancer.skip()

@@ -1,6 +1,6 @@
-"""Companies' providers that other people wrote: npm `oidc-provider` and PyPI `oidc-provider-mock`.
+"""Third-party OpenID Connect providers: npm `oidc-provider` and PyPI `oidc-provider-mock`.
 
-People sign in through their pages, and programs connect with tokens that they sign.
+Users sign in on their pages, and programs connect with their tokens.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ ROBOTS = [{"claims": {"client_id": ["robot"]}, "names": ["echo"]}]
 
 
 class OidcProvider(Provider):
-    """A provider of OpenID Connect that runs."""
+    """A running OpenID Connect provider."""
 
     @property
     def endpoint(self) -> str:
@@ -53,21 +53,21 @@ class OidcProvider(Provider):
 
     def token(self, audience: str, **claims: str) -> str:
         """A token of the program "robot" for a resource."""
-        answer = httpx.post(
+        response = httpx.post(
             f"{self.url}/token",
             data={"grant_type": "client_credentials", "resource": audience, "scope": "mcp:read mcp:call"},
             auth=("robot", "a secret of the robot"),
             headers={"x-claims": json.dumps(claims)},
             trust_env=False,
         )
-        assert answer.status_code == 200, answer.text
-        token: str = answer.json()["access_token"]
+        assert response.status_code == 200, response.text
+        token: str = response.json()["access_token"]
         return token
 
 
 @pytest.fixture(scope="module")
 def running(stack: Stack) -> Hub:
-    """One web process: what is shared between several is shown elsewhere."""
+    """A hub with one web process; several are tested elsewhere."""
     return Hub(stack, [stack.web("uvicorn")], stack.worker())
 
 
@@ -112,14 +112,14 @@ def pypi(running: Hub) -> Iterator[OidcProvider]:
     yield from _started(running, str(uuid4()), [*command, *users], port)
 
 
-def signed_in(company: OidcProvider, browser: httpx.Client, **typed: str) -> httpx.Response:
-    """Sign in with the company's account, on whatever pages it shows; the hub's page in the end."""
+def signed_in(company: OidcProvider, browser: httpx.Client, **fields: str) -> httpx.Response:
+    """Sign in on the provider's pages; return the hub's last page."""
     page = company.begin_sign_in(browser)
     while not str(page.url).startswith(company.hub_url):
         assert page.status_code == 200, page.text
         action = re.search(r'<form[^>]*action="([^"]+)"', page.text)
         where = urljoin(str(page.url), action[1] if action else "")
-        page = browser.post(where if action else str(page.url), data={**parse_form(page.text).fields, **typed})
+        page = browser.post(where if action else str(page.url), data={**parse_form(page.text).fields, **fields})
     return page
 
 
@@ -130,7 +130,7 @@ def browser() -> Iterator[httpx.Client]:
 
 
 def steps(company: OidcProvider, step: str) -> list[tuple[str, str]]:
-    """The persons and reasons of the recorded steps of a kind."""
+    """The persons and reasons of the recorded events of a step."""
     return company.hub.stack.rows("SELECT person_name, reason FROM tools_app_signinevent WHERE step = %s", step)
 
 
@@ -162,7 +162,7 @@ def test_a_person_whom_no_rule_fits_is_told_which_groups_were_looked_at(
 
 
 def test_who_is_known_at_the_next_check_stays_with_the_groups_of_now(npm: OidcProvider, browser: httpx.Client) -> None:
-    """The provider renews the tokens of the person, which are rotated, without a browser."""
+    """The provider refreshes and rotates the person's tokens, without a browser."""
     signed_in(npm, browser, login="staff-cleo", password="x")
     npm.hub.stack.execute("UPDATE tools_app_identity SET checked_at = now() - interval '1 hour'")
     npm.hub.stack.shell("from tools_app.issuers import directory; directory.check(lambda: True)")
@@ -172,27 +172,27 @@ def test_who_is_known_at_the_next_check_stays_with_the_groups_of_now(npm: OidcPr
 
 
 async def seen_by(url: str, auth: Any) -> tuple[list[str], str]:
-    """What the official SDK sees with this authentication."""
+    """The tools and a result that the official SDK gets with this authentication."""
     async with (
         httpx2.AsyncClient(auth=auth) as http,
         Client(streamable_http_client(url, http_client=http)) as client,
     ):
         tools = [tool.name for tool in (await client.list_tools()).tools]
-        said = await client.call_tool("echo", {"message": "world"})
-        return tools, said.content[0].text  # type: ignore[union-attr]
+        result = await client.call_tool("echo", {"message": "world"})
+        return tools, result.content[0].text  # type: ignore[union-attr]
 
 
 def test_an_application_that_the_company_manages_connects_without_asking_the_person(npm: OidcProvider) -> None:
-    """By the official SDK, which asks the provider for an identity assertion (ID-JAG) each time."""
+    """With the official SDK, which requests an identity assertion (ID-JAG) each time."""
     with closing(Application(npm.hub_url, npm.endpoint)) as application:
         grants = ["authorization_code", "urn:ietf:params:oauth:grant-type:jwt-bearer"]
-        said = {"token_endpoint_auth_method": "client_secret_post", "grant_types": grants}
-        answer = application.register(**said)
-        assert answer.status_code == 201, answer.text
-        asked: list[tuple[str, str]] = []
+        metadata = {"token_endpoint_auth_method": "client_secret_post", "grant_types": grants}
+        response = application.register(**metadata)
+        assert response.status_code == 201, response.text
+        requested: list[tuple[str, str]] = []
 
         async def assertion(audience: str, resource: str) -> str:
-            asked.append((audience, resource))
+            requested.append((audience, resource))
             about = {"sub": "staff-dora", "groups": "staff", "client_id": application.client_id, "resource": resource}
             return await asyncio.to_thread(npm.token, audience, **about)
 
@@ -202,13 +202,13 @@ def test_an_application_that_the_company_manages_connects_without_asking_the_per
         tools, text = asyncio.run(seen_by(npm.endpoint, auth))
     assert "echo" in tools
     assert text == "hello world"
-    assert asked == [(npm.hub_url, npm.endpoint)]
+    assert requested == [(npm.hub_url, npm.endpoint)]
     query = "SELECT role FROM tools_app_membership m JOIN auth_user u ON u.id = m.user_id WHERE u.username = %s"
     assert npm.hub.stack.rows(query, "person@demo") == [("auditor",)]
 
 
 def test_a_program_connects_with_a_token_of_the_company_as_it_is(npm: OidcProvider) -> None:
-    """An access token by RFC 9068 for the tenant's endpoint."""
+    """An access token of RFC 9068 for the tenant's endpoint."""
     token = npm.token(npm.endpoint)
 
     async def seen() -> tuple[list[str], str]:
@@ -217,8 +217,8 @@ def test_a_program_connects_with_a_token_of_the_company_as_it_is(npm: OidcProvid
             Client(streamable_http_client(npm.endpoint, http_client=http)) as client,
         ):
             listed = [tool.name for tool in (await client.list_tools()).tools]
-            said = await client.call_tool("echo", {"message": "world"})
-            return listed, said.content[0].text  # type: ignore[union-attr]
+            result = await client.call_tool("echo", {"message": "world"})
+            return listed, result.content[0].text  # type: ignore[union-attr]
 
     assert asyncio.run(seen()) == (["echo"], "hello world")
     query = "SELECT DISTINCT k.name FROM tools_app_call c JOIN tools_app_apikey k ON k.id = c.api_key_id"

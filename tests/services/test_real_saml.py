@@ -1,4 +1,4 @@
-"""A company's identity provider by SAML 2.0 that other people wrote: PyPI `pysaml2`, from start to account."""
+"""Sign-in with a third-party SAML 2.0 identity provider: PyPI `pysaml2`."""
 
 import base64
 import subprocess
@@ -32,7 +32,7 @@ row.save()
 
 
 class SamlProvider(Provider):
-    """The identity provider, and the hub that knows it as an issuer."""
+    """The identity provider, and the hub with its issuer."""
 
     def login_page(self, browser: httpx.Client) -> httpx.Response:
         """Choose the company on the hub's page. Returns the provider's login page."""
@@ -40,18 +40,18 @@ class SamlProvider(Provider):
         assert str(page.url).startswith(self.url), page.text
         return page
 
-    def answer(self, browser: httpx.Client, login: str, groups: str, **typed: str) -> str:
-        """Log in; the answer that the provider sends by the browser."""
-        fields = {**parse_form(self.login_page(browser).text).fields, "login": login, "groups": groups, **typed}
+    def saml_response(self, browser: httpx.Client, login: str, groups: str, **more: str) -> str:
+        """Log in; return the response that the provider sends through the browser."""
+        fields = {**parse_form(self.login_page(browser).text).fields, "login": login, "groups": groups, **more}
         page = browser.post(f"{self.url}/login", data=fields)
         assert page.status_code == 200, page.text
         assert f'action="{self.hub_url}/sign-in/saml/{self.issuer}/"' in page.text
         return parse_form(page.text).fields["SAMLResponse"]
 
-    def send_answer(self, browser: httpx.Client, answer: str) -> httpx.Response:
-        """What the hub shows to a browser that brings an answer."""
+    def post_response(self, browser: httpx.Client, saml_response: str) -> httpx.Response:
+        """Post the response to the hub, as the browser does."""
         place = f"{self.hub_url}/sign-in/saml/{self.issuer}/"
-        return browser.post(place, data={"SAMLResponse": answer}, headers={"Origin": self.url})
+        return browser.post(place, data={"SAMLResponse": saml_response}, headers={"Origin": self.url})
 
     def role(self, username: str) -> list[tuple[str, str]]:
         """The role and the first name of an account."""
@@ -62,7 +62,7 @@ class SamlProvider(Provider):
 
 @pytest.fixture(scope="module")
 def provider(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SamlProvider]:
-    """The provider, with the metadata that hub and provider have of each other."""
+    """The provider; it and the hub have each other's metadata."""
     hub, port, issuer = Hub(stack, [stack.web("uvicorn")], stack.worker()), free_port(), str(uuid4())
     program = str(Path(__file__).with_name("saml_provider.py"))
     place = str(tmp_path_factory.mktemp("provider"))
@@ -106,16 +106,16 @@ def browser() -> Iterator[httpx.Client]:
 def test_a_person_of_the_company_reaches_the_admin_in_the_role_of_the_rule(
     provider: SamlProvider, browser: httpx.Client, groups: str, role: str
 ) -> None:
-    answer = provider.answer(browser, role, groups)
-    page = provider.send_answer(browser, answer)
+    saml_response = provider.saml_response(browser, role, groups)
+    page = provider.post_response(browser, saml_response)
     assert page.status_code == 200, page.text
     assert str(page.url) == f"{provider.hub_url}/admin/tools_app/tool/"
     assert provider.role(f"{role}@demo") == [(role, role.capitalize())]
     steps = provider.hub.stack.rows("SELECT reason FROM tools_app_signinevent WHERE person_name = %s", f"{role}@demo")
     assert steps == [(f"By rule {1 if role == 'admin' else 2} of Acme Login: {role}.",)]
-    # Known again the next time, also in another browser.
+    # The same account is used the next time, also in another browser.
     with httpx.Client(follow_redirects=True, trust_env=False, timeout=30) as other:
-        assert provider.send_answer(other, provider.answer(other, role, groups)).status_code == 200
+        assert provider.post_response(other, provider.saml_response(other, role, groups)).status_code == 200
     subject = provider.hub.stack.rows("SELECT subject FROM tools_app_identity WHERE subject LIKE %s", f"id-{role}%")
     assert subject == [(f"id-{role}",)]
 
@@ -123,27 +123,29 @@ def test_a_person_of_the_company_reaches_the_admin_in_the_role_of_the_rule(
 def test_a_person_whom_no_rule_fits_is_told_which_groups_were_looked_at(
     provider: SamlProvider, browser: httpx.Client
 ) -> None:
-    page = provider.send_answer(browser, provider.answer(browser, "gus", "guests"))
+    page = provider.post_response(browser, provider.saml_response(browser, "gus", "guests"))
     assert page.status_code == 403
     assert "No rule of Demo fits your groups (guests)." in page.text
 
 
 def test_the_login_ends_with_the_session_at_the_provider(provider: SamlProvider, browser: httpx.Client) -> None:
-    assert provider.send_answer(browser, provider.answer(browser, "sue", "staff", session="5")).status_code == 200
+    assert (
+        provider.post_response(browser, provider.saml_response(browser, "sue", "staff", session="5")).status_code == 200
+    )
     (cookie,) = [one for one in browser.cookies.jar if one.name == "sessionid"]
     assert cookie.expires is not None
     assert 0 < cookie.expires - time.time() <= 301
 
 
-def tampered(answer: str) -> str:
-    """The answer with another group."""
-    text = base64.b64decode(answer).decode()
+def tampered(saml_response: str) -> str:
+    """The response with another group."""
+    text = base64.b64decode(saml_response).decode()
     assert ">staff<" in text
     return base64.b64encode(text.replace(">staff<", ">admins<").encode()).decode()
 
 
 @pytest.mark.parametrize(
-    ("typed", "told"),
+    ("fields", "message"),
     [
         ({"minutes": "-5"}, "The answer has expired."),
         ({"audience": "other"}, "The answer is for another audience."),
@@ -152,35 +154,35 @@ def tampered(answer: str) -> str:
     ids=["expired", "foreign audience", "tampered"],
 )
 def test_an_answer_that_is_not_good_is_refused_on_a_page_that_says_why(
-    provider: SamlProvider, browser: httpx.Client, typed: dict[str, str], told: str
+    provider: SamlProvider, browser: httpx.Client, fields: dict[str, str], message: str
 ) -> None:
-    answer = provider.answer(browser, "eve", "staff", **typed)
-    page = provider.send_answer(browser, answer if typed else tampered(answer))
+    saml_response = provider.saml_response(browser, "eve", "staff", **fields)
+    page = provider.post_response(browser, saml_response if fields else tampered(saml_response))
     assert page.status_code == 403
-    assert told in page.text
+    assert message in page.text
     assert "Try again" in page.text
     assert provider.role("eve@demo") == []
     reasons = provider.hub.stack.rows("SELECT reason FROM tools_app_signinevent WHERE step = %s", "rejected")
-    assert any(told in reason for (reason,) in reasons)
+    assert any(message in reason for (reason,) in reasons)
 
 
 def test_an_answer_that_was_used_is_refused_in_the_browser_that_keeps_its_cookies(
     provider: SamlProvider, browser: httpx.Client
 ) -> None:
-    answer = provider.answer(browser, "rob", "staff")
+    saml_response = provider.saml_response(browser, "rob", "staff")
     with httpx.Client(cookies=browser.cookies, follow_redirects=True, trust_env=False, timeout=30) as thief:
-        assert provider.send_answer(browser, answer).status_code == 200
-        page = provider.send_answer(thief, answer)
+        assert provider.post_response(browser, saml_response).status_code == 200
+        page = provider.post_response(thief, saml_response)
         assert page.status_code == 403
         assert "This answer was used before. Sign in again." in page.text
-    again = provider.send_answer(browser, answer)
+    again = provider.post_response(browser, saml_response)
     assert again.status_code == 403
     assert "began in another browser" in again.text
 
 
 def test_an_answer_for_another_browser_is_refused(provider: SamlProvider, browser: httpx.Client) -> None:
     with httpx.Client(follow_redirects=True, trust_env=False, timeout=30) as victim:
-        page = provider.send_answer(victim, provider.answer(browser, "mal", "admins"))
+        page = provider.post_response(victim, provider.saml_response(browser, "mal", "admins"))
         assert page.status_code == 403
         assert "began in another browser" in page.text
         assert victim.get(f"{provider.hub_url}/admin/tools_app/tool/").url.path.endswith("/login/")

@@ -1,4 +1,4 @@
-"""Records on PostgreSQL cost few round trips, also behind a pooler that gives each transaction another connection."""
+"""Recording on PostgreSQL takes few round trips, also behind a transaction pooler."""
 
 import json
 from typing import Any
@@ -39,7 +39,7 @@ signer.sign_last()
 
 
 def run(stack: Stack, code: str) -> Any:
-    """What code in a process of the hub prints as JSON, with the names of PREPARE at hand."""
+    """Run code after PREPARE in a process of the hub, and return the JSON that it prints."""
     return json.loads(stack.shell(PREPARE + code + SIGN))
 
 

@@ -1,4 +1,4 @@
-"""A worker gives back the messages that it has reserved, and survives the loss of its Redis while it holds some."""
+"""A worker returns the messages that it has reserved, and survives the loss of Redis while it holds some."""
 
 import os
 import uuid
@@ -28,7 +28,7 @@ def connection(queue: Queue) -> Iterator[Connection]:
 
 
 def reserved(connection: Connection, queue: Queue) -> Any:
-    """Publish a message and return the channel that has received and not acknowledged it."""
+    """Publish a message and return the channel that has received but not acknowledged it."""
     connection.Producer().publish({"call": 1}, exchange=queue.exchange, routing_key=queue.name, declare=[queue])
     channel = connection.channel()
     got: list[object] = []

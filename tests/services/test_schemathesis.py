@@ -1,4 +1,4 @@
-"""What the OpenAPI document says is true: schemathesis tries every operation with good and bad requests."""
+"""The OpenAPI document, tested with schemathesis: every operation with valid and invalid requests."""
 
 import subprocess
 import sys
@@ -9,10 +9,10 @@ import pytest
 from tests.services.stack import Stack
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")
-# It takes a minute or two on a machine of its own.
+# It takes a minute or two on an idle machine.
 LIMIT_SECONDS = 1500.0
-# A person of each role, by the words that make it, with the phases that are run: who may change nothing is refused
-# before a body is read, so the cases of the coverage phase would all be answered alike.
+# A user of each role, with the arguments that create it and the phases to run: read-only users are rejected before a
+# body is read, so that all cases of the coverage phase would get the same response.
 PEOPLE = {
     "superuser": ("is_superuser=True", "examples,coverage,fuzzing,stateful"),
     "operator": ("is_superuser=False", "examples,fuzzing,stateful"),

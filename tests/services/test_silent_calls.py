@@ -1,4 +1,4 @@
-"""Clients with the time-outs that their libraries have by themselves hear the answer of a call that is silent."""
+"""Clients with their libraries' default time-outs receive the response of a call that sends no events."""
 
 import asyncio
 import json
@@ -15,9 +15,9 @@ from tests.services.conftest import SERVERS, Hub
 from tests.services.stack import THREADS, Stack
 from tests.wire.client import ACCEPT_BOTH, call_params, modern_request, rpc
 
-# Ten steps a second, of which nobody hears who gave no progress token.
+# Ten steps a second, which are not sent without a progress token.
 SILENT = {"n": 80}
-# So that none waits for another one to end.
+# So that no call waits for another one.
 CALLS = 8
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 
@@ -29,19 +29,19 @@ def running(stack: Stack) -> Hub:
     return Hub(stack, stack.webs(*SERVERS), worker)
 
 
-async def told(url: str, key: str, body: dict[str, Any], fields: dict[str, Any]) -> Any:
-    """The last message of an answer, read with httpx as it is: it gives up after five seconds of silence."""
+async def call(url: str, key: str, body: dict[str, Any], fields: dict[str, Any]) -> Any:
+    """The last message of a response, with httpx's default time-out of five seconds without data."""
     headers = {name: value for name, value in fields.items() if value is not None}
     headers |= {"Authorization": f"Bearer {key}", "Accept": ACCEPT_BOTH}
     async with httpx.AsyncClient(trust_env=False) as client:
-        answer = await client.post(url, json=body, headers=headers)
-    data = [line[6:] for line in answer.text.splitlines() if line.startswith("data: {")]
+        response = await client.post(url, json=body, headers=headers)
+    data = [line[6:] for line in response.text.splitlines() if line.startswith("data: {")]
     return json.loads(data[-1])["result"]["content"][0]["text"]
 
 
 async def modern(url: str, key: str) -> Any:
     body, fields = modern_request("tools/call", call_params("count", SILENT))
-    return await told(url, key, body, fields)
+    return await call(url, key, body, fields)
 
 
 async def handshake(url: str, key: str) -> Any:
@@ -49,18 +49,18 @@ async def handshake(url: str, key: str) -> Any:
     async with httpx.AsyncClient(trust_env=False) as client:
         opened = await client.post(url, json=rpc("initialize", INITIALIZE), headers=headers)
     fields = {"Mcp-Session-Id": opened.headers["mcp-session-id"], "MCP-Protocol-Version": "2025-11-25"}
-    return await told(url, key, rpc("tools/call", call_params("count", SILENT)), fields)
+    return await call(url, key, rpc("tools/call", call_params("count", SILENT)), fields)
 
 
 async def listening(url: str, key: str) -> Any:
-    """A subscription to which nothing happens for longer than its client waits."""
+    """A subscription without messages for longer than the client's time-out."""
     body, fields = modern_request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
     headers = {name: value for name, value in fields.items() if value is not None}
     headers |= {"Authorization": f"Bearer {key}", "Accept": ACCEPT_BOTH}
     comments = 0
-    asked = {"json": body, "headers": headers}
-    async with httpx.AsyncClient(trust_env=False) as client, client.stream("POST", url, **asked) as answer:
-        async for line in answer.aiter_lines():
+    request = {"json": body, "headers": headers}
+    async with httpx.AsyncClient(trust_env=False) as client, client.stream("POST", url, **request) as response:
+        async for line in response.aiter_lines():
             comments += line.startswith(":")
             if comments == 4:
                 break
@@ -68,7 +68,7 @@ async def listening(url: str, key: str) -> Any:
 
 
 async def official(url: str, key: str) -> Any:
-    """The official SDK with an HTTP client that has httpx's own time-outs."""
+    """The official SDK with an HTTP client with httpx's default time-outs."""
     headers = {"Authorization": f"Bearer {key}"}
     async with (
         httpx2.AsyncClient(headers=headers, trust_env=False) as http,
@@ -87,10 +87,10 @@ async def official_sse(url: str, key: str) -> Any:
 
 
 def test_a_call_that_is_silent_for_eight_seconds_is_answered_to_clients_that_wait_for_five(hub: Hub) -> None:
-    async def ask() -> list[Any]:
+    async def call_all() -> list[Any]:
         ways = (modern, handshake, listening, official, official_sse)
         return await asyncio.gather(
             *(way(url, hub.stack.key) for url in hub.urls for way in ways), return_exceptions=True
         )
 
-    assert [str(answer) for answer in asyncio.run(ask())] == ["80"] * 10
+    assert [str(result) for result in asyncio.run(call_all())] == ["80"] * 10

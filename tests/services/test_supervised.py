@@ -18,7 +18,7 @@ from tests.services.stack import ROOT, Running, Stack, eventually
 
 PROCESSES = 2
 REPLACED = "mcphub has replaced its web processes."
-# Breaks web processes, not their supervisor.
+# Breaks web processes, but not their supervisor.
 FRAGILE = """
 import pathlib, sys
 if "--supervised" in sys.argv and pathlib.Path(__file__).with_name("broken").exists():
@@ -28,7 +28,7 @@ if "--supervised" in sys.argv and pathlib.Path(__file__).with_name("broken").exi
 
 @pytest.fixture(scope="module")
 def app(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An app of the operator's that can be broken."""
+    """An operator's app that can be broken."""
     place = tmp_path_factory.mktemp("apps") / "fragile"
     place.mkdir()
     (place / "__init__.py").write_text(FRAGILE)
@@ -39,7 +39,7 @@ def app(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=list(dict.fromkeys(SERVERS)))
 def supervisor(request: pytest.FixtureRequest, stack: Stack, app: Path) -> Iterator[Running]:
-    """A supervisor of two processes, shared by the tests of a module: each leaves both running."""
+    """A supervisor of two processes, shared by the tests of a module: each test leaves both running."""
     running = stack.web(request.param, processes=PROCESSES)
     yield running
     assert running.terminate() == 0
@@ -63,7 +63,7 @@ def both_answer(running: Running) -> bool:
 
 
 def is_listening(pid: int) -> bool:
-    """Whether a process has begun to serve: by then it has threads."""
+    """Whether a process serves requests: it has threads by then."""
     return is_alive(pid) and len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
 
 
@@ -71,8 +71,8 @@ def test_each_process_answers(supervisor: Running, stack: Stack) -> None:
     assert len(children(supervisor)) == PROCESSES
     assert supervisor.output().count("mcphub is running.") == 1
     caller = Caller(stack.key).open(f"{supervisor.url}/mcp")
-    answers = [caller.call(f"{supervisor.url}/mcp", "echo", {"message": "x"}, id=turn) for turn in range(20)]
-    assert {answer.status_code for answer in answers} == {200}
+    responses = [caller.call(f"{supervisor.url}/mcp", "echo", {"message": "x"}, id=turn) for turn in range(20)]
+    assert {response.status_code for response in responses} == {200}
 
 
 def test_a_process_that_dies_is_replaced_and_the_other_answers_meanwhile(supervisor: Running, stack: Stack) -> None:

@@ -99,7 +99,7 @@ def test_a_key_revoked_while_a_stream_is_open_loses_it_in_every_process(hub: Hub
 
 
 def test_networks_that_are_allowed_no_more_are_out_of_reach_in_every_process(hub: Hub) -> None:
-    """Changed beside the hub, so that no process is notified: the web processes and the worker look themselves."""
+    """Changed directly in the database, without a notification: the web processes and the worker poll."""
     hub.stack.shell(
         "from tools_app.catalog import authoring; from tools_app.models import Tenant, Tool\n"
         "tenant = Tenant.objects.get(slug='demo')\n"
@@ -112,8 +112,8 @@ def test_networks_that_are_allowed_no_more_are_out_of_reach_in_every_process(hub
     ways = [(url, name) for url in hub.urls for name in ("near", "near_in_worker")]
 
     def fails(way: tuple[str, str]) -> bool:
-        answer = caller.call(*way, {})
-        text = answer.text.removeprefix("event").rpartition("data: ")[2] or answer.text
+        response = caller.call(*way, {})
+        text = response.text.removeprefix("event").rpartition("data: ")[2] or response.text
         return bool(json.loads(text.strip())["result"]["isError"])
 
     for way in ways:
@@ -127,5 +127,5 @@ def test_networks_that_are_allowed_no_more_are_out_of_reach_in_every_process(hub
 
 def test_every_process_is_ready(hub: Hub) -> None:
     for url in hub.urls:
-        answer = httpx.get(url.removesuffix("/mcp") + "/readyz", timeout=10)
-        assert answer.status_code == 200, answer.text
+        response = httpx.get(url.removesuffix("/mcp") + "/readyz", timeout=10)
+        assert response.status_code == 200, response.text

@@ -1,4 +1,4 @@
-"""A PostgreSQL database of each earlier version is upgraded: nothing is lost, and nothing looks tampered with."""
+"""Upgrades of PostgreSQL databases of each earlier version: no loss, and verification without findings."""
 
 from pathlib import Path
 

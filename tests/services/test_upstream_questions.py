@@ -1,4 +1,4 @@
-"""A parked call of an upstream is answered through any web process, and is lost with the process that holds it."""
+"""Elicitation of an upstream: any web process accepts the response, and the call ends with the process holding it."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,17 +26,17 @@ def upstream(hub: Hub, sdk_server: Callable[..., SdkServer]) -> SdkServer:
 
 @pytest.fixture
 def peers(hub: Hub) -> Iterator[list[Peer]]:
-    """The same client at each web process."""
+    """One client at each web process."""
     clients = [RawClient(web.url, hub.stack.key) for web in hub.webs]
     yield [client.peer(MODERN, {"elicitation": {}}) for client in clients]
     for client in clients:
         client.http.close()
 
 
-def answered(peer: Peer, asked: dict[str, Any], name: str) -> dict[str, Any]:
+def answered(peer: Peer, pending: dict[str, Any], name: str) -> dict[str, Any]:
     answer = {"action": "accept", "content": {"name": name}}
-    params = {**call_params("books_ask", {"times": 2}), "requestState": asked["requestState"]}
-    params["inputResponses"] = dict.fromkeys(asked["inputRequests"], answer)
+    params = {**call_params("books_ask", {"times": 2}), "requestState": pending["requestState"]}
+    params["inputResponses"] = dict.fromkeys(pending["inputRequests"], answer)
     result: dict[str, Any] = message_of(peer.request("tools/call", params))["result"]
     return result
 
@@ -44,10 +44,10 @@ def answered(peer: Peer, asked: dict[str, Any], name: str) -> dict[str, Any]:
 def test_any_process_takes_the_answers_and_a_call_ends_with_its_holder(
     hub: Hub, upstream: SdkServer, peers: list[Peer]
 ) -> None:
-    """One test, because it needs the same hub and the same upstream."""
+    """One test, because both parts need the same hub and upstream."""
     holder, other = peers
-    asked = eventually(lambda: message_of(holder.call("books_ask", {"times": 2})).get("result"))
-    again = answered(other, asked, "Ada")
+    pending = eventually(lambda: message_of(holder.call("books_ask", {"times": 2})).get("result"))
+    again = answered(other, pending, "Ada")
     assert again["resultType"] == "input_required"
     assert answered(other, again, "Bob")["content"][0]["text"] == "Ada Bob"
     assert upstream.called == ["ask"]
@@ -58,7 +58,7 @@ def test_any_process_takes_the_answers_and_a_call_ends_with_its_holder(
     assert unattended["resultType"] == "input_required"
     lost = answered(other, answered_late, "Ada")
     assert "was lost" in lost["content"][0]["text"]
-    # The one that was answered, and the one that nobody asked for again.
+    # The call that was resumed, and the one that was not.
     eventually(lambda: hub.outcomes("books_ask").count("lost") == 2)
     eventually(lambda: hub.stack.rows("SELECT id FROM tools_app_parkedcall") == [])
     assert upstream.called == ["ask"] * 3

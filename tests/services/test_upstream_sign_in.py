@@ -1,4 +1,4 @@
-"""Sign-in for upstreams with authorization servers that are whole: another hub, and npm `oidc-provider`."""
+"""Sign-in for upstreams with complete authorization servers: another hub, and npm `oidc-provider`."""
 
 import re
 import subprocess
@@ -50,7 +50,7 @@ for connection in Connection.objects.all():
 
 @pytest.fixture
 def near(tenant: Tenant) -> Tenant:
-    """The tenant, which may reach loopback."""
+    """The tenant, which may call loopback addresses."""
     tenant.allowed_networks = ["127.0.0.0/8", "::1/128"]
     tenant.save()
     return tenant
@@ -58,7 +58,7 @@ def near(tenant: Tenant) -> Tenant:
 
 @pytest.fixture
 def ann(hub: EmbeddedHub, near: Tenant) -> Iterator[Person]:
-    """An admin of the tenant, at a browser."""
+    """An admin of the tenant, with a browser."""
     user = User.objects.create_user("ann", password=PASSWORD)
     Membership.objects.create(user=user, tenant=near, role=Role.ADMIN)
     person = Person(hub.url, "ann", PASSWORD)
@@ -75,7 +75,7 @@ def other(stack: Stack) -> Running:
 
 @pytest.fixture(scope="module")
 def protected(node: Path) -> Iterator[str]:
-    """The address of a server of the Python SDK that takes tokens of a provider of the npm package only."""
+    """The URL of a server of the Python SDK that accepts tokens of the npm provider only."""
     ports = free_port(), free_port()
     issuer, url = f"http://localhost:{ports[0]}", f"http://127.0.0.1:{ports[1]}/mcp"
     commands = (
@@ -102,7 +102,7 @@ def _answers(url: str) -> bool:
 
 @pytest.fixture
 def add(near: Tenant) -> Callable[..., Upstream]:
-    """Add an upstream as an operator does: `add(url)`, and `add(url, "--accept")` once somebody signed in."""
+    """Add an upstream with the command: `add(url)`, and `add(url, "--accept")` after the sign-in."""
 
     def run(url: str, *more: str) -> Upstream:
         call_command("add_upstream", "--tenant", near.slug, "--name", "far", "--url", url, *more, stdout=StringIO())
@@ -112,15 +112,15 @@ def add(near: Tenant) -> Callable[..., Upstream]:
 
 
 def leave(person: Person, upstream: Upstream) -> str:
-    """Press *Sign in*, and return the address that the hub's page leads to."""
+    """Press *Sign in*, and return the redirect URL."""
     place = f"{person.base}{PAGE}/{upstream.pk}"
     fields = parse_form(person.open(place).text).fields
-    said = {**fields, "entry": f"{upstream.pk}/", "save": "1"}
-    answer = person.browser.post(place, data=said, headers={"Origin": person.base})
-    if answer.is_redirect:
-        answer = person.open(urljoin(place, answer.headers["location"]))
-    found = re.search(r'href="([^"]*code_challenge[^"]*)"', answer.text)
-    assert found, re.sub(r"<[^>]*>|\s+", " ", answer.text)[-1500:]
+    data = {**fields, "entry": f"{upstream.pk}/", "save": "1"}
+    response = person.browser.post(place, data=data, headers={"Origin": person.base})
+    if response.is_redirect:
+        response = person.open(urljoin(place, response.headers["location"]))
+    found = re.search(r'href="([^"]*code_challenge[^"]*)"', response.text)
+    assert found, re.sub(r"<[^>]*>|\s+", " ", response.text)[-1500:]
     return unescape(found[1])
 
 
@@ -135,7 +135,7 @@ def token_of(upstream: Upstream) -> str:
 
 
 def refreshed(upstream: Upstream) -> None:
-    """Let the token be due, and refresh it as the hub's housekeeping does."""
+    """Make the token due, and refresh it as the hub's housekeeping does."""
     UpstreamCredential.objects.filter(upstream=upstream).update(refresh_at=timezone.now() - timedelta(seconds=1))
     async_to_sync(refresh.refresh_due)()
 
@@ -161,7 +161,7 @@ def test_another_hub_is_an_upstream_with_its_own_sign_in(
     assert called(client, "echo", message="again")["content"][0]["text"] == "hello again"
 
     stack.shell(stack.shell(END))
-    ended = eventually(lambda: (said := called(client, "echo", message="no")).get("isError") and said)
+    ended = eventually(lambda: (result := called(client, "echo", message="no")).get("isError") and result)
     assert f"{PAGE}/{upstream.pk}" in ended["content"][0]["text"]
 
 

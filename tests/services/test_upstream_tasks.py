@@ -1,4 +1,4 @@
-"""The task of an upstream outlives the process that waits for it: another one goes on, and nothing is sent again."""
+"""Tasks of an upstream survive the process that polls them: another one continues, and nothing is sent twice."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -21,14 +21,14 @@ from tests.wire.task_tools import EXTENSION
 __all__ = ["serve"]
 
 CAPABILITIES = {**EXTENSION, "elicitation": {}}
-# A process that is killed, and one that is stopped.
+# One process is killed, one is stopped.
 ENDS: list[Callable[[Running], object]] = [Running.kill, Running.terminate]
 _numbers = count(1)
 
 
 @pytest.fixture
 def tool() -> str:
-    """The name of the upstream's tool: the tests share the hub."""
+    """The name of the upstream's tool, different for each test because they share the hub."""
     return f"books{next(_numbers)}_look"
 
 
@@ -45,10 +45,10 @@ def upstream(hub: Hub, tool: str, serve: Callable[..., Service]) -> TaskServer:
 
 @pytest.fixture
 def clients(hub: Hub) -> Iterator[list[RawClient]]:
-    """A client of each web process."""
-    made = [RawClient(web.url, hub.stack.key) for web in hub.webs]
-    yield made
-    for client in made:
+    """A client for each web process."""
+    raw_clients = [RawClient(web.url, hub.stack.key) for web in hub.webs]
+    yield raw_clients
+    for client in raw_clients:
         client.http.close()
     if hub.webs[0].process.poll() is not None:
         hub.restart_web(0)
@@ -66,7 +66,7 @@ def test_a_task_goes_on_in_another_process_when_its_own_ends(
     upstream.set("working", statusMessage="More")
     eventually(lambda: state_of(other, created["taskId"])["statusMessage"] == "More")
     upstream.set("completed", result=result("done"))
-    assert ended(other, created["taskId"])["result"]["content"][0]["text"] == "done"
+    assert final_state(other, created["taskId"])["result"]["content"][0]["text"] == "done"
     assert hub.outcomes(tool) == ["ok"]
     assert upstream.asked.count("tools/call") == 1
     assert "tasks/cancel" not in upstream.asked
@@ -79,12 +79,12 @@ def test_a_question_that_waits_is_answered_through_another_process_when_its_own_
     ending, other = (client.peer(MODERN, CAPABILITIES) for client in clients)
     upstream.set("input_required", inputRequests={"who": WHO})
     created = eventually(lambda: found if "taskId" in (found := ending.result(tool)) else None)
-    asked(other, created["taskId"])
+    awaiting_input(other, created["taskId"])
     end(hub.webs[0])
     answer = {"action": "accept", "content": {"name": "Ada"}}
 
     def answered() -> dict[str, Any] | None:
-        """The client answers what it is asked, until the task goes on: it may be asked again by the other process."""
+        """Send the input until the task continues: the other process may request it again."""
         state = state_of(other, created["taskId"])
         if state.get("inputRequests"):
             answers = dict.fromkeys(state["inputRequests"], answer)
@@ -115,14 +115,14 @@ def test_a_task_whose_client_waits_for_the_call_is_cancelled_once_when_its_proce
     assert hub.outcomes(tool) == ["interrupted"]
 
 
-def asked(peer: Peer, id: str) -> dict[str, Any]:
-    """The state of a task that asks its client."""
+def awaiting_input(peer: Peer, id: str) -> dict[str, Any]:
+    """The state of a task, once it requests input."""
     found: dict[str, Any] = eventually(lambda: state if (state := state_of(peer, id)).get("inputRequests") else None)
     return found
 
 
-def ended(peer: Peer, id: str) -> dict[str, Any]:
-    """The last state of a task."""
+def final_state(peer: Peer, id: str) -> dict[str, Any]:
+    """The final state of a task."""
 
     def state() -> dict[str, Any] | None:
         found = state_of(peer, id)

@@ -1,4 +1,4 @@
-"""MCP servers that people use as upstreams, of PyPI and npm, each installed here.
+"""Widely used MCP servers of PyPI and npm as upstreams.
 
 `MCPHUB_NODE_UPSTREAMS` names a directory with the `node_modules` of those of npm; without it, npm installs them.
 `MCPHUB_PYTHON_UPSTREAMS` names the `bin` of an environment with those of PyPI; without it, pip installs them.
@@ -32,15 +32,15 @@ SCOPE = "@modelcontextprotocol/server-"
 NODE_SERVERS = ("everything", "filesystem", "memory")
 PYTHON_SERVERS = ("mcp-server-time", "mcp-server-git", "mcp-server-fetch")
 INSTALL_SECONDS = 250
-# Returns the command of a server of npm.
+# Returns the command of an npm package's server.
 NodeProgram = Callable[[str], list[str]]
 
 
 @pytest.fixture(scope="module")
 def python_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of the programs of PyPI."""
-    if given := os.environ.get("MCPHUB_PYTHON_UPSTREAMS"):
-        return Path(given)
+    """The directory of the programs from PyPI."""
+    if directory := os.environ.get("MCPHUB_PYTHON_UPSTREAMS"):
+        return Path(directory)
     place = tmp_path_factory.mktemp("python")
     subprocess.run([sys.executable, "-m", "venv", str(place)], check=True, timeout=INSTALL_SECONDS)
     pip = [str(place / "bin" / "pip"), "install", "--quiet", *PYTHON_SERVERS]
@@ -50,12 +50,12 @@ def python_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def node_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
-    """The command of a server of npm."""
+    """The command of an npm package's server."""
     node = shutil.which("node")
     assert node is not None, "servers of npm need Node.js"
-    given = os.environ.get("MCPHUB_NODE_UPSTREAMS")
-    place = Path(given) if given else tmp_path_factory.mktemp("node")
-    if not given:
+    directory = os.environ.get("MCPHUB_NODE_UPSTREAMS")
+    place = Path(directory) if directory else tmp_path_factory.mktemp("node")
+    if not directory:
         npm = ["npm", "install", "--no-audit", "--no-fund", "--silent", *(SCOPE + name for name in NODE_SERVERS)]
         subprocess.run(npm, cwd=place, check=True, timeout=INSTALL_SECONDS)
 
@@ -69,7 +69,7 @@ def node_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], li
 
 @pytest.fixture
 def added(near: Tenant) -> Callable[..., Upstream]:
-    """Add a program as an operator does, who thereby approves its command and the paths that it names."""
+    """Add a program with the command, which approves its command line and paths."""
 
     def add(*command: str) -> Upstream:
         about = ("--tenant", near.slug, "--name", "real", "--prefix", "real", "--accept")
@@ -103,9 +103,9 @@ def test_everything(added: Callable[..., Upstream], node_program: NodeProgram, c
         "_meta": {"progressToken": 1},
     }
     with peer.stream("tools/call", params) as stream:
-        heard = stream.read_to_end()
-    assert [one["params"]["progress"] for one in heard if one.get("method") == "notifications/progress"] == [1, 2]
-    assert not heard[-1]["result"]["isError"]
+        messages = stream.read_to_end()
+    assert [one["params"]["progress"] for one in messages if one.get("method") == "notifications/progress"] == [1, 2]
+    assert not messages[-1]["result"]["isError"]
     listed = message_of(peer.request("resources/list"))["result"]["resources"]
     read = message_of(peer.request("resources/read", {"uri": listed[0]["uri"]}))
     assert read["result"]["contents"]
@@ -115,7 +115,7 @@ def test_everything(added: Callable[..., Upstream], node_program: NodeProgram, c
 
 
 def test_files(added: Callable[..., Upstream], node_program: NodeProgram, client: RawClient, tmp_path: Path) -> None:
-    """Within its directory only: it refuses the rest itself, and so does the kernel."""
+    """Only within its directory: the server rejects other paths, and so does the kernel."""
     root = tmp_path / "files"
     root.mkdir()
     (tmp_path / "secret").write_text("hush")
@@ -136,8 +136,8 @@ def test_memory(added: Callable[..., Upstream], node_program: NodeProgram, clien
     upstream.save()
     entity = {"name": "Ada", "entityType": "person", "observations": ["drinks tea"]}
     peer = client.peer("2026-07-28")
-    made = peer.result("real_create_entities", {"entities": [entity]})
-    assert not made["isError"], made
+    created = peer.result("real_create_entities", {"entities": [entity]})
+    assert not created["isError"], created
     graph = client.peer("2025-11-25").result("real_read_graph")
     assert graph["structuredContent"]["entities"] == [entity]
 
@@ -148,8 +148,8 @@ def test_a_repository(added: Callable[..., Upstream], python_programs: Path, cli
     (place / "tea.txt").write_text("green")
     added(str(python_programs / "mcp-server-git"), "--repository", str(place))
     for version in ("2025-06-18", "2026-07-28"):
-        told = text_of(client.peer(version).result("real_git_status", {"repo_path": str(place)}))
-        assert "tea.txt" in told
+        status = text_of(client.peer(version).result("real_git_status", {"repo_path": str(place)}))
+        assert "tea.txt" in status
     outside = client.peer("2026-07-28").result("real_git_status", {"repo_path": "/"})
     assert outside["isError"]
 
@@ -161,15 +161,15 @@ def test_a_page_of_the_web(
     serve: Callable[..., Service],
     settings: Any,
 ) -> None:
-    """It connects only where the operator lets programs do so."""
+    """It connects only where the operator allows programs to."""
     page = serve(lambda _request: http_response(200, b"<html><body><p>Green tea</p></body></html>", "text/html"))
     added(str(python_programs / "mcp-server-fetch"), "--ignore-robots-txt", "--allow-private-ips")
-    asked = {"url": f"{page.url}/tea", "raw": True}
+    arguments = {"url": f"{page.url}/tea", "raw": True}
     peer = client.peer("2026-07-28")
     if launcher.landlock_version() >= launcher.WITH_NETWORK:
-        refused = message_of(peer.call("real_fetch", asked))
+        refused = message_of(peer.call("real_fetch", arguments))
         assert "error" in refused or refused["result"]["isError"]
         assert not page.received
     connections.current.stop()
     settings.MCPHUB_UPSTREAM_NETWORK = True
-    assert "Green tea" in text_of(peer.result("real_fetch", asked))
+    assert "Green tea" in text_of(peer.result("real_fetch", arguments))

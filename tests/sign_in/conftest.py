@@ -1,4 +1,4 @@
-"""What tests of sign-in share."""
+"""Fixtures of the tests of sign-in."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from tools_app.access.limits import limits
 
 @pytest.fixture(autouse=True)
 def _no_tries_yet(settings: Any) -> Iterator[None]:
-    """Nobody has tried to sign in: tries are counted here, where they can be forgotten."""
+    """Reset the counts of sign-in attempts, which are kept in this process."""
     settings.REDIS_URL = ""
     limits.forget_all()
     yield

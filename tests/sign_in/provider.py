@@ -1,4 +1,4 @@
-"""A company's OpenID Connect provider that runs beside the tests and can lie, and a person who signs in with it."""
+"""A fake OpenID Connect provider with configurable claims, and a browser that signs in with it."""
 
 import base64
 import json
@@ -35,7 +35,7 @@ def new_key() -> ECKey:
 
 @dataclass
 class Provider:
-    """What the provider knows. `lies` replace claims of its tokens; `key` signs, `published` is what it shows."""
+    """The provider's state. `lies` replace claims of its tokens; `key` signs, `published` is its key set."""
 
     url: str = ""
     people: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Provider:
     algorithm: str = "ES256"
     published: list[ECKey] = field(default_factory=list)
     fails: int = 0
-    # What UserInfo says of everybody, and how; None: the provider has none.
+    # The response of the UserInfo endpoint for everyone; None: there is no such endpoint.
     user_info: dict[str, Any] | bytes | None = None
     seen: list[str] = field(default_factory=list)
 
@@ -54,18 +54,18 @@ class Provider:
         self.people[subject] = claims
 
     def forget(self, subject: str) -> None:
-        """The person leaves the company."""
+        """Revoke the refresh tokens of a person who leaves the company."""
         self.refreshable = {token: who for token, who in self.refreshable.items() if who != subject}
 
     def authorize(self, url: str, subject: str | None) -> str:
-        """Answer the provider's page as a person does; None refuses. Return where the browser is sent."""
-        sent = {name: value[0] for name, value in parse_qs(urlsplit(url).query).items()}
-        answer = {"state": sent["state"]}
+        """Submit the provider's login page; the subject None refuses. Return the redirect URL."""
+        request = {name: value[0] for name, value in parse_qs(urlsplit(url).query).items()}
+        parameters = {"state": request["state"]}
         if subject is None:
-            return f"{sent['redirect_uri']}?{urlencode(answer | {'error': 'access_denied'})}"
+            return f"{request['redirect_uri']}?{urlencode(parameters | {'error': 'access_denied'})}"
         code = uuid4().hex
-        self.codes[code] = sent | {"sub": subject}
-        return f"{sent['redirect_uri']}?{urlencode(answer | {'code': code})}"
+        self.codes[code] = request | {"sub": subject}
+        return f"{request['redirect_uri']}?{urlencode(parameters | {'code': code})}"
 
     def token(self, subject: str, **more: Any) -> str:
         now = int(time.time())
@@ -75,26 +75,26 @@ class Provider:
         return jwt.encode(header, claims, self.key, registry=REGISTRY)
 
     def configuration(self) -> dict[str, Any]:
-        found = {
+        metadata = {
             "issuer": self.url,
             "authorization_endpoint": f"{self.url}/authorize",
             "token_endpoint": f"{self.url}/token",
             "jwks_uri": f"{self.url}/keys",
         }
-        return found if self.user_info is None else {**found, "userinfo_endpoint": f"{self.url}/me"}
+        return metadata if self.user_info is None else {**metadata, "userinfo_endpoint": f"{self.url}/me"}
 
     def keys(self) -> dict[str, Any]:
         return {"keys": [key.as_dict(private=False) for key in self.published or [self.key]]}
 
     def token_response(self, form: dict[str, str]) -> dict[str, Any] | None:
-        """The answer of the token endpoint; None is invalid_grant."""
+        """The response of the token endpoint; None is invalid_grant."""
         if form["grant_type"] == "refresh_token":
             subject, extra = self.refreshable.pop(form["refresh_token"], None), {}
         else:
-            asked = self.codes.pop(form["code"], {})
+            request = self.codes.pop(form["code"], {})
             challenge = base64.urlsafe_b64encode(sha256(form["code_verifier"].encode()).digest()).rstrip(b"=")
-            subject = asked.get("sub") if challenge.decode() == asked.get("code_challenge") else None
-            extra = {"nonce": asked.get("nonce")}
+            subject = request.get("sub") if challenge.decode() == request.get("code_challenge") else None
+            extra = {"nonce": request.get("nonce")}
         if subject is None:
             return None
         refresh = uuid4().hex
@@ -127,7 +127,7 @@ def running_provider() -> Iterator[Provider]:
             self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
 
         def log_message(self, *_: Any) -> None:
-            """Say nothing."""
+            """Log no requests."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
@@ -140,7 +140,7 @@ def running_provider() -> Iterator[Provider]:
 
 
 def issuer_of(tenant: Tenant, provider_url: str, **fields: Any) -> Issuer:
-    """An issuer of a tenant that may reach this machine."""
+    """An issuer of a tenant that may call this machine."""
     tenant.allowed_networks = LOOPBACK
     tenant.save()
     values: dict[str, Any] = {
@@ -157,9 +157,9 @@ def issuer_of(tenant: Tenant, provider_url: str, **fields: Any) -> Issuer:
 
 
 def sign_in(browser: Client, issuer: Issuer, company: Provider, subject: str | None, to: str = "") -> Any:
-    """Sign in as a person of the company; return the hub's last answer."""
+    """Sign in as a person of the company; return the hub's last response."""
     begin = reverse("sign-in-begin", args=[issuer.tenant.slug, issuer.pk])
-    answer = browser.post(begin, {"next": to})
-    assert answer.status_code == 302, answer.content
-    back = urlsplit(company.authorize(answer["Location"], subject))
+    response = browser.post(begin, {"next": to})
+    assert response.status_code == 302, response.content
+    back = urlsplit(company.authorize(response["Location"], subject))
     return browser.get(f"{back.path}?{back.query}")

@@ -1,4 +1,4 @@
-"""People and groups of a company's directory (SCIM 2.0), and the access that follows from them."""
+"""SCIM 2.0: users and groups of a company's directory, and the access they get."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -157,8 +157,8 @@ def test_nobody_signs_in_whom_the_directory_has_deactivated(
 ) -> None:
     scim.patch(user_path(ann), {"op": "replace", "value": {"active": False}})
     company.set("u1", groups=["mcp-admins"])
-    answer = sign_in(Client(), scim.issuer, company, "u1")
-    assert "The directory of Acme has deactivated this account. Ask one of its admins." in answer.content.decode()
+    response = sign_in(Client(), scim.issuer, company, "u1")
+    assert "The directory of Acme has deactivated this account. Ask one of its admins." in response.content.decode()
     assert role_of("ann@acme") is None
 
 
@@ -166,11 +166,11 @@ def test_who_is_deactivated_at_the_moment_of_the_sign_in_gets_nothing(
     scim: ScimClient, ann: Any, company: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Membership.objects.all().delete()
-    given = people._set_role
+    set_role = people._set_role
 
     def slow(identity: Identity, role: str) -> None:
         DirectoryUser.objects.update(active=False)
-        given(identity, role)
+        set_role(identity, role)
 
     monkeypatch.setattr(people, "_set_role", slow)
     assert sign_in(Client(), scim.issuer, company, "u1").status_code == 403
@@ -186,8 +186,8 @@ def test_only_people_of_the_directory_sign_in_where_the_tenant_says_so(
     scim.issuer.save()
     setup.apply_changes(scim.issuer)
     assert role_of("eve@acme") is None
-    answer = sign_in(Client(), scim.issuer, company, "u7")
-    assert "The directory of Acme has not provisioned this account." in answer.content.decode()
+    response = sign_in(Client(), scim.issuer, company, "u7")
+    assert "The directory of Acme has not provisioned this account." in response.content.decode()
 
 
 def test_who_signed_in_before_they_were_provisioned_keeps_their_account(
@@ -284,7 +284,7 @@ def test_a_group_with_many_members_is_changed_in_parts_of_which_each_is_whole(
     assert Membership.objects.count() == 0
     renamed = scim.request("PUT", path, {"schemas": group["schemas"], "displayName": "mcp-admins"})
     assert (len(renamed["members"]), Membership.objects.count()) == (5, 5)
-    # Interrupted after the name was stored: the same request again finishes it.
+    # Interrupted after the name was stored: repeating the request completes it.
     Membership.objects.all().delete()
     scim.request("PUT", path, {"schemas": group["schemas"], "displayName": "mcp-admins"})
     assert Membership.objects.count() == 5
@@ -295,8 +295,8 @@ def test_a_group_with_many_members_is_changed_in_parts_of_which_each_is_whole(
 def test_an_external_id_leads_to_the_account_of_one_subject_only(scim: ScimClient, ann: Any, company: Provider) -> None:
     scim.patch(user_path(ann), {"op": "replace", "path": "externalId", "value": "u2"})
     company.set("u2", preferred_username="ben", groups=["mcp-admins"])
-    answer = sign_in(Client(), scim.issuer, company, "u2")
-    assert "gives your external ID to another account" in answer.content.decode()
+    response = sign_in(Client(), scim.issuer, company, "u2")
+    assert "gives your external ID to another account" in response.content.decode()
     assert role_of("ann@acme") == Role.ADMIN
 
 
@@ -364,9 +364,9 @@ def test_a_token_reaches_nothing_of_another_issuer_or_tenant(scim: ScimClient, a
     theirs = ScimClient(other)
     assert ScimClient(other, scim.token).ask("GET", "Users").status_code == 401
     for method in ("GET", "PUT", "PATCH", "DELETE"):
-        said = {"userName": "x", "Operations": [{"op": "add", "path": "userName", "value": "x"}]}
+        body = {"userName": "x", "Operations": [{"op": "add", "path": "userName", "value": "x"}]}
         schema = PATCH if method == "PATCH" else USER
-        assert theirs.ask(method, user_path(ann), {"schemas": [schema], **said}).status_code == 404
+        assert theirs.ask(method, user_path(ann), {"schemas": [schema], **body}).status_code == 404
     refused = theirs.request(
         "POST",
         "Groups",
@@ -405,21 +405,21 @@ def test_without_the_token_nothing_is_answered_and_guessing_is_slow(
     old = scim.token
     scim.token = directory.issue(scim.issuer)
     for token in ("", "x", old, scim.token + "x" * 300):
-        answer = ScimClient(scim.issuer, token).ask("GET", "Users")
-        assert (answer.status_code, answer["WWW-Authenticate"]) == (401, 'Bearer realm="SCIM"')
+        response = ScimClient(scim.issuer, token).ask("GET", "Users")
+        assert (response.status_code, response["WWW-Authenticate"]) == (401, 'Bearer realm="SCIM"')
     assert scim.ask("GET", "Users").status_code == 200
     Tenant.objects.update(is_active=False)
     assert scim.ask("GET", "Users").status_code == 401
     monkeypatch.setattr(directory, "MAX_FAILURES", 1)
     assert ScimClient(scim.issuer, "x").ask("GET", "Users").status_code == 429
-    # Strangers are refused before their token is looked up, and hold up nobody whose token was accepted.
+    # Unknown tokens are rejected before the look-up, and do not slow down clients with an accepted token.
     Tenant.objects.update(is_active=True)
     monkeypatch.setattr(directory, "MAX_FAILURES", 1000)
     assert scim.ask("GET", "Users").status_code == 200
     monkeypatch.setattr(directory, "MAX_FAILURES", 1)
-    with CaptureQueriesContext(connection) as asked:
+    with CaptureQueriesContext(connection) as queries:
         assert ScimClient(scim.issuer, directory.START + "x").ask("GET", "Users").status_code == 429
-    assert len(asked) == 0
+    assert len(queries) == 0
     assert scim.ask("GET", "Users").status_code == 200
 
 
@@ -482,11 +482,11 @@ def test_a_page_of_groups_ends_before_it_has_too_many_members_and_asks_no_query_
         scim.group(name, ann, ben)
     both = " and ".join(f'members.value eq "{one["id"]}"' for one in (ann, ben))
     assert scim.request("GET", "Groups", filter=both)["totalResults"] == 3
-    with CaptureQueriesContext(connection) as asked:
+    with CaptureQueriesContext(connection) as queries:
         page = scim.request("GET", "Groups", count="1")
-    with CaptureQueriesContext(connection) as asked_more:
+    with CaptureQueriesContext(connection) as more_queries:
         assert len(scim.request("GET", "Groups")["Resources"]) == 3
-    assert len(asked) == len(asked_more)
+    assert len(queries) == len(more_queries)
     assert {one["value"] for one in page["Resources"][0]["members"]} == {ann["id"], ben["id"]}
     monkeypatch.setattr(bounds, "MAX_PAGE_MEMBERS", 4)
     page = scim.request("GET", "Groups")
@@ -500,7 +500,7 @@ def test_a_page_of_groups_ends_before_it_has_too_many_members_and_asks_no_query_
 
 
 def test_what_entra_and_okta_send_is_understood(scim: ScimClient) -> None:
-    sent = {
+    resource = {
         "schemas": [USER, ENTERPRISE],
         "userName": "ann@acme.example",
         "active": "True",
@@ -509,7 +509,7 @@ def test_what_entra_and_okta_send_is_understood(scim: ScimClient) -> None:
         "roles": [],
         ENTERPRISE: {"department": "Sales"},
     }
-    ann = scim.request("POST", "Users", sent, 201)
+    ann = scim.request("POST", "Users", resource, 201)
     assert (ann["active"], "password" in ann) == (True, False)
     changed = scim.patch(
         user_path(ann),
@@ -604,10 +604,13 @@ def test_what_cannot_be_done_is_said_as_an_error_of_the_protocol(scim: ScimClien
         ("DELETE", "Users", None, 405, None),
         ("GET", "Users/.search", None, 405, None),
     ]
-    for method, at, body, status, kind in cases:
-        told = scim.request(method, at, body, status)
-        assert told["schemas"] == [entry.ERROR], at
-        assert (told["status"], told.get("scimType"), bool(told["detail"])) == (str(status), kind, True), (at, told)
+    for method, target, body, status, scim_type in cases:
+        error = scim.request(method, target, body, status)
+        assert error["schemas"] == [entry.ERROR], target
+        assert (error["status"], error.get("scimType"), bool(error["detail"])) == (str(status), scim_type, True), (
+            target,
+            error,
+        )
     long = " and ".join(['userName eq "x"'] * 40)
     assert len(long) > bounds.MAX_FILTER
     for text in (
@@ -628,8 +631,8 @@ def test_a_directory_has_bounds(scim: ScimClient, monkeypatch: pytest.MonkeyPatc
     ann, ben = scim.user("ann"), scim.user("ben")
     monkeypatch.setattr(provisioning, "MAX_MEMBERS", 1)
     group = scim.group("g", ann)
-    said = {"op": "add", "path": "members", "value": [{"value": ben["id"]}]}
-    assert "at most 1 members" in scim.patch(f"Groups/{group['id']}", said, status=400)["detail"]
+    operation = {"op": "add", "path": "members", "value": [{"value": ben["id"]}]}
+    assert "at most 1 members" in scim.patch(f"Groups/{group['id']}", operation, status=400)["detail"]
     monkeypatch.setattr(provisioning, "MAX_GROUPS", 1)
     assert "at most 1 groups" in scim.request("POST", "Groups", {**group, "externalId": "2"}, 400)["detail"]
     monkeypatch.setattr(people, "MAX_PEOPLE", 2)
@@ -655,16 +658,16 @@ def test_an_admin_connects_the_directory_sees_its_token_once_and_disconnects_it(
     scim = ScimClient(issuer, directory.START + token)
     scim.group("mcp-admins", scim.user("ann"))
     assert client.get(reverse("admin:tools_app_issuer_directory_issued", args=[issuer.pk])).status_code == 410
-    said = client.get(page).content.decode()
-    assert "1 people and 1 groups." in said
-    assert scim.token not in said + str(list(Change.objects.values())) + str(Directory.objects.get())
+    html = client.get(page).content.decode()
+    assert "1 people and 1 groups." in html
+    assert scim.token not in html + str(list(Change.objects.values())) + str(Directory.objects.get())
     assert "Acme Login (directory)" in client.get(reverse("admin:tools_app_membership_changelist")).content.decode()
     withdraw = reverse("admin:tools_app_issuer_withdraw_directory", args=[issuer.pk])
     assert client.get(withdraw).status_code == 200
     assert client.post(withdraw).status_code == 302
     assert scim.ask("GET", "Users").status_code == 401
-    told = [change.after for change in Change.objects.filter(kind="issuer").order_by("position")]
-    assert told[-2:] == ['{"directory token":"changed"}', '{"directory token":"withdrawn"}']
+    changes = [change.after for change in Change.objects.filter(kind="issuer").order_by("position")]
+    assert changes[-2:] == ['{"directory token":"changed"}', '{"directory token":"withdrawn"}']
 
 
 def test_the_api_connects_a_directory_too(issuer: Issuer, acme: Tenant, client: Client) -> None:
@@ -672,11 +675,11 @@ def test_the_api_connects_a_directory_too(issuer: Issuer, acme: Tenant, client: 
     Membership.objects.create(user=user, tenant=acme, role=Role.ADMIN)
     client.force_login(user)
     path = f"/api/v1/issuers/{issuer.pk}/"
-    told = client.post(f"{path}directory/").json()
-    assert told["url"] == f"http://testserver/scim/v2/{issuer.pk}"
-    assert ScimClient(issuer, told["token"]).ask("GET", "Users").status_code == 200
+    connected = client.post(f"{path}directory/").json()
+    assert connected["url"] == f"http://testserver/scim/v2/{issuer.pk}"
+    assert ScimClient(issuer, connected["token"]).ask("GET", "Users").status_code == 200
     state = client.get(path).json()["directory"]
-    assert (state["connected"], state["users"], state["token_prefix"]) == (True, 0, told["token"][:17])
+    assert (state["connected"], state["users"], state["token_prefix"]) == (True, 0, connected["token"][:17])
     assert client.delete(f"{path}directory/").status_code == 204
     assert client.delete(f"{path}directory/").status_code == 204
     assert client.get(path).json()["directory"]["connected"] is False

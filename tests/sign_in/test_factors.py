@@ -50,21 +50,21 @@ def code(steps: int = 0) -> str:
 
 
 def log_in(client: Client, to: str = "/admin/tools_app/tool/") -> Any:
-    sent = {"username": "ann", "password": PASSWORD, "next": to}
-    return client.post(reverse("admin:login"), sent)
+    data = {"username": "ann", "password": PASSWORD, "next": to}
+    return client.post(reverse("admin:login"), data)
 
 
 def test_a_password_alone_lets_nobody_in_who_has_an_authenticator_app(client: Client, app: User) -> None:
-    answer = log_in(client)
-    assert (answer.status_code, answer["Location"]) == (302, reverse("mfa_authenticate"))
+    response = log_in(client)
+    assert (response.status_code, response["Location"]) == (302, reverse("mfa_authenticate"))
     assert client.get("/admin/tools_app/tool/").status_code == 302
-    assert "Enter the code of your authenticator app" in client.get(answer["Location"]).content.decode()
+    assert "Enter the code of your authenticator app" in client.get(response["Location"]).content.decode()
 
 
 def test_the_code_leads_to_the_page_that_was_asked_for(client: Client, app: User) -> None:
-    answer = client.post(log_in(client)["Location"], {"code": code()})
-    assert (answer.status_code, answer["Location"]) == (302, "/admin/tools_app/tool/")
-    assert client.get(answer["Location"]).status_code == 200
+    response = client.post(log_in(client)["Location"], {"code": code()})
+    assert (response.status_code, response["Location"]) == (302, "/admin/tools_app/tool/")
+    assert client.get(response["Location"]).status_code == 200
 
 
 def test_a_code_counts_once(client: Client, app: User) -> None:
@@ -77,7 +77,7 @@ def test_a_code_counts_once(client: Client, app: User) -> None:
 def test_a_code_that_is_still_valid_counts_in_no_other_process(client: Client, app: User) -> None:
     now = code(-1)
     client.post(log_in(client)["Location"], {"code": now})
-    cache.clear()  # which each process has for itself
+    cache.clear()  # which is local to each process
     other = Client()
     assert "This code was used." in other.post(log_in(other)["Location"], {"code": now}).content.decode()
 
@@ -104,10 +104,10 @@ def test_an_invitation_is_no_way_around_the_second_factor(client: Client, app: U
     boss = User.objects.create_superuser("boss")
     _, token = invitations.create(globex, "ann@example.com", Role.AUDITOR, boss)
     page = reverse("invitation", args=[token])
-    answer = client.post(page, {"login-username": "ann", "login-password": PASSWORD})
-    assert answer["Location"] == reverse("mfa_authenticate")
+    response = client.post(page, {"login-username": "ann", "login-password": PASSWORD})
+    assert response["Location"] == reverse("mfa_authenticate")
     assert not globex.memberships.exists()
-    assert client.post(answer["Location"], {"code": code()})["Location"] == page
+    assert client.post(response["Location"], {"code": code()})["Location"] == page
     client.post(page)
     assert globex.memberships.get().user == app
 
@@ -119,7 +119,7 @@ def test_what_proves_a_factor_is_encrypted_at_rest(app: User) -> None:
 
 
 def enter(client: Client) -> None:
-    """Log in and confirm the password, as the pages of factors ask."""
+    """Log in and confirm the password, as the pages of second factors require."""
     log_in(client)
     client.post(reverse("account_reauthenticate"), {"password": PASSWORD})
 
@@ -130,11 +130,11 @@ def test_a_person_sets_an_app_up_gets_recovery_codes_and_both_are_recorded(clien
     found = re.search(r'value="([A-Z2-7]{32})"', page)
     assert found, page
     now = format_hotp_value(hotp_value(found[1], int(time.time()) // 30))
-    answer = client.post(reverse("mfa_activate_totp"), {"code": now})
-    assert answer["Location"] == reverse("mfa_view_recovery_codes")
-    assert re.search(r"\b[0-9]{8}\b", client.get(answer["Location"]).content.decode())
-    told = [change.after for change in Change.objects.filter(kind="user", person_name="ann")]
-    assert any("authenticator app added" in str(after) for after in told)
+    response = client.post(reverse("mfa_activate_totp"), {"code": now})
+    assert response["Location"] == reverse("mfa_view_recovery_codes")
+    assert re.search(r"\b[0-9]{8}\b", client.get(response["Location"]).content.decode())
+    changes = [change.after for change in Change.objects.filter(kind="user", person_name="ann")]
+    assert any("authenticator app added" in str(after) for after in changes)
 
 
 # --- Where a tenant requires one -----------------------------------------------------------------------------------
@@ -152,12 +152,12 @@ def test_a_member_without_a_factor_is_led_to_set_one_up_and_nowhere_else(
 ) -> None:
     log_in(client)
     for page in ("/admin/", "/admin/tools_app/tool/", "/connections"):
-        answer = client.get(page)
-        assert (answer.status_code, answer["Location"]) == (302, reverse("mfa_index"))
+        response = client.get(page)
+        assert (response.status_code, response["Location"]) == (302, reverse("mfa_index"))
     shown = client.get(reverse("mfa_index")).content.decode()
     assert "Acme requires a second factor" in shown
-    told = client.get("/api/v1/me/")
-    assert (told.status_code, told["Content-Type"]) == (403, "application/problem+json")
+    problem = client.get("/api/v1/me/")
+    assert (problem.status_code, problem["Content-Type"]) == (403, "application/problem+json")
     assert client.post("/admin/logout/").status_code in {200, 302}
 
 
@@ -190,8 +190,8 @@ def test_a_member_with_a_factor_goes_on(client: Client, app: User, strict: Tenan
 def test_the_last_factor_stays_while_one_is_required(client: Client, app: User, strict: Tenant) -> None:
     client.post(log_in(client)["Location"], {"code": code()})
     client.post(reverse("mfa_reauthenticate"), {"code": code(1)})
-    answer = client.post(reverse("mfa_deactivate_totp"))
-    assert "A tenant requires a second factor" in answer.content.decode()
+    response = client.post(reverse("mfa_deactivate_totp"))
+    assert "A tenant requires a second factor" in response.content.decode()
     assert Authenticator.objects.filter(user=app, type="totp").exists()
 
 

@@ -1,4 +1,4 @@
-"""People who sign in by SAML 2.0: what is accepted, and what is refused with which sentence."""
+"""Sign-in with SAML 2.0: accepted responses, and rejected ones with their messages."""
 
 import base64
 import re
@@ -76,7 +76,7 @@ def issuer(db: None) -> Issuer:
 
 
 def begin_sign_in(browser: Client, issuer: Issuer) -> str:
-    """Begin; return the ID of the request."""
+    """Begin a sign-in; return the ID of the request."""
     url = browser.post(reverse("sign-in-begin", args=["acme", issuer.pk]), {"next": "/docs/"})["Location"]
     packed = parse_qs(urlsplit(url).query)["SAMLRequest"][0]
     return str(etree.fromstring(zlib.decompress(base64.b64decode(packed), -15)).get("ID"))
@@ -86,33 +86,36 @@ def at(seconds: int) -> str:
     return (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def response(row: Issuer, request_id: str, signer: str = "idp", sha: str = "", **lies: Any) -> str:
+def saml_response(row: Issuer, request_id: str, signer: str = "idp", sha: str = "", **lies: Any) -> str:
     home = "http://testserver/sign-in/saml"
-    said = {"acs": f"{home}/{row.pk}/", "audience": f"{home}/{row.pk}/metadata/", "issuer": ENTITY}
-    said |= {"ends": at(300), "begins": at(-5), "groups": "mcp-admins", "format": f"{NAMED}persistent", "name": "u1"}
-    said |= {"qualifiers": "", "session": "", **lies}
-    replied = f' InResponseTo="{request_id}"' if request_id else ""
+    values = {"acs": f"{home}/{row.pk}/", "audience": f"{home}/{row.pk}/metadata/", "issuer": ENTITY}
+    values |= {"ends": at(300), "begins": at(-5), "groups": "mcp-admins", "format": f"{NAMED}persistent", "name": "u1"}
+    values |= {"qualifiers": "", "session": "", **lies}
+    in_response_to = f' InResponseTo="{request_id}"' if request_id else ""
     assertion = (
         f'<saml:Assertion xmlns:saml="urn:oasis:names:tc:SAML:2.0:assertion" ID="_{uuid4().hex}" Version="2.0" '
-        f'IssueInstant="{at(0)}"><saml:Issuer>{said["issuer"]}</saml:Issuer><saml:Subject><saml:NameID '
-        f'Format="{said["format"]}"{said["qualifiers"]}>{said["name"]}</saml:NameID>'
+        f'IssueInstant="{at(0)}"><saml:Issuer>{values["issuer"]}</saml:Issuer><saml:Subject><saml:NameID '
+        f'Format="{values["format"]}"{values["qualifiers"]}>{values["name"]}</saml:NameID>'
         '<saml:SubjectConfirmation Method="urn:oasis:names:tc:SAML:2.0:cm:bearer"><saml:SubjectConfirmationData '
-        f'NotOnOrAfter="{said["ends"]}" Recipient="{said["acs"]}"{replied}/></saml:SubjectConfirmation></saml:Subject>'
-        f'<saml:Conditions NotBefore="{said["begins"]}" NotOnOrAfter="{said["ends"]}"><saml:AudienceRestriction>'
-        f"<saml:Audience>{said['audience']}</saml:Audience></saml:AudienceRestriction></saml:Conditions>"
-        f'<saml:AuthnStatement AuthnInstant="{at(0)}"{said["session"]}><saml:AuthnContext><saml:AuthnContextClassRef>x'
-        "</saml:AuthnContextClassRef></saml:AuthnContext></saml:AuthnStatement><saml:AttributeStatement>"
+        f'NotOnOrAfter="{values["ends"]}" Recipient="{values["acs"]}"{in_response_to}/>'
+        "</saml:SubjectConfirmation></saml:Subject>"
+        f'<saml:Conditions NotBefore="{values["begins"]}" NotOnOrAfter="{values["ends"]}"><saml:AudienceRestriction>'
+        f"<saml:Audience>{values['audience']}</saml:Audience></saml:AudienceRestriction></saml:Conditions>"
+        f'<saml:AuthnStatement AuthnInstant="{at(0)}"{values["session"]}><saml:AuthnContext>'
+        "<saml:AuthnContextClassRef>x</saml:AuthnContextClassRef></saml:AuthnContext></saml:AuthnStatement><saml:AttributeStatement>"
         '<saml:Attribute Name="email"><saml:AttributeValue>ann@acme.example</saml:AttributeValue></saml:Attribute>'
-        f'<saml:Attribute Name="groups"><saml:AttributeValue>{said["groups"]}</saml:AttributeValue></saml:Attribute>'
+        f'<saml:Attribute Name="groups"><saml:AttributeValue>{values["groups"]}</saml:AttributeValue></saml:Attribute>'
         "</saml:AttributeStatement></saml:Assertion>"
     )
     if signer:
-        how = {"sign_algorithm": sha, "digest_algorithm": "http://www.w3.org/2000/09/xmldsig#sha1"} if sha else {}
-        assertion = Utils.add_sign(assertion, *pair(signer), **how).decode()
+        algorithms = (
+            {"sign_algorithm": sha, "digest_algorithm": "http://www.w3.org/2000/09/xmldsig#sha1"} if sha else {}
+        )
+        assertion = Utils.add_sign(assertion, *pair(signer), **algorithms).decode()
         assertion = assertion.partition("?>")[2] if assertion.startswith("<?xml") else assertion
     return (
         f'<samlp:Response xmlns:samlp="urn:oasis:names:tc:SAML:2.0:protocol" ID="_{uuid4().hex}" Version="2.0" '
-        f'IssueInstant="{at(0)}"{replied}><samlp:Status><samlp:StatusCode '
+        f'IssueInstant="{at(0)}"{in_response_to}><samlp:Status><samlp:StatusCode '
         f'Value="urn:oasis:names:tc:SAML:2.0:status:Success"/></samlp:Status>{assertion}</samlp:Response>'
     )
 
@@ -124,16 +127,16 @@ def post_response(browser: Client, issuer: Issuer, xml: str) -> Any:
 
 
 def copy_of(browser: Client) -> Client:
-    """A browser with the same cookies."""
+    """Another client with the same cookies."""
     found = Client()
     found.cookies.load({name: morsel.value for name, morsel in browser.cookies.items()})
     return found
 
 
 def test_a_person_signs_in_once_with_an_answer_and_for_an_hour(issuer: Issuer, client: Client) -> None:
-    xml = response(issuer, begin_sign_in(client, issuer))
-    answer = post_response(client, issuer, xml)
-    assert (answer.status_code, answer["Location"]) == (302, "/docs/")
+    xml = saml_response(issuer, begin_sign_in(client, issuer))
+    response = post_response(client, issuer, xml)
+    assert (response.status_code, response["Location"]) == (302, "/docs/")
     assert client.session.get_expiry_age() <= 3600
     assert Membership.objects.get(user__username="ann@acme").role == "admin"
     assert "began in another browser" in post_response(client, issuer, xml).content.decode()
@@ -147,7 +150,7 @@ def test_a_person_signs_in_once_with_an_answer_and_for_an_hour(issuer: Issuer, c
 
 
 @pytest.mark.parametrize(
-    ("lie", "told"),
+    ("lie", "message"),
     [
         ({"signer": ""}, "not signed"),
         ({"signer": "other"}, "of another certificate"),
@@ -162,12 +165,12 @@ def test_a_person_signs_in_once_with_an_answer_and_for_an_hour(issuer: Issuer, c
     ],
 )
 def test_an_answer_that_is_wrong_is_refused_with_its_reason(
-    issuer: Issuer, client: Client, lie: dict[str, str], told: str
+    issuer: Issuer, client: Client, lie: dict[str, str], message: str
 ) -> None:
-    answer = post_response(client, issuer, response(issuer, begin_sign_in(client, issuer), **lie))
-    assert answer.status_code == 403
-    assert told in answer.content.decode()
-    assert told in SignInEvent.objects.get(step=SignInStep.REJECTED).reason
+    response = post_response(client, issuer, saml_response(issuer, begin_sign_in(client, issuer), **lie))
+    assert response.status_code == 403
+    assert message in response.content.decode()
+    assert message in SignInEvent.objects.get(step=SignInStep.REJECTED).reason
     assert not Membership.objects.exists()
 
 
@@ -177,24 +180,30 @@ WRAPPINGS: dict[str, tuple[Callable[[str, str], str], str]] = {
     # The signed assertion, and a forged one: before it, after it, around it, within it, or in an extension.
     "before": (lambda good, forged: good.replace(START, forged + START, 1), ONE),
     "after": (lambda good, forged: good.replace(END, END + forged, 1), ONE),
-    "around": (lambda good, forged: moved(good, forged.replace(END, part(good) + END)), ONE),
+    "around": (lambda good, forged: with_assertion(good, forged.replace(END, part(good) + END)), ONE),
     "within": (lambda good, forged: good.replace(END, forged + END, 1), ONE),
     "extension": (
-        lambda good, forged: moved(good, forged).replace(
+        lambda good, forged: with_assertion(good, forged).replace(
             "<samlp:Status>", f"<samlp:Extensions>{part(good)}</samlp:Extensions><samlp:Status>"
         ),
         ONE,
     ),
     "in the signature": (
-        lambda good, forged: moved(
-            good, taken(good, forged).replace("</ds:Signature>", f"<ds:Object>{part(good)}</ds:Object></ds:Signature>")
+        lambda good, forged: with_assertion(
+            good,
+            with_signature_of(good, forged).replace(
+                "</ds:Signature>", f"<ds:Object>{part(good)}</ds:Object></ds:Signature>"
+            ),
         ),
         ONE,
     ),
-    # The signature alone, on another assertion or of the whole answer.
-    "signature moved": (lambda good, forged: moved(good, taken(good, forged)), "of another certificate"),
-    "signature of the answer": (
-        lambda good, forged: moved(good, forged).replace("<samlp:Status>", f"{signature(good)}<samlp:Status>"),
+    # The signature alone, on another assertion or of the whole response.
+    "signature moved": (
+        lambda good, forged: with_assertion(good, with_signature_of(good, forged)),
+        "of another certificate",
+    ),
+    "signature of the response": (
+        lambda good, forged: with_assertion(good, forged).replace("<samlp:Status>", f"{signature(good)}<samlp:Status>"),
         "of something else",
     ),
     "changed": (lambda good, _: good.replace("staff-1", "mcp-admins"), "of another certificate"),
@@ -214,13 +223,13 @@ def signature(xml: str) -> str:
     return "<ds:Signature" + xml.partition("<ds:Signature")[2].partition("</ds:Signature>")[0] + "</ds:Signature>"
 
 
-def moved(xml: str, other: str) -> str:
-    """The answer with another assertion in place of its own."""
+def with_assertion(xml: str, other: str) -> str:
+    """The response with another assertion in place of its own."""
     return xml.replace(part(xml), other)
 
 
-def taken(good: str, forged: str) -> str:
-    """The forged assertion with the ID and the signature of the signed one."""
+def with_signature_of(good: str, forged: str) -> str:
+    """The forged assertion with the ID and the signature of the good one."""
     named = forged.replace(id_of(forged), id_of(part(good)))
     return named.replace("</saml:Issuer>", "</saml:Issuer>" + signature(good), 1)
 
@@ -231,10 +240,10 @@ def test_nobody_comes_in_by_an_assertion_that_the_signature_does_not_cover(
 ) -> None:
     wrap, reason = WRAPPINGS[how]
     request = begin_sign_in(client, issuer)
-    good, copied = response(issuer, request, groups="staff-1"), copy_of(client)
-    forged = part(response(issuer, request, signer=""))
+    good, copied = saml_response(issuer, request, groups="staff-1"), copy_of(client)
+    forged = part(saml_response(issuer, request, signer=""))
     refused(client, issuer, wrap(good, forged), reason)
-    # What was wrapped is good by itself, with the role that it states.
+    # The wrapped response is valid by itself, with the role that it states.
     assert post_response(copied, issuer, good).status_code == 302
     assert Membership.objects.get().role == "auditor"
 
@@ -266,24 +275,24 @@ def refused(client: Client, issuer: Issuer, xml: str, reason: str) -> None:
 def test_an_answer_that_cannot_be_read_or_belongs_to_no_request_is_refused_with_its_reason(
     issuer: Issuer, client: Client, change: Callable[[str], str], reason: str
 ) -> None:
-    refused(client, issuer, change(response(issuer, begin_sign_in(client, issuer))), reason)
+    refused(client, issuer, change(saml_response(issuer, begin_sign_in(client, issuer))), reason)
 
 
 def test_an_assertion_for_another_request_of_the_same_browser_is_refused(issuer: Issuer, client: Client) -> None:
-    xml = response(issuer, begin_sign_in(client, issuer))
+    xml = saml_response(issuer, begin_sign_in(client, issuer))
     named = re.sub('InResponseTo="[^"]*"', f'InResponseTo="{begin_sign_in(client, issuer)}"', xml, count=1)
     refused(client, issuer, named, "belongs to another sign-in")
 
 
 def test_a_comment_does_not_shorten_the_name_of_a_person(issuer: Issuer, client: Client) -> None:
     """Comments are not signed: with one, the owner of u1.evil could pass for u1."""
-    xml = response(issuer, begin_sign_in(client, issuer), name="u1.evil").replace("u1.evil", "u1<!-- -->.evil")
+    xml = saml_response(issuer, begin_sign_in(client, issuer), name="u1.evil").replace("u1.evil", "u1<!-- -->.evil")
     assert post_response(client, issuer, xml).status_code == 302
     assert Identity.objects.get().subject == "u1.evil"
 
 
 def test_connections_end_an_hour_after_the_sign_in_unless_a_directory_vouches(issuer: Issuer, client: Client) -> None:
-    assert post_response(client, issuer, response(issuer, begin_sign_in(client, issuer))).status_code == 302
+    assert post_response(client, issuer, saml_response(issuer, begin_sign_in(client, issuer))).status_code == 302
     service, _ = service_clients.create(issuer.tenant, "Editor")
     person = Identity.objects.get().person
     Connection.objects.filter(pk=service.connection.pk).update(person=person)
@@ -301,7 +310,7 @@ def test_connections_end_an_hour_after_the_sign_in_unless_a_directory_vouches(is
     Identity.objects.update(verified_at=timezone.now() - timedelta(minutes=59))
     assert tokens.is_valid(row)
     assert tokens.issue_access(row, "mcp:read").expires_in == 3600
-    # Checked once when its time is over, then as everybody is.
+    # Checked once when the session has expired, then at the usual interval.
     Identity.objects.update(checked_at=timezone.now() - timedelta(minutes=5))
     before = timezone.now() - directory.CHECK_INTERVAL
     assert validity.check_due(before).count() == 1
@@ -312,14 +321,14 @@ def test_connections_end_an_hour_after_the_sign_in_unless_a_directory_vouches(is
 
 
 def person_with_a_connection(issuer: Issuer) -> Connection:
-    """The person who signed in, with a client."""
+    """The user who signed in, with a connected client."""
     service, _ = service_clients.create(issuer.tenant, "Editor")
     Connection.objects.filter(pk=service.connection.pk).update(person=Identity.objects.get().person)
     return Connection.objects.get(pk=service.connection.pk)
 
 
 def test_connections_end_with_the_session_at_the_provider(issuer: Issuer, client: Client) -> None:
-    xml = response(issuer, begin_sign_in(client, issuer), session=f' SessionNotOnOrAfter="{at(600)}"')
+    xml = saml_response(issuer, begin_sign_in(client, issuer), session=f' SessionNotOnOrAfter="{at(600)}"')
     assert post_response(client, issuer, xml).status_code == 302
     row = person_with_a_connection(issuer)
     assert 590 <= tokens.issue_access(row, "mcp:read").expires_in <= 600
@@ -334,8 +343,8 @@ def test_connections_end_with_the_session_at_the_provider(issuer: Issuer, client
     directory.check(lambda: True)
     assert not Membership.objects.exists()
     assert "The session at Acme has ended" in SignInEvent.objects.get(step=SignInStep.LEFT).reason
-    # The next sign-in, with an answer that states no end, gives it back.
-    assert post_response(client, issuer, response(issuer, begin_sign_in(client, issuer))).status_code == 302
+    # The next sign-in, with a response without an end, restores the access.
+    assert post_response(client, issuer, saml_response(issuer, begin_sign_in(client, issuer))).status_code == 302
     assert tokens.is_valid(row)
 
 
@@ -344,7 +353,7 @@ def test_a_directory_that_vouches_outlasts_the_session_but_not_the_sign_in_that_
 ) -> None:
     scim = ScimClient(issuer)
     scim.group("mcp-admins", scim.user("ann", externalId="u1"))
-    assert post_response(client, issuer, response(issuer, begin_sign_in(client, issuer))).status_code == 302
+    assert post_response(client, issuer, saml_response(issuer, begin_sign_in(client, issuer))).status_code == 302
     row = person_with_a_connection(issuer)
     Identity.objects.update(session_ends_at=timezone.now() - timedelta(seconds=1))
     assert tokens.is_valid(row)
@@ -355,27 +364,27 @@ def test_a_directory_that_vouches_outlasts_the_session_but_not_the_sign_in_that_
 
 
 def test_sign_in_begins_here_unless_an_admin_allows_otherwise(issuer: Issuer, client: Client) -> None:
-    assert "Sign-in does not begin at Acme" in post_response(client, issuer, response(issuer, "")).content.decode()
+    assert "Sign-in does not begin at Acme" in post_response(client, issuer, saml_response(issuer, "")).content.decode()
     Issuer.objects.update(allows_unasked=True)
-    late = post_response(client, issuer, response(issuer, "", ends=at(900)))
+    late = post_response(client, issuer, saml_response(issuer, "", ends=at(900)))
     assert "more than 10 minutes" in late.content.decode()
-    assert post_response(client, issuer, response(issuer, "")).status_code == 302
+    assert post_response(client, issuer, saml_response(issuer, "")).status_code == 302
 
 
 def test_a_directory_knows_a_person_by_an_attribute_of_the_assertion(issuer: Issuer, client: Client) -> None:
-    # An attribute with one value, as the object ID of a person is.
+    # An attribute with one value, such as the object ID of a person.
     Issuer.objects.update(directory_claim="groups", directory_only=True)
     scim = ScimClient(issuer)
     ann = scim.user("ann", externalId="mcp-admins")
     scim.group("mcp-admins", ann)
-    assert post_response(client, issuer, response(issuer, begin_sign_in(client, issuer))).status_code == 302
+    assert post_response(client, issuer, saml_response(issuer, begin_sign_in(client, issuer))).status_code == 302
     DirectoryUser.objects.update(active=False)
     browser = Client()
-    assert post_response(browser, issuer, response(issuer, begin_sign_in(browser, issuer))).status_code == 403
+    assert post_response(browser, issuer, saml_response(issuer, begin_sign_in(browser, issuer))).status_code == 403
 
 
 def test_a_personal_token_ends_an_hour_after_the_sign_in(issuer: Issuer, client: Client) -> None:
-    assert post_response(client, issuer, response(issuer, begin_sign_in(client, issuer))).status_code == 302
+    assert post_response(client, issuer, saml_response(issuer, begin_sign_in(client, issuer))).status_code == 302
     row, token = personal_tokens.issue(Identity.objects.get().person, "script")
     assert personal_tokens.find(token) == row
     Identity.objects.update(verified_at=timezone.now() - timedelta(minutes=58))
@@ -383,7 +392,9 @@ def test_a_personal_token_ends_an_hour_after_the_sign_in(issuer: Issuer, client:
 
 
 def test_an_answer_with_white_space_around_it_is_read_as_any_other(issuer: Issuer, client: Client) -> None:
-    xml = "\n <?xml version='1.0' encoding='UTF-8'?>" + response(issuer, begin_sign_in(client, issuer), signer="other")
+    xml = "\n <?xml version='1.0' encoding='UTF-8'?>" + saml_response(
+        issuer, begin_sign_in(client, issuer), signer="other"
+    )
     assert "of another certificate" in post_response(client, issuer, xml).content.decode()
 
 

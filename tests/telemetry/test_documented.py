@@ -1,4 +1,4 @@
-"""The page about metrics names each of them, as it is."""
+"""The documentation of metrics: complete and correct."""
 
 import re
 from pathlib import Path
@@ -15,15 +15,15 @@ def test_the_table_has_every_metric_and_no_other():
 
 
 def test_the_table_says_what_kind_each_is_and_which_labels_it_has():
-    told = {name: (kind, re.findall(r"`([a-z]+)`", labels)) for name, kind, labels in ROWS}
+    documented = {name: (kind, re.findall(r"`([a-z]+)`", labels)) for name, kind, labels in ROWS}
 
     for name, metric in METRICS.items():
-        kind, labels = told[name]
+        kind, labels = documented[name]
         assert kind.startswith(WORDS.get(metric.kind, "gauge")), name
         assert set(metric.labels) <= set(labels), name
 
 
 def test_alerts_ask_for_metrics_that_exist():
-    asked = set(re.findall(r"mcphub_\w+", PAGE.split("### Alerts")[1].split("## Traces")[0]))
+    queried = set(re.findall(r"mcphub_\w+", PAGE.split("### Alerts")[1].split("## Traces")[0]))
 
-    assert {re.sub("_bucket$", "", name) for name in asked} <= set(METRICS)
+    assert {re.sub("_bucket$", "", name) for name in queried} <= set(METRICS)

@@ -1,4 +1,4 @@
-"""Lines of the log: what they are about, in text and in JSON."""
+"""Log formatters: fields of records in text and in JSON."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ from tools_app.telemetry.logs import formatter
 
 @pytest.fixture
 def a_call(monkeypatch):
-    """A call that runs."""
+    """A running call."""
     monkeypatch.setattr(scrubbing, "_known", scrubbing._Known())
     scrubbing.hide_arguments(is_secret)
     token = log_fields.set(("tools/call", '"7"', "acme", None, "0192-call", "0af7", [{"password": "hunter22"}]))
@@ -24,9 +24,9 @@ def a_call(monkeypatch):
 
 
 def record(message, *values, exc_info=None, **more):
-    made = logging.LogRecord("tools_app.x", logging.WARNING, __file__, 1, message, values, exc_info)
-    made.__dict__.update(more)
-    return made
+    log_record = logging.LogRecord("tools_app.x", logging.WARNING, __file__, 1, message, values, exc_info)
+    log_record.__dict__.update(more)
+    return log_record
 
 
 def test_a_line_of_text_says_when_how_bad_who_and_what():
@@ -37,10 +37,10 @@ def test_a_line_of_text_says_when_how_bad_who_and_what():
 
 
 def test_a_line_of_json_names_the_call_and_all_that_is_known_of_it(a_call):
-    said = json.loads(formatter("JSON").format(record("Hello", shelf=4)))
+    logged = json.loads(formatter("JSON").format(record("Hello", shelf=4)))
 
-    assert said.pop("time").startswith("20")
-    assert said == {
+    assert logged.pop("time").startswith("20")
+    assert logged == {
         "level": "warning",
         "logger": "tools_app.x",
         "message": "Hello",
@@ -66,9 +66,9 @@ def test_no_line_holds_a_secret_of_the_call_not_even_in_its_traceback(a_call, st
 
 
 def test_a_value_under_a_secret_name_is_hidden(a_call):
-    said = json.loads(formatter("JSON").format(record("Hello", api_key="abc", more={"secret": "abc"})))
+    logged = json.loads(formatter("JSON").format(record("Hello", api_key="abc", more={"secret": "abc"})))
 
-    assert (said["api_key"], said["more"]) == ("[redacted]", "{'secret': [redacted]}")
+    assert (logged["api_key"], logged["more"]) == ("[redacted]", "{'secret': [redacted]}")
 
 
 def test_what_a_client_sent_cannot_pretend_to_be_a_line_of_its_own():
@@ -105,10 +105,10 @@ def test_nothing_that_is_logged_gives_orders_to_a_terminal(style):
 
 
 def test_a_record_without_an_exception_is_one_line_whatever_its_fields_and_its_logger_are_called():
-    made = record("Hello", shelf=FORGED)
-    made.name = FORGED
+    log_record = record("Hello", shelf=FORGED)
+    log_record.name = FORGED
 
-    assert len(formatter("TEXT").format(made).splitlines()) == 1
+    assert len(formatter("TEXT").format(log_record).splitlines()) == 1
 
 
 def test_apps_may_log_by_structlog_too(a_call, caplog):
@@ -116,5 +116,5 @@ def test_apps_may_log_by_structlog_too(a_call, caplog):
     with caplog.at_level(logging.INFO):
         structlog.get_logger("their.app").info("indexed", shelves=3)
 
-    said = json.loads(line.format(caplog.records[0]))
-    assert (said["message"], said["shelves"], said["call_id"]) == ("indexed", 3, "0192-call")
+    logged = json.loads(line.format(caplog.records[0]))
+    assert (logged["message"], logged["shelves"], logged["call_id"]) == ("indexed", 3, "0192-call")

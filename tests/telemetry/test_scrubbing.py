@@ -1,4 +1,4 @@
-"""No secret passes the scrubber, whatever it is wrapped in."""
+"""The scrubber: secrets are removed in every encoding."""
 
 import json
 from time import process_time

@@ -80,8 +80,8 @@ def test_a_secret_is_found_in_base64_whatever_stands_around_it(
     encoded = encode(f"{before}{SECRET}{after}".encode()).decode()
     cleaned = Scrubber([SECRET]).text(f"Basic {encoded}")
     assert REPLACEMENT in cleaned
-    kept = cleaned.replace(REPLACEMENT, "").removeprefix("Basic ").rstrip("=")
-    assert len(kept) <= len(before) * 4 // 3 + len(after) * 4 // 3 + 6
+    rest = cleaned.replace(REPLACEMENT, "").removeprefix("Basic ").rstrip("=")
+    assert len(rest) <= len(before) * 4 // 3 + len(after) * 4 // 3 + 6
 
 
 def test_a_short_secret_is_not_looked_for_in_encoded_texts() -> None:

@@ -1,4 +1,4 @@
-"""Numbers of several processes of one host become one answer, and no count is lost with its process."""
+"""Metrics of several processes of a host: they are summed, and counts of ended processes are kept."""
 
 import os
 import time
@@ -12,12 +12,12 @@ from tools_app.telemetry.snapshots import Publisher, current_snapshots
 
 CALLS = "mcphub_calls_total"
 OK = ("tools/call", "ok", "2026-07-28", "inline")
-TOLD_OK = '{method="tools/call",mode="inline",outcome="ok",revision="2026-07-28"}'
+OK_LABELS = '{method="tools/call",mode="inline",outcome="ok",revision="2026-07-28"}'
 
 
 @pytest.fixture
 def process(tmp_path):
-    """Makes processes that share a directory: `process(calls=3, running=1)`."""
+    """Write the metrics of a process in a shared directory: `process(calls=3, running=1)`."""
 
     def make(calls, running=0):
         metrics_registry = MetricRegistry()
@@ -44,13 +44,13 @@ def test_counters_histograms_and_gauges_of_all_processes_are_added_up(process, t
     process(3, running=1)
     process(4, running=2)
 
-    told = lines(tmp_path)
+    exposition = lines(tmp_path)
 
-    assert f"{CALLS}{TOLD_OK} 7.0" in told
-    assert "mcphub_recorder_commit_seconds_count 7.0" in told
-    assert 'mcphub_recorder_commit_seconds_bucket{le="0.001"} 0.0' in told
-    assert 'mcphub_recorder_commit_seconds_bucket{le="0.0025"} 7.0' in told
-    assert "mcphub_running_calls 3.0" in told
+    assert f"{CALLS}{OK_LABELS} 7.0" in exposition
+    assert "mcphub_recorder_commit_seconds_count 7.0" in exposition
+    assert 'mcphub_recorder_commit_seconds_bucket{le="0.001"} 0.0' in exposition
+    assert 'mcphub_recorder_commit_seconds_bucket{le="0.0025"} 7.0' in exposition
+    assert "mcphub_running_calls 3.0" in exposition
 
 
 def test_a_silent_process_has_no_gauges_but_what_it_counted_stays(process, tmp_path):
@@ -59,7 +59,7 @@ def test_a_silent_process_has_no_gauges_but_what_it_counted_stays(process, tmp_p
     grow_old(publisher, snapshots.SILENT_SECONDS + 1)
 
     assert "mcphub_running_calls 2.0" in lines(tmp_path)
-    assert f"{CALLS}{TOLD_OK} 7.0" in lines(tmp_path)
+    assert f"{CALLS}{OK_LABELS} 7.0" in lines(tmp_path)
 
 
 def test_what_a_dead_process_counted_is_kept_without_its_file(process, tmp_path):
@@ -67,9 +67,9 @@ def test_what_a_dead_process_counted_is_kept_without_its_file(process, tmp_path)
     process(4)
     grow_old(publisher, snapshots.DEAD_SECONDS + 1)
 
-    assert f"{CALLS}{TOLD_OK} 7.0" in lines(tmp_path)
+    assert f"{CALLS}{OK_LABELS} 7.0" in lines(tmp_path)
     assert not publisher.path.exists()
-    assert f"{CALLS}{TOLD_OK} 7.0" in lines(tmp_path)
+    assert f"{CALLS}{OK_LABELS} 7.0" in lines(tmp_path)
 
 
 def test_a_process_that_was_taken_for_dead_counts_nothing_twice(process, tmp_path):
@@ -80,7 +80,7 @@ def test_a_process_that_was_taken_for_dead_counts_nothing_twice(process, tmp_pat
     metrics_registry.add(CALLS, 2, OK)
     publisher.publish()
 
-    assert f"{CALLS}{TOLD_OK} 5.0" in lines(tmp_path)
+    assert f"{CALLS}{OK_LABELS} 5.0" in lines(tmp_path)
 
 
 def test_a_process_that_ends_leaves_its_counts_at_once(process, tmp_path):
@@ -88,7 +88,7 @@ def test_a_process_that_ends_leaves_its_counts_at_once(process, tmp_path):
     metrics_registry.add(CALLS, 1, OK)
     publisher.withdraw()
 
-    assert f"{CALLS}{TOLD_OK} 4.0" in lines(tmp_path)
+    assert f"{CALLS}{OK_LABELS} 4.0" in lines(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [snapshots.DEAD_PROCESSES]
 
 
@@ -96,21 +96,21 @@ def test_a_file_that_is_not_whole_is_passed_over(process, tmp_path):
     process(3)
     (tmp_path / "1-broken.json").write_bytes(b'{"counts": [')
 
-    assert f"{CALLS}{TOLD_OK} 3.0" in lines(tmp_path)
+    assert f"{CALLS}{OK_LABELS} 3.0" in lines(tmp_path)
 
 
 def test_an_id_is_told_as_its_name():
     metrics_registry = MetricRegistry()
     metrics_registry.add("mcphub_tenant_calls_total", 2, ("0192", "ok"))
 
-    told = exposed([metrics_registry.snapshot()], {"tenant": {"0192": "acme"}}).decode()
+    exposition = exposed([metrics_registry.snapshot()], {"tenant": {"0192": "acme"}}).decode()
 
-    assert 'mcphub_tenant_calls_total{outcome="ok",tenant="acme"} 2.0' in told
+    assert 'mcphub_tenant_calls_total{outcome="ok",tenant="acme"} 2.0' in exposition
 
 
 def test_every_metric_has_a_name_that_prometheus_takes():
-    told = exposed([MetricRegistry().snapshot()]).decode()
+    exposition = exposed([MetricRegistry().snapshot()]).decode()
 
     assert all(name.startswith("mcphub_") for name in METRICS)
-    assert f"# TYPE {CALLS} counter" not in told, "a metric with labels and no values is left out"
-    assert "# TYPE mcphub_recorder_failed_records_total counter\nmcphub_recorder_failed_records_total 0.0" in told
+    assert f"# TYPE {CALLS} counter" not in exposition, "a metric with labels and no values is left out"
+    assert "# TYPE mcphub_recorder_failed_records_total counter\nmcphub_recorder_failed_records_total 0.0" in exposition

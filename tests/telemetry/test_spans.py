@@ -1,4 +1,4 @@
-"""Spans by OpenTelemetry: what they say of a failure, and what they do not."""
+"""OpenTelemetry spans: their attributes for failures, and what they leave out."""
 
 import asyncio
 

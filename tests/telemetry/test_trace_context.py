@@ -1,4 +1,4 @@
-"""Which trace a request belongs to, from `_meta` and headers."""
+"""The trace context of a request, from `_meta` and headers."""
 
 import pytest
 
@@ -10,7 +10,7 @@ OTHER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 @pytest.mark.parametrize(
-    "said",
+    "traceparent",
     [
         "",
         "garbage",
@@ -27,9 +27,9 @@ OTHER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     ],
     ids=str,
 )
-def test_what_is_no_traceparent_names_no_trace(said):
-    assert tracing.trace_id({"_meta": {"traceparent": said}}, {}) == ""
-    assert tracing.carrier_of({"_meta": {"traceparent": said}}, {}) == {}
+def test_what_is_no_traceparent_names_no_trace(traceparent):
+    assert tracing.trace_id({"_meta": {"traceparent": traceparent}}, {}) == ""
+    assert tracing.carrier_of({"_meta": {"traceparent": traceparent}}, {}) == {}
 
 
 def test_the_trace_comes_from_meta_or_from_the_header():

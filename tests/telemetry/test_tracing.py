@@ -1,4 +1,4 @@
-"""When traces are on, and what that takes."""
+"""Enabling tracing, and its requirements."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def nothing_set(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("variables", "wanted"),
+    ("variables", "expected"),
     [
         ({}, False),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}, True),
@@ -27,11 +27,11 @@ def nothing_set(monkeypatch):
     ],
     ids=str,
 )
-def test_an_exporter_that_is_named_turns_them_on(monkeypatch, variables, wanted):
+def test_an_exporter_that_is_named_turns_them_on(monkeypatch, variables, expected):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
 
-    assert tracing.is_wanted() is wanted
+    assert tracing.is_wanted() is expected
 
 
 def test_without_one_nothing_begins():

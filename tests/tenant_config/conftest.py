@@ -1,4 +1,4 @@
-"""A tenant with a row of every kind."""
+"""Fixtures of the tests of tenant files: a tenant with a row of every kind."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ SCHEMA = {"type": "object", "properties": {"term": {"type": "string"}}}
 
 @pytest.fixture
 def full(tenant: Tenant, offer: Any) -> Tenant:
-    """`tenant` with tools, resources and prompts of every kind that people write, and one tool of code."""
+    """`tenant` with tools, resources and prompts of every editable kind, and one Python tool."""
     authoring.set_secret(tenant, "TOKEN", "hush-hush")
     offer("echo")
     authoring.save_tool(
@@ -65,21 +65,21 @@ def full(tenant: Tenant, offer: Any) -> Tenant:
 
 @pytest.fixture
 def planned(tenant: Tenant) -> Callable[..., Plan]:
-    """The plan that a text makes for `tenant`, asked for at the command line unless `by` somebody."""
+    """Plan the import of a text into `tenant`, by the command line unless `by` is given."""
 
-    def made(text: str, by: Any = None, **options: Any) -> Plan:
+    def run(text: str, by: Any = None, **options: Any) -> Plan:
         return plan(Tenant.objects.get(pk=tenant.pk), read(text), by, **options)
 
-    return made
+    return run
 
 
 @pytest.fixture
 def applied(planned: Callable[..., Plan]) -> Callable[..., Plan]:
-    """The same, and it is done."""
+    """Plan the import of a text, and apply it."""
 
-    def made(text: str, by: Any = None, **options: Any) -> Plan:
+    def run(text: str, by: Any = None, **options: Any) -> Plan:
         found = planned(text, by, **options)
         apply(found, by)
         return found
 
-    return made
+    return run

@@ -125,7 +125,7 @@ def test_each_change_is_recorded_and_the_url_is_not(tenant: Tenant) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "message"),
     [
         ("alert_rules: {a: {kind: nonsense}}", "alert_rules.a.kind: Value 'nonsense'"),
         ("alert_rules: {a: {kind: process_died}}", "alert_rules.a.kind: Rules of this kind watch the whole hub"),
@@ -140,9 +140,9 @@ def test_each_change_is_recorded_and_the_url_is_not(tenant: Tenant) -> None:
         ("alert_destinations: {a: {kind: webhook, url: 'ftp://b'}}", "alert_destinations.a.url: This URL is invalid"),
     ],
 )
-def test_what_the_admins_forms_refuse_is_refused_here_too(planned: Any, body: str, says: str) -> None:
+def test_what_the_admins_forms_refuse_is_refused_here_too(planned: Any, body: str, message: str) -> None:
     found = planned(f"mcphub: 1\n{body}")
-    assert any(says in problem for problem in plan_problems(found)), plan_problems(found)
+    assert any(message in problem for problem in plan_problems(found)), plan_problems(found)
     with pytest.raises(ApplyError):
         apply(found)
     assert not AlertRule.objects.exists()

@@ -34,20 +34,20 @@ def refreshed(source: ApiSource, operation: dict[str, Any]) -> None:
 def source(tenant: Tenant) -> ApiSource:
     """A source with one tool, whose description was overridden."""
     authoring.set_secret(tenant, "TOKEN", "hush-hush")
-    made = ApiSource.objects.create(tenant=tenant, name="books", secrets={"key": "TOKEN"})
-    refreshed(made, LIST)
-    tool = made.tools.get()
+    row = ApiSource.objects.create(tenant=tenant, name="books", secrets={"key": "TOKEN"})
+    refreshed(row, LIST)
+    tool = row.tools.get()
     tool.description = "Ours."
     authoring.save_tool(tool)
-    return made
+    return row
 
 
 def test_a_file_has_the_source_and_what_is_overridden_and_no_secret(tenant: Tenant, source: ApiSource) -> None:
     text = export(tenant)
-    said = yaml.safe_load(text)
+    exported = yaml.safe_load(text)
 
-    assert said["api_sources"]["books"]["secrets"] == {"key": "TOKEN"}
-    operation = said["tools"]["list_books"]["operation"]
+    assert exported["api_sources"]["books"]["secrets"] == {"key": "TOKEN"}
+    operation = exported["tools"]["list_books"]["operation"]
     assert (operation["source"], operation["key"], operation["overridden"]) == ("books", "GET /books", ["description"])
     assert "hush-hush" not in text
 
@@ -55,16 +55,19 @@ def test_a_file_has_the_source_and_what_is_overridden_and_no_secret(tenant: Tena
 def test_a_file_has_the_options_of_a_source_and_the_schema_of_a_result(
     tenant: Tenant, source: ApiSource, planned: Any
 ) -> None:
-    answer = {"200": {"description": "OK", "content": {"application/json": {"schema": {"type": "array"}}}}}
+    responses = {"200": {"description": "OK", "content": {"application/json": {"schema": {"type": "array"}}}}}
     source.cycle_depth, source.output_schemas = 2, True
-    refreshed(save_source(source), {**LIST, "responses": answer})
-    said = yaml.safe_load(export(tenant))
+    refreshed(save_source(source), {**LIST, "responses": responses})
+    exported = yaml.safe_load(export(tenant))
 
-    assert (said["api_sources"]["books"]["cycle_depth"], said["api_sources"]["books"]["output_schemas"]) == (2, True)
-    assert said["tools"]["list_books"]["output_schema"]["properties"] == {"result": {"type": "array"}}
+    assert (exported["api_sources"]["books"]["cycle_depth"], exported["api_sources"]["books"]["output_schemas"]) == (
+        2,
+        True,
+    )
+    assert exported["tools"]["list_books"]["output_schema"]["properties"] == {"result": {"type": "array"}}
     assert planned(export(tenant), prune=True).steps == []
-    said["api_sources"]["books"]["cycle_depth"] = 6
-    assert [problem.message for problem in planned(yaml.safe_dump(said)).problems] == [
+    exported["api_sources"]["books"]["cycle_depth"] = 6
+    assert [problem.message for problem in planned(yaml.safe_dump(exported)).problems] == [
         "Ensure this value is less than or equal to 5."
     ]
 

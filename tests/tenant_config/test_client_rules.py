@@ -1,4 +1,4 @@
-"""Client policies and scopes in a tenant's file: previewed, applied, pruned, and refused as in their forms."""
+"""Client policies and scopes in a tenant's file: preview, import, pruning, and validation as in the forms."""
 
 from typing import Any
 
@@ -34,9 +34,9 @@ def test_a_file_decides_about_clients_and_names_scopes(applied: Any, planned: An
     scope = TenantScope.objects.get()
     assert (scope.tool_patterns, scope.methods, scope.description) == (["report_*"], ["tools/call"], "Reads reports")
     assert planned(FILE).is_empty
-    told = described(tenant)
-    assert told["client_policies"] == {"*": {"decision": "deny"}, "claude.ai": {"decision": "allow"}}
-    assert told["scopes"]["reports"]["tool_patterns"] == ["report_*"]
+    exported = described(tenant)
+    assert exported["client_policies"] == {"*": {"decision": "deny"}, "claude.ai": {"decision": "allow"}}
+    assert exported["scopes"]["reports"]["tool_patterns"] == ["report_*"]
 
 
 def test_a_change_is_previewed_with_both_sides_and_the_rest_is_kept_or_pruned(
@@ -53,12 +53,12 @@ def test_a_change_is_previewed_with_both_sides_and_the_rest_is_kept_or_pruned(
         (StepAction.DELETE, "*"),
     }
     assert ClientPolicy.objects.get().decision == ClientDecision.ASK
-    # The section of scopes is not in the file, so they stay.
+    # The file has no section of scopes, so they stay.
     assert TenantScope.objects.exists()
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("client_policies: {Claude.AI: {decision: deny}}", "client_policies.Claude.AI: Write this host as claude.ai."),
         ("client_policies: {'two words': {decision: deny}}", "Write a host such as claude.ai"),
@@ -69,13 +69,13 @@ def test_a_change_is_previewed_with_both_sides_and_the_rest_is_kept_or_pruned(
         ("scopes: {reports: {methods: ['a b']}}", "scopes.reports.methods: Entry 1"),
     ],
 )
-def test_what_the_forms_refuse_is_refused_here_too(planned: Any, text: str, told: str) -> None:
+def test_what_the_forms_refuse_is_refused_here_too(planned: Any, text: str, message: str) -> None:
     (problem,) = planned(f"mcphub: 1\n{text}\n").problems
-    assert told in str(problem)
+    assert message in str(problem)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("client_policies: {claude.ai: deny}", "client_policies.claude.ai: must be an object"),
         ("client_policies: {claude.ai: {decision: 1}}", "client_policies.claude.ai.decision: Must be a string"),
@@ -83,10 +83,10 @@ def test_what_the_forms_refuse_is_refused_here_too(planned: Any, text: str, told
         ("scopes: {reports: {tool_patterns: all}}", "scopes.reports.tool_patterns: Must be a list"),
     ],
 )
-def test_what_has_another_shape_is_refused_with_its_place(text: str, told: str) -> None:
+def test_what_has_another_shape_is_refused_with_its_place(text: str, message: str) -> None:
     with pytest.raises(InvalidConfiguration) as refused:
         read(f"mcphub: 1\n{text}\n")
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_tenant_has_so_many_of_each(tenant: Tenant, applied: Any) -> None:

@@ -1,4 +1,4 @@
-"""The file in the documentation is one that works."""
+"""The example file in the documentation can be imported."""
 
 import re
 from pathlib import Path

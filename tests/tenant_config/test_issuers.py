@@ -1,4 +1,4 @@
-"""Issuers in a tenant's file: previewed, applied to their people, pruned, and never with a secret."""
+"""Issuers in a tenant's file: preview, import, pruning, and no secrets in exports."""
 
 from typing import Any
 
@@ -85,7 +85,7 @@ def test_changed_rules_and_pruned_issuers_count_for_their_people_at_once(applied
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "message"),
     [
         ("Staff: {issuer: 'https://other.example', client_id: hub}", "issuers.Staff.issuer: this cannot be changed"),
         ("New: {issuer: 'https://login.acme.example', client_id: hub}", "issuers.New.issuer: This issuer is set up"),
@@ -100,11 +100,11 @@ def test_changed_rules_and_pruned_issuers_count_for_their_people_at_once(applied
         ),
     ],
 )
-def test_what_the_forms_refuse_is_refused_here_too(applied: Any, planned: Any, row: str, told: str) -> None:
+def test_what_the_forms_refuse_is_refused_here_too(applied: Any, planned: Any, row: str, message: str) -> None:
     applied(FILE)
     text = row if row.startswith("{") else "{" + row + "}"
     (problem,) = planned(f"mcphub: 1\nissuers: {text}\n").problems
-    assert told in str(problem)
+    assert message in str(problem)
 
 
 def test_two_issuers_of_a_tenant_have_different_names(applied: Any) -> None:

@@ -1,4 +1,4 @@
-"""What an import would do, and that it does that and nothing else."""
+"""The plan of an import, and that applying it does exactly that."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ tools:
 
 
 def rows(text: str) -> str:
-    """An export without the lines that name the tenant."""
+    """An export without the tenant's name."""
     return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
 
 
@@ -123,7 +123,7 @@ def test_a_row_may_become_of_another_kind(full: Any, applied: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "message"),
     [
         ("tools: {look: {function: nowhere}}", "tools.look.function: No installed app registers 'nowhere'"),
         ("tools: {'a b': {function: echo}}", "tools.a b: Use letters, digits"),
@@ -152,9 +152,9 @@ def test_a_row_may_become_of_another_kind(full: Any, applied: Any) -> None:
         ("tenant: {calls_per_day: -1}", "tenant.calls_per_day:"),
     ],
 )
-def test_what_the_admins_forms_refuse_is_refused_here_too(planned: Any, body: str, says: str) -> None:
+def test_what_the_admins_forms_refuse_is_refused_here_too(planned: Any, body: str, message: str) -> None:
     found = planned(f"mcphub: 1\n{body}")
-    assert any(says in problem for problem in plan_problems(found)), plan_problems(found)
+    assert any(message in problem for problem in plan_problems(found)), plan_problems(found)
     with pytest.raises(ApplyError, match="The file is invalid"):
         apply(found)
     assert not Tool.objects.exists()
@@ -219,7 +219,7 @@ values = st.recursive(
 @settings(
     max_examples=10,
     deadline=None,
-    phases=[Phase.explicit, Phase.generate],  # what is found is short as it is, and each try takes a while
+    phases=[Phase.explicit, Phase.generate],  # shrinking is slow, and the examples are short already
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(description=texts, title=texts, default=values, text=texts)

@@ -1,4 +1,4 @@
-"""What is refused before anything is done with a file, and how that is told."""
+"""Validation of a tenant's file before the import, and its messages."""
 
 import time
 
@@ -27,7 +27,7 @@ def test_a_file_that_does_not_begin_as_it_must_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "message"),
     [
         ("tols: {}", "tols: unknown field. Known fields: mcphub, tenant, secrets, api_sources, tools"),
         ("tenant: {nmae: A}", "tenant.nmae: unknown field"),
@@ -60,8 +60,8 @@ def test_a_file_that_does_not_begin_as_it_must_is_refused(text: str) -> None:
         ("prompts: {greet: {messages: hello}}", "prompts.greet.messages: must be a list"),
     ],
 )
-def test_a_field_that_is_wrong_is_named_with_its_path(body: str, says: str) -> None:
-    assert says in read_error(f"mcphub: 1\n{body}")
+def test_a_field_that_is_wrong_is_named_with_its_path(body: str, message: str) -> None:
+    assert message in read_error(f"mcphub: 1\n{body}")
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
@@ -69,7 +69,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("mcphub: 1\nmcphub: 1", "Line 2: 'mcphub' is given twice."),
         ("a: &x [1]\nb: *x", "Line 2: *x is an alias"),
@@ -95,8 +95,8 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         ('a: !!int ""', "The file is not valid YAML"),
     ],
 )
-def test_what_no_file_needs_is_refused(text: str, says: str) -> None:
-    assert says in read_error(text)
+def test_what_no_file_needs_is_refused(text: str, message: str) -> None:
+    assert message in read_error(text)
 
 
 def test_a_bomb_of_aliases_goes_off_nowhere() -> None:

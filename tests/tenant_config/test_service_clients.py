@@ -1,4 +1,4 @@
-"""Service clients in a tenant's file: those that sign round-trip, those with a secret are never created."""
+"""Service clients in a tenant's file: those with keys are imported, those with a secret are not created."""
 
 from datetime import UTC, datetime
 from io import StringIO
@@ -103,8 +103,8 @@ def test_a_change_is_previewed_with_both_sides_and_recorded(
     row = ServiceClient.objects.get()
     assert (row.tool_patterns, row.methods, row.toolset, row.expires_at) == ([], ["tools/*"], None, None)
     assert (row.connection.client.jwks, row.connection.client.client_id) == (keys_of(OTHER), client_id)
-    told = list(Change.objects.filter(kind="serviceclient").order_by("position").values_list("action", flat=True))
-    assert told == [Action.CREATED, Action.CHANGED, Action.CHANGED]
+    actions = list(Change.objects.filter(kind="serviceclient").order_by("position").values_list("action", flat=True))
+    assert actions == [Action.CREATED, Action.CHANGED, Action.CHANGED]
     assert described(tenant)["service_clients"]["CI"] == {"methods": ["tools/*"], "public_keys": keys_of(OTHER)}
 
 
@@ -132,17 +132,17 @@ def test_a_client_with_a_secret_is_never_created_and_the_preview_says_what_to_do
     text = file({"Nightly": {"tool_patterns": ["a"]}}, scopes={"reports": {}})
     found = applied(text)
     assert (found.missing_service_clients, found.problems) == (["Nightly"], [])
-    # The rest of the file is applied.
+    # The rest of the file is imported.
     assert [step.kind for step in found.steps] == ["scope"]
     assert not ServiceClient.objects.exists()
-    place, told = tmp_path / "acme.yaml", StringIO()
+    place, output = tmp_path / "acme.yaml", StringIO()
     place.write_text(text)
-    call_command("import_tenant", "acme", str(place), yes=True, stdout=told)
-    assert "The service client Nightly has a secret, so it is not created by a file." in told.getvalue()
+    call_command("import_tenant", "acme", str(place), yes=True, stdout=output)
+    assert "The service client Nightly has a secret, so it is not created by a file." in output.getvalue()
     client.force_login(admin_user)
     page = client.post(reverse("admin:tools_app_tenant_import_configuration", args=[tenant.pk]), {"text": text})
     assert "Service clients that are not created: <strong>Nightly</strong>" in page.content.decode()
-    # After that, the file applies to it.
+    # Once it exists, the file updates it.
     service_clients.create(tenant, "Nightly")
     assert applied(text).missing_service_clients == []
     assert ServiceClient.objects.get().tool_patterns == ["a"]
@@ -162,7 +162,7 @@ def test_a_client_that_is_not_in_the_file_is_kept_or_revoked_with_its_tokens(
     assert row.revoked_at is not None
     assert not tokens.is_valid(Connection.objects.get())
     assert Change.objects.filter(kind="serviceclient", action=Action.REVOKED).exists()
-    # A revoked client is no part of the configuration, and its name is free.
+    # A revoked client is not part of the configuration, and its name is available.
     assert planned(file({}), prune=True).is_empty
     assert described(tenant)["service_clients"] == {}
     applied(file({"CI": {"public_keys": keys_of(KEY)}}))
@@ -175,7 +175,7 @@ def test_clients_of_other_tenants_and_other_connections_are_never_touched(
     other = Tenant.objects.create(slug="other", name="Other")
     foreign, _ = service_clients.create(other, "CI", public_keys=keys_of(KEY))
     Toolset.objects.create(tenant=other, name="Theirs", tools=["x"])
-    # The connection of a person in this tenant, by a client of the same name.
+    # A user's connection in this tenant, with a client of the same name.
     person, _ = service_clients.create(tenant, "CI")
     Connection.objects.filter(pk=person.connection.pk).update(person=admin_user)
     found = applied(file({"CI": {"methods": ["tools/*"], "public_keys": keys_of(OTHER)}}), prune=True)
@@ -213,7 +213,7 @@ def test_a_changed_client_makes_a_preview_stale(planned: Any, tenant: Tenant) ->
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "problem_text"),
     [
         ({"public_keys": {"keys": []}}, "CI.public_keys: Paste a JSON Web Key Set"),
         ({"public_keys": KEY.as_dict(private=True)}, "CI.public_keys: This is a private key"),
@@ -228,11 +228,11 @@ def test_a_changed_client_makes_a_preview_stale(planned: Any, tenant: Tenant) ->
         ({"toolset": "Theirs"}, "CI.toolset: there is no toolset"),
     ],
 )
-def test_what_the_forms_refuse_is_refused_here_too(planned: Any, row: Any, told: str) -> None:
+def test_what_the_forms_refuse_is_refused_here_too(planned: Any, row: Any, problem_text: str) -> None:
     other = Tenant.objects.create(slug="other", name="Other")
     Toolset.objects.create(tenant=other, name="Theirs", tools=["x"])
     (problem,) = planned(file({"CI": row})).problems
-    assert f"service_clients.{told}" in str(problem)
+    assert f"service_clients.{problem_text}" in str(problem)
     assert KEY.as_dict(private=True)["d"] not in str(problem)
 
 
@@ -251,7 +251,7 @@ def test_a_toolset_that_the_file_deletes_is_unknown_to_its_clients(applied: Any,
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("service_clients: [CI]", "service_clients: must be an object of at most"),
         ("service_clients: {CI: yes}", "service_clients.CI: must be an object"),
@@ -264,10 +264,10 @@ def test_a_toolset_that_the_file_deletes_is_unknown_to_its_clients(applied: Any,
         ("service_clients: {CI: {tool_patterns: a}}", "service_clients.CI.tool_patterns: Must be a list"),
     ],
 )
-def test_what_has_another_shape_is_refused_with_its_place(text: str, told: str) -> None:
+def test_what_has_another_shape_is_refused_with_its_place(text: str, message: str) -> None:
     with pytest.raises(InvalidConfiguration) as refused:
         read(f"mcphub: 1\n{text}\n")
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(("role", "status"), [(Role.ADMIN, 200), (Role.AUDITOR, 403), (Role.OPERATOR, 403)])
@@ -281,6 +281,6 @@ def test_only_who_may_change_the_tenant_imports_clients(
     text = file({"CI": {"public_keys": keys_of(KEY)}})
     page = client.post(address, {"text": text})
     assert page.status_code == status
-    sent = page.context["plan"].fingerprint if status == 200 else "x"
-    client.post(address, {"text": text, "fingerprint": sent})
+    fingerprint = page.context["plan"].fingerprint if status == 200 else "x"
+    client.post(address, {"text": text, "fingerprint": fingerprint})
     assert ServiceClient.objects.exists() == (status == 200)

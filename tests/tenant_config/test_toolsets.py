@@ -40,8 +40,8 @@ def test_a_file_shapes_results(applied: Any, planned: Any, tenant: Tenant) -> No
     echo = Tool.objects.get()
     assert (echo.result_mask, echo.result_items, echo.result_bytes) == ("a.b", 3, 500)
     assert planned(text).is_empty
-    told = described(tenant)["tools"]["echo"]
-    assert (told["result_mask"], told["result_items"], told["result_bytes"]) == ("a.b", 3, 500)
+    exported = described(tenant)["tools"]["echo"]
+    assert (exported["result_mask"], exported["result_items"], exported["result_bytes"]) == ("a.b", 3, 500)
     applied("mcphub: 1\ntools: {echo: {function: echo, result_bytes: null}}\n")
     echo.refresh_from_db()
     assert (echo.result_bytes, echo.revision) == (None, 2)
@@ -61,7 +61,7 @@ def test_a_toolset_is_pruned_unless_a_key_uses_it(applied: Any, planned: Any, te
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("toolsets: {A: {tools: []}}", "at least one name"),
         ("toolsets: {A: {}}", "at least one name"),
@@ -73,7 +73,7 @@ def test_a_toolset_is_pruned_unless_a_key_uses_it(applied: Any, planned: Any, te
         ("tools: {echo: {function: echo, result_bytes: 99}}", "greater than or equal to 100"),
     ],
 )
-def test_what_is_invalid_is_refused_with_its_place(planned: Any, tenant: Tenant, text: str, told: str) -> None:
+def test_what_is_invalid_is_refused_with_its_place(planned: Any, tenant: Tenant, text: str, message: str) -> None:
     Tenant.objects.update(presentation="search")
     tenant.refresh_from_db()
-    assert any(told in problem.message for problem in planned(f"mcphub: 1\n{text}\n").problems)
+    assert any(message in problem.message for problem in planned(f"mcphub: 1\n{text}\n").problems)

@@ -1,4 +1,4 @@
-"""Upstreams in a tenant's file: their settings, and neither what they offer nor what the operator approved."""
+"""Upstreams in a tenant's file: their settings, without their items and the operator's approvals."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,9 +18,9 @@ COMMAND = ["some-server", "--all"]
 
 @pytest.fixture
 def books(tenant: Tenant) -> Upstream:
-    """An upstream of which one tool was accepted."""
+    """An upstream with one accepted tool."""
     authoring.set_secret(tenant, "BOOKS", "hush-hush")
-    made = Upstream.objects.create(
+    upstream = Upstream.objects.create(
         tenant=tenant,
         name="books",
         prefix="books",
@@ -37,14 +37,14 @@ def books(tenant: Tenant) -> Upstream:
     )
     UpstreamItem.objects.create(
         tenant=tenant,
-        upstream=made,
+        upstream=upstream,
         kind="tool",
         name="lend",
         state="accepted",
         accepted=LISTED,
         tool=authoring.save_tool(tool),
     )
-    return made
+    return upstream
 
 
 def test_a_file_has_the_settings_and_nothing_that_was_accepted_or_approved(tenant: Tenant, books: Upstream) -> None:
@@ -78,8 +78,13 @@ def test_another_tenant_gets_the_upstream_without_what_it_offers(
     apply(found)
 
     other_tenant.refresh_from_db()
-    made = other_tenant.upstreams.get()
-    assert (made.url, made.headers, made.approved, made.items.count()) == (books.url, books.headers, {}, 0)
+    upstream = other_tenant.upstreams.get()
+    assert (upstream.url, upstream.headers, upstream.approved, upstream.items.count()) == (
+        books.url,
+        books.headers,
+        {},
+        0,
+    )
     assert plan(other_tenant, read(export(tenant)), None).is_empty
 
 
@@ -116,9 +121,9 @@ def test_pruning_deletes_an_upstream_with_what_was_accepted_of_it(
 def test_what_cannot_be_used_is_refused_at_its_place(
     tenant: Tenant, planned: Any, body: str, place: str, problem: str
 ) -> None:
-    told = [str(one) for one in planned(f"mcphub: 1\nupstreams: {{a: {body}}}\n").problems]
+    problems = [str(one) for one in planned(f"mcphub: 1\nupstreams: {{a: {body}}}\n").problems]
 
-    assert any(place in one and problem in one for one in told), told
+    assert any(place in one and problem in one for one in problems), problems
 
 
 def test_a_file_approves_nothing() -> None:

@@ -1,4 +1,4 @@
-"""How a stream of changes is written: nothing while nothing happens, and every message once something does."""
+"""Delivery of change notifications: nothing is written without changes, and every message is."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -18,7 +18,7 @@ FAREWELL = b'"farewell"'
 
 
 class OpenStream:
-    """A stream that a test ends."""
+    """A stream that the test ends."""
 
     def __init__(self) -> None:
         self.is_ended = False
@@ -32,7 +32,7 @@ class OpenStream:
 
 
 class Changes:
-    """Messages that a test has ready, some of them while the stream is being opened."""
+    """Messages from the test, some of them ready while the stream is being opened."""
 
     def __init__(self, *meanwhile: bytes) -> None:
         self.ready = list(meanwhile)
@@ -53,15 +53,15 @@ class Changes:
     async def take(self) -> list[Frame]:
         if self.is_broken:
             raise ValueError("broken")
-        taken, self.ready = self.ready, []
-        return [Frame(message) for message in taken]
+        ready, self.ready = self.ready, []
+        return [Frame(message) for message in ready]
 
     async def close(self) -> None:
         self.is_closed = True
 
 
 class Client:
-    """Reads what is written, as fast as a test lets it."""
+    """A client that reads at the speed that the test sets."""
 
     def __init__(self) -> None:
         self.written = bytearray()
@@ -85,13 +85,13 @@ class Client:
         return {"type": "http.disconnect"}
 
     async def has(self, *texts: bytes) -> None:
-        """Return when all this was written."""
+        """Wait until all this has been written."""
         async with asyncio.timeout(WAIT_SECONDS), self._something:
             await self._something.wait_for(lambda: all(text in self.written for text in texts))
 
 
 class Delivered:
-    """A stream that is being delivered, and everything around it."""
+    """A stream being delivered, with its client and changes."""
 
     def __init__(self, *meanwhile: bytes, draining: bool = False) -> None:
         loop = asyncio.get_running_loop()
@@ -106,7 +106,7 @@ class Delivered:
         self.task = asyncio.create_task(delivery.deliver(AsgiRequest(scope, self.client.receive)))
 
     async def over(self) -> None:
-        """Return when the request has ended, with nothing left of it."""
+        """Wait until the request has ended and left nothing behind."""
         async with asyncio.timeout(WAIT_SECONDS):
             await self.task
         assert self.changes.is_closed
@@ -119,7 +119,7 @@ class Delivered:
 
 @asynccontextmanager
 async def delivered() -> AsyncIterator[Delivered]:
-    """A stream that is open, and closed by its client in the end."""
+    """An open stream that its client closes at the end."""
     stream = Delivered()
     await stream.client.has(b'"opened"')
     yield stream

@@ -1,4 +1,4 @@
-"""How an answer is written: as JSON or as an event stream."""
+"""Delivery of responses: as JSON or as an event stream."""
 
 import asyncio
 from types import SimpleNamespace

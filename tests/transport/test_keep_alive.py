@@ -1,4 +1,4 @@
-"""One timer for all streams says when each of them has to show that it lives."""
+"""Keep-alives: one timer for all streams."""
 
 import asyncio
 from collections import Counter
@@ -14,7 +14,7 @@ SECONDS = 3.0
 
 
 class Clock(asyncio.AbstractEventLoop):
-    """A loop of which only the time and one timer are needed."""
+    """A fake event loop with a clock and one timer."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""The guard of open streams: what it reads for all of them together, and which of them it ends."""
+"""The guard of open streams: batched permission checks, and the streams that it ends."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -19,7 +19,7 @@ CALLER = Principal(uuid4(), uuid4(), "acme", ())
 
 
 class Store:
-    """The caller and the sessions of all streams, and how often they were asked for."""
+    """The caller and the sessions of all streams, with a count of reads."""
 
     def __init__(self) -> None:
         self.caller: Principal | None = CALLER
@@ -43,11 +43,11 @@ class Store:
 
     async def resolve(self) -> Principal | None:
         self.questions["callers"] += 1
-        # As from the cache: equal, but another object at each renewal.
+        # Like the cache: an equal, but new object at each refresh.
         return msgspec.structs.replace(self.caller) if self.caller else None
 
     async def checks(self, count: int) -> None:
-        """Return when the next `count` checks have begun, and those before them are over."""
+        """Wait until the next `count` checks have begun, and those before them have finished."""
         async with asyncio.timeout(WAIT_SECONDS):
             for _ in range(count):
                 await self.checked.acquire()
@@ -94,10 +94,10 @@ def test_streams_of_one_key_are_checked_as_one(store: Store) -> None:
         return any(stream.is_ended for stream in opened)
 
     assert asyncio.run(scenario()) is False
-    asked = store.questions
-    assert asked["keys"] == asked["sessions"] >= asked["callers"] >= 2
-    # Once each: the caller stayed the same.
-    assert asked["permits"] == 1000
+    counts = store.questions
+    assert counts["keys"] == counts["sessions"] >= counts["callers"] >= 2
+    # Once each, because the caller is unchanged.
+    assert counts["permits"] == 1000
 
 
 def test_a_key_that_is_invalid_ends_its_streams_and_no_others(store: Store) -> None:
@@ -121,9 +121,9 @@ def test_a_caller_that_changed_is_checked_by_each_stream(store: Store) -> None:
             guard.add(stream)
         await store.checks(2)
         store.caller = msgspec.structs.replace(CALLER, redacted_keys=("ssn",))
-        asked = store.questions["permits"]
+        before = store.questions["permits"]
         await store.checks(3)
-        assert store.questions["permits"] == asked + 3
+        assert store.questions["permits"] == before + 3
         assert not any(stream.is_ended for stream in opened)
         store.caller = msgspec.structs.replace(CALLER, methods=("ping",))
         await wait_closed(*opened)
@@ -136,10 +136,10 @@ def test_a_stream_that_asks_to_be_checked_again_is(store: Store) -> None:
         guard, stream = OpenStreams(), stream_of(store)
         guard.add(stream)
         await store.checks(2)
-        asked = store.questions["permits"]
+        before = store.questions["permits"]
         stream.check_again()
         await store.checks(2)
-        assert store.questions["permits"] == asked + 1
+        assert store.questions["permits"] == before + 1
 
     asyncio.run(scenario())
 

@@ -1,4 +1,4 @@
-"""Django's pages take turns behind the requests of tenants, and what they take in threads counts."""
+"""Scheduling of Django's pages after tenants' requests, and their use of threads."""
 
 import asyncio
 from typing import Any
@@ -15,7 +15,7 @@ WAIT_SECONDS = 30.0
 
 
 class Web:
-    """What a page needs of the state of a web process."""
+    """The parts of a web process's state that a page needs."""
 
     def __init__(self) -> None:
         self.scheduler = FairScheduler(alone=8, together=4)
@@ -29,13 +29,13 @@ def web(monkeypatch: pytest.MonkeyPatch) -> Web:
 
 
 async def status(application: Any, address: str = "192.0.2.1") -> tuple[int, dict[bytes, bytes]]:
-    sent: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
 
     async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
+        messages.append(message)
 
     await application({"type": "http", "client": (address, 1), "headers": []}, None, send)
-    return sent[0]["status"], dict(sent[0].get("headers", ()))
+    return messages[0]["status"], dict(messages[0].get("headers", ()))
 
 
 def test_beyond_the_pages_that_may_wait_the_answer_is_503(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:

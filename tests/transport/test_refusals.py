@@ -1,4 +1,4 @@
-"""Refusing must be the cheapest thing that the hub does: what a wrong key makes it read, ask and write."""
+"""The cost of rejecting requests: reads, queries and writes for an invalid key."""
 
 import asyncio
 from collections import Counter
@@ -20,7 +20,7 @@ from tools_app.transport.routing import mcp_application
 from tools_app.transport.stranger_queue import STRANGERS
 from tools_app.transport.streamable_http import StreamableHttpHandler
 
-# No test here asks the database, but the pool's threads look after connections that earlier tests have opened.
+# No test here queries the database, but the pool's threads close connections of earlier tests.
 pytestmark = pytest.mark.django_db
 
 WAIT_SECONDS = 30.0
@@ -28,7 +28,7 @@ HEADERS = {"host": "127.0.0.1", "content-type": "application/json", "accept": "a
 
 
 class Recorder:
-    """Takes entries instead of writing them."""
+    """A recorder that stores entries in memory."""
 
     def __init__(self) -> None:
         self.entries: list[Any] = []
@@ -38,7 +38,7 @@ class Recorder:
 
 
 class Hub:
-    """The ASGI application, whose queries for keys, and reads of bodies before the answer, are counted."""
+    """The ASGI application, with counts of queries for keys and of body reads before the response."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.queries: list[Sequence[str]] = []
@@ -55,17 +55,17 @@ class Hub:
         return {}
 
     async def post(self, key: str, **headers: str) -> int:
-        """The status of the answer to a request with this key."""
-        sent: list[dict[str, Any]] = []
+        """The status of the response to a request with this key."""
+        messages: list[dict[str, Any]] = []
 
         async def receive() -> dict[str, Any]:
-            self.reads += not sent
+            self.reads += not messages
             return {"type": "http.request", "body": b"{}", "more_body": False}
 
         async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
+            messages.append(message)
 
-        given = {**HEADERS, "authorization": f"Bearer {key}", "content-length": "2", **headers}
+        all_headers = {**HEADERS, "authorization": f"Bearer {key}", "content-length": "2", **headers}
         scope = {
             "type": "http",
             "method": "POST",
@@ -73,10 +73,10 @@ class Hub:
             "query_string": b"",
             "scheme": "http",
             "client": ("192.0.2.1", 1),
-            "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+            "headers": [(name.encode(), value.encode()) for name, value in all_headers.items()],
         }
         await mcp_application(_no_pages)(scope, receive, send)
-        status: int = sent[0]["status"]
+        status: int = messages[0]["status"]
         return status
 
 
@@ -126,7 +126,7 @@ def test_a_flood_of_different_keys_shares_queries(hub: Hub) -> None:
 
     run(scenario)
     assert sum(map(len, hub.queries)) == 400
-    # How many keys share a query depends on how fast the machine takes them.
+    # How many keys share a query depends on the machine's speed.
     assert len(hub.queries) <= 400 / 8
 
 
@@ -151,7 +151,7 @@ def test_a_refusal_for_another_cause_waits_for_its_turn_too(hub: Hub) -> None:
 
 
 def test_a_refusal_is_charged_to_whoever_was_refused() -> None:
-    """The place of a request is given back before it is refused: the time of the refusal counts all the same."""
+    """A request's slot is released before it is rejected: the time of the rejection counts all the same."""
     clock = [0.0]
 
     class Refused(StreamableHttpHandler):

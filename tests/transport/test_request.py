@@ -1,4 +1,4 @@
-"""The address of a request's client, as everything that goes by addresses sees it."""
+"""The client IP address of a request."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ async def nothing() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("proxies", "sent", "address"),
+    ("proxies", "values", "address"),
     [
         (0, ["198.51.100.1"], "192.0.2.1"),
         (1, ["198.51.100.1", "203.0.113.9"], "203.0.113.9"),
@@ -25,14 +25,14 @@ async def nothing() -> dict[str, Any]:
     ],
 )
 def test_forwarded_addresses_in_several_headers_are_one_list_for_calls_queues_and_pages(
-    settings: Any, proxies: int, sent: list[str], address: str
+    settings: Any, proxies: int, values: list[str], address: str
 ) -> None:
     settings.MCPHUB_TRUSTED_PROXIES = proxies
-    headers = [(b"x-forwarded-for", value.encode()) for value in sent]
+    headers = [(b"x-forwarded-for", value.encode()) for value in values]
     scope = {"type": "http", "client": ("192.0.2.1", 1), "headers": headers}
     assert AsgiRequest(scope, nothing).remote_address == address
     assert stranger_queue._caller(scope) == address
     page = HttpRequest()
-    # As Django's ASGI handler joins them.
-    page.META = {"REMOTE_ADDR": "192.0.2.1"} | ({"HTTP_X_FORWARDED_FOR": ",".join(sent)} if sent else {})
+    # Joined as Django's ASGI handler does.
+    page.META = {"REMOTE_ADDR": "192.0.2.1"} | ({"HTTP_X_FORWARDED_FOR": ",".join(values)} if values else {})
     assert client_ip_of(page) == address

@@ -1,4 +1,4 @@
-"""The heads of the last requests are remembered: one for each that differs, and none for long."""
+"""The cache of parsed request headers: one entry for each distinct head, with a short lifetime."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ HEADERS = [(b"host", b"localhost"), (b"authorization", b"Bearer one")]
 
 
 class Loop:
-    """An event loop that notes what it is to call later."""
+    """An event loop that records scheduled calls."""
 
     def __init__(self) -> None:
         self.later: list[tuple[float, Callable[[], None]]] = []
@@ -23,7 +23,7 @@ class Loop:
 
 @pytest.fixture(autouse=True)
 def loops(monkeypatch: pytest.MonkeyPatch) -> list[Loop]:
-    """The loops on which heads are asked for: the last one runs. None is remembered yet."""
+    """The event loops on which heads are parsed; the last one is running. The cache is empty."""
     loops = [Loop()]
     monkeypatch.setattr(request_head, "_remembered", request_head._RememberedHeads(lambda: loops[-1]))  # type: ignore[arg-type]
     return loops

@@ -1,4 +1,4 @@
-"""What waits for a client that reads too slowly is bounded, in messages and in bytes: the oldest goes first."""
+"""The buffer of a slow client: bounded in messages and bytes, the oldest are dropped first."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,8 +9,8 @@ from tools_app.transport import responses
 from tools_app.transport.responses import ResponseBuffer
 
 
-def kept(fill: Callable[[ResponseBuffer], None]) -> list[bytes]:
-    """What is left in a buffer after `fill`."""
+def remaining(fill: Callable[[ResponseBuffer], None]) -> list[bytes]:
+    """The messages in a buffer after `fill`."""
 
     async def run() -> list[bytes]:
         filled = ResponseBuffer(asyncio.get_running_loop())
@@ -31,7 +31,7 @@ def test_the_oldest_goes_first(
         for message in (b"one", b"two", b"three"):
             filled.put(message)
 
-    assert kept(fill) == left
+    assert remaining(fill) == left
 
 
 def test_a_message_that_is_larger_than_all_that_may_wait_is_kept_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +41,7 @@ def test_a_message_that_is_larger_than_all_that_may_wait_is_kept_alone(monkeypat
         filled.put(b"one")
         filled.put(b"much too large")
 
-    assert kept(fill) == [b"much too large"]
+    assert remaining(fill) == [b"much too large"]
 
 
 def test_what_is_taken_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_what_is_taken_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
         filled.put(b"one")
         filled.put(b"two")
 
-    assert kept(fill) == [b"one", b"two"]
+    assert remaining(fill) == [b"one", b"two"]
 
 
 def test_who_waits_for_room_waits_until_something_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_who_waits_for_room_waits_until_something_was_taken(monkeypatch: pytest.
 
     async def run() -> bool:
         filled = ResponseBuffer(asyncio.get_running_loop())
-        await filled.wait_for_room(100)  # an empty one takes anything
+        await filled.wait_for_room(100)  # an empty buffer accepts any message
         filled.put(b"one")
         waiting = asyncio.create_task(filled.wait_for_room(3))
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A WebSocket whose client disconnects: servers differ in how they say so."""
+"""Disconnects of WebSocket clients, which servers report in different ways."""
 
 import asyncio
 import logging
@@ -30,8 +30,8 @@ def scope_of(key: str) -> dict[str, Any]:
 
 
 async def serve(consumer: WebSocketConsumer, key: str) -> list[str]:
-    """Serve a client that is gone when it is answered: sending to it raises OSError. Return what it was sent."""
-    sent: list[str] = []
+    """Serve a client that disconnects before the response: sending raises OSError. Return the sent message types."""
+    message_types: list[str] = []
     closed = asyncio.Event()
     frames = iter([{"type": "websocket.connect"}, {"type": "websocket.receive", "text": PING}])
 
@@ -42,7 +42,7 @@ async def serve(consumer: WebSocketConsumer, key: str) -> list[str]:
         return {"type": "websocket.disconnect", "code": 1006}
 
     async def send(message: dict[str, Any]) -> None:
-        sent.append(message["type"])
+        message_types.append(message["type"])
         if message["type"] == "websocket.close":
             closed.set()
         if message["type"] != "websocket.accept":
@@ -52,7 +52,7 @@ async def serve(consumer: WebSocketConsumer, key: str) -> list[str]:
         await asyncio.wait_for(consumer(scope_of(key), receive, send), WAIT_SECONDS)
     finally:
         state.discard()
-    return sent
+    return message_types
 
 
 def test_a_client_that_is_gone_is_no_error(

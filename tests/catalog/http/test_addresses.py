@@ -49,9 +49,9 @@ PUBLIC = [
 ]
 
 
-@pytest.mark.parametrize(("why", "address"), [(why, text) for why, texts in REFUSED.items() for text in texts])
-def test_an_address_that_is_not_plainly_public_is_refused_with_its_reason(why: str, address: str) -> None:
-    assert why in block_reason(ip_address(address), ())
+@pytest.mark.parametrize(("reason", "address"), [(reason, text) for reason, texts in REFUSED.items() for text in texts])
+def test_an_address_that_is_not_plainly_public_is_refused_with_its_reason(reason: str, address: str) -> None:
+    assert reason in block_reason(ip_address(address), ())
 
 
 @pytest.mark.parametrize("address", PUBLIC)

@@ -41,16 +41,16 @@ def test_a_body_may_fill_its_cap() -> None:
 
 
 def test_reading_ends_with_the_chunk_that_goes_over_the_cap() -> None:
-    taken = []
+    consumed = []
 
     def chunks() -> Iterable[bytes]:
         for number in range(100):
-            taken.append(number)
+            consumed.append(number)
             yield b"x" * 400
 
     with pytest.raises(RequestFailed, match="larger than the 1000 bytes"):
         read(chunks())
-    assert taken == [0, 1, 2]
+    assert consumed == [0, 1, 2]
 
 
 def test_a_bomb_is_not_unpacked() -> None:
@@ -93,7 +93,7 @@ def test_an_empty_body_needs_no_unpacking() -> None:
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What is held for answers, in bytes."""
+    """The memory reserved for responses, in bytes."""
     sizes: list[int] = []
 
     async def hold(size: int) -> None:
@@ -115,13 +115,13 @@ def test_memory_is_held_once_for_what_a_large_body_may_be(held: list[int], size:
 
 
 def test_a_large_body_for_which_there_is_no_memory_is_not_read_on(held: list[int]) -> None:
-    taken = []
+    consumed = []
 
     def chunks() -> Iterable[bytes]:
         for number in range(10):
-            taken.append(number)
+            consumed.append(number)
             yield b"x" * LARGE_BYTES
 
     with pytest.raises(RequestFailed, match="Too many large"):
         read(chunks(), most=1_000_001)
-    assert taken == [0, 1]
+    assert consumed == [0, 1]

@@ -1,4 +1,4 @@
-"""What the guarded client puts on the wire, and how long it waits."""
+"""The guarded HTTP client: requests on the wire, and timeouts."""
 
 import asyncio
 import gzip
@@ -23,7 +23,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 @dataclass
 class Service:
-    """A service that takes one request at a time and answers with `answer`, or with silence where there is none."""
+    """A service that handles one request at a time and sends `answer`, or nothing if it is empty."""
 
     answer: bytes = OK
     requests: list[bytes] = field(default_factory=list)

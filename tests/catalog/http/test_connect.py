@@ -17,15 +17,15 @@ UNUSED = "2001:4860:4860::8888"
 
 
 class Names:
-    """A resolver that gives its answers one after the other, and counts how often it was asked."""
+    """A resolver that returns its answers in order, and counts the look-ups."""
 
     def __init__(self, *answers: Sequence[str]) -> None:
         self._answers = list(answers)
-        self.asked: list[str] = []
+        self.lookups: list[str] = []
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        self.asked.append(host)
-        return self._answers[min(len(self.asked), len(self._answers)) - 1]
+        self.lookups.append(host)
+        return self._answers[min(len(self.lookups), len(self._answers)) - 1]
 
 
 def text_of(result: ToolResult) -> str:
@@ -48,7 +48,7 @@ def test_an_address_in_place_of_a_name_is_checked_without_a_look_up() -> None:
     assert addresses(names, "127.0.0.1") == ["127.0.0.1"]
     with pytest.raises(AddressBlocked):
         addresses(names, "::ffff:127.0.0.1")
-    assert names.asked == []
+    assert names.lookups == []
 
 
 def test_a_name_without_addresses_is_told_apart() -> None:
@@ -66,14 +66,14 @@ def test_the_system_resolver_answers_for_this_machine_and_fails_clearly() -> Non
 def test_a_name_that_changes_its_address_after_the_check_changes_nothing(
     serve: Callable[..., Any], http: Callable[..., bytes], call: Callable[..., ToolResult]
 ) -> None:
-    """DNS rebinding: the first look-up is the only one, and its answer is what is dialed."""
+    """DNS rebinding: there is only one look-up, and its address is the one connected to."""
     service = serve(http(200, b"here", "text/plain"))
     names = Names(["127.0.0.1"], ["169.254.169.254"])
 
     result = call({"base_url": f"http://api.example.com:{service.port}"}, resolve=names)
 
     assert text_of(result) == "here"
-    assert names.asked == ["api.example.com"]
+    assert names.lookups == ["api.example.com"]
     assert service.received[0].headers["host"] == f"api.example.com:{service.port}"
 
 
@@ -85,7 +85,7 @@ def test_a_name_that_changes_its_address_after_the_check_changes_nothing(
 def test_a_name_of_a_forbidden_address_is_not_called(
     address: str, serve: Callable[..., Any], http: Callable[..., bytes], call: Callable[..., ToolResult]
 ) -> None:
-    """CVE-2026-44430: past an address check through 6to4, NAT64 or site-local addresses."""
+    """CVE-2026-44430: an address check bypassed with 6to4, NAT64 or site-local addresses."""
     service = serve(http(200, b"here", "text/plain"))
 
     result = call({"base_url": f"http://api.example.com:{service.port}"}, allowed=(), resolve=Names([address]))
@@ -124,7 +124,7 @@ def test_the_first_address_that_answers_is_taken(others: list[str]) -> None:
         for names in (["127.0.0.1", *others], [*others, "127.0.0.1"], [others[0], "127.0.0.1", *others[1:]]):
             with asyncio.run(CheckedDialer(LOCAL, Names(names)).connect_tcp("api.example.com", port)) as connection:
                 assert connection.getpeername() == ("127.0.0.1", port)
-                # Else it would keep the event loop waiting.
+                # Otherwise it would block the event loop.
                 assert not connection.getblocking()
 
 
@@ -136,9 +136,9 @@ def test_an_address_that_does_not_answer_leaves_time_for_the_next_one(monkeypatc
         raise ConnectTimeout(str(address))
 
     monkeypatch.setattr(module, "_dialed", dial)
-    answer = [f"8.8.8.{number}" for number in range(6)]
+    addresses = [f"8.8.8.{number}" for number in range(6)]
     with pytest.raises(ConnectTimeout):
-        asyncio.run(CheckedDialer(LOCAL, Names(answer)).connect_tcp("api.example.com", 80, 8.0))
+        asyncio.run(CheckedDialer(LOCAL, Names(addresses)).connect_tcp("api.example.com", 80, 8.0))
     assert dialed == [("8.8.8.0", 2.0), ("8.8.8.1", 2.0), ("8.8.8.2", 2.0), ("8.8.8.3", 8.0)]
 
 

@@ -1,4 +1,4 @@
-"""What another side can send over a connection: everything is bounded, and nothing is read in two ways."""
+"""Parsing of responses: everything is bounded, and ambiguous responses are rejected."""
 
 import asyncio
 import socket
@@ -55,7 +55,7 @@ async def connected(serve: Serve, seconds: float = SECONDS) -> AsyncIterator[tup
 
 
 def answering(*pieces: bytes) -> Serve:
-    """A server that answers the head of a request with `pieces`, and then waits for the end of the connection."""
+    """A server that responds to a request's headers with `pieces`, and then waits for the connection to close."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -68,8 +68,8 @@ def answering(*pieces: bytes) -> Serve:
     return serve
 
 
-async def exchanged(pieces: Sequence[bytes], *, ends: bool, method: str = "GET", seconds: float = SECONDS) -> object:
-    """Send a request to a server that answers with `pieces`; return the body, and whether it can be used again."""
+async def exchange(pieces: Sequence[bytes], *, ends: bool, method: str = "GET", seconds: float = SECONDS) -> object:
+    """Send a request to a server that responds with `pieces`; return the body, and whether it is reusable."""
 
     async def ending(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -83,12 +83,12 @@ async def exchanged(pieces: Sequence[bytes], *, ends: bool, method: str = "GET",
         return b"".join([chunk async for chunk in response.chunks()]), connection.is_reusable
 
 
-def asked(*pieces: bytes, ends: bool = False, method: str = "GET", seconds: float = SECONDS) -> object:
-    return asyncio.run(exchanged(pieces, ends=ends, method=method, seconds=seconds))
+def send_request(*pieces: bytes, ends: bool = False, method: str = "GET", seconds: float = SECONDS) -> object:
+    return asyncio.run(exchange(pieces, ends=ends, method=method, seconds=seconds))
 
 
 @pytest.mark.parametrize(
-    ("answer", "expected"),
+    ("response", "expected"),
     [
         (FULL, (b"ok", True)),
         (CHUNKED + b"1\r\no\r\n1;x=y\r\nk\r\n0\r\nTrailer: x\r\n\r\n", (b"ok", True)),
@@ -103,22 +103,22 @@ def asked(*pieces: bytes, ends: bool = False, method: str = "GET", seconds: floa
     ids=["length", "chunked", "informational", "no content", "upper case", "old version", "close", "second response",
          "extra bytes"],
 )  # fmt: skip
-def test_a_response_ends_where_it_says(answer: bytes, expected: object) -> None:
-    assert asked(answer) == expected
-    # However it is cut, only what follows the response in a later packet is not known yet.
-    pieces = [answer[start : start + 1] for start in range(len(answer))]
-    assert asked(*pieces)[0] == expected[0]  # type: ignore[index]
+def test_a_response_ends_where_it_says(response: bytes, expected: object) -> None:
+    assert send_request(response) == expected
+    # However it is split, only data after the response in a later packet cannot be noticed yet.
+    pieces = [response[start : start + 1] for start in range(len(response))]
+    assert send_request(*pieces)[0] == expected[0]  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         INFORMATIONAL * MAX_INFORMATIONAL + FULL,
         HEAD + b"X: y\r\n" * (MAX_HEADERS - 1) + b"Content-Length: 2\r\n\r\nok",
     ],
 )
-def test_as_much_as_may_precede_a_body_is_read(answer: bytes) -> None:
-    assert asked(answer) == (b"ok", True)
+def test_as_much_as_may_precede_a_body_is_read(response: bytes) -> None:
+    assert send_request(response) == (b"ok", True)
 
 
 def test_a_header_of_an_informational_response_is_none_of_the_response() -> None:
@@ -132,15 +132,15 @@ def test_a_header_of_an_informational_response_is_none_of_the_response() -> None
 
 
 def test_a_response_to_head_has_no_body() -> None:
-    assert asked(HEAD + b"Content-Length: 5\r\n\r\n", method="HEAD") == (b"", False)
+    assert send_request(HEAD + b"Content-Length: 5\r\n\r\n", method="HEAD") == (b"", False)
 
 
 def test_a_response_without_a_length_ends_with_its_connection() -> None:
-    assert asked(HEAD + b"\r\nok", ends=True) == (b"ok", False)
+    assert send_request(HEAD + b"\r\nok", ends=True) == (b"ok", False)
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         HEAD + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         HEAD + b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n0\r\n\r\n",
@@ -163,16 +163,16 @@ def test_a_response_without_a_length_ends_with_its_connection() -> None:
         b"SSH-2.0-x\r\n",
     ],
 )
-def test_a_response_that_is_ambiguous_or_oversized_is_refused(answer: bytes) -> None:
+def test_a_response_that_is_ambiguous_or_oversized_is_refused(response: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
-        asked(answer)
+        send_request(response)
 
 
-@pytest.mark.parametrize("answer", [FULL, CHUNKED + b"2\r\nok\r\n0\r\n\r\n"])
-def test_a_response_that_is_cut_off_anywhere_is_not_complete(answer: bytes) -> None:
-    for end in (0, 5, len(HEAD), len(HEAD) + 4, len(answer) - 1):
+@pytest.mark.parametrize("response", [FULL, CHUNKED + b"2\r\nok\r\n0\r\n\r\n"])
+def test_a_response_that_is_cut_off_anywhere_is_not_complete(response: bytes) -> None:
+    for end in (0, 5, len(HEAD), len(HEAD) + 4, len(response) - 1):
         with pytest.raises(RemoteProtocolError):
-            asked(answer[:end], ends=True)
+            send_request(response[:end], ends=True)
 
 
 def test_a_connection_that_breaks_is_not_waited_for() -> None:
@@ -196,11 +196,11 @@ def test_a_connection_that_breaks_is_not_waited_for() -> None:
 
 def test_silence_is_not_waited_for() -> None:
     with pytest.raises(ReadTimeout):
-        asked(FULL[:-1], seconds=0.05)
+        send_request(FULL[:-1], seconds=0.05)
 
 
 class ChangeableLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock a test puts forward."""
+    """An event loop with a clock that a test advances."""
 
     passed = 0.0
 
@@ -226,7 +226,7 @@ def test_silence_begins_anew_with_everything_that_moves() -> None:
                 await pass_most_of_a_minute()
                 connection.data_received(piece)
             assert await (await sending).read() == b"ok"
-            # Nobody waits.
+            # No waiting.
             await pass_most_of_a_minute()
             await pass_most_of_a_minute()
             silent = asyncio.create_task(connection.send(request_head("GET", url, (), None), None))

@@ -148,7 +148,7 @@ def test_headers_that_were_dropped_do_not_come_back_with_the_origin(
 def test_a_redirect_to_a_forbidden_address_is_not_followed(
     serve: Callable[..., Any], http: Callable[..., bytes], call: Callable[..., ToolResult]
 ) -> None:
-    """CVE-2026-44430: past an address check by a redirect."""
+    """CVE-2026-44430: an address check bypassed with a redirect."""
 
     async def names(host: str, port: int) -> Sequence[str]:
         return {"public.example": ["127.0.0.1"], "inside.example": ["10.0.0.1"]}[host]

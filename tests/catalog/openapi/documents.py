@@ -1,4 +1,4 @@
-"""Small OpenAPI documents, and what their operations become."""
+"""Helpers of the tests of OpenAPI: small documents, and the tools of their operations."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Documents that refer to others: what is read, where it is put, and what a reference says that leads nowhere."""
+"""References to other documents: fetching, bundling, and errors of broken references."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,17 +17,17 @@ PET = {"type": "object", "properties": {"name": {"type": "string"}, "parent": {"
 
 
 def bundled(root: Mapping[str, Any], others: Mapping[str, Any]) -> tuple[bytes, list[str]]:
-    """The document with others, by their URLs below that of the document, and the URLs that were read."""
-    asked: list[str] = []
+    """Bundle the document with others, by their relative URLs; also return the fetched URLs."""
+    fetched: list[str] = []
 
     def fetch(url: str) -> bytes:
-        asked.append(url)
+        fetched.append(url)
         found = others.get(url.removeprefix("https://api.example/v1/"))
         if found is None:
             raise UnreadableDocument("HTTP 404 for the URL of the document.")
         return found if isinstance(found, bytes) else orjson.dumps(found)
 
-    return bundle.bundled(orjson.dumps(root), BASE, fetch), asked
+    return bundle.bundled(orjson.dumps(root), BASE, fetch), fetched
 
 
 def parsed(root: Mapping[str, Any], others: Mapping[str, Any]) -> Parsed:
@@ -71,9 +71,9 @@ def test_each_document_is_read_once_and_may_refer_to_itself_and_back() -> None:
     root["components"] = {"schemas": {"Name": {"type": "string", "description": "of the first"}}}
     pet = {**PET, "properties": {**PET["properties"], "name": {"$ref": "openapi.json#/components/schemas/Name"}}}  # type: ignore[dict-item]
 
-    text, asked = bundled(root, {"pet.json": pet})
+    text, fetched = bundled(root, {"pet.json": pet})
 
-    assert asked == ["https://api.example/v1/pet.json"]
+    assert fetched == ["https://api.example/v1/pet.json"]
     assert not parse(text).skipped
     assert "of the first" in "".join(map(text_of, parse(text).operations))
 
@@ -98,9 +98,9 @@ def test_examples_and_defaults_are_data_and_names_are_names() -> None:
     item = post({"properties": {"default": {"$ref": "one.json"}}, "example": {"$ref": "two.json"}})
     item["post"]["responses"] = {"default": {"$ref": "three.json"}}
 
-    _, asked = bundled(document({"/a": item}), {})
+    _, fetched = bundled(document({"/a": item}), {})
 
-    assert sorted(url.rpartition("/")[2] for url in asked) == ["one.json", "three.json"]
+    assert sorted(url.rpartition("/")[2] for url in fetched) == ["one.json", "three.json"]
 
 
 def test_the_number_and_the_size_of_the_others_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

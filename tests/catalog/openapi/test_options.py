@@ -1,4 +1,4 @@
-"""The options of an import: schemas that are cut where they lead back to themselves, and schemas of responses."""
+"""The options of an import: the depth of recursive schemas, and output schemas."""
 
 from typing import Any
 
@@ -40,10 +40,10 @@ def output_with(responses: Any, version: str = "3.1.0", *, method: str = "get", 
     data = orjson.dumps(
         document({"/a": {method: {"responses": responses}}}, version, components={"schemas": named}, definitions=named)
     )
-    made = only(parse(data, ParseOptions(output_schemas=True))).definition["output_schema"]
-    if made is not None:
-        Draft202012Validator.check_schema(made)
-    return made
+    schema = only(parse(data, ParseOptions(output_schemas=True))).definition["output_schema"]
+    if schema is not None:
+        Draft202012Validator.check_schema(schema)
+    return schema
 
 
 # --- Cycles ---
@@ -94,11 +94,11 @@ def test_many_cycles_together_are_cut_earlier_instead_of_becoming_too_large() ->
 @pytest.mark.parametrize("version", ["3.0.3", "3.1.1"])
 def test_a_response_that_is_an_object_is_the_output_schema(version: str) -> None:
     book = {**fields(title={"type": "string"}, author=ref("Person")), "required": ["title"]}
-    made = output_of(ref("Book"), version, Book=book, Person=fields(name={"type": "string"}))
+    schema = output_of(ref("Book"), version, Book=book, Person=fields(name={"type": "string"}))
 
-    assert made["type"] == "object"
-    assert made["required"] == ["title"]
-    assert made["$defs"] == {"Person": fields(name={"type": "string"})}
+    assert schema["type"] == "object"
+    assert schema["required"] == ["title"]
+    assert schema["$defs"] == {"Person": fields(name={"type": "string"})}
 
 
 def test_a_response_of_a_2_0_document_is_read_too() -> None:
@@ -133,9 +133,9 @@ def test_what_can_only_be_written_is_not_required_of_a_response() -> None:
     ],
 )
 def test_a_schema_that_does_not_say_whether_it_is_an_object_is_left_out(schema: Any, is_object: bool | None) -> None:
-    made = output_of(schema, Book=fields(title={}), Loop={"$ref": "#/components/schemas/Loop"})
+    output_schema = output_of(schema, Book=fields(title={}), Loop={"$ref": "#/components/schemas/Loop"})
 
-    assert (None if made is None else "result" not in made.get("properties", {})) is is_object
+    assert (None if output_schema is None else "result" not in output_schema.get("properties", {})) is is_object
 
 
 @pytest.mark.parametrize(

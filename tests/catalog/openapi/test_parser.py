@@ -1,4 +1,4 @@
-"""What a document becomes: tools with names, input schemas and annotations, and a list of what cannot be one."""
+"""Parsing of documents: tools with names, input schemas and annotations, and the skipped operations."""
 
 from typing import Any
 
@@ -186,11 +186,11 @@ def test_what_is_no_json_schema_is_mended(old: Any, new: Any) -> None:
 
 @pytest.mark.parametrize("number", [7.92e28, 1e16, -1e16, 2**64, -(2**63) - 1])
 def test_numbers_that_a_database_would_change_are_left_out(number: float) -> None:
-    kept = {"minimum": 2**63, "default": 1.5}
+    expected = {"minimum": 2**63, "default": 1.5}
     for schema in ({"maximum": number}, {"enum": [1, number]}, {"const": number}, {"default": {"a": [number]}}):
-        text = yaml.safe_dump(document({"/a": get({"name": "n", "in": "query", "schema": kept | schema})}))
-        made = only(parse(text.encode())).definition["input_schema"]["properties"]["n"]
-        assert made == {name: value for name, value in kept.items() if name not in schema}
+        text = yaml.safe_dump(document({"/a": get({"name": "n", "in": "query", "schema": expected | schema})}))
+        compiled = only(parse(text.encode())).definition["input_schema"]["properties"]["n"]
+        assert compiled == {name: value for name, value in expected.items() if name not in schema}
 
 
 def test_the_properties_of_a_plain_body_are_arguments_and_clashes_are_settled() -> None:
@@ -204,9 +204,9 @@ def test_the_properties_of_a_plain_body_are_arguments_and_clashes_are_settled() 
     schema = operation.definition["input_schema"]
     assert list(schema["properties"]) == ["id", "id_query", "id_header", "id_body", "name"]
     assert schema["required"] == ["id", "id_body"]
-    sent = request(operation, {"id": "p", "id_query": "q", "id_header": "h", "id_body": 5})
-    assert (str(sent.url), sent.body) == ("https://api.example.com/v1/a/p?id=q", b'{"id":5}')
-    assert ("id", "h") in sent.headers
+    outbound = request(operation, {"id": "p", "id_query": "q", "id_header": "h", "id_body": 5})
+    assert (str(outbound.url), outbound.body) == ("https://api.example.com/v1/a/p?id=q", b'{"id":5}')
+    assert ("id", "h") in outbound.headers
 
 
 def test_objects_in_all_of_are_merged_and_other_bodies_are_one_argument() -> None:
@@ -222,7 +222,7 @@ def test_objects_in_all_of_are_merged_and_other_bodies_are_one_argument() -> Non
 
 
 def repeated(levels: int) -> dict[str, Any]:
-    """Schemas that merge the next one six times."""
+    """Schemas that each merge the next one six times."""
     named = {f"s{n}": {"allOf": [{"$ref": f"#/components/schemas/s{n + 1}"}] * 6} for n in range(levels)}
     return schemas(**named, **{f"s{levels}": {"type": "object", "properties": {"x": {}}}})
 
@@ -289,8 +289,8 @@ def test_form_data_and_collections_of_2_0_are_lowered() -> None:
     found = only(parsed({"/a": {"post": operation}}, "2.0"))
 
     assert found.definition["input_schema"]["required"] == ["text"]
-    sent = request(found, {"ids": [1, 2], "text": "a b", "tags": ["x", "y"]})
-    assert (sent.url.query, sent.body) == ("ids=1%7C2", b"text=a%20b&tags=x,y")
+    outbound = request(found, {"ids": [1, 2], "text": "a b", "tags": ["x", "y"]})
+    assert (outbound.url.query, outbound.body) == ("ids=1%7C2", b"text=a%20b&tags=x,y")
 
 
 def test_a_file_of_2_0_is_sent_as_multipart() -> None:

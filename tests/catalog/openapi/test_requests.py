@@ -1,4 +1,4 @@
-"""Requests of operations, as openapi-core reads them with the same document."""
+"""Requests of operations, verified with openapi-core and the same document."""
 
 from collections.abc import Iterable
 from email.parser import BytesParser
@@ -18,28 +18,28 @@ from tools_app.tool_api.results import ToolError
 
 
 class Sent:
-    """A request in the form that openapi-core reads."""
+    """A request with the interface that openapi-core expects."""
 
-    def __init__(self, sent: Outbound) -> None:
-        headers = Headers(sent.headers)
+    def __init__(self, outbound: Outbound) -> None:
+        headers = Headers(outbound.headers)
         cookies = (pair.partition("=") for pair in headers.get("Cookie", "").split("; ") if pair)
         self.parameters = RequestParameters(
-            query=ImmutableMultiDict(parse_qsl(sent.url.query, keep_blank_values=True)),
+            query=ImmutableMultiDict(parse_qsl(outbound.url.query, keep_blank_values=True)),
             header=headers,
             cookie=ImmutableMultiDict([(unquote(name), unquote(value)) for name, _, value in cookies]),
         )
         self.host_url = "https://api.example.com"
-        self.path = sent.url.path
-        self.method = sent.method.lower()
-        self.body = sent.body
+        self.path = outbound.url.path
+        self.method = outbound.method.lower()
+        self.body = outbound.body
         self.content_type = headers.get("Content-Type", "")
 
 
 def read_back(paths: dict[str, Any], arguments: dict[str, Any], version: str = "3.0.3") -> Any:
-    """What openapi-core reads from the request for these arguments."""
-    sent = request(only(parsed(paths, version)), arguments)
+    """The parameters that openapi-core reads from the request for these arguments."""
+    outbound = request(only(parsed(paths, version)), arguments)
     oracle = OpenAPI.from_dict(document(paths, version))
-    found = oracle.unmarshal_request(Sent(sent))  # type: ignore[arg-type]
+    found = oracle.unmarshal_request(Sent(outbound))  # type: ignore[arg-type]
     assert not list(found.errors), found.errors
     return found
 
@@ -81,9 +81,9 @@ def test_styles_of_a_path(style: str, explode: bool, text: str, items: str, pair
     operation = only(parsed({"/a/{color}": get(parameter)}))
     values = ("blue", ["blue", "black", "brown"], {"R": 100, "G": 200, "B": 150})
 
-    sent = [request(operation, {"color": value}).url.path.removeprefix("/v1/a/") for value in values]
+    paths = [request(operation, {"color": value}).url.path.removeprefix("/v1/a/") for value in values]
 
-    assert sent == [text, items, pairs]
+    assert paths == [text, items, pairs]
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ BODY = {
 def test_bodies(media_type: str) -> None:
     body = {"name": "a&b=é", "count": 3, "tags": ["x", "y"]}
     if media_type.endswith("+json"):
-        sent = request(only(parsed({"/a": post(BODY, media_type)})), body)
-        assert ("Content-Type", media_type) in sent.headers
+        outbound = request(only(parsed({"/a": post(BODY, media_type)})), body)
+        assert ("Content-Type", media_type) in outbound.headers
         return
 
     read = read_back({"/a": post(BODY, media_type)}, body).body
@@ -161,14 +161,16 @@ def test_a_deep_object_in_a_form_is_written_with_brackets() -> None:
     encoding = {"card": {"style": "deepObject", "explode": True}, "items": {"style": "deepObject", "explode": True}}
     operation = only(parsed({"/a": post(schema, "application/x-www-form-urlencoded", encoding=encoding)}))
 
-    sent = request(operation, {"card": {"no": "4242", "exp": {"year": 30}}, "items": [{"price": "p&1"}]})
+    outbound = request(operation, {"card": {"no": "4242", "exp": {"year": 30}}, "items": [{"price": "p&1"}]})
 
-    assert sent.body == b"card[no]=4242&card[exp][year]=30&items[0][price]=p%261"
+    assert outbound.body == b"card[no]=4242&card[exp][year]=30&items[0][price]=p%261"
 
 
-def parts_of(sent: Outbound) -> list[tuple[dict[str, Any], bytes]]:
-    content_type = dict(sent.headers)["Content-Type"]
-    message = BytesParser(policy=HTTP).parsebytes(f"Content-Type: {content_type}\r\n\r\n".encode() + (sent.body or b""))
+def parts_of(outbound: Outbound) -> list[tuple[dict[str, Any], bytes]]:
+    content_type = dict(outbound.headers)["Content-Type"]
+    message = BytesParser(policy=HTTP).parsebytes(
+        f"Content-Type: {content_type}\r\n\r\n".encode() + (outbound.body or b"")
+    )
     parts: Iterable[Any] = message.iter_parts()  # type: ignore[attr-defined]
     return [
         (dict(part["Content-Disposition"].params) | {"type": part.get_content_type()}, part.get_payload(decode=True))

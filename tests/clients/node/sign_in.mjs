@@ -47,8 +47,8 @@ const look = async () => {
   try {
     await client.connect(transport);
     const { tools } = await client.listTools();
-    const said = await client.callTool({ name: "echo", arguments: { message: "world" } });
-    say({ tools: tools.map((tool) => tool.name), said: said.content[0].text });
+    const result = await client.callTool({ name: "echo", arguments: { message: "world" } });
+    say({ tools: tools.map((tool) => tool.name), text: result.content[0].text });
   } catch (problem) {
     if (!(problem instanceof UnauthorizedError)) throw problem;
     const came = new URL((await lines.next()).value).searchParams;
