@@ -215,12 +215,24 @@ def test_while_redis_is_away_a_place_is_renewed_and_let_go_where_it_is_held(away
     assert away.acquire_here([places("another", 1)], "b", 10.0) is None
 
 
-@pytest.mark.parametrize("request_of", ["take", "acquire", "acquire_here", "release", "renew"])
+def test_while_redis_is_away_threads_and_event_loops_count_together_in_this_process(
+    away: RedisStore, stores: Stores
+) -> None:
+    wide, narrow = rate("wide", 100, 60), rate("narrow", 3, 60)
+    assert away.take_here([wide, narrow], 2) is None
+    assert stores.taken(away, narrow) is None
+    for which, wait in (away.take_here([wide, narrow], 1), stores.taken(away, wide, narrow)):
+        assert which == 1
+        assert 50 < wait <= 60
+
+
+@pytest.mark.parametrize("request_of", ["take", "take_here", "acquire", "acquire_here", "release", "renew"])
 def test_whoever_finds_redis_away_spares_the_others_the_wait(
     away: RedisStore, stores: Stores, caplog: pytest.LogCaptureFixture, request_of: str
 ) -> None:
     requests: dict[str, Callable[[], object]] = {
         "take": lambda: stores.taken(away, rate("one", 1)),
+        "take_here": lambda: away.take_here([rate("one", 1)], 1),
         "acquire": lambda: stores.held(away, "a", places("one", 1)),
         "acquire_here": lambda: away.acquire_here([places("one", 1)], "a", LEASE),
         "release": lambda: away.release(["one"], "a"),
