@@ -109,6 +109,16 @@ def test_a_place_that_nobody_renews_is_lost(store: Any, stores: Stores, eventual
     assert eventually(lambda: stores.held(store, "alive", places("one", 1)) is None)
 
 
+def test_a_lost_place_is_free_though_the_one_beside_it_is_held_and_nobody_renews_it(
+    store: Any, stores: Stores, eventually: Callable[..., Any]
+) -> None:
+    two = places("two", 2)
+    assert stores.held(store, "dead", two, seconds=0.2) is None
+    assert stores.held(store, "alive", two) is None
+    assert eventually(lambda: stores.held(store, "late", two) is None)
+    assert stores.held(store, "later", two) == 0
+
+
 def test_a_lost_place_is_free_while_others_are_held_and_comes_back_to_nobody_who_does_not_ask(
     store: Any, stores: Stores, eventually: Callable[..., Any]
 ) -> None:
@@ -142,9 +152,11 @@ def test_only_who_says_so_gets_a_lost_place_again(store: Any, stores: Stores) ->
 
 
 def test_a_thread_takes_from_the_same_rates(store: Any, stores: Stores) -> None:
-    narrow = rate("narrow", 1, 60)
-    assert store.take_here([narrow], 1) is None
-    result = store.take_here([narrow], 1)
-    assert result is not None
-    assert result[0] == 0
-    assert 0 < result[1] <= 60
+    wide, narrow = rate("wide", 100, 60), rate("narrow", 3, 60)
+    assert store.take_here([wide, narrow], 2) is None
+    assert store.take_here([wide, narrow], 2) is not None
+    assert stores.taken(store, narrow) is None
+    which, wait = store.take_here([wide, narrow], 1)
+    assert which == 1
+    assert 50 < wait <= 60
+    assert stores.taken(store, narrow) is not None

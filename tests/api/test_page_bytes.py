@@ -63,6 +63,13 @@ def test_a_row_that_is_larger_than_a_page_is_a_page_of_its_own(admin: Api, acme:
     assert [len(page) for page in pages(admin, "tools/")][:2] == [1, 1]
 
 
+@pytest.mark.parametrize(("most", "rows"), [(1, 1), (19, 1), (20, 2), (29, 2), (30, 3)])
+def test_a_page_has_as_many_rows_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch, most: int, rows: int) -> None:
+    monkeypatch.setattr(paging, "MAX_PAGE_BYTES", most)
+    # Ten bytes of JSON each.
+    assert paging.within_page_bytes(["x" * 8] * 4) == ["x" * 8] * rows
+
+
 def test_what_grows_when_it_is_written_as_json_is_counted_as_it_is_written(admin: Api, acme: World) -> None:
     for number in range(6):
         row = Prompt(tenant=acme.tenant, name=f"p{number}", kind="template", description="\x01" * (BYTES // 10))

@@ -128,6 +128,7 @@ def test_a_text_is_looked_for_in_each_of_several_fields(as_: Any, acme: World) -
         ("Bearer", "unknown, expired or revoked"),
         ("Bearer {token}x", "unknown, expired or revoked"),
         ("Bearer {key}", "API key for MCP clients"),
+        ("Bearer  {key} ", "API key for MCP clients"),
         ("Token {token}", "The header must be `Authorization: Bearer` and a personal token."),
     ],
 )

@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
+from django.core.exceptions import PermissionDenied, SuspiciousOperation
 from django.core.exceptions import ValidationError as ModelProblem
-from django.db import OperationalError
+from django.db import IntegrityError, OperationalError
 from django.http import Http404
 from rest_framework import exceptions
 
-from tools_app.api.v1.base.problems import NOTHING, problem_answer
+from tools_app.api.v1.base.problems import NOTHING, ChangedMeanwhile, TooLarge, problem_answer
 
 
 def answer_to(raised: Exception) -> Any:
@@ -26,6 +27,37 @@ def test_a_problem_has_its_type_title_status_and_detail() -> None:
         "status": 404,
         "detail": NOTHING,
     }
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "name"),
+    [
+        (exceptions.ParseError(), 400, "invalid"),
+        (SuspiciousOperation("Invalid host."), 400, "invalid"),
+        (ModelProblem("Too many."), 400, "invalid"),
+        (exceptions.NotAuthenticated(), 401, "unauthenticated"),
+        (PermissionDenied("Not yours."), 403, "forbidden"),
+        (Http404(), 404, "missing"),
+        (exceptions.MethodNotAllowed("PUT"), 405, "method"),
+        (exceptions.NotAcceptable(), 406, "other"),
+        (IntegrityError("UNIQUE constraint failed: tools_app_tool.name"), 409, "conflict"),
+        (ChangedMeanwhile(), 412, "changed-meanwhile"),
+        (TooLarge(), 413, "too-large"),
+        (exceptions.UnsupportedMediaType("text/xml"), 415, "media-type"),
+        (exceptions.Throttled(), 429, "throttled"),
+        (OperationalError("no such table: tools_app_tool"), 503, "unavailable"),
+    ],
+)
+def test_a_client_tells_problems_apart_by_status_and_type(raised: Exception, status: int, name: str) -> None:
+    body = answer_to(raised).data
+    assert (body["status"], body["type"]) == (status, f"urn:mcphub:problem:{name}")
+    assert body["detail"]
+    assert "tools_app" not in str(body), "what the database says is not for clients"
+
+
+@pytest.mark.parametrize("refusal", [PermissionDenied("Ask an admin."), SuspiciousOperation("Ask an admin.")])
+def test_a_refusal_keeps_its_reason(refusal: Exception) -> None:
+    assert answer_to(refusal).data["detail"] == "Ask an admin."
 
 
 def test_invalid_fields_are_named_by_their_paths() -> None:

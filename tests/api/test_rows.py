@@ -396,6 +396,33 @@ def test_a_body_that_cannot_be_read_is_refused(admin: Any, body: bytes, kind: st
     assert (response.status_code, response.headers["Content-Type"]) == (status, "application/problem+json")
 
 
+def test_a_body_has_as_many_bytes_as_the_hub_takes_and_not_one_more(admin: Any, settings: Any) -> None:
+    settings.MCPHUB_MAX_BODY_BYTES = 1000
+    start, end = b'{"tenant": "acme", "name": "TOKEN", "value": "hush"', b"}"
+    for size, status in ((1001, 413), (1000, 201)):
+        body = start + b" " * (size - len(start) - len(end)) + end
+        answer = admin.client.post("/api/v1/secrets/", body, content_type="application/json", headers=admin.headers)
+        assert (size, answer.status_code) == (size, status)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        ("application/json", 201),
+        ("Application/JSON", 201),
+        ("application/json;charset=utf-8", 201),
+        ("application/json ; charset=utf-8", 201),
+        ("application/jsonx", 415),
+        ("text/json", 415),
+        ("text/plain; application/json", 415),
+    ],
+)
+def test_a_body_is_read_if_its_type_is_json_in_any_spelling(admin: Any, kind: str, status: int) -> None:
+    body = b'{"tenant": "acme", "name": "TOKEN", "value": "hush"}'
+    answer = admin.client.post("/api/v1/secrets/", body, content_type=kind, headers=admin.headers)
+    assert answer.status_code == status
+
+
 def test_a_body_with_a_character_that_cannot_be_stored_says_so(admin: Any) -> None:
     refused, accepted = (
         admin.client.post(

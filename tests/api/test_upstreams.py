@@ -9,7 +9,7 @@ from tests.admin.conftest import LISTED, World
 from tests.api.conftest import Api
 from tests.upstreams import scripted
 from tests.web_services import Service, serve
-from tools_app.models import Tool, UpstreamItem
+from tools_app.models import Tool, Upstream, UpstreamCredential, UpstreamItem
 from tools_app.upstreams import connections
 
 __all__ = ["serve"]
@@ -129,3 +129,16 @@ def test_an_upstream_is_deleted_with_its_items(as_: Any, upstream: dict[str, Any
 def test_a_mistake_names_its_field(as_: Any, acme: World, fields: dict[str, Any], field: str) -> None:
     problem = as_("admin").post("upstreams/", {"tenant": "acme", "name": "new", **fields}, status=400)
     assert field in str(problem["errors"])
+
+
+def test_only_admins_enter_the_credential_that_all_of_a_tenant_use(as_: Any, acme: World) -> None:
+    Upstream.objects.filter(pk=acme.upstream.pk).update(credential="header", credential_owner="tenant")
+    said = {"upstream": str(acme.upstream.pk), "value": "hush"}
+    for role, status in {"stranger": 400, "auditor": 403, "operator": 403}.items():
+        assert as_(role).ask("POST", "upstream-credentials/", said).status_code == status, role
+        assert not UpstreamCredential.objects.exists(), role
+    for role in ("admin", "superuser"):
+        made = as_(role).post("upstream-credentials/", said)
+        assert (made["tenant"], made["person"], made["key"]) == ("acme", None, None)
+        assert "hush" not in str(made)
+    assert UpstreamCredential.objects.count() == 1

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import signal
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+import redis
 
 from tests.access.limit_stores import *  # noqa: F403 - the tests of every store
 from tests.access.limit_stores import LEASE, Stores, places, rate
@@ -81,6 +83,23 @@ def test_a_connection_that_redis_has_closed_is_opened_again(stores: Stores, own_
         assert acquire() is None
     assert not mine.circuit.is_open
     assert sum(count for *_, count in stored_hits(own_redis, "closed:limits:one")) == 4
+
+
+def test_a_connection_that_breaks_while_a_thread_uses_it_is_tried_once_more(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert store.take_here([rate("one", 9, 60)], 1) is None
+    read, broken = redis.Connection.read_response, [redis.ConnectionError("closed")]
+
+    def once_broken(connection: Any, *args: Any, **options: Any) -> Any:
+        if broken:
+            raise broken.pop()
+        return read(connection, *args, **options)
+
+    monkeypatch.setattr(redis.Connection, "read_response", once_broken)
+    assert store.take_here([rate("one", 9, 60)], 1) is None
+    assert not broken
+    assert not store.circuit.is_open
 
 
 def test_two_stores_count_the_same(store: RedisStore, stores: Stores) -> None:
@@ -215,12 +234,24 @@ def test_while_redis_is_away_a_place_is_renewed_and_let_go_where_it_is_held(away
     assert away.acquire_here([places("another", 1)], "b", 10.0) is None
 
 
-@pytest.mark.parametrize("request_of", ["take", "acquire", "acquire_here", "release", "renew"])
+def test_while_redis_is_away_threads_and_event_loops_count_together_in_this_process(
+    away: RedisStore, stores: Stores
+) -> None:
+    wide, narrow = rate("wide", 100, 60), rate("narrow", 3, 60)
+    assert away.take_here([wide, narrow], 2) is None
+    assert stores.taken(away, narrow) is None
+    for which, wait in (away.take_here([wide, narrow], 1), stores.taken(away, wide, narrow)):
+        assert which == 1
+        assert 50 < wait <= 60
+
+
+@pytest.mark.parametrize("request_of", ["take", "take_here", "acquire", "acquire_here", "release", "renew"])
 def test_whoever_finds_redis_away_spares_the_others_the_wait(
     away: RedisStore, stores: Stores, caplog: pytest.LogCaptureFixture, request_of: str
 ) -> None:
     requests: dict[str, Callable[[], object]] = {
         "take": lambda: stores.taken(away, rate("one", 1)),
+        "take_here": lambda: away.take_here([rate("one", 1)], 1),
         "acquire": lambda: stores.held(away, "a", places("one", 1)),
         "acquire_here": lambda: away.acquire_here([places("one", 1)], "a", LEASE),
         "release": lambda: away.release(["one"], "a"),
@@ -229,6 +260,23 @@ def test_whoever_finds_redis_away_spares_the_others_the_wait(
     requests[request_of]()
     assert away.circuit.is_open
     assert "limits are counted by each process alone" in caplog.text
+
+
+def test_while_redis_is_known_to_be_away_no_thread_asks_it(away: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    away.release(["one"], "a")
+    assert away.circuit.is_open
+    asked: list[threading.Thread] = []
+
+    def script(**_options: Any) -> None:
+        asked.append(threading.current_thread())
+        raise redis.ConnectionError("away")
+
+    monkeypatch.setattr(away, "_script", script)
+    away.take_here([rate("one", 1)], 1)
+    away.acquire_here([places("one", 1)], "a", LEASE)
+    away.renew("one", ["a"], LEASE, again=True)
+    away.release(["one"], "a")
+    assert threading.current_thread() not in asked
 
 
 def test_redis_is_asked_whether_it_is_back(

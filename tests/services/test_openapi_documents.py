@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from graphlib import TopologicalSorter
 from io import StringIO
 from pathlib import Path
@@ -36,12 +35,14 @@ DOCUMENTS = {
     f"{DIRECTORY}/docker.com/engine.json": (100, 0),
     f"{DIRECTORY}/twilio.com/api.json": (190, 0),
 }
+# Of processor time, which other work on the machine does not change.
 MAX_SECONDS = 10.0
 MAX_MEGABYTES = 300
 # `getrusage` of a child counts the memory of the process that it was forked from.
 MEASURED = """
-import atexit, pathlib, runpy, sys
-atexit.register(lambda: print(pathlib.Path("/proc/self/status").read_text(), file=sys.stderr))
+import atexit, pathlib, runpy, sys, time
+measured = lambda: f"{pathlib.Path('/proc/self/status').read_text()}seconds: {time.process_time()}"
+atexit.register(lambda: print(measured(), file=sys.stderr))
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
@@ -117,13 +118,12 @@ def test_githubs_document_takes_less_than_its_time_and_memory(packages: Path, tm
     for command in (["migrate", "-v0"], ["shell", "-v0", "-c", setup]):
         subprocess.run([*manage, *command], check=True, env=environment, timeout=120)
 
-    before = time.monotonic()
     command = [sys.executable, "-c", MEASURED, manage[1], "import_openapi", str(packages / GITHUB)]
     options = ["--tenant", "acme", "--name", "github"]
     done = subprocess.run(
-        [*command, *options], check=True, env=environment, timeout=60, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        [*command, *options], check=True, env=environment, timeout=300, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
 
-    assert time.monotonic() - before < MAX_SECONDS
-    [peak] = [line.split()[1] for line in done.stderr.decode().splitlines() if line.startswith("VmHWM")]
-    assert int(peak) / 1024 < MAX_MEGABYTES
+    measures = dict(line.split(":", 1) for line in done.stderr.decode().splitlines() if ":" in line)
+    assert float(measures["seconds"]) < MAX_SECONDS
+    assert int(measures["VmHWM"].split()[0]) / 1024 < MAX_MEGABYTES
