@@ -121,7 +121,12 @@ def test_githubs_document_takes_less_than_its_time_and_memory(packages: Path, tm
     command = [sys.executable, "-c", MEASURED, manage[1], "import_openapi", str(packages / GITHUB)]
     options = ["--tenant", "acme", "--name", "github"]
     done = subprocess.run(
-        [*command, *options], check=True, env=environment, timeout=300, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        [*command, *options],
+        check=True,
+        env=environment,
+        timeout=300,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
     )
 
     measures = dict(line.split(":", 1) for line in done.stderr.decode().splitlines() if ":" in line)
