@@ -650,7 +650,8 @@ def upstreams_of_a_tenant(ground: Ground) -> None:
     assert not upstream_drafts.upstream_faults(row)
     row.save()
     other = Upstream(tenant=ground.tenant, name="more", url="https://books.example.com/mcp")
-    assert "at most 1 upstreams" in upstream_drafts.upstream_faults(other)["name"][0]
+    too_many = "A tenant has at most 1 upstreams. Delete one first."
+    assert upstream_drafts.upstream_faults(other) == {"name": [too_many]}
 
 
 @probe("calls of upstreams that wait for answers of their clients")
