@@ -256,9 +256,9 @@ def test_white_space_around_a_header_is_no_part_of_it(client: RawClient, offer: 
     message, fields = modern_request("tools/call", call_params("echo", {"message": "x"}))
     body = json.dumps(message).encode()
     padded = {name: f" \t{value}\t " for name, value in client.headers(fields).items()}
-    given = [*padded.items(), ("Content-Length", str(len(body))), ("Connection", "close")]
+    all_headers = [*padded.items(), ("Content-Length", str(len(body))), ("Connection", "close")]
     with raw_connection(client.url) as connection:
-        connection.sendall(head_of(client.url, "POST", given) + body)
+        connection.sendall(head_of(client.url, "POST", all_headers) + body)
         with read_response(connection) as response:
             assert (response.status, json.loads(response.read())["result"]["isError"]) == (200, False)
 
@@ -267,10 +267,10 @@ def test_white_space_around_a_header_is_no_part_of_it(client: RawClient, offer: 
 def test_a_routing_header_that_comes_twice_is_refused(client: RawClient, header: str) -> None:
     message, fields = modern_request("tools/call", {"name": "echo"})
     body = json.dumps(message).encode()
-    given = [*client.headers(fields).items(), ("Content-Length", str(len(body))), ("Connection", "close")]
-    given.append((header, str(fields[header])))
+    all_headers = [*client.headers(fields).items(), ("Content-Length", str(len(body))), ("Connection", "close")]
+    all_headers.append((header, str(fields[header])))
     with raw_connection(client.url) as connection:
-        connection.sendall(head_of(client.url, "POST", given) + body)
+        connection.sendall(head_of(client.url, "POST", all_headers) + body)
         with read_response(connection) as response:
             assert response.status == 400
             assert json.loads(response.read())["error"]["code"] == -32020

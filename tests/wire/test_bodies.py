@@ -112,8 +112,8 @@ def test_whoever_may_change_something_may_send_more_to_the_api(hub: EmbeddedHub,
         with begun(hub, "/api/v1/tools/", {**headers, "Content-Length": str(size)}) as connection:
             if status != 413:
                 connection.sendall(b"{}".ljust(size))
-            told, fields, body = answer_of(connection)
-        assert told == status
+            received_status, fields, body = answer_of(connection)
+        assert received_status == status
         assert fields["content-type"] == "application/problem+json"
         assert json.loads(body)["status"] == status
 

@@ -254,9 +254,9 @@ def test_a_call_of_a_channel_is_answered(
     name: str,
 ) -> None:
     with OPENERS[transport](client) as talk:
-        talk.speak(version).call(name, id="x")
+        talk.negotiate(version).call(name, id="x")
         cancel(begun(eventually, name))
-        assert failure_in(talk.answer("x")) == BY_ADMIN
+        assert failure_in(talk.response("x")) == BY_ADMIN
         assert recorded(eventually) == ("cancelled", by_whom)
 
 
@@ -349,7 +349,7 @@ def test_the_record_of_a_call_whose_connection_was_closed_says_so(
     client: RawClient, eventually: Eventually, transport: str, name: str
 ) -> None:
     with OPENERS[transport](client) as talk:
-        talk.speak(HANDSHAKE).call(name)
+        talk.negotiate(HANDSHAKE).call(name)
         begun(eventually, name)
     assert recorded(eventually) == ("cancelled", "the client closed its connection")
 
@@ -398,15 +398,15 @@ def test_a_call_on_a_channel_that_the_hub_closes_is_answered_and_the_record_says
 ) -> None:
     monkeypatch.setattr("tools_app.transport.connection.FINISH_SECONDS", 0.1)
     with OPENERS[transport](client) as talk:
-        talk.speak(HANDSHAKE).call(name, id="x")
+        talk.negotiate(HANDSHAKE).call(name, id="x")
         begun(eventually, name)
         go(admin)
-        told = failure_in(talk.answer("x"))
+        failure_text = failure_in(talk.response("x"))
     if go is end_session:
-        assert told == "The call was cancelled: its session was ended."
+        assert failure_text == "The call was cancelled: its session was ended."
         assert recorded(eventually) == ("cancelled", "its session was ended")
     else:
-        assert told == "The call was cancelled: the API key is no longer valid."
+        assert failure_text == "The call was cancelled: the API key is no longer valid."
         assert recorded(eventually)[1].startswith("its API key was revoked, expired or")
 
 
@@ -480,7 +480,7 @@ def test_a_call_whose_tool_ignores_its_cancellation_is_answered_all_the_same(
             accept = JSON if way == "json" else f"{JSON}, {STREAM}"
             return message_of(client.peer(HANDSHAKE).call("never_stops", headers={"Accept": accept}))
         with OPENERS["ws"](client) as talk:
-            return talk.speak(MODERN).ask_tool("never_stops")
+            return talk.negotiate(MODERN).tool_response("never_stops")
 
     calling = aside(ask)
     cancel(begun(eventually, "never_stops"))

@@ -374,18 +374,18 @@ def messages_of(response: httpx.Response, ids: list[str], *, endless: bool) -> l
         body = response.read()
         value = json.loads(body) if body else []
         return value if isinstance(value, list) else [value]
-    heard = []
+    received = []
     for line in response.iter_lines():
         assert line.partition(":")[0] in {"", "event", "data", "id", "retry"}, line
         data = line.removeprefix("data: ") if line.startswith("data: ") else ""
         if data:
             value = json.loads(data)
-            heard += value if isinstance(value, list) else [value]
+            received += value if isinstance(value, list) else [value]
         if line.startswith("id: "):
             ids.append(line.removeprefix("id: "))
-        if endless and (heard or line.startswith(":") or not line):
+        if endless and (received or line.startswith(":") or not line):
             break
-    return heard
+    return received
 
 
 def is_endless(attempt: Attempt) -> bool:

@@ -1,4 +1,4 @@
-"""What a key opens: names, methods and networks, over every transport, and what is told of the rest."""
+"""Scopes of keys: names, methods and networks, over every transport."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -12,7 +12,7 @@ from tests.conftest import reset_process_state
 from tests.wire.channels import OPENERS, TRANSPORTS, socket
 from tests.wire.client import MODERN, SESSION, Peer, RawClient, error_of, message_of, rpc
 from tests.wire.task_tools import EXTENSION, Gate, register
-from tests.wire.test_public_tenants import add_resource, hearing, offered
+from tests.wire.test_public_tenants import add_resource, listening_stream, offered
 from tools_app.access import keys
 from tools_app.catalog import authoring
 from tools_app.models import ApiKey, Call, Prompt, PromptKind, Tenant
@@ -55,7 +55,7 @@ def denial(eventually: Callable[..., Any]) -> Denial:
     return lambda method: eventually(lambda: Call.objects.filter(outcome="denied", method=method).last())
 
 
-def refused(error: Mapping[str, Any], method: str) -> bool:
+def is_method_denied(error: Mapping[str, Any], method: str) -> bool:
     return error["code"] == -32003 and error["data"] == {"scope": "methods", "method": method}
 
 
@@ -91,11 +91,11 @@ def test_what_its_patterns_do_not_name_looks_like_what_never_was(with_key: MakeK
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_channels_keep_to_the_patterns_too(with_key: MakeKey, transport: str) -> None:
-    with OPENERS[transport](with_key(tool_patterns=["echo"])) as talk:
-        talk.speak("2024-11-05")
-        assert [tool["name"] for tool in talk.ask("tools/list")["result"]["tools"]] == ["echo"]
-        assert talk.ask_tool("calculator", {}, id=2)["error"]["code"] == -32602
-        assert "result" in talk.ask_tool("echo", {"message": "x"}, id=3)
+    with OPENERS[transport](with_key(tool_patterns=["echo"])) as channel:
+        channel.negotiate("2024-11-05")
+        assert [tool["name"] for tool in channel.response_to("tools/list")["result"]["tools"]] == ["echo"]
+        assert channel.tool_response("calculator", {}, id=2)["error"]["code"] == -32602
+        assert "result" in channel.tool_response("echo", {"message": "x"}, id=3)
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_a_method_that_a_key_does_not_open_is_refused_by_name_and_recorded(
     ):
         response = peer.request(method, params)
         assert response.status_code == 403
-        assert refused(error_of(response), method)
+        assert is_method_denied(error_of(response), method)
         row = denial(method)
         assert (row.http_status, row.rpc_error) == (403, -32003)
         assert row.api_key.digest == keys.digest_of(client.key or "")
@@ -153,7 +153,7 @@ def test_the_life_of_a_client_is_open_to_every_key(with_key: MakeKey, version: s
 
 def test_a_method_that_is_none_is_unknown_where_it_would_be_open(with_key: MakeKey) -> None:
     assert error_of(with_key(methods=["tools/*"]).modern("tools/never"))["code"] == -32601
-    assert refused(error_of(with_key(methods=["tools/*"]).modern("never/was")), "never/was")
+    assert is_method_denied(error_of(with_key(methods=["tools/*"]).modern("never/was")), "never/was")
 
 
 def test_each_request_of_a_batch_is_asked_for_itself(with_key: MakeKey, denial: Denial) -> None:
@@ -161,17 +161,17 @@ def test_each_request_of_a_batch_is_asked_for_itself(with_key: MakeKey, denial: 
     batch = [rpc("tools/list", {}, id=1), rpc("prompts/list", {}, id=2), rpc("ping", {}, id=3)]
     answers = {one["id"]: one for one in peer.client.post(batch, peer.headers()).json()}
     assert "result" in answers[1]
-    assert refused(answers[2]["error"], "prompts/list")
+    assert is_method_denied(answers[2]["error"], "prompts/list")
     assert "result" in answers[3]
     assert denial("prompts/list").rpc_error == -32003
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_channels_refuse_methods_too(with_key: MakeKey, denial: Denial, transport: str) -> None:
-    with OPENERS[transport](with_key(methods=["tools/*"])) as talk:
-        talk.speak("2024-11-05")
-        assert "result" in talk.ask("tools/list")
-        assert refused(talk.ask("prompts/list", id=2)["error"], "prompts/list")
+    with OPENERS[transport](with_key(methods=["tools/*"])) as channel:
+        channel.negotiate("2024-11-05")
+        assert "result" in channel.response_to("tools/list")
+        assert is_method_denied(channel.response_to("prompts/list", id=2)["error"], "prompts/list")
     assert denial("prompts/list").rpc_error == -32003
 
 
@@ -180,10 +180,10 @@ def test_nobody_listens_over_any_transport_without_the_method(
 ) -> None:
     client = with_key(methods=["tools/*"])
     wanted = {"notifications": {"toolsListChanged": True}}
-    assert refused(error_of(client.modern("subscriptions/listen", wanted)), "subscriptions/listen")
-    with socket(client) as talk:
-        talk.speak(MODERN)
-        assert refused(talk.ask("subscriptions/listen", wanted)["error"], "subscriptions/listen")
+    assert is_method_denied(error_of(client.modern("subscriptions/listen", wanted)), "subscriptions/listen")
+    with socket(client) as channel:
+        channel.negotiate(MODERN)
+        assert is_method_denied(channel.response_to("subscriptions/listen", wanted)["error"], "subscriptions/listen")
     listened = Call.objects.filter(outcome="denied", method="subscriptions/listen")
     eventually(lambda: listened.count() == 2)
 
@@ -203,7 +203,7 @@ def test_who_listens_hears_only_of_what_the_key_may_ask_for(with_key: MakeKey) -
 @pytest.mark.parametrize("version", ["2025-11-25", MODERN])
 def test_a_stream_tells_nothing_of_names_outside_the_patterns(with_key: MakeKey, tenant: Tenant, version: str) -> None:
     uris = ("docs://own/a", "docs://open/a")
-    with hearing(with_key(tool_patterns=NAMES), version, *uris) as stream:
+    with listening_stream(with_key(tool_patterns=NAMES), version, *uris) as stream:
         for uri in uris:
             resource_updated(tenant.pk, uri)
         assert stream.next()["params"]["uri"] == "docs://open/a"
@@ -236,7 +236,7 @@ def test_other_scopes_hold_within_a_second_and_end_open_streams(
     with_key: MakeKey, eventually: Callable[..., object], version: str
 ) -> None:
     client = with_key()
-    with hearing(client, version) as stream:
+    with listening_stream(client, version) as stream:
         change(client, methods=["prompts/*"])
         stream.read_to_end()
     eventually(lambda: client.modern("tools/list").status_code == 403, 1.5)
@@ -244,10 +244,10 @@ def test_other_scopes_hold_within_a_second_and_end_open_streams(
 
 def test_other_scopes_end_a_websocket_whose_session_was_told_of_changes(with_key: MakeKey) -> None:
     client = with_key()
-    with socket(client) as talk:
-        talk.speak("2025-11-25")
+    with socket(client) as channel:
+        channel.negotiate("2025-11-25")
         change(client, tool_patterns=["echo"])
-        talk.read_to_end()
+        channel.read_to_end()
 
 
 # --- Networks ---------------------------------------------------------------------------------------------------------
@@ -298,9 +298,9 @@ def test_the_address_is_the_one_that_the_proxies_vouch_for(
     assert client.modern("tools/list", headers=header).status_code == status
 
 
-def is_closed(talk: Any) -> bool:
+def is_closed(channel: Any) -> bool:
     try:
-        talk.ask("tools/list", id=2)
+        channel.response_to("tools/list", id=2)
     except ConnectionClosed:
         return True
     return False
@@ -308,12 +308,12 @@ def is_closed(talk: Any) -> bool:
 
 def test_narrower_networks_reach_whoever_is_connected(with_key: MakeKey, eventually: Callable[..., object]) -> None:
     client = with_key()
-    with socket(client) as talk:
-        talk.speak(MODERN)
-        assert "result" in talk.ask("tools/list", id=1)
+    with socket(client) as channel:
+        channel.negotiate(MODERN)
+        assert "result" in channel.response_to("tools/list", id=1)
         change(client, networks=["192.0.2.0/24"])
-        eventually(lambda: is_closed(talk), 1.5)
-    with hearing(with_key(), MODERN) as stream:
+        eventually(lambda: is_closed(channel), 1.5)
+    with listening_stream(with_key(), MODERN) as stream:
         ApiKey.objects.update(networks=["192.0.2.0/24"])
         stream.read_to_end()
 
@@ -358,8 +358,8 @@ def test_both_keys_are_good_during_the_overlap_and_the_new_one_after_it(
     _, new_key = keys.rotate(old, timedelta(hours=1))
     before, after = make_client(key), make_client(new_key)
     assert [client.modern("tools/list").status_code for client in (before, after)] == [200, 200]
-    assert refused(error_of(after.modern("prompts/list")), "prompts/list")
-    with hearing(make_client(key), "2025-11-25") as stream:
+    assert is_method_denied(error_of(after.modern("prompts/list")), "prompts/list")
+    with listening_stream(make_client(key), "2025-11-25") as stream:
         keys.set_overlap(old, timedelta())
         stream.read_to_end()
     eventually(lambda: before.modern("tools/list").status_code == 401, 1.5)
@@ -370,6 +370,6 @@ def test_both_keys_are_good_during_the_overlap_and_the_new_one_after_it(
 
 def test_an_open_stream_ends_when_its_key_expires(make_client: MakeClient, tenant: Tenant) -> None:
     row, key = keys.issue(tenant, "short")
-    with hearing(make_client(key), MODERN) as stream:
+    with listening_stream(make_client(key), MODERN) as stream:
         ApiKey.objects.filter(pk=row.pk).update(expires_at=timezone.now())
         stream.read_to_end()

@@ -69,8 +69,8 @@ def test_an_expired_key_is_refused_and_its_tenant_learns_why(
     past, future = timezone.now() - timedelta(seconds=1), timezone.now() + timedelta(hours=1)
     row, key = keys.issue(tenant, "old", expires_at=past)
     assert status(make_client(key)) == 401
-    denied = eventually(lambda: Call.objects.filter(outcome="denied").first())
-    assert (denied.cause, denied.tenant, denied.api_key) == ("The API key has expired.", tenant, row)
+    call = eventually(lambda: Call.objects.filter(outcome="denied").first())
+    assert (call.cause, call.tenant, call.api_key) == ("The API key has expired.", tenant, row)
     assert status(make_client(keys.issue(tenant, "new", expires_at=future)[1])) == 200
 
 
@@ -82,8 +82,8 @@ def test_a_revoked_key_is_refused_like_an_unknown_one_and_its_tenant_learns_why(
     revoked, unknown = (make_client(one).modern("server/discover") for one in (key, keys.new_key()))
     assert (revoked.status_code, revoked.content) == (unknown.status_code, unknown.content)
     assert revoked.headers["www-authenticate"] == unknown.headers["www-authenticate"]
-    told = eventually(lambda: len(found := Call.objects.filter(outcome="denied")) == 2 and found)
-    assert {(denied.cause, denied.tenant, denied.api_key) for denied in told} == {
+    calls = eventually(lambda: len(found := Call.objects.filter(outcome="denied")) == 2 and found)
+    assert {(call.cause, call.tenant, call.api_key) for call in calls} == {
         ("The API key was revoked.", tenant, row),
         ("A valid API key is needed.", None, None),
     }
@@ -95,16 +95,16 @@ def test_a_key_that_is_revoked_while_it_is_used_is_told_as_such(
     assert status(client) == 200
     revoke(client)
     eventually(lambda: status(client) == 401)
-    denied = eventually(lambda: Call.objects.filter(outcome="denied").first())
-    assert (denied.cause, denied.api_key.digest) == ("The API key was revoked.", keys.digest_of(client.key))
+    call = eventually(lambda: Call.objects.filter(outcome="denied").first())
+    assert (call.cause, call.api_key.digest) == ("The API key was revoked.", keys.digest_of(client.key))
 
 
 def test_the_keys_of_an_inactive_tenant_are_unknown(client: RawClient, eventually: Callable[..., Any]) -> None:
     revoke(client)
     switch_tenant_off(client)
     assert status(client) == 401
-    denied = eventually(lambda: Call.objects.filter(outcome="denied").first())
-    assert (denied.cause, denied.tenant) == ("A valid API key is needed.", None)
+    call = eventually(lambda: Call.objects.filter(outcome="denied").first())
+    assert (call.cause, call.tenant) == ("A valid API key is needed.", None)
 
 
 def revoke(client: RawClient) -> None:

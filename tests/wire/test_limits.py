@@ -1,4 +1,4 @@
-"""Limits: what is used up is refused with the limit's name, and with when to try again."""
+"""Limits: requests beyond a limit are rejected with its name and a retry delay."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.conftest import reset_process_state
 from tests.wire import channels
-from tests.wire.channels import SocketTalk, Talk
+from tests.wire.channels import ChannelClient, WebSocketClient
 from tests.wire.client import EACH_VERSION, MODERN, Peer, RawClient, error_of, message_of, rpc, text_of
 from tools_app.access import keys, sessions
 from tools_app.calls import limits as call_limits
@@ -197,24 +197,24 @@ def test_anybody_at_a_public_tenant_takes_from_the_tenants_limits(
 
 
 @pytest.fixture
-def sockets(client: RawClient) -> Iterator[Callable[[], SocketTalk]]:
+def sockets(client: RawClient) -> Iterator[Callable[[], WebSocketClient]]:
     """Opens WebSockets with the key of `client`."""
     with ExitStack() as stack:
         yield lambda: stack.enter_context(channels.socket(client))
 
 
-def asked(talk: Talk, id: int) -> dict[str, Any]:
+def ping_response(talk: ChannelClient, id: int) -> dict[str, Any]:
     talk.version = MODERN
-    return talk.ask("tools/list", id=id)
+    return talk.response_to("tools/list", id=id)
 
 
 def test_each_message_of_a_websocket_counts_and_is_refused_under_its_id(
-    sockets: Callable[[], SocketTalk], eventually: Callable[..., Any]
+    sockets: Callable[[], WebSocketClient], eventually: Callable[..., Any]
 ) -> None:
     limit("key", requests_per_day=2)
     socket = sockets()
-    assert ["result" in asked(socket, id) for id in (1, 2)] == [True, True]
-    refused = asked(socket, 3)
+    assert ["result" in ping_response(socket, id) for id in (1, 2)] == [True, True]
+    refused = ping_response(socket, 3)
     assert refused["id"] == 3
     assert refused["error"]["code"] == -32004
     assert 0 < refused["error"]["data"]["retryAfterSeconds"] <= WINDOWS["day"]
@@ -222,21 +222,21 @@ def test_each_message_of_a_websocket_counts_and_is_refused_under_its_id(
     assert (call.http_status, call.rpc_error) == (429, -32004)
 
 
-def test_on_a_channel_what_wants_no_answer_gets_none(sockets: Callable[[], SocketTalk]) -> None:
+def test_on_a_channel_what_wants_no_answer_gets_none(sockets: Callable[[], WebSocketClient]) -> None:
     limit("key", requests_per_day=1)
     socket = sockets()
-    assert "result" in asked(socket, 1)
+    assert "result" in ping_response(socket, 1)
     socket.cancel(1)
-    assert "error" in asked(socket, 2)
-    assert socket.heard == []
+    assert "error" in ping_response(socket, 2)
+    assert socket.received == []
 
 
 def test_each_message_of_a_batch_on_a_channel_counts_and_is_refused_under_its_id(
-    sockets: Callable[[], SocketTalk],
+    sockets: Callable[[], WebSocketClient],
 ) -> None:
     socket = sockets()
     # All that it said before is answered by now.
-    assert "result" in socket.speak("2025-03-26").ask("ping")
+    assert "result" in socket.negotiate("2025-03-26").response_to("ping")
     limit("key", requests_per_day=2)
     socket.send([rpc("ping", id=number) for number in (1, 2, 3)])
     refused = json.loads(socket.socket.recv(WAIT_SECONDS))
@@ -248,7 +248,7 @@ def test_each_message_of_a_batch_on_a_channel_counts_and_is_refused_under_its_id
 def test_each_message_to_an_http_sse_stream_counts_once(client: RawClient) -> None:
     limit("key", requests_per_day=3)
     with channels.sse(client) as talk:
-        assert ["result" in asked(talk, id) for id in (1, 2)] == [True, True]
+        assert ["result" in ping_response(talk, id) for id in (1, 2)] == [True, True]
         refused = talk.post(json.dumps(rpc("ping")).encode())
         assert refused.status_code == 429
         assert error_of(refused)["data"]["limit"] == 3
@@ -436,21 +436,21 @@ def test_streams_of_http_sse_count(client: RawClient, tenant: Tenant) -> None:
 
 
 def test_a_websocket_over_the_limit_is_closed_with_a_code_that_says_so(
-    sockets: Callable[[], SocketTalk], eventually: Callable[..., Any]
+    sockets: Callable[[], WebSocketClient], eventually: Callable[..., Any]
 ) -> None:
     limit("key", open_streams=1)
     first = sockets()
-    assert "result" in asked(first, 1)
+    assert "result" in ping_response(first, 1)
     second = sockets()
     assert (second.read_to_end(), second.close_code) == ([], 4429)
-    assert "result" in asked(first, 2)
+    assert "result" in ping_response(first, 2)
     (call,) = denials(eventually)
     assert (call.http_status, call.method) == (429, "WebSocket")
     first.socket.close()
 
     def is_open() -> bool:
         try:
-            return "result" in asked(sockets(), 1)
+            return "result" in ping_response(sockets(), 1)
         except ConnectionClosed:
             return False
 

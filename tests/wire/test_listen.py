@@ -82,8 +82,8 @@ def test_a_stream_ends_soon_after_its_key_was_revoked(client: RawClient) -> None
     with listening(client, {"toolsListChanged": True}) as stream:
         stream.next()
         revoke(client)
-        told, result = stream.read_to_end()
-    assert (told["method"], told["params"]["requestId"]) == ("notifications/cancelled", "sub-1")
+        notification, result = stream.read_to_end()
+    assert (notification["method"], notification["params"]["requestId"]) == ("notifications/cancelled", "sub-1")
     assert result["result"]["resultType"] == "complete"
 
 

@@ -198,8 +198,8 @@ def test_what_is_declared_is_answered(client: RawClient, full: dict[str, list[st
     peer = client.peer(version)
     assert all(entries(method, page(peer, method)) for method in METHODS)
     ref = {"type": "ref/prompt", "name": "never"}
-    asked = peer.request("completion/complete", {"ref": ref, "argument": {"name": "a", "value": ""}})
-    assert error_of(asked)["code"] == -32602
+    completion = peer.request("completion/complete", {"ref": ref, "argument": {"name": "a", "value": ""}})
+    assert error_of(completion)["code"] == -32602
 
 
 # --- Changes of one list ----------------------------------------------------------------------------------------------

@@ -130,11 +130,11 @@ def test_lines_name_the_call_that_they_are_about_in_the_hub_its_threads_and_its_
             "method": "tools/call",
             "request_id": request_id,
         }
-        told = log.lines(f"Tool {name} raised") + [
+        log_lines = log.lines(f"Tool {name} raised") + [
             line for line in log.lines("Trying") if line["call_id"] == str(call.pk)
         ]
-        assert len(told) == 2
-        assert all(wanted.items() <= line.items() for line in told)
+        assert len(log_lines) == 2
+        assert all(wanted.items() <= line.items() for line in log_lines)
 
 
 def test_a_line_of_a_session_names_it(client: RawClient, failing: None, log: Log) -> None:

@@ -38,7 +38,7 @@ def keys_of(value: Any) -> Iterator[str]:
         yield from keys_of(inner)
 
 
-def said(peer: Peer, method: str, params: dict[str, Any]) -> list[Any]:
+def messages_of(peer: Peer, method: str, params: dict[str, Any]) -> list[Any]:
     """Everything that comes back for a request."""
     with peer.stream(method, params) as stream:
         if stream.response.headers["content-type"] == "application/json":
@@ -49,7 +49,7 @@ def said(peer: Peer, method: str, params: dict[str, Any]) -> list[Any]:
 
 def all_said(peer: Peer) -> list[Any]:
     loud = {"progressToken": "t", **({META + "logLevel": "debug"} if peer.is_modern else {})}
-    asked = [
+    requests = [
         ("tools/call", call_params("say", meta=loud)),
         ("tools/call", {**call_params("say"), **({} if peer.is_modern else {"task": {}})}),
         ("tools/call", call_params("never")),
@@ -57,9 +57,9 @@ def all_said(peer: Peer) -> list[Any]:
         ("completion/complete", {}),
         *([("server/discover", {})] if peer.is_modern else []),
     ]
-    messages = [message for method, params in asked for message in said(peer, method, params)]
+    messages = [message for method, params in requests for message in messages_of(peer, method, params)]
     tasks = [message["result"]["task"]["taskId"] for message in messages if "task" in message.get("result", {})]
-    return messages + [message for id in tasks for message in said(peer, "tasks/result", {"taskId": id})]
+    return messages + [message for id in tasks for message in messages_of(peer, "tasks/result", {"taskId": id})]
 
 
 @pytest.mark.shows("meta.keys", "meta.reverse-dns")

@@ -62,8 +62,8 @@ def rest_of(peer: Peer, last_event: str) -> list[ReceivedMessage]:
         return list(stream)
 
 
-def progress_values(heard: list[ReceivedMessage]) -> list[int]:
-    return [message.message["params"]["progress"] for message in heard if "method" in message.message]
+def progress_values(messages: list[ReceivedMessage]) -> list[int]:
+    return [message.message["params"]["progress"] for message in messages if "method" in message.message]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -74,11 +74,11 @@ def test_a_call_ends_its_stream_and_its_client_comes_back_for_the_rest(
     peer = client.handshake(NEWEST)
     with peer.stream("tools/call", call_params("pausing", meta=TOKEN), id=7) as stream:
         primer = stream.next_event()
-        heard = list(stream)
+        received = list(stream)
     assert int(primer.fields["retry"]) > 0
-    assert progress_values(heard) == [1]
+    assert progress_values(received) == [1]
     assert not Call.objects.exists()
-    with peer.listening({LAST_EVENT: heard[-1].id}) as stream:
+    with peer.listening({LAST_EVENT: received[-1].id}) as stream:
         came_back.set()
         rest = list(stream)
     assert progress_values(rest) == [2]
@@ -122,7 +122,7 @@ def test_a_call_that_closes_its_stream_and_is_done_at_once_is_answered_all_the_s
                 answer = message_of(stream.response)
             else:
                 primer = stream.next_event()
-                answers = stream.read_to_end() or [heard.message for heard in rest_of(peer, primer.id)]
+                answers = stream.read_to_end() or [received.message for received in rest_of(peer, primer.id)]
                 (answer,) = answers
         assert answer["id"] == id
         assert answer["result"]["content"][0]["text"] == "done"

@@ -99,9 +99,9 @@ def test_no_parameter_with_u_0000_is_a_failure(
     codes = set()
     for message in messages(version):
         for sent in with_text(message, NUL):
-            status, heard = send(client.http, attempt(client, version, opened, sent), [])
+            status, responses = send(client.http, attempt(client, version, opened, sent), [])
             assert status < 500, sent
-            for answer in heard:
+            for answer in responses:
                 codes.add(code := answer.get("error", {}).get("code"))
                 assert code != INTERNAL_ERROR, (sent, answer)
     assert -32602 in codes

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.wire.client import Peer
-from tests.wire.task_tools import TOOLS, Gate, look, register
+from tests.wire.task_tools import TOOLS, Gate, get_task, register
 
 
 @pytest.fixture(params=[False, True], ids=["here", "in-a-worker"])
@@ -41,7 +41,7 @@ def in_state(eventually: Callable[..., Any]) -> Callable[[Peer, str, str], dict[
     """A task once it stands so: `in_state(peer, task, "completed")`."""
 
     def ask(peer: Peer, task: str, status: str) -> dict[str, Any]:
-        eventually(lambda: look(peer, task)["status"] == status)
-        return look(peer, task)
+        eventually(lambda: get_task(peer, task)["status"] == status)
+        return get_task(peer, task)
 
     return ask

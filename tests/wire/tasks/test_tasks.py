@@ -23,7 +23,7 @@ from tests.wire.client import (
     error_of,
     message_of,
 )
-from tests.wire.task_tools import ASKABLE, EXTENSION, Gate, accepted, look, refused, result_of
+from tests.wire.task_tools import ASKABLE, EXTENSION, Gate, accepted, error_for, get_task, result_of
 from tools_app.access import keys
 from tools_app.calls import run
 from tools_app.calls.background import start_task
@@ -79,10 +79,10 @@ def test_a_call_that_takes_long_becomes_a_task_and_its_result_is_there_later(
     assert (created["id"], task["resultType"], task["status"]) == ("r-1", "task", "working")
     assert task["ttlMs"] == settings.MCPHUB_MAX_TASK_TTL * 1000
     assert task["pollIntervalMs"] > 0
-    shown = look(tasker, task["taskId"])
+    shown = get_task(tasker, task["taskId"])
     assert shown["resultType"] == "complete"
     gate.wait_for_tool()
-    assert look(tasker, task["taskId"])["statusMessage"] == "Half way"
+    assert get_task(tasker, task["taskId"])["statusMessage"] == "Half way"
     gate.open()
     done = in_state(tasker, task["taskId"], "completed")
     assert done["result"] == {"content": [{"type": "text", "text": "held no more"}], "isError": False}
@@ -193,7 +193,7 @@ def test_a_task_whose_process_was_lost_has_failed_and_stays_so(
     gate.open()
     gate.wait_for_stop()
     eventually(lambda: not run.running_here())
-    assert look(tasker, task) == done
+    assert get_task(tasker, task) == done
     assert Call.objects.get().outcome == "lost"
 
 
@@ -205,9 +205,9 @@ def test_a_result_is_kept_until_its_time_is_over_and_then_dropped(
     kept_until = datetime.fromisoformat(first["createdAt"]) + timedelta(milliseconds=first["ttlMs"])
     assert kept_until > timezone.now() + timedelta(minutes=9)
     housekeeping.drop_old_answers()
-    assert look(tasker, task) == first
+    assert get_task(tasker, task) == first
     CallAnswer.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
-    assert refused(tasker, "tasks/get", {"taskId": task})["code"] == -32602
+    assert error_for(tasker, "tasks/get", {"taskId": task})["code"] == -32602
     housekeeping.drop_old_answers()
     assert not CallAnswer.objects.exists()
     assert Call.objects.get().outcome == "ok"
@@ -274,12 +274,12 @@ def test_answers_may_come_one_by_one_and_those_to_nothing_that_is_asked_are_igno
         assert (
             result_of(tasker, "tasks/update", {"taskId": task, "inputResponses": answers})["resultType"] == "complete"
         )
-        assert set(look(tasker, task)["inputRequests"]) == still_open
+        assert set(get_task(tasker, task)["inputRequests"]) == still_open
     result_of(tasker, "tasks/update", {"taskId": task, "inputResponses": {"last": accepted("Byron")}})
     done = in_state(tasker, task, "completed")
     assert done["result"]["content"][0]["text"] == "hello Ada Byron"
     result_of(tasker, "tasks/update", {"taskId": task, "inputResponses": {"last": accepted("Late")}})
-    assert look(tasker, task) == done
+    assert get_task(tasker, task) == done
 
 
 @pytest.mark.shows("tasks-extension.keys")
@@ -320,7 +320,7 @@ def test_answers_of_a_wrong_shape_are_refused_and_change_nothing(
         assert refusal.status_code == 400, params
         assert error_of(refusal)["code"] == -32602
         assert "inputResponses" in error_of(refusal)["message"]
-    assert look(tasker, task) == waiting
+    assert get_task(tasker, task) == waiting
 
 
 def test_a_question_beyond_the_clients_capabilities_fails_the_task(
@@ -346,7 +346,7 @@ def test_a_task_that_is_cancelled_is_stopped_and_once_more_changes_nothing(
     done = in_state(tasker, task, "cancelled")
     assert not {"result", "error", "inputRequests"} & set(done)
     assert result_of(tasker, "tasks/cancel", {"taskId": task})["resultType"] == "complete"
-    assert look(tasker, task) == done
+    assert get_task(tasker, task) == done
     assert Call.objects.get().outcome == "cancelled"
 
 
@@ -358,14 +358,14 @@ def test_a_task_that_waits_for_its_client_can_be_cancelled(
     result_of(tasker, "tasks/cancel", {"taskId": task})
     done = in_state(tasker, task, "cancelled")
     result_of(tasker, "tasks/update", {"taskId": task, "inputResponses": {"name": accepted("Ada")}})
-    assert look(tasker, task) == done
+    assert get_task(tasker, task) == done
 
 
 def test_a_task_that_is_over_stays_as_it_is(tasker: Peer, here: None, in_state: Callable[..., Any]) -> None:
     task = begun(tasker, "must", {"word": "x"})
     done = in_state(tasker, task, "completed")
     assert result_of(tasker, "tasks/cancel", {"taskId": task})["resultType"] == "complete"
-    assert look(tasker, task) == done
+    assert get_task(tasker, task) == done
 
 
 # --- Clients that leave -------------------------------------------------------------------------------------------
@@ -400,7 +400,7 @@ def listening(peer: Peer, *tasks: Any) -> Any:
     return peer.stream("subscriptions/listen", {"notifications": {"taskIds": list(tasks)}}, id="sub")
 
 
-def told(stream: Stream) -> dict[str, Any]:
+def next_state(stream: Stream) -> dict[str, Any]:
     """What the stream says of a task."""
     message = stream.next()
     assert message["method"] == "notifications/tasks", message
@@ -432,14 +432,14 @@ def test_each_change_of_a_task_is_told_once_and_neither_progress_nor_logs(
         acknowledged = stream.next()
         assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
         assert acknowledged["params"]["notifications"] == {"taskIds": [task]}
-        states = [told(stream)]
+        states = [next_state(stream)]
         while states[-1]["status"] == "working":
-            states.append(told(stream))
-        assert states[-1] == plain(look(tasker, task))
+            states.append(next_state(stream))
+        assert states[-1] == plain(get_task(tasker, task))
         tasker.request("tasks/update", {"taskId": task, "inputResponses": {"name": accepted("Ada")}})
         while states[-1]["status"] != "completed":
-            states.append(told(stream))
-        assert states[-1] == plain(look(tasker, task))
+            states.append(next_state(stream))
+        assert states[-1] == plain(get_task(tasker, task))
     statuses = [state["status"] for state in states]
     assert all(one != other for one, other in pairwise(statuses))
     assert CallEvent.objects.filter(kind="log").exists()
@@ -450,9 +450,9 @@ def test_a_task_that_is_over_is_told_once(tasker: Peer, here: None, gate: Gate, 
     in_state(tasker, done, "completed")
     with listening(tasker, done, going, done) as stream:
         assert stream.next()["params"]["notifications"] == {"taskIds": [done, going]}
-        assert [told(stream)["status"] for _ in range(2)] == ["completed", "working"]
+        assert [next_state(stream)["status"] for _ in range(2)] == ["completed", "working"]
         gate.open()
-        last = told(stream)
+        last = next_state(stream)
         assert (last["taskId"], last["status"]) == (going, "completed")
 
 
@@ -523,7 +523,7 @@ def encoded(value: str) -> str:
 @pytest.mark.parametrize("method", METHODS)
 def test_an_id_that_is_no_text_is_refused(tasker: Peer, method: str) -> None:
     for id in (None, 5, {}, ["x"], True):
-        refusal = refused(tasker, method, about(id))
+        refusal = error_for(tasker, method, about(id))
         assert (refusal["code"], refusal["data"]) == (-32602, {"field": "taskId"})
 
 
@@ -542,9 +542,9 @@ def test_a_task_of_another_tenant_or_key_looks_unknown(
     gate.wait_for_tool()
     for key in (other_key, keys.issue(tenant, "second")[1]):
         stranger = make_client(key).peer(MODERN, EXTENSION)
-        unknown = refused(stranger, method, about("no-such"))
-        assert refused(stranger, method, about(task)) == {**unknown, "data": {"taskId": task}}
-    assert look(tasker, task)["status"] == "working"
+        unknown = error_for(stranger, method, about("no-such"))
+        assert error_for(stranger, method, about(task)) == {**unknown, "data": {"taskId": task}}
+    assert get_task(tasker, task)["status"] == "working"
     gate.open()
 
 
@@ -554,12 +554,12 @@ def test_a_call_that_is_no_task_cannot_be_looked_at(
     task = begun(tasker, "must_hold")
     gate.wait_for_tool()
     RunningCall.objects.update(task_seconds=None)
-    assert refused(tasker, "tasks/get", {"taskId": task})["code"] == -32602
+    assert error_for(tasker, "tasks/get", {"taskId": task})["code"] == -32602
     RunningCall.objects.update(task_seconds=60)
     gate.open()
     in_state(tasker, task, "completed")
     CallAnswer.objects.update(is_task=False)
-    assert refused(tasker, "tasks/get", {"taskId": task})["code"] == -32602
+    assert error_for(tasker, "tasks/get", {"taskId": task})["code"] == -32602
 
 
 @pytest.mark.shows("tasks-extension.unguessable")
@@ -571,7 +571,7 @@ def test_nobody_can_guess_the_id_of_a_task(tasker: Peer, here: None) -> None:
     for task in tasks:
         call, _, signature = task.rpartition(".")
         for guessed in (call, f"{call}.", f"{call}.{signature[:-1]}", f"{call}.{'A' * 43}", f"{call}.{signature}A"):
-            assert refused(tasker, "tasks/get", {"taskId": guessed})["code"] == -32602
+            assert error_for(tasker, "tasks/get", {"taskId": guessed})["code"] == -32602
 
 
 @pytest.mark.shows("tasks-extension.header")
@@ -624,10 +624,10 @@ def test_a_task_of_the_earlier_kind_can_still_be_looked_at_and_cancelled(
     task = message_of(client.handshake().request("tools/call", params))["result"]["task"]["taskId"]
     knows_the_earlier_only = client.peer(MODERN, {"tasks": {"cancel": {}}})
     knows_nothing = client.peer(MODERN)
-    assert look(knows_the_earlier_only, task)["status"] == "working"
+    assert get_task(knows_the_earlier_only, task)["status"] == "working"
     for method in METHODS:
-        assert refused(knows_nothing, method, about(task))["code"] == -32021
-    assert refused(knows_the_earlier_only, "tasks/update", about(task))["code"] == -32021
+        assert error_for(knows_nothing, method, about(task))["code"] == -32021
+    assert error_for(knows_the_earlier_only, "tasks/update", about(task))["code"] == -32021
     assert result_of(knows_the_earlier_only, "tasks/cancel", {"taskId": task})["resultType"] == "complete"
     assert in_state(knows_the_earlier_only, task, "cancelled")
 
@@ -637,7 +637,7 @@ def test_a_task_of_this_kind_is_not_for_clients_that_know_the_earlier_only(
 ) -> None:
     task = begun(tasker, "must", {"word": "x"})
     for method in METHODS:
-        assert refused(client.peer(MODERN, {"tasks": {}}), method, about(task))["code"] == -32021
+        assert error_for(client.peer(MODERN, {"tasks": {}}), method, about(task))["code"] == -32021
 
 
 # --- Limits -------------------------------------------------------------------------------------------------------
