@@ -1,4 +1,4 @@
-"""Tasks as rows: who may move one from which state to which, and what becomes of it when processes die."""
+"""Tasks as rows: their transitions, and what happens to them when processes die."""
 
 import asyncio
 from collections.abc import Callable
@@ -93,13 +93,13 @@ def look(principal: Principal) -> Callable[[UUID], TaskState]:
 
 @pytest.fixture
 def sweep(settings: Any) -> Callable[[], None]:
-    """Sweep as if whatever stands still did so for longer than a process may be silent."""
+    """Sweep as if every stale row was older than the process timeout."""
     settings.MCPHUB_PROCESS_TIMEOUT = -1.0
     return Sweeper().sweep
 
 
 def orphan() -> None:
-    """Let the process that owns the calls be one that is gone."""
+    """Make a dead process the owner of the calls."""
     RunningCall.objects.update(owner=uuid4())
 
 
@@ -197,9 +197,9 @@ def test_a_task_is_promised_when_its_client_hears_of_it_and_not_before(
 ) -> None:
     with monkeypatch.context() as away:
         away.setattr(start_task, "run_in_db_thread", AsyncMock(side_effect=OperationalError))
-        untold = queued("works")
-    told = queued("works")
-    assert [RunningCall.objects.get(pk=task).is_promised for task in (untold, told)] == [False, True]
+        not_promised = queued("works")
+    promised = queued("works")
+    assert [RunningCall.objects.get(pk=task).is_promised for task in (not_promised, promised)] == [False, True]
 
 
 def test_a_task_that_was_to_run_in_the_process_itself_does_not_start_when_that_dies(
@@ -288,7 +288,7 @@ def test_what_a_tool_says_and_what_a_client_says_decide_who_gets_a_task(
 
 
 def compiled_tool(support: TaskSupport) -> Any:
-    """A tool as far as this question goes."""
+    """A compiled tool with the fields that matter here."""
     return SimpleNamespace(name="t", task=support)
 
 
