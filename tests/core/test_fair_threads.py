@@ -12,9 +12,9 @@ from tools_app.core.fair_threads import FairThreads, QueueFull
 
 @pytest.fixture
 def threads() -> Iterator[FairThreads]:
-    made = FairThreads("test", threads=2, max_waiting=6, max_of_one=4)
-    yield made
-    made.stop()
+    pool = FairThreads("test", threads=2, max_waiting=6, max_of_one=4)
+    yield pool
+    pool.stop()
 
 
 class Held:
