@@ -89,7 +89,7 @@ def test_a_failure_of_a_call_keeps_the_next_ones_with_the_circuit_breaker(
     assert [name == "upstreams" for name in threads[1:]] == [False, False, True, False]
 
 
-def test_what_came_with_the_result_is_told_before_it(
+def test_notifications_before_the_result_are_sent_before_it(
     serve: Callable[..., Service], add_upstream: Callable[..., Upstream], peer: Peer, threads: list[str]
 ) -> None:
     def answer(_request: Received, message: dict[str, Any]) -> bytes:

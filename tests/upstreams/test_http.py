@@ -213,7 +213,7 @@ def test_an_invalid_answer_is_an_error_of_the_tool(call_look: Callable[..., Any]
     ("status", "message"),
     [(401, "refused the credential"), (302, "redirects"), (500, "HTTP 500"), (202, "gives no answer")],
 )
-def test_a_status_without_an_answer_is_told(call_look: Callable[..., Any], status: int, message: str) -> None:
+def test_an_error_status_is_an_error_of_the_tool(call_look: Callable[..., Any], status: int, message: str) -> None:
     assert message in text_of(call_look(lambda _request, _message: http_response(status, b"")))
 
 
@@ -322,7 +322,7 @@ def test_a_request_names_the_hubs_that_it_passed(client: RawClient, header: str,
     assert client.modern("tools/list", headers={"X-Mcphub-Path": header}).status_code == status
 
 
-def test_the_hubs_that_a_call_passed_are_told_to_the_upstream(call_look: Callable[..., Any], peer: Peer) -> None:
+def test_the_path_of_hubs_is_sent_to_the_upstream(call_look: Callable[..., Any], peer: Peer) -> None:
     assert len(text_of(call_look(lambda request, _message: request.headers["x-mcphub-path"]))) == 16
     call = peer.call("look", headers={"X-Mcphub-Path": "0" * 16})
     assert call.json()["result"]["content"][0]["text"].startswith("0" * 16 + ",")

@@ -32,7 +32,7 @@ def result_text(result: dict[str, Any]) -> str:
 
 
 @pytest.mark.shows("elicitation.completion")
-def test_a_client_hears_on_the_stream_of_its_call_that_its_page_is_done_with(
+def test_the_completion_of_an_elicitation_is_notified_on_the_stream_of_its_call(
     server: SdkServer, client: RawClient
 ) -> None:
     peer = client.peer(OLD, URLS)
@@ -49,7 +49,7 @@ def test_a_client_hears_on_the_stream_of_its_call_that_its_page_is_done_with(
 
 
 @pytest.mark.shows("elicitation.completion", "elicitation.required-error")
-def test_a_call_that_needs_a_page_is_the_error_for_that_and_its_client_alone_hears_of_the_end(
+def test_a_required_elicitation_is_an_error_and_only_its_client_is_notified_of_the_completion(
     server: SdkServer, client: RawClient
 ) -> None:
     peer, other = client.peer(OLD, URLS), client.peer(OLD, URLS)
@@ -108,7 +108,7 @@ def test_a_modern_client_is_asked_to_open_the_page_and_then_the_call_runs(
     ("version", "capabilities"),
     [(MODERN, {}), (MODERN, {"elicitation": {}}), (OLD, {"elicitation": {}}), ("2025-06-18", URLS)],
 )
-def test_a_client_that_cannot_be_sent_to_a_page_is_told_its_address(
+def test_a_client_without_url_elicitation_gets_the_url_in_an_error(
     server: SdkServer, client: RawClient, version: str, capabilities: dict[str, Any]
 ) -> None:
     result = client.peer(version, capabilities).result("books_needs")
@@ -118,7 +118,7 @@ def test_a_client_that_cannot_be_sent_to_a_page_is_told_its_address(
     )
 
 
-def test_a_page_that_nobody_may_be_sent_to_is_named_to_nobody(server: SdkServer, client: RawClient) -> None:
+def test_an_unsafe_url_is_not_in_the_error(server: SdkServer, client: RawClient) -> None:
     server.page = "http://example.com/plain"
     for version in (OLD, MODERN):
         result = client.peer(version, URLS).result("books_needs")

@@ -204,7 +204,7 @@ def test_a_duplicate_of_an_answer_does_not_take_its_result(
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
-def test_an_answer_that_the_database_does_not_confirm_is_told_as_unknown(
+def test_a_response_that_the_database_does_not_confirm_is_an_error_that_says_so(
     peer: Peer, monkeypatch: pytest.MonkeyPatch, server: SdkServer, is_stored: bool, eventually: Callable[..., Any]
 ) -> None:
     """What was stored is cancelled; what was not stored can be answered again."""

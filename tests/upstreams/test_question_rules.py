@@ -38,7 +38,7 @@ FORM = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {
         ("tools/call", {}, "not forwarded"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_with_the_reason(method: str, params: Any, problem: str) -> None:
+def test_an_invalid_request_to_the_client_is_rejected_with_the_reason(method: str, params: Any, problem: str) -> None:
     with pytest.raises(InvalidQuestion, match=problem):
         question_of({"method": method, "params": params})
 
@@ -87,7 +87,7 @@ def input_required(requests: Any, state: Any = None) -> dict[str, Any]:
         ({"resultType": "other"}, "a result of an unknown type"),
     ],
 )
-def test_a_modern_upstream_that_asks_wrongly_is_an_error(
+def test_invalid_input_requests_of_a_modern_upstream_are_errors(
     serve: Callable[..., Service],
     add_upstream: Callable[..., Upstream],
     client: RawClient,
@@ -169,7 +169,7 @@ def test_a_request_that_was_cancelled_before_it_began_is_not_sent() -> None:
     assert sent == notified == []
 
 
-def test_the_caller_of_a_request_is_told_once_of_its_first_question_or_its_end() -> None:
+def test_the_caller_of_a_request_is_notified_once_of_its_first_elicitation_or_its_end() -> None:
     async def scenario(*, asks: bool) -> int:
         notifications: list[str] = []
         is_notified = asyncio.Event()

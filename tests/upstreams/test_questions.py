@@ -114,9 +114,7 @@ def test_models_pages_and_roots_are_asked_in_every_cell_of_eras(
     assert result_text(result) == "Hi accept file:///home"
 
 
-def test_an_upstream_is_told_of_what_the_client_can_answer_and_of_no_more(
-    upstream: SdkServer, client: RawClient
-) -> None:
+def test_the_upstream_gets_the_capabilities_of_the_client_and_no_others(upstream: SdkServer, client: RawClient) -> None:
     for version in (OLD, MODERN):
         for capabilities in ({}, FORMS, ALL):
             declared = json.loads(result_text(client.peer(version, capabilities).result("books_declared")))
@@ -139,7 +137,7 @@ def modern_peer(client: RawClient) -> Peer:
     return client.peer(MODERN, FORMS)
 
 
-def test_what_happens_after_the_answer_is_told_on_the_stream_of_the_answer(
+def test_progress_after_a_response_is_sent_on_the_stream_of_the_response(
     handshake_upstream: SdkServer, modern_peer: Peer
 ) -> None:
     input_required = modern_peer.result("books_ask", {"times": 1})
@@ -296,7 +294,7 @@ def test_a_call_whose_client_never_answers_is_cancelled_and_recorded(
     assert "no answer came in time" in result_text(result)
 
 
-def test_a_call_whose_holder_is_lost_is_lost_and_the_client_is_told(
+def test_a_call_whose_process_is_lost_is_lost_and_its_client_gets_an_error(
     handshake_upstream: SdkServer, modern_peer: Peer
 ) -> None:
     input_required = modern_peer.result("books_ask")
@@ -398,7 +396,7 @@ def test_answers_go_to_no_other_definition_than_the_one_that_asked(
     assert upstream.called == ["ask"]
 
 
-def test_a_task_takes_its_parked_call_with_it_and_only_one_record_tells_of_the_end(
+def test_a_task_ends_its_parked_call_and_the_end_is_recorded_once(
     handshake_upstream: SdkServer, modern_peer: Peer, eventually: Callable[..., Any]
 ) -> None:
     """The rows are in the state in which a task waits for its client."""

@@ -163,7 +163,7 @@ def updated(stream: Stream) -> str:
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", MODERN])
-def test_a_client_hears_of_the_updates_that_it_has_subscribed_to_and_of_no_others(
+def test_a_client_gets_the_updates_of_its_subscriptions_and_no_others(
     publisher: Publisher, client: RawClient, eventually: Callable[..., Any], version: str
 ) -> None:
     peer = client.peer(version)
@@ -187,7 +187,7 @@ def test_what_is_not_accepted_cannot_be_subscribed_to(publisher: Publisher, clie
         assert updated(stream) == GUIDE
 
 
-def test_a_neighbour_with_the_same_uri_never_hears_of_it(
+def test_another_tenant_with_the_same_uri_gets_no_update(
     publisher: Publisher, client: RawClient, other_key: str, other_tenant: Tenant
 ) -> None:
     for uri in (GUIDE, "docs://own"):

@@ -1,4 +1,4 @@
-"""Views of an operator's app, on tables that every hub has."""
+"""Views of an operator's Django app, on Django's own tables."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -76,13 +76,13 @@ class GroupViewSet(viewsets.ModelViewSet[Group]):
 
     @action(detail=False, throttle_classes=[Often])
     def rare(self, request: Request) -> Response:
-        """Look at something that is rarely needed."""
+        """Get something that is rarely needed."""
         return Response({"by": request.user.get_username()})
 
     @extend_schema(parameters=[OpenApiParameter("kind", str)], responses=None)
     @action(detail=False)
     def answer(self, request: Request) -> Any:
-        """Answer in one of many ways."""
+        """Respond in one of many ways."""
         return ANSWERS[request.query_params.get("kind", "")]()
 
     @extend_schema(request={"multipart/form-data": UPLOAD}, responses=None)

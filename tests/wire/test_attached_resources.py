@@ -107,9 +107,7 @@ def test_a_key_sends_only_what_it_may_read(
         ("docs://own", {"kind": ResourceKind.PYTHON, "config": {"function": "x"}}),
     ],
 )
-def test_what_is_no_stored_resource_is_not_sent(
-    client: RawClient, service: Service, uri: str, change: dict[str, Any]
-) -> None:
+def test_only_stored_resources_are_sent(client: RawClient, service: Service, uri: str, change: dict[str, Any]) -> None:
     Resource.objects.filter(uri="docs://own").update(**change)
     result = call(client, "upload", file={"resource": uri})
     assert result["isError"] is True

@@ -1001,7 +1001,7 @@ def test_every_row_has_a_probe_and_every_probe_a_row() -> None:
 
 
 @pytest.mark.parametrize("bound", table(), ids=lambda bound: bound.input)
-def test_what_is_within_a_bound_is_taken_and_what_is_beyond_is_answered_as_the_table_says(
+def test_input_within_a_bound_is_accepted_and_beyond_it_rejected_as_the_table_says(
     ctx: ProbeContext, bound: Bound
 ) -> None:
     answers = PROBES[bound.input](ctx)

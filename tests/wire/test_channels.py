@@ -63,7 +63,7 @@ def tools(registries: None, offer: Offer, gate: Gate) -> None:
             context.progress(step)
             context.log("error", step)
             context.sleep(0.001)
-        return "said it all"
+        return "done"
 
     offer("logs", "asks", "holds", "chatters", "echo", "count", "test_throw")
 
@@ -191,7 +191,7 @@ def test_in_the_modern_era_a_question_is_an_answer_and_the_client_comes_again(mo
 
 @pytest.mark.shows("custom-transport.keeps-patterns")
 @pytest.mark.parametrize("missing", ["protocolVersion", "clientCapabilities"])
-def test_a_modern_request_says_all_of_itself(new_channel: ChannelClient, missing: str) -> None:
+def test_a_modern_request_needs_its_version_and_capabilities(new_channel: ChannelClient, missing: str) -> None:
     meta = {META + "protocolVersion": MODERN, META + "clientCapabilities": {}}
     del meta[META + missing]
     new_channel.send({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}})
@@ -199,7 +199,7 @@ def test_a_modern_request_says_all_of_itself(new_channel: ChannelClient, missing
     assert new_channel.response(1)["error"]["code"] == code
 
 
-def test_a_modern_revision_that_nobody_knows_is_refused_with_those_that_there_are(new_channel: ChannelClient) -> None:
+def test_an_unknown_modern_revision_is_rejected_with_the_supported_ones(new_channel: ChannelClient) -> None:
     meta = {META + "protocolVersion": "2099-01-01", META + "clientCapabilities": {}}
     new_channel.send({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": meta}})
     error = new_channel.response(1)["error"]
@@ -241,7 +241,7 @@ def test_changes_are_notified_on_the_same_channel(
     assert "result" in handshake_channel.response_to("resources/read", {"uri": "docs://own"})
 
 
-def test_a_resource_that_comes_back_is_news_to_those_who_waited_for_it(
+def test_a_resource_that_is_created_again_is_notified_to_its_subscribers(
     new_channel: ChannelClient, tenant: Tenant
 ) -> None:
     row = create_resource(tenant)
@@ -275,7 +275,9 @@ def test_a_modern_client_listens_until_it_cancels(modern_channel: ChannelClient,
     assert modern_channel.next()["params"]["_meta"] == {"io.modelcontextprotocol/subscriptionId": "next"}
 
 
-def test_two_clients_with_the_same_ids_hear_their_own_alone(open_channel: Open, client: RawClient, gate: Gate) -> None:
+def test_two_clients_with_the_same_ids_get_their_own_messages_only(
+    open_channel: Open, client: RawClient, gate: Gate
+) -> None:
     one, two = (open_channel(client).negotiate("2025-11-25") for _ in range(2))
     for channel, word in ((one, "one"), (two, "two")):
         channel.call("holds", id=1, meta={"progressToken": word})
@@ -451,7 +453,7 @@ def test_so_many_requests_run_at_a_time_and_no_more(
 
 @pytest.mark.parametrize("tool", ["count", "holds"])
 @pytest.mark.parametrize("version", EACH_ERA)
-def test_a_client_that_leaves_gives_up_what_still_runs(
+def test_a_client_that_disconnects_cancels_its_running_calls(
     transport: str, client: RawClient, eventually: Callable[..., Any], version: str, tool: str
 ) -> None:
     with OPENERS[transport](client, f"/{transport}") as channel:

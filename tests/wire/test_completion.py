@@ -102,7 +102,7 @@ def test_there_are_never_more_than_a_hundred(peer: Peer, offered_rows: list[obje
     assert completion_of(peer, PROMPT, "number", "00") == {"values": THOUSAND[:100], "total": 100, "hasMore": False}
 
 
-def test_an_argument_that_nobody_completes_has_no_suggestions(peer: Peer, offered_rows: list[object]) -> None:
+def test_an_argument_without_a_completer_has_no_suggestions(peer: Peer, offered_rows: list[object]) -> None:
     assert completion_of(peer, PROMPT, "note", "x") == {"values": [], "total": 0, "hasMore": False}
 
 
@@ -122,7 +122,7 @@ def test_a_completion_is_no_call(peer: Peer, offered_rows: list[object]) -> None
 
 
 @pytest.mark.shows("completion.errors", "completion.inputs")
-def test_a_reference_to_what_is_not_there_is_refused(peer: Peer, offered_rows: list[object]) -> None:
+def test_an_unknown_reference_is_rejected(peer: Peer, offered_rows: list[object]) -> None:
     argument = {"name": "city", "value": ""}
     for ref in (
         {"type": "ref/prompt", "name": "never"},
@@ -216,7 +216,7 @@ def test_too_many_completions_are_rejected_with_a_retry_delay(
     assert error_of(response)["data"]["retryAfterSeconds"] == int(response.headers["retry-after"])
 
 
-def test_one_tenants_asking_is_not_anothers(
+def test_completions_of_one_tenant_do_not_count_for_another(
     peer: Peer,
     offered_rows: list[object],
     make_client: Callable[..., RawClient],

@@ -119,7 +119,7 @@ def test_an_anonymous_caller_of_a_public_tenant_gets_none(make_client: MakeClien
     assert list(tools_of(make_client(None, f"/t/{tenant.slug}/mcp").peer(MODERN))) == ["echo"]
 
 
-def test_who_tries_a_key_out_acts_for_themselves_and_not_for_its_creator(
+def test_an_impersonation_token_acts_for_its_person_and_not_for_the_creator_of_the_key(
     make_client: MakeClient, tenant: Tenant, row: tuple[ApiKey, str]
 ) -> None:
     ben = User.objects.create_user("ben")
@@ -246,7 +246,7 @@ def test_files_and_streams_come_whole_or_not_at_all(ann_peer: Peer) -> None:
     assert rows(ann_peer.result("group_upload", {"file": file})) == {"size": 3, "name": "a.txt"}
 
 
-def test_other_failures_tell_no_more_than_they_should(ann_peer: Peer) -> None:
+def test_other_failures_reveal_no_internals(ann_peer: Peer) -> None:
     def error_for(kind: str) -> str:
         return failure(ann_peer.result("group_answer", {"kind": kind}))
 
@@ -262,7 +262,7 @@ def test_other_failures_tell_no_more_than_they_should(ann_peer: Peer) -> None:
     assert not CallPayload.objects.filter(result__contains="for the log only").exists()
 
 
-def test_what_no_database_stores_is_refused(ann_peer: Peer) -> None:
+def test_text_that_no_database_stores_is_rejected(ann_peer: Peer) -> None:
     assert "U+0000" in failure(ann_peer.result("group_create", {"name": "a\0b"}))
     assert "U+0000" in failure(ann_peer.result("group_order", {"amount": 1, "places": [{"city": "\0"}]}))
     assert "U+0000" in failure(ann_peer.result("list_person", {"username": "a\0b"}))

@@ -27,7 +27,7 @@ MakeKey = Callable[..., RawClient]
 
 @pytest.fixture(autouse=True)
 def catalog(tenant: Tenant, offer: Callable[..., object]) -> None:
-    """More than a narrow key may see."""
+    """More than a scoped key may see."""
     offer("echo", "calculator", "search_docs")
     for uri in ("docs://open/a", "docs://own/a", "api://{page}", "own://{page}"):
         add_resource(tenant, uri)
@@ -38,7 +38,7 @@ def catalog(tenant: Tenant, offer: Callable[..., object]) -> None:
 
 @pytest.fixture
 def with_key(make_client: MakeClient, tenant: Tenant) -> MakeKey:
-    """A client whose key is narrowed: `with_key(methods=["tools/*"])`."""
+    """A client of a key with scopes: `with_key(methods=["tools/*"])`."""
     return lambda **scopes: make_client(keys.issue(tenant, "narrow", **scopes)[1])
 
 
@@ -51,7 +51,7 @@ Denial = Callable[[str], Call]
 
 @pytest.fixture
 def denial(eventually: Callable[..., Any]) -> Denial:
-    """The record of the last denied request of a method, which nobody waited for."""
+    """The record of the last denied request of a method, which is written in the background."""
     return lambda method: eventually(lambda: Call.objects.filter(outcome="denied", method=method).last())
 
 
@@ -72,20 +72,20 @@ def test_a_key_with_patterns_gets_what_they_name(with_key: MakeKey, version: str
 
 
 @VERSIONS
-def test_what_its_patterns_do_not_name_looks_like_what_never_was(with_key: MakeKey, version: str) -> None:
+def test_items_outside_its_patterns_look_like_unknown_ones(with_key: MakeKey, version: str) -> None:
     peer = with_key(tool_patterns=NAMES).peer(version)
-    for method, field, hidden, never in (
+    for method, field, hidden, unknown in (
         ("tools/call", "name", "calculator", "never"),
         ("prompts/get", "name", "own-greet", "never"),
         ("resources/read", "uri", "docs://own/a", "docs://never"),
         ("resources/read", "uri", "own://a", "never://a"),
     ):
-        told, of_never = (peer.request(method, {field: name}) for name in (hidden, never))
-        assert told.text.replace(hidden, never) == of_never.text
-        assert "error" in message_of(told)
+        response, response_for_unknown = (peer.request(method, {field: name}) for name in (hidden, unknown))
+        assert response.text.replace(hidden, unknown) == response_for_unknown.text
+        assert "error" in message_of(response)
     ref = {"type": "ref/resource", "uri": "own://{page}"}
-    asked = peer.request("completion/complete", {"ref": ref, "argument": {"name": "page", "value": ""}})
-    assert error_of(asked)["code"] == -32602
+    completion = peer.request("completion/complete", {"ref": ref, "argument": {"name": "page", "value": ""}})
+    assert error_of(completion)["code"] == -32602
     assert Call.objects.filter(tool_name="calculator", outcome="rejected").exists()
 
 
@@ -106,7 +106,7 @@ def task_tools(registries: None, offer: Callable[..., object]) -> None:
 
 
 @pytest.mark.usefixtures("task_tools")
-def test_a_narrowed_key_finds_its_tasks_of_hidden_tools_no_more(with_key: MakeKey) -> None:
+def test_a_key_loses_its_tasks_of_tools_that_its_scopes_hide(with_key: MakeKey) -> None:
     client = with_key()
     peer = client.handshake("2025-11-25")
     params = {"name": "quick", "arguments": {"word": "x"}, "task": {}}
@@ -151,12 +151,12 @@ def test_the_life_of_a_client_is_open_to_every_key(with_key: MakeKey, version: s
     assert "result" in message_of(peer.call("echo", {"message": "x"}))
 
 
-def test_a_method_that_is_none_is_unknown_where_it_would_be_open(with_key: MakeKey) -> None:
+def test_an_unknown_method_is_not_found_if_the_key_would_allow_it(with_key: MakeKey) -> None:
     assert error_of(with_key(methods=["tools/*"]).modern("tools/never"))["code"] == -32601
     assert is_method_denied(error_of(with_key(methods=["tools/*"]).modern("never/was")), "never/was")
 
 
-def test_each_request_of_a_batch_is_asked_for_itself(with_key: MakeKey, denial: Denial) -> None:
+def test_each_request_of_a_batch_is_checked_separately(with_key: MakeKey, denial: Denial) -> None:
     peer = with_key(methods=["tools/*"]).handshake("2025-03-26")
     batch = [rpc("tools/list", {}, id=1), rpc("prompts/list", {}, id=2), rpc("ping", {}, id=3)]
     answers = {one["id"]: one for one in peer.client.post(batch, peer.headers()).json()}
@@ -175,7 +175,7 @@ def test_channels_refuse_methods_too(with_key: MakeKey, denial: Denial, transpor
     assert denial("prompts/list").rpc_error == -32003
 
 
-def test_nobody_listens_over_any_transport_without_the_method(
+def test_a_key_without_the_method_cannot_listen_over_any_transport(
     with_key: MakeKey, eventually: Callable[..., object]
 ) -> None:
     client = with_key(methods=["tools/*"])
@@ -188,7 +188,7 @@ def test_nobody_listens_over_any_transport_without_the_method(
     eventually(lambda: listened.count() == 2)
 
 
-def test_who_listens_hears_only_of_what_the_key_may_ask_for(with_key: MakeKey) -> None:
+def test_subscriptions_are_limited_to_the_methods_of_the_key(with_key: MakeKey) -> None:
     client = with_key(methods=["subscriptions/*", "tools/*"])
     wanted = {
         "toolsListChanged": True,
@@ -201,7 +201,9 @@ def test_who_listens_hears_only_of_what_the_key_may_ask_for(with_key: MakeKey) -
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", MODERN])
-def test_a_stream_tells_nothing_of_names_outside_the_patterns(with_key: MakeKey, tenant: Tenant, version: str) -> None:
+def test_a_stream_has_no_notifications_about_names_outside_the_patterns(
+    with_key: MakeKey, tenant: Tenant, version: str
+) -> None:
     uris = ("docs://own/a", "docs://open/a")
     with listening_stream(with_key(tool_patterns=NAMES), version, *uris) as stream:
         for uri in uris:
@@ -209,7 +211,7 @@ def test_a_stream_tells_nothing_of_names_outside_the_patterns(with_key: MakeKey,
         assert stream.next()["params"]["uri"] == "docs://open/a"
 
 
-def test_capabilities_tell_what_a_key_may_use(with_key: MakeKey) -> None:
+def test_capabilities_are_those_that_the_key_may_use(with_key: MakeKey) -> None:
     client = with_key(methods=["tools/*"])
     modern = message_of(client.modern("server/discover"))["result"]["capabilities"]
     assert modern == {"tools": {}, "logging": {}}
@@ -222,11 +224,11 @@ def test_capabilities_tell_what_a_key_may_use(with_key: MakeKey) -> None:
 
 
 @pytest.mark.usefixtures("task_tools")
-def test_a_call_becomes_no_task_for_a_key_that_could_not_come_back_for_it(with_key: MakeKey) -> None:
+def test_a_call_becomes_no_task_if_the_key_cannot_use_the_methods_of_tasks(with_key: MakeKey) -> None:
     client = with_key(methods=["tools/*"])
     peer = client.handshake("2025-11-25")
-    answered = message_of(peer.request("tools/call", {"name": "quick", "arguments": {"word": "x"}, "task": {}}))
-    assert "content" in answered["result"]
+    response = message_of(peer.request("tools/call", {"name": "quick", "arguments": {"word": "x"}, "task": {}}))
+    assert "content" in response["result"]
     modern = Peer(client, MODERN, None, EXTENSION)
     assert "content" in message_of(modern.call("quick", {"word": "x"}))["result"]
 
@@ -242,7 +244,7 @@ def test_other_scopes_hold_within_a_second_and_end_open_streams(
     eventually(lambda: client.modern("tools/list").status_code == 403, 1.5)
 
 
-def test_other_scopes_end_a_websocket_whose_session_was_told_of_changes(with_key: MakeKey) -> None:
+def test_other_scopes_end_a_websocket_with_notifications(with_key: MakeKey) -> None:
     client = with_key()
     with socket(client) as channel:
         channel.negotiate("2025-11-25")
@@ -341,7 +343,7 @@ def test_channels_are_not_opened_from_outside(with_key: MakeKey, denial: Denial,
     assert denial(method).cause == "This API key may not be used from this address."
 
 
-def test_a_network_that_is_none_lets_nobody_in_and_leaves_other_keys_alone(with_key: MakeKey) -> None:
+def test_an_invalid_network_admits_nobody_and_leaves_other_keys_alone(with_key: MakeKey) -> None:
     broken, other = with_key(), with_key()
     change(broken, networks=["nonsense"])
     assert broken.modern("tools/list").status_code == 403

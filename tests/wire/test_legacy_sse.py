@@ -1,4 +1,4 @@
-"""HTTP+SSE, the transport of 2024-11-05: what is its own beside what `test_channels.py` shows of it."""
+"""HTTP+SSE, the transport of 2024-11-05, beyond what `test_channels.py` tests."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ ALLOWED = "https://app.example.com"
 
 @pytest.fixture
 def stream(client: RawClient) -> Iterator[SseClient]:
-    """A stream that is open."""
+    """An open stream."""
     with sse(client) as channel:
         yield channel
 
@@ -61,7 +61,7 @@ def test_messages_come_as_message_events_of_one_line(session: SseClient) -> None
     assert event.fields == {"event": "message", "data": '{"jsonrpc":"2.0","id":7,"result":{}}'}
 
 
-def test_each_stream_has_an_id_of_its_own_that_says_nothing(client: RawClient) -> None:
+def test_each_stream_has_a_random_id_of_its_own(client: RawClient) -> None:
     with sse(client) as one, sse(client) as two:
         assert one.address != two.address
         assert str(session_of(one).pk) not in one.address
@@ -82,7 +82,7 @@ def test_the_stream_is_for_clients_that_take_one(client: RawClient) -> None:
     assert not Session.objects.exists()
 
 
-def test_a_stream_that_has_nothing_to_say_is_kept_alive(client: RawClient, settings: Any) -> None:
+def test_an_idle_stream_is_kept_alive(client: RawClient, settings: Any) -> None:
     settings.MCPHUB_KEEPALIVE_INTERVAL = 0.05
     with client.http.stream("GET", "/sse", headers=client.headers()) as response:
         lines = [line for line, _ in zip(response.iter_lines(), range(10), strict=False) if line]
@@ -146,7 +146,7 @@ def test_a_body_that_is_too_large_is_refused(session: SseClient, settings: Any) 
 
 
 def on_both(stream: SseClient, headers: dict[str, str | None], prefix: str = "") -> list[httpx.Response]:
-    """The two addresses asked with these headers."""
+    """The responses of both endpoints to a request with these headers."""
     client = stream.client
     fields = client.headers({"Accept": "text/event-stream", **headers})
     posted = client.http.post(prefix + stream.address, content=PING, headers=fields)
@@ -225,7 +225,7 @@ def test_a_key_that_was_revoked_posts_no_more(session: SseClient, eventually: Ca
 
 
 @pytest.mark.parametrize("rung", [True, False], ids=["doorbell", "no-doorbell"])
-def test_what_another_process_took_is_answered_on_the_stream(session: SseClient, rung: bool) -> None:
+def test_messages_that_another_process_received_are_answered_on_the_stream(session: SseClient, rung: bool) -> None:
     id = session_of(session).pk
     sse_mailbox.put(id, PING)
     if rung:
@@ -242,7 +242,7 @@ def test_a_post_to_another_process_reaches_the_stream(session: SseClient, monkey
     assert session.response_to("server/discover", id="m")["result"]["resultType"] == "complete"
 
 
-def test_what_another_process_took_before_comes_before(session: SseClient) -> None:
+def test_messages_that_another_process_received_are_handled_in_order(session: SseClient) -> None:
     id = session_of(session).pk
     for number in range(250):
         sse_mailbox.put(id, b'{"jsonrpc":"1.0","id":%d,"method":"ping"}' % number)
@@ -313,7 +313,7 @@ def test_a_stream_outlives_a_store_that_is_away(session: SseClient, monkeypatch:
     assert session.response("p")["result"] == {}
 
 
-def test_what_nobody_took_is_dropped_with_the_stream(
+def test_unhandled_messages_are_dropped_with_the_stream(
     client: RawClient, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
 ) -> None:
     with sse(client) as stream:

@@ -77,14 +77,14 @@ def levels(messages: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.parametrize("level", LOG_LEVELS)
-def test_a_client_hears_what_is_as_severe_as_it_wants(client: RawClient, talk: None, level: str) -> None:
+def test_a_client_receives_messages_from_its_level_on(client: RawClient, talk: None, level: str) -> None:
     expected = list(LOG_LEVELS[LOG_LEVELS.index(level) :])
     assert levels(log_messages(client.peer(MODERN), level)) == expected
     assert levels(log_messages(client.handshake(), level)) == expected
 
 
 @pytest.mark.shows("logging.context")
-def test_a_message_says_who_says_what_and_how_severe_it_is(peer: Peer, talk: None) -> None:
+def test_a_message_has_its_logger_its_data_and_its_level(peer: Peer, talk: None) -> None:
     assert log_messages(peer, "emergency") == [{"level": "emergency", "logger": "lips", "data": "It is emergency."}]
 
 
@@ -120,7 +120,7 @@ def test_the_level_is_a_sessions_own(client: RawClient, talk: None) -> None:
 
 
 @pytest.mark.shows("logging.errors")
-def test_a_level_that_is_none_is_refused_and_the_old_one_stays(session: Peer, talk: None) -> None:
+def test_an_invalid_level_is_rejected_and_the_old_one_stays(session: Peer, talk: None) -> None:
     set_level(session, "critical")
     for level in ("loud", "INFO", "", None, 3, ["info"], {"level": "info"}):
         response = set_level(session, level)
@@ -130,7 +130,7 @@ def test_a_level_that_is_none_is_refused_and_the_old_one_stays(session: Peer, ta
 
 @pytest.mark.shows("logging.bad-level")
 @pytest.mark.parametrize("level", ["loud", "INFO", "", 3, ["info"], {"level": "info"}])
-def test_a_request_with_a_level_that_is_none_is_refused(client: RawClient, talk: None, level: object) -> None:
+def test_a_request_with_an_invalid_level_is_rejected(client: RawClient, talk: None, level: object) -> None:
     response = client.modern("tools/call", {**call_params("talk"), "_meta": {META + "logLevel": level}})
     assert (response.status_code, error_of(response)["code"]) == (400, -32602)
     assert not CallEvent.objects.exists()
@@ -151,7 +151,7 @@ def test_resources_and_prompts_log_too(
 
     @prompt
     def b(context: ToolContext) -> str:
-        context.log("warning", "asked for")
+        context.log("warning", "rendered")
         return "b"
 
     offer_resources("docs://a")
@@ -192,14 +192,14 @@ def test_messages_come_on_the_stream_of_their_own_call_alone(
 
 
 @pytest.mark.shows("logging.control")
-def test_what_is_no_json_becomes_text(peer: Peer, offer_say: Callable[..., None]) -> None:
+def test_values_that_are_not_json_become_text(peer: Peer, offer_say: Callable[..., None]) -> None:
     offer_say({"at": datetime(2026, 1, 31, tzinfo=UTC), "set": {1}, "not": float("nan"), "words": "ä\n\x00"})
     (message,) = log_messages(peer, "debug", "say")
     assert message["data"] == {"at": "2026-01-31T00:00:00+00:00", "set": "{1}", "not": None, "words": "ä\n\x00"}
 
 
 @pytest.mark.shows("logging.control")
-def test_a_tool_cannot_log_at_a_level_that_is_none(client: RawClient, offer_say: Callable[..., None]) -> None:
+def test_a_tool_cannot_log_at_an_invalid_level(client: RawClient, offer_say: Callable[..., None]) -> None:
     offer_say("x", level="loud")
     assert message_of(client.handshake().call("say"))["result"]["isError"] is True
     assert not CallEvent.objects.exists()
@@ -207,7 +207,7 @@ def test_a_tool_cannot_log_at_a_level_that_is_none(client: RawClient, offer_say:
 
 @pytest.mark.shows("logging.secrets")
 @BACKGROUND
-def test_what_is_named_like_a_secret_is_hidden(
+def test_values_with_names_of_secrets_are_redacted(
     client: RawClient, offer_say: Callable[..., None], tenant: Tenant, background: bool
 ) -> None:
     Tenant.objects.filter(pk=tenant.pk).update(redacted_keys=["ssn"])

@@ -1,4 +1,4 @@
-"""At the loudest level, with everything that can go wrong: no line holds a secret, and lines name their call."""
+"""No log line contains a secret, at DEBUG and with every kind of failure, and lines name their call."""
 
 import io
 import json
@@ -21,7 +21,7 @@ STORED = "stored-hunter22"
 
 
 class Log:
-    """All that was logged, as the hub's handler would write it."""
+    """All log lines, in the format of the hub's handler."""
 
     def __init__(self) -> None:
         self._written = io.StringIO()
@@ -52,7 +52,7 @@ def log() -> Iterator[Log]:
 
 @pytest.fixture
 def failing(registries: None, tenant: Tenant) -> None:
-    """Tools that say what they should not."""
+    """Tools that fail with secrets in their errors."""
 
     @tool
     def leak(password: str, nested: dict[str, str]) -> str:

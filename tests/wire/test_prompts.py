@@ -72,7 +72,7 @@ def error_for(peer: Peer, name: object, arguments: object = None) -> dict[str, A
     return error
 
 
-def test_prompts_come_by_name_with_what_the_revision_knows(
+def test_prompts_are_listed_by_name_with_the_fields_of_the_revision(
     peer: Peer, review: list[str], offer_prompts: OfferPrompts
 ) -> None:
     @prompt
@@ -187,7 +187,7 @@ def test_of_a_function_that_breaks_the_client_learns_only_that_it_did(
         (ProtocolError("Closed.", 7), {"code": 7, "message": "Closed."}),
     ],
 )
-def test_a_function_may_say_what_is_wrong(
+def test_a_function_may_raise_an_error_for_its_client(
     peer: Peer, registries: None, offer_prompts: OfferPrompts, problem: Exception, expected: object
 ) -> None:
     @prompt
@@ -295,7 +295,7 @@ def test_an_argument_that_stands_in_many_places_cannot_fill_the_memory(peer: Pee
             messages=[{"role": "user", "text": text}] * 50,
         )
     )
-    asked = {"name": "echoes", "arguments": {"who": "x" * 500_000}}
-    assert "The prompt is larger than" in error_of(peer.request("prompts/get", asked))["message"]
-    asked["arguments"] = {"who": "x"}
-    assert len(message_of(peer.request("prompts/get", asked))["result"]["messages"]) == 50
+    params = {"name": "echoes", "arguments": {"who": "x" * 500_000}}
+    assert "The prompt is larger than" in error_of(peer.request("prompts/get", params))["message"]
+    params["arguments"] = {"who": "x"}
+    assert len(message_of(peer.request("prompts/get", params))["result"]["messages"]) == 50

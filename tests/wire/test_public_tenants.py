@@ -239,7 +239,7 @@ def test_callers_without_a_key_get_updates_of_public_resources_only(
 
 @pytest.mark.parametrize("version", ["2025-11-25", MODERN])
 @pytest.mark.parametrize("closed", [{"is_public": False}, pytest.param({"is_active": False}, marks=pytest.mark.slow)])
-def test_what_is_closed_again_ends_open_streams_and_refuses_within_about_a_second(
+def test_a_tenant_that_is_no_longer_public_ends_streams_and_rejects_requests_within_about_a_second(
     anonymous_client: RawClient,
     tenant: Tenant,
     eventually: Callable[..., object],

@@ -279,7 +279,7 @@ def test_a_page_has_its_mode_its_message_its_address_and_an_id_of_its_own(
 
 @pytest.mark.shows("elicitation.declined")
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_a_person_who_will_not_answer_is_an_answer_too(
+def test_a_declined_elicitation_is_a_response(
     offer_asking: Callable[..., None], handshake_peer: Peer, action: str
 ) -> None:
     offer_asking(one_form)
@@ -347,7 +347,7 @@ def test_several_questions_go_out_together_and_are_answered_in_any_order(
 
 
 @pytest.mark.usefixtures("registries")
-def test_what_a_resource_and_a_prompt_ask_is_asked_on_their_streams(
+def test_elicitations_of_resources_and_prompts_are_sent_on_their_streams(
     offer_resources: Offer, offer_prompts: Offer, handshake_peer: Peer
 ) -> None:
     @resource("docs://who")
@@ -371,7 +371,7 @@ def test_what_a_resource_and_a_prompt_ask_is_asked_on_their_streams(
 
 
 @pytest.mark.shows("elicitation.bound", "elicitation.state")
-def test_an_answer_of_anybody_else_or_to_anything_else_changes_nothing(
+def test_responses_of_other_sessions_and_with_other_ids_change_nothing(
     offer_asking: Callable[..., None],
     handshake_peer: Peer,
     client: RawClient,
@@ -415,7 +415,7 @@ def test_an_answer_counts_once_and_each_question_has_an_id_of_its_own(
 
 
 @pytest.mark.shows("elicitation.claimed-identity")
-def test_whatever_a_client_and_its_user_claim_to_be_the_key_says_who_they_are(
+def test_the_key_identifies_the_caller_whatever_the_client_claims(
     offer_asking: Callable[..., None], client: RawClient, tenant: Tenant, other_tenant: Tenant
 ) -> None:
     offer_asking(who_calls)
@@ -430,7 +430,7 @@ def test_whatever_a_client_and_its_user_claim_to_be_the_key_says_who_they_are(
 
 
 @pytest.mark.shows("elicitation.own-authorization")
-def test_without_a_key_nobody_is_asked_anything_and_no_answer_makes_up_for_one(
+def test_without_a_key_calls_and_responses_are_rejected(
     offer_asking: Callable[..., None], handshake_peer: Peer, make_client: Callable[[str | None], RawClient]
 ) -> None:
     offer_asking(one_page)
@@ -577,7 +577,7 @@ def test_a_client_that_names_no_mode_has_forms(
 
 
 @pytest.mark.parametrize("function_kind", FUNCTION_KINDS)
-def test_a_client_that_takes_one_json_body_hears_no_question_and_is_asked_none(
+def test_a_client_that_accepts_only_json_is_sent_no_requests(
     offer_asking: Callable[..., None], handshake_peer: Peer, function_kind: str
 ) -> None:
     offer_asking(one_form, function_kind)
@@ -598,7 +598,7 @@ def test_a_client_that_takes_one_json_body_hears_no_question_and_is_asked_none(
 )
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-28"])
 @pytest.mark.parametrize("ask_client", [form_for_a_secret, page_without_tls, a_result_out_of_place])
-def test_what_nobody_should_be_asked_is_not_sent(
+def test_forbidden_requests_to_the_client_are_not_sent(
     offer_asking: Callable[..., None], client: RawClient, version: str, ask_client: AskFunction
 ) -> None:
     offer_asking(ask_client)
@@ -691,7 +691,7 @@ def test_uses_and_results_of_tools_belong_together(messages: list[dict[str, Any]
         Sample(messages, 50)
 
 
-def test_a_model_that_used_a_tool_is_told_its_result() -> None:
+def test_results_of_tools_follow_their_use_in_sampling_messages() -> None:
     messages = [user("x"), USE, {"role": "user", "content": [RESULT]}, user("and?")]
     assert Sample(messages, 50).params()["messages"] == messages
 
@@ -733,7 +733,7 @@ def test_a_call_that_asks_again_and_again_is_stopped(
 
 @pytest.mark.shows("elicitation.state", "sampling.sensitive-data")
 @pytest.mark.parametrize("function_kind", FUNCTION_KINDS)
-def test_secrets_in_questions_and_answers_reach_whom_they_are_for_and_are_nowhere_to_be_read(
+def test_secrets_in_requests_and_responses_are_delivered_and_not_stored_readably(
     offer_asking: Callable[..., None], handshake_peer: Peer, monkeypatch: pytest.MonkeyPatch, function_kind: str
 ) -> None:
     take, may_take = inputs._take, Event()

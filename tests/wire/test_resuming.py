@@ -439,7 +439,7 @@ def test_the_stream_of_changes_has_nothing_of_a_call_that_runs_beside_it(
 
 
 @pytest.mark.shows("streamable-http.one-stream")
-def test_a_change_is_told_on_one_of_a_sessions_streams(offer: Offer, session: Peer) -> None:
+def test_a_change_is_notified_on_one_of_a_sessions_streams(offer: Offer, session: Peer) -> None:
     with session.listening() as first, session.listening() as second:
         offer("echo")
         assert second.next()["method"] == CHANGED

@@ -48,7 +48,7 @@ def eliciting_tools(registries: None, offer: Offer) -> None:
         who = await context.elicit("Who?", NAME, key="who")
         context.state["known as"] = f"plain {who.content['name']}"
         old = await context.elicit("How old?", AGE, key="old")
-        return f"{context.state['known as']}, {old.content['age']}, asked in {runs} runs"
+        return f"{context.state['known as']}, {old.content['age']}, after {runs} runs"
 
     @tool
     async def both(context: ToolContext) -> str:
@@ -78,7 +78,7 @@ def eliciting_tools(registries: None, offer: Offer) -> None:
 
     @tool
     async def quiet(context: ToolContext) -> str:
-        return "asked nothing"
+        return "done"
 
     offer(*TOOLS)
 
@@ -160,7 +160,7 @@ def test_each_round_remembers_the_answers_and_the_state_of_those_before(modern_p
     assert list(first["inputRequests"]) == ["who"]
     second = retry(modern_peer, "register", first, {"who": ADA})
     assert list(second["inputRequests"]) == ["old"]
-    assert result_text(retry(modern_peer, "register", second, {"old": OLD})) == "plain Ada, 36, asked in 3 runs"
+    assert result_text(retry(modern_peer, "register", second, {"old": OLD})) == "plain Ada, 36, after 3 runs"
     outcomes = Call.objects.order_by("started_at").values_list("outcome", flat=True)
     assert list(outcomes) == ["input_required", "input_required", "ok"]
 
@@ -179,7 +179,7 @@ def test_each_round_remembers_the_answers_and_the_state_of_those_before(modern_p
         ({"who": OLD, "old": ADA}, {"who", "old"}),
     ],
 )
-def test_what_is_missing_or_does_not_fit_is_asked_again(
+def test_missing_and_invalid_responses_are_requested_again(
     modern_peer: Peer, responses: dict[str, Any], open_ones: set[str]
 ) -> None:
     first = first_round(modern_peer, "both")
@@ -190,7 +190,7 @@ def test_what_is_missing_or_does_not_fit_is_asked_again(
     assert result_text(last) == "{'name': 'Ada'} {'age': 36}"
 
 
-def test_what_does_not_fit_is_told_in_the_question_and_after_three_times_in_an_error(modern_peer: Peer) -> None:
+def test_an_invalid_response_is_explained_in_the_next_request_and_the_third_ends_the_call(modern_peer: Peer) -> None:
     input_required = first_round(modern_peer, "both")
     assert input_required["inputRequests"]["old"]["params"]["message"] == "How old?"
     for _ in range(2):
@@ -207,7 +207,7 @@ def test_what_does_not_fit_is_told_in_the_question_and_after_three_times_in_an_e
     assert Call.objects.order_by("started_at").last().outcome == "tool_error"
 
 
-def test_answers_that_are_missing_are_asked_for_as_often_as_they_are(modern_peer: Peer) -> None:
+def test_missing_responses_are_requested_without_a_limit(modern_peer: Peer) -> None:
     input_required = first_round(modern_peer, "both")
     for _ in range(5):
         input_required = retry(modern_peer, "both", input_required, {})
@@ -252,7 +252,7 @@ def test_models_roots_and_pages_are_asked_for_in_rounds(
 
 @pytest.mark.shows("elicitation.declined")
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_a_person_who_will_not_answer_is_an_answer_too(modern_peer: Peer, action: str) -> None:
+def test_a_declined_elicitation_is_a_response(modern_peer: Peer, action: str) -> None:
     input_required = first_round(modern_peer, "greet")
     assert result_text(retry(modern_peer, "greet", input_required, {"who": {"action": action}})) == action
 
@@ -293,7 +293,7 @@ def test_a_client_that_never_comes_back_leaves_nothing_behind(modern_peer: Peer,
     assert not RunningCall.objects.exists()
     assert not CallAnswer.objects.exists()
     assert not CallInput.objects.exists()
-    assert result_text(message_of(modern_peer.call("quiet"))["result"]) == "asked nothing"
+    assert result_text(message_of(modern_peer.call("quiet"))["result"]) == "done"
 
 
 # --- The state -----------------------------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ def test_a_state_that_was_changed_is_refused(modern_peer: Peer, tamper: Callable
 
 
 @pytest.mark.shows("mrtr.replay")
-def test_a_state_is_good_for_a_while_only(modern_peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_expires(modern_peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     started_at = 2_000_000_000.0
     monkeypatch.setattr(multi_round, "time", SimpleNamespace(time=lambda: started_at))
     input_required = first_round(modern_peer, "greet")
@@ -344,7 +344,7 @@ def test_a_state_is_good_for_a_while_only(modern_peer: Peer, monkeypatch: pytest
 
 
 @pytest.mark.shows("elicitation.kept-state", "elicitation.bound", "mrtr.replay")
-def test_a_state_is_good_for_nobody_else(
+def test_a_state_is_bound_to_its_key(
     modern_peer: Peer, make_client: Callable[[str], RawClient], tenant: Tenant, other_tenant: Tenant, other_key: str
 ) -> None:
     authoring.add_code_tools(other_tenant, ["greet"])
@@ -356,7 +356,7 @@ def test_a_state_is_good_for_nobody_else(
 
 
 @pytest.mark.shows("mrtr.replay")
-def test_a_state_is_good_for_nothing_else(modern_peer: Peer, offer_prompts: Offer) -> None:
+def test_a_state_is_bound_to_its_request(modern_peer: Peer, offer_prompts: Offer) -> None:
     @prompt(name="greet")
     async def greet_by_prompt(context: ToolContext, greeted: str = "") -> str:
         return await greeting(context)
@@ -374,7 +374,7 @@ def test_a_state_is_good_for_nothing_else(modern_peer: Peer, offer_prompts: Offe
     assert result_text(retry(modern_peer, "greet", input_required, {"who": ADA}, greeted="you")) == "hello Ada"
 
 
-def test_a_state_cannot_be_read_by_who_carries_it(modern_peer: Peer) -> None:
+def test_a_state_is_encrypted(modern_peer: Peer) -> None:
     second = retry(modern_peer, "register", first_round(modern_peer, "register"), {"who": ADA})
     decoded = base64.urlsafe_b64decode(second["requestState"])
     for word in (b"Ada", b"plain", b"runs", b"known", b"who", b"answers", b"expires"):
@@ -389,7 +389,7 @@ def test_answers_of_a_wrong_shape_are_refused(modern_peer: Peer, responses: Any)
     assert not RunningCall.objects.exists()
 
 
-# --- Who is asked --------------------------------------------------------------------------------------------------
+# --- Capabilities ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.shows("elicitation.modes", "roots.capability")
@@ -482,6 +482,6 @@ def test_secrets_in_answers_and_state_are_not_in_the_audit_log(
     assert not any("hunter2" in call.payload.texts().result + call.payload.texts().arguments for call in calls)
 
 
-def test_a_tool_that_asks_nothing_has_no_use_for_what_is_brought(modern_peer: Peer) -> None:
+def test_responses_to_no_request_are_ignored(modern_peer: Peer) -> None:
     params = {**call_params("quiet"), "inputResponses": {"who": ADA}}
-    assert text_of(modern_peer.request("tools/call", params)) == "asked nothing"
+    assert text_of(modern_peer.request("tools/call", params)) == "done"

@@ -66,9 +66,9 @@ def test_a_key_with_a_toolset_lists_and_calls_only_its_tools(with_key: MakeKey, 
     peer = with_key(toolset=reading).peer(version)
     assert tool_names(peer) == ["echo", "search_docs"]
     assert peer.result("echo", {"message": "x"})["content"][0]["text"] == "hello x"
-    hidden, never = (peer.call(name, {}) for name in ("calculator", "never"))
-    assert hidden.text.replace("calculator", "never") == never.text
-    assert error_of(hidden)["code"] == -32602
+    response_for_hidden, response_for_unknown = (peer.call(name, {}) for name in ("calculator", "never"))
+    assert response_for_hidden.text.replace("calculator", "never") == response_for_unknown.text
+    assert error_of(response_for_hidden)["code"] == -32602
 
 
 def test_a_toolset_never_gives_a_key_more_than_its_names(with_key: MakeKey, reading: Toolset) -> None:
@@ -89,7 +89,7 @@ def test_the_toolset_of_another_tenant_gives_nothing(
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", MODERN])
-def test_clients_with_a_toolset_are_told_when_it_changes_and_others_are_not(
+def test_clients_with_a_toolset_are_notified_of_its_changes_and_others_are_not(
     with_key: MakeKey, reading: Toolset, tenant: Tenant, version: str
 ) -> None:
     other = Toolset.objects.create(tenant=tenant, name="Counting", tools=["count"])

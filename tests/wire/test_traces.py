@@ -1,4 +1,4 @@
-"""A client's trace goes on through the hub, its workers and the services that tools call (SEP-414)."""
+"""A client's trace continues in the hub, its workers and the services that tools call (SEP-414)."""
 
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer

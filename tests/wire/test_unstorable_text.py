@@ -1,4 +1,4 @@
-"""U+0000 and lone surrogates in every parameter of every method: no answer is a failure of the hub.
+"""U+0000 and lone surrogates in every parameter of every method cause no internal error.
 
 The methods are those of the registry: one that is added needs a request here. `tests/services` runs it on PostgreSQL.
 """

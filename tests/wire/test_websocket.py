@@ -1,4 +1,4 @@
-"""The hub's own transport, WebSocket: what is its own beside what `test_channels.py` shows of it."""
+"""WebSocket, the hub's own transport, beyond what `test_channels.py` tests."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ def channel(client: RawClient) -> Iterator[WebSocketClient]:
 
 @pytest.fixture
 def web(hub: object, client: RawClient) -> state.WebState:
-    """What the hub's loop knows of itself."""
+    """The state of the hub's event loop."""
     client.modern("server/discover")
     (web,) = [web for loop, web in state._states.items() if loop.is_running()]
     return web
@@ -143,7 +143,7 @@ def test_a_key_in_the_url_is_good_only_where_the_tenant_allows_it(
 # --- Frames -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_json_is_told_so_and_the_connection_goes_on(channel: WebSocketClient) -> None:
+def test_invalid_json_is_answered_with_a_parse_error_and_the_connection_goes_on(channel: WebSocketClient) -> None:
     for raw in (b"{bad", b"", b"[" * 100 + b"]" * 100):
         channel.write(raw)
         response = channel.next()
@@ -223,7 +223,7 @@ def test_answers_that_a_client_does_not_read_hold_the_memory_of_its_tenant(
 # --- The end ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_close_code_says_that_the_key_is_good_no_more(channel: WebSocketClient, client: RawClient) -> None:
+def test_the_close_code_of_a_revoked_key(channel: WebSocketClient, client: RawClient) -> None:
     keys.revoke(ApiKey.objects.get(digest=keys.digest_of(client.key or "")))
     assert (channel.read_to_end(), channel.close_code) == ([], NOT_ALLOWED)
 

@@ -1,4 +1,4 @@
-"""The experimental tasks of revision 2025-11-25, which the client asks for."""
+"""The experimental tasks of revision 2025-11-25, which the client requests."""
 
 import asyncio
 import json
@@ -43,18 +43,18 @@ METHODS = ("tasks/get", "tasks/result", "tasks/cancel")
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer that takes longer than a moment is a stream."""
+    """Responses become streams soon."""
     monkeypatch.setattr(delivery, "STREAM_AFTER_SECONDS", 0.05)
 
 
 @pytest.fixture
 def session_peer(client: RawClient) -> Peer:
-    """A client that asks for tasks and answers questions."""
+    """A client that requests tasks and supports elicitation."""
     return client.handshake(VERSION, ASKABLE)
 
 
 def task_call(peer: Peer, tool: str, arguments: dict[str, Any] | None = None, ttl: Any = None, **meta: Any) -> Any:
-    """What a call as a task is answered with."""
+    """The response to a call as a task."""
     task = {} if ttl is None else {"ttl": ttl}
     return message_of(peer.request("tools/call", call_params(tool, arguments, meta) | {"task": task}))
 
@@ -66,7 +66,7 @@ def create_task(peer: Peer, tool: str, arguments: dict[str, Any] | None = None, 
     return str(created["result"]["task"]["taskId"])
 
 
-def tool_names(peer: Peer) -> list[str]:
+def task_ids(peer: Peer) -> list[str]:
     """The ids of all tasks in the list, from all of its pages."""
     ids: list[str] = []
     page = result_of(peer, "tasks/list", {})
@@ -89,32 +89,32 @@ def test_only_this_revision_declares_tasks(client: RawClient) -> None:
     assert "tasks" not in message_of(client.modern("server/discover"))["result"]["capabilities"]
 
 
-def test_only_this_revision_is_told_which_tools_may_be_tasks(session: Peer, here: None) -> None:
-    tool_names = {tool["name"]: tool.get("execution") for tool in result_of(session, "tools/list", {})["tools"]}
+def test_only_this_revision_lists_which_tools_may_be_tasks(session: Peer, here: None) -> None:
+    task_ids = {tool["name"]: tool.get("execution") for tool in result_of(session, "tools/list", {})["tools"]}
     if session.version == VERSION:
-        assert tool_names["quick"] == {"taskSupport": "optional"}
-        assert tool_names["must"] == {"taskSupport": "required"}
-        assert tool_names.pop("never_task") in (None, {"taskSupport": "forbidden"})
+        assert task_ids["quick"] == {"taskSupport": "optional"}
+        assert task_ids["must"] == {"taskSupport": "required"}
+        assert task_ids.pop("never_task") in (None, {"taskSupport": "forbidden"})
     else:
-        assert set(tool_names.values()) == {None}
+        assert set(task_ids.values()) == {None}
 
 
 @pytest.mark.shows("tasks.required")
 def test_a_plain_call_of_a_tool_that_only_runs_as_a_task_is_refused_and_recorded(
     session_peer: Peer, here: None
 ) -> None:
-    refusal = session_peer.call("must", {"word": "x"}, id="plain")
-    assert error_of(refusal)["code"] == -32601
-    assert "params.task" in error_of(refusal)["message"]
+    rejection = session_peer.call("must", {"word": "x"}, id="plain")
+    assert error_of(rejection)["code"] == -32601
+    assert "params.task" in error_of(rejection)["message"]
     call = Call.objects.get()
     assert (call.outcome, call.rpc_error, call.request_id) == ("rejected", -32601, '"plain"')
 
 
 @pytest.mark.shows("tasks.forbidden")
 def test_a_call_as_a_task_of_a_tool_that_never_is_one_is_refused(session_peer: Peer, here: None) -> None:
-    refusal = task_call(session_peer, "never_task")
-    assert refusal["error"]["code"] == -32601
-    assert "cannot run as a task" in refusal["error"]["message"]
+    rejection = task_call(session_peer, "never_task")
+    assert rejection["error"]["code"] == -32601
+    assert "cannot run as a task" in rejection["error"]["message"]
     assert Call.objects.get().outcome == "rejected"
 
 
@@ -137,12 +137,12 @@ def test_requests_of_other_kinds_are_worked_on_as_ever(session_peer: Peer, here:
     assert "tools" in result_of(session_peer, "tools/list", {"task": {}})
 
 
-def test_a_wish_that_is_none_is_refused(session_peer: Peer, here: None) -> None:
+def test_an_invalid_task_parameter_is_rejected(session_peer: Peer, here: None) -> None:
     for task in (5, [], "x", *({"ttl": ttl} for ttl in ("x", True, -1, 0, 1e300))):
-        refusal = session_peer.request("tools/call", call_params("quick", {"word": "x"}) | {"task": task})
-        assert (error_of(refusal)["code"], error_of(refusal)["data"]) == (-32602, {"field": "task"}), task
-    unsaid = session_peer.request("tools/call", call_params("quick", {"word": "x"}) | {"task": None})
-    assert message_of(unsaid)["result"]["content"][0]["text"] == "quick x"
+        rejection = session_peer.request("tools/call", call_params("quick", {"word": "x"}) | {"task": task})
+        assert (error_of(rejection)["code"], error_of(rejection)["data"]) == (-32602, {"field": "task"}), task
+    without_task = session_peer.request("tools/call", call_params("quick", {"word": "x"}) | {"task": None})
+    assert message_of(without_task)["result"]["content"][0]["text"] == "quick x"
 
 
 # --- The life of a task -------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_a_task_begins_as_working_even_if_it_ended_before_its_client_hears_of_it
 
 @pytest.fixture
 def either_way(registries: None, offer: Callable[..., object], background: bool) -> None:
-    """Tools that may be called in both ways, one for each way to end."""
+    """Tools that may be called plainly or as a task, one for each outcome."""
 
     @tool(task="optional", background=background)
     def ends_well(number: int) -> dict[str, int]:
@@ -292,13 +292,13 @@ def test_what_is_over_is_cleaned_up(session_peer: Peer, here: None, in_state: Ca
     CallAnswer.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
     for method in METHODS:
         assert error_for(session_peer, method, {"taskId": task})["code"] == -32602
-    assert tool_names(session_peer) == []
+    assert task_ids(session_peer) == []
     housekeeping.drop_old_answers()
     assert not CallAnswer.objects.exists()
 
 
 @pytest.mark.shows("tasks.poll-without-stream")
-def test_a_look_is_answered_without_a_stream(session_peer: Peer, here: None, gate: Gate) -> None:
+def test_tasks_get_and_list_are_answered_without_a_stream(session_peer: Peer, here: None, gate: Gate) -> None:
     task = create_task(session_peer, "must_hold")
     gate.wait_for_tool()
     for method in ("tasks/get", "tasks/list"):
@@ -307,7 +307,7 @@ def test_a_look_is_answered_without_a_stream(session_peer: Peer, here: None, gat
 
 
 @pytest.mark.shows("tasks.parameter-decides")
-def test_which_task_is_meant_is_told_by_the_parameter_alone(
+def test_the_task_is_identified_by_the_parameter_only(
     session_peer: Peer, here: None, in_state: Callable[..., Any]
 ) -> None:
     one, other = (
@@ -394,7 +394,7 @@ def test_a_question_moves_the_task_to_input_required_until_it_is_answered(
     assert answer["result"]["_meta"] == {RELATED: {"taskId": task}}
 
 
-def test_who_comes_again_for_the_result_is_not_asked_again_what_was_answered(
+def test_a_repeated_request_for_the_result_does_not_repeat_answered_elicitations(
     session_peer: Peer, here: None, in_state: Callable[..., Any]
 ) -> None:
     task = create_task(session_peer, "asks_two")
@@ -421,7 +421,7 @@ def reporter(registries: None, offer: Callable[..., object], gate: Gate, backgro
 
 
 @pytest.mark.shows("progress.of-tasks", "progress.of-tasks-stops", "tasks.related")
-def test_progress_is_told_under_the_token_of_the_request_that_began_the_task_and_ends_with_it(
+def test_progress_has_the_token_of_the_request_that_created_the_task_and_ends_with_it(
     session_peer: Peer, reporter: None, gate: Gate
 ) -> None:
     task = create_task(session_peer, "reports", progressToken="mine")
@@ -443,7 +443,7 @@ def test_progress_is_told_under_the_token_of_the_request_that_began_the_task_and
 
 
 @pytest.mark.shows("progress.of-tasks-stops")
-def test_who_comes_after_the_end_hears_no_progress(
+def test_a_request_for_the_result_after_the_end_gets_no_progress(
     session_peer: Peer, reporter: None, gate: Gate, in_state: Callable[..., Any]
 ) -> None:
     task = create_task(session_peer, "reports", progressToken="mine")
@@ -470,7 +470,7 @@ def test_the_list_comes_in_pages_and_holds_each_task_once_the_newest_first(
     page = result_of(session_peer, "tasks/list", {})
     assert len(page["tasks"]) == 3
     assert page["nextCursor"]
-    assert tool_names(session_peer) == made[::-1]
+    assert task_ids(session_peer) == made[::-1]
     for shown in page["tasks"]:
         assert get_task(session_peer, shown["taskId"]) == shown
 
@@ -478,22 +478,22 @@ def test_the_list_comes_in_pages_and_holds_each_task_once_the_newest_first(
 @pytest.mark.shows("tasks.errors")
 def test_a_cursor_that_the_hub_did_not_give_is_refused(session_peer: Peer) -> None:
     for cursor in ("", "x", 5, {}, "a:b:c", "é\x00", True):
-        refusal = error_for(session_peer, "tasks/list", {"cursor": cursor})
-        assert refusal["code"] == -32602, cursor
-        assert "cursor" in refusal["message"]
+        rejection = error_for(session_peer, "tasks/list", {"cursor": cursor})
+        assert rejection["code"] == -32602, cursor
+        assert "cursor" in rejection["message"]
 
 
 def test_a_call_that_is_no_task_is_not_listed(session_peer: Peer, here: None) -> None:
     session_peer.result("quick", {"word": "x"})
     session_peer.result("never_task")
-    assert tool_names(session_peer) == []
+    assert task_ids(session_peer) == []
 
 
 # --- Cancellation -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.shows("tasks.cancel", "tasks.no-needless-relation")
-def test_a_cancelled_task_is_so_in_the_answer_and_its_tool_was_stopped(
+def test_a_cancelled_task_has_that_status_at_once_and_its_tool_is_stopped(
     session_peer: Peer, tools: None, gate: Gate
 ) -> None:
     task = create_task(session_peer, "must_hold")
@@ -522,14 +522,14 @@ def test_a_task_that_is_over_cannot_be_cancelled(session_peer: Peer, here: None,
     ):
         task = create_task(session_peer, name, arguments)
         done = in_state(session_peer, task, status)
-        refusal = error_for(session_peer, "tasks/cancel", {"taskId": task})
-        assert refusal == {
+        rejection = error_for(session_peer, "tasks/cancel", {"taskId": task})
+        assert rejection == {
             "code": -32602,
             "message": f"The task has ended already: it is {status}.",
             "data": {"taskId": task},
         }
         assert get_task(session_peer, task) == done
-    assert error_for(session_peer, "tasks/cancel", {"taskId": "no-such"})["message"] != refusal["message"]
+    assert error_for(session_peer, "tasks/cancel", {"taskId": "no-such"})["message"] != rejection["message"]
 
 
 @pytest.mark.shows("tasks.stays-cancelled", "tasks.transitions", "tasks.cancel-ended")
@@ -548,7 +548,7 @@ def test_a_task_stays_cancelled_even_if_its_tool_comes_to_its_end(
     assert Call.objects.get().outcome == "cancelled"
 
 
-def test_a_task_that_ends_well_before_its_cancellation_is_said_to_have_ended(
+def test_a_task_that_completes_before_its_cancellation_is_completed(
     session_peer: Peer, registries: None, offer: Callable[..., object], gate: Gate
 ) -> None:
     @tool(task="required")
@@ -565,8 +565,8 @@ def test_a_task_that_ends_well_before_its_cancellation_is_said_to_have_ended(
     offer("shrugs")
     task = create_task(session_peer, "shrugs")
     gate.wait_for_tool()
-    refusal = error_for(session_peer, "tasks/cancel", {"taskId": task})
-    assert (refusal["code"], refusal["message"]) == (-32602, "The task has ended already: it is completed.")
+    rejection = error_for(session_peer, "tasks/cancel", {"taskId": task})
+    assert (rejection["code"], rejection["message"]) == (-32602, "The task has ended already: it is completed.")
 
 
 def test_the_notification_about_the_request_does_not_cancel_its_task(
@@ -596,7 +596,7 @@ def test_the_session_that_began_a_task_may_be_gone_before_its_end(
 
 @pytest.mark.shows("tasks.errors", "tasks.telling-errors")
 @pytest.mark.parametrize("method", METHODS)
-def test_a_task_that_there_is_not_is_unknown(session_peer: Peer, method: str) -> None:
+def test_a_task_that_does_not_exist_is_unknown(session_peer: Peer, method: str) -> None:
     for id in ("", "x", str(uuid.UUID(int=7)), "é\x00", "x" * 5000):
         assert error_for(session_peer, method, {"taskId": id}) == {
             "code": -32602,
@@ -630,45 +630,44 @@ def test_a_task_belongs_to_its_key(
         gate.open()
         in_state(session_peer, task, "completed")
     for key in (other_key, keys.issue(tenant, "second")[1]):
-        stranger = make_client(key).handshake(VERSION)
+        anonymous_peer = make_client(key).handshake(VERSION)
         for method in METHODS:
             assert (
-                error_for(stranger, method, {"taskId": task})["message"] == "There is no such task, or it has expired."
+                error_for(anonymous_peer, method, {"taskId": task})["message"]
+                == "There is no such task, or it has expired."
             )
-        assert tool_names(stranger) == []
-    assert tool_names(session_peer) == [task]
+        assert task_ids(anonymous_peer) == []
+    assert task_ids(session_peer) == [task]
     assert get_task(session_peer, task)["status"] == ("completed" if ended else "working")
 
 
 @pytest.fixture
-def stranger(tenant: Tenant, make_client: Callable[..., RawClient]) -> Peer:
-    """Somebody without a key, at a tenant that is open to everybody."""
+def anonymous_peer(tenant: Tenant, make_client: Callable[..., RawClient]) -> Peer:
+    """A client without a key, at a public tenant."""
     tenant.is_public, tenant.public_tools = True, ["*"]
     tenant.save()
     return make_client(None, f"/t/{tenant.slug}/mcp").handshake(VERSION)
 
 
 @pytest.mark.shows("tasks.unguessable")
-def test_where_callers_cannot_be_told_apart_tasks_are_not_listed_and_their_ids_cannot_be_guessed(
-    stranger: Peer, here: None
-) -> None:
-    declared = stranger.client.initialize(VERSION).json()["result"]["capabilities"]["tasks"]
+def test_tasks_of_callers_without_a_key_are_not_listed_and_have_random_ids(anonymous_peer: Peer, here: None) -> None:
+    declared = anonymous_peer.client.initialize(VERSION).json()["result"]["capabilities"]["tasks"]
     assert declared == {"cancel": {}, "requests": {"tools": {"call": {}}}}
-    assert error_for(stranger, "tasks/list", {})["code"] == -32601
-    task = create_task(stranger, "must", {"word": "x"})
+    assert error_for(anonymous_peer, "tasks/list", {})["code"] == -32601
+    task = create_task(anonymous_peer, "must", {"word": "x"})
     call, _, signature = task.rpartition(".")
     assert re.fullmatch(r"[\w-]{43}", signature)
-    assert error_for(stranger, "tasks/get", {"taskId": call})["code"] == -32602
-    assert result_of(stranger, "tasks/result", {"taskId": task})["content"][0]["text"] == "must x"
+    assert error_for(anonymous_peer, "tasks/get", {"taskId": call})["code"] == -32602
+    assert result_of(anonymous_peer, "tasks/result", {"taskId": task})["content"][0]["text"] == "must x"
 
 
 @pytest.mark.shows("tasks.bound")
-def test_a_task_of_a_key_is_not_for_those_without_one(stranger: Peer, session_peer: Peer, here: None) -> None:
-    own, other = create_task(session_peer, "must", {"word": "x"}), create_task(stranger, "must", {"word": "y"})
+def test_a_task_of_a_key_is_not_for_those_without_one(anonymous_peer: Peer, session_peer: Peer, here: None) -> None:
+    own, other = create_task(session_peer, "must", {"word": "x"}), create_task(anonymous_peer, "must", {"word": "y"})
     for method in METHODS:
-        assert error_for(stranger, method, {"taskId": own})["code"] == -32602
+        assert error_for(anonymous_peer, method, {"taskId": own})["code"] == -32602
         assert error_for(session_peer, method, {"taskId": other})["code"] == -32602
-    assert tool_names(session_peer) == [own]
+    assert task_ids(session_peer) == [own]
 
 
 # --- Limits -------------------------------------------------------------------------------------------------------
@@ -702,12 +701,12 @@ def test_how_many_tasks_a_caller_has_at_once_is_limited(
 ) -> None:
     monkeypatch.setattr(start_task, "MAX_TASKS", 2)
     going_on = [create_task(session_peer, "must_hold") for _ in range(2)]
-    for refusal in (
+    for rejection in (
         session_peer.request("tools/call", call_params("must_hold") | {"task": {}}, id="third"),
         client.peer(MODERN, EXTENSION).call("must_hold", id="third"),
     ):
-        assert refusal.status_code == 429
-        assert error_of(refusal)["message"] == "At most 2 tasks at once."
+        assert rejection.status_code == 429
+        assert error_of(rejection)["message"] == "At most 2 tasks at once."
     assert list(Call.objects.values_list("outcome", "request_id")) == [("rejected", '"third"')] * 2
     assert session_peer.result("quick", {"word": "x"})["content"][0]["text"] == "quick x"
     create_task(make_client(keys.issue(tenant, "second")[1]).handshake(VERSION), "must_hold")
@@ -730,22 +729,22 @@ def test_the_result_of_a_task_of_the_modern_era_waits_for_its_answer_there(
         (answer,) = stream.read_to_end()
     assert answer["result"]["content"][0]["text"] == "hello Ada"
     assert json.dumps(answer).count(task) == 1
-    assert tool_names(session_peer) == [task]
+    assert task_ids(session_peer) == [task]
 
 
-def test_changes_of_status_are_only_those_that_there_are(
+def test_changes_of_status_are_those_of_the_specification(
     session_peer: Peer, here: None, in_state: Callable[..., Any]
 ) -> None:
     task = create_task(session_peer, "asks")
-    seen = [in_state(session_peer, task, "input_required")["status"]]
+    statuses = [in_state(session_peer, task, "input_required")["status"]]
     with session_peer.stream("tasks/result", {"taskId": task}) as stream:
         session_peer.respond(question_on(stream)["id"], accepted("Ada"))
-        while seen[-1] not in {"completed", "failed", "cancelled"}:
-            seen.append(get_task(session_peer, task)["status"])
+        while statuses[-1] not in {"completed", "failed", "cancelled"}:
+            statuses.append(get_task(session_peer, task)["status"])
         stream.read_to_end()
     allowed = {
         ("input_required", "working"),
         ("input_required", "completed"),
         ("working", "completed"),
     }
-    assert {pair for pair in pairwise(seen) if pair[0] != pair[1]} <= allowed
+    assert {pair for pair in pairwise(statuses) if pair[0] != pair[1]} <= allowed
